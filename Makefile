@@ -1,0 +1,49 @@
+# Everything happens inside .venv; nothing is installed outside of it, except Chromium, and that only for root.
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO_PORT ?= 8501
+
+.PHONY: demo test check format benchmark sample-runs clean
+
+demo: .venv/installed  ## a short live training run, and the dashboard on it and on sample_runs/
+	$(BIN)/ratioscope demo --port $(DEMO_PORT)
+
+test: check chromium  ## lint, type check, every test
+	$(BIN)/python -m pytest $$($(BIN)/python tests/find_chromium.py --pytest-arguments)
+
+check: .venv/installed-dev  ## ruff and the type checker
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: .venv/installed-dev  ## speed, as ratios against baselines measured in the same run
+	$(BIN)/python -m tests.benchmarks
+
+sample-runs: .venv/installed  ## trains every run in sample_runs/ again
+	$(BIN)/python sample_runs/regenerate.py
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ratioscope needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv || { echo "Could not make .venv: on Debian, apt install python3-venv"; exit 1; }
+
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
+	touch $@
+
+.PHONY: chromium
+chromium: .venv/bin/python
+	@$(BIN)/python tests/find_chromium.py --quiet || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; fi; } || true
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

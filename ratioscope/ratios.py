@@ -1,0 +1,50 @@
+"""Log-ratios between the policies of one logged token, and the plain distances built from them.
+
+b, c, n are the log-probabilities of the sampled action under the behavior, the current and the new policy
+(columns logp_behavior, logp_current, logp_new). Log-probabilities are float32; differences are taken in float64,
+and ratios leave log space at the last moment.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class LogRatios(NamedTuple):
+    """What a gate may look at, each of shape (n_tokens,).
+
+    behavior: log of rho_theta = pi_theta / behavior, at the gradient pass.
+    current: log of rho_k = pi_k / behavior, at the start of the update.
+    """
+
+    behavior: Tensor
+    current: Tensor
+
+    @property
+    def incremental(self) -> Tensor:
+        """log of r = pi_theta / pi_k (S0 5.3)."""
+        return self.behavior - self.current
+
+
+def log_ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """log p/q from log-probabilities, in float64; -inf in the numerator is a legitimate ratio of 0."""
+    return numerator.double() - denominator.double()
+
+
+def sequence_log_ratio(token_log_ratio: Tensor, sequence: Tensor, n_sequences: int) -> Tensor:
+    """log W = sum of the token log-ratios of each sequence (S1 4.2); `sequence` (n_tokens,) counts from 0."""
+    total = torch.zeros(n_sequences, dtype=token_log_ratio.dtype, device=token_log_ratio.device)
+    return total.index_add(0, sequence, token_log_ratio)
+
+
+def total_variation(log_ratio_p: Tensor, log_ratio_q: Tensor | None = None) -> Tensor:
+    """TV(p, q) estimated from samples of b: half the mean of |p/b - q/b|; q = b when left out (S0 4.6).
+
+    Args:
+        log_ratio_p: log p/b, (n_tokens,).
+        log_ratio_q: log q/b, (n_tokens,).
+    """
+    if log_ratio_q is None:
+        return torch.expm1(log_ratio_p).abs().mean() / 2
+    return (torch.exp(log_ratio_p) - torch.exp(log_ratio_q)).abs().mean() / 2

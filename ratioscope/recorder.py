@@ -1,0 +1,317 @@
+"""RunRecorder: writes a run from any trainer, crash-safe, without holding up the updates.
+
+    recorder = RunRecorder("runs/mine", name="mine", algorithm={"name": "grpo"}, vocabulary=tokenizer.decode)
+    with recorder:
+        for step in range(updates):
+            ...
+            recorder.record_step(step, tokens=columns, sequences=columns, scalars={"policy_version": step, "loss": loss})
+
+Columns are those of `ratioscope.schema` (without `step`): anything pyarrow turns into an array, or torch tensors.
+A background thread converts, compresses and writes; its queue is bounded, so a slow disk slows the trainer down and
+never fills the memory. A `kill -9` loses the steps that were not flushed yet and nothing else.
+"""
+
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ratioscope import schema
+from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now
+
+Columns = Mapping[str, Any]
+
+FLUSH_ROWS = 250_000
+NONFINITE_KEY = b"ratioscope.nonfinite"
+VERSION_KEY = b"ratioscope.schema_version"
+
+
+class RunRecorder:
+    """Writes one run folder.
+
+    Args:
+        folder: where the run goes; must not hold a run yet, unless `resume` is true.
+        resume: continue the numbering of the run that is there; steps already on disk are not written again.
+        vocabulary: text of a token id, called once for each id that occurs.
+        flush_seconds: a live reader sees a step at most about this much later.
+        stop_on_error: an I/O error raises at the next call (True), or ends the recording only (False).
+        writer: number of this writer, where several record into one run.
+        **manifest_fields: fields of `Manifest`: name, algorithm, schedule, task, seed, ...
+
+    Raises:
+        RunFormatError: the folder already holds a run, or, resuming, holds none that can be read.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        resume: bool = False,
+        vocabulary: Callable[[int], str] | None = None,
+        flush_seconds: float = 3.0,
+        stop_on_error: bool = True,
+        writer: int = 0,
+        **manifest_fields: Any,
+    ) -> None:
+        self.folder = Path(folder)
+        self._writer, self._flush_seconds, self._stop_on_error = writer, flush_seconds, stop_on_error
+        if resume:
+            self.manifest = Manifest.read(self.folder)
+            self._become_the_writer()
+        else:
+            if (self.folder / MANIFEST_NAME).exists():
+                raise RunFormatError(f"{self.folder}: already holds a run; choose another name, or resume it.")
+            self.manifest = Manifest(**({"name": self.folder.name} | manifest_fields))
+        for table in schema.TABLES:
+            (self.folder / table).mkdir(parents=True, exist_ok=True)
+        self.manifest.write(self.folder)
+
+        self._last_on_disk = {name: self._last_recorded(name) for name in schema.TABLES}
+        self._next_step: int | None = None
+        self._vocabulary_of = vocabulary
+        self._vocabulary: dict[int, str] = self._read_vocabulary() if resume else {}
+        self._pending: dict[str, list[pa.Table]] = {name: [] for name in schema.TABLES}
+        self._last_flush = float("-inf")  # the first step is flushed at once: a live reader waits for it
+        self._error: BaseException | None = None
+        self._queue: queue.Queue[tuple[int, dict[str, Columns]] | None] = queue.Queue(maxsize=8)
+        self._thread = threading.Thread(target=self._work, name="ratioscope-recorder", daemon=True)
+        self._thread.start()
+
+    # What a trainer calls -------------------------------------------------------------------------------------------
+
+    @property
+    def last_step(self) -> int:
+        """The last step that is completely on disk; -1 when there is none."""
+        return min(self._last_on_disk.values())
+
+    def record_step(self, step: int, *, tokens: Columns, sequences: Columns, scalars: Mapping[str, Any]) -> None:
+        """Hand one update over to the writer.
+
+        Args:
+            step: update index; must grow from call to call.
+            tokens: columns of the tokens table, arrays of length (n_tokens,).
+            sequences: columns of the sequences table, arrays of length (n_sequences,).
+            scalars: one value a column of the steps table; `wall_time` is filled in.
+
+        Raises:
+            RunFormatError: a required column is missing, lengths differ, or the step does not grow.
+            RatioscopeError: writing an earlier step failed.
+        """
+        self._raise_error()
+        if self._error is not None or self._thread_is_done():
+            return
+        if self._next_step is not None and step < self._next_step:
+            raise RunFormatError(f"{self.folder}: step {step} was recorded after step {self._next_step - 1}.")
+        self._next_step = step + 1
+        one_row = {key: [value] for key, value in scalars.items()} | {"wall_time": [datetime.now(UTC)]}
+        batch: dict[str, Columns] = {"tokens": tokens, "sequences": sequences, "steps": one_row}
+        for name, columns in batch.items():
+            _check_columns(schema.TABLES[name], columns)
+        self._queue.put((step, batch))
+
+    def close(self, status: str = "finished", reason: str = "") -> None:
+        """Write what is left and set the final status: finished, interrupted or failed."""
+        if not self._thread_is_done():
+            self._queue.put(None)
+            self._thread.join()
+        self.manifest.status, self.manifest.status_reason, self.manifest.heartbeat = status, reason, now()
+        if self._error is not None:
+            self.manifest.status, self.manifest.status_reason = "failed", f"recording stopped: {self._error}"
+        self.manifest.write(self.folder)
+        self._raise_error()
+
+    def flush(self) -> None:
+        """Wait until every recorded step is on disk."""
+        self._queue.join()
+        if self._error is None:
+            self._flush()
+        self._raise_error()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close("finished")
+        elif issubclass(kind, KeyboardInterrupt):
+            self.close("interrupted", "stopped by the user")
+        else:
+            self.close("failed", f"{kind.__name__}: {error}"[:500])
+
+    # The background thread ------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            try:
+                item = self._queue.get(timeout=HEARTBEAT_SECONDS)
+            except queue.Empty:
+                self._attempt(self._beat)
+                continue
+            if item is not None:
+                self._attempt(lambda item=item: self._buffer(*item))
+            self._attempt(self._flush if item is None else self._flush_when_due)
+            self._queue.task_done()
+            if item is None:
+                return
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        """Run an action; after the first error nothing more is written, so that what is on disk stays as it is."""
+        if self._error is not None:
+            return
+        try:
+            action()
+        except Exception as error:
+            self._error = error
+
+    def _beat(self) -> None:
+        self._flush_when_due()
+        self.manifest.heartbeat = now()
+        self.manifest.write(self.folder)
+
+    def _buffer(self, step: int, batch: dict[str, Columns]) -> None:
+        for name, columns in batch.items():
+            if step > self._last_on_disk[name]:
+                self._pending[name].append(to_arrow(schema.TABLES[name], columns, step))
+
+    def _flush_when_due(self) -> None:
+        rows = sum(table.num_rows for table in self._pending["tokens"])
+        if rows >= FLUSH_ROWS or time.monotonic() - self._last_flush >= self._flush_seconds:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._vocabulary_of is not None:
+            self._extend_vocabulary(self._pending["tokens"])
+        for name in schema.TABLES:  # steps come last: a step with scalars is a complete step
+            if not self._pending[name]:
+                continue
+            table = pa.concat_tables(self._pending[name], promote_options="default")
+            steps = table.column("step")
+            first, last = pc.min(steps).as_py(), pc.max(steps).as_py()
+            if first is None:
+                self._pending[name].clear()
+                continue
+            write_table_file(self.folder / name / str(schema.FileName(first, last, self._writer)), table)
+            self._last_on_disk[name] = last
+            self._pending[name].clear()
+        self._last_flush = time.monotonic()
+        self.manifest.heartbeat = now()
+        self.manifest.write(self.folder)
+
+    # Details --------------------------------------------------------------------------------------------------------
+
+    def _extend_vocabulary(self, tables: list[pa.Table]) -> None:
+        ids = {token for table in tables for token in pc.unique(table.column("token_id")).to_pylist()}
+        unseen = ids - self._vocabulary.keys()
+        if unseen and self._vocabulary_of is not None:
+            self._vocabulary |= {token: self._vocabulary_of(token) for token in unseen}
+            columns = {"token_id": sorted(self._vocabulary), "text": [self._vocabulary[i] for i in sorted(self._vocabulary)]}
+            types = pa.schema([(column.name, column.type) for column in schema.VOCABULARY.columns])
+            write_table_file(self.folder / "vocabulary.parquet", pa.table(columns, schema=types))
+
+    def _read_vocabulary(self) -> dict[int, str]:
+        path = self.folder / "vocabulary.parquet"
+        if not path.exists():
+            return {}
+        table = pq.read_table(path)
+        return dict(zip(table.column("token_id").to_pylist(), table.column("text").to_pylist(), strict=True))
+
+    def _become_the_writer(self) -> None:
+        """Take a run over from a writer that is gone: its half-written files are of no use to anybody."""
+        if self.manifest.live_status() == "running":
+            raise RunFormatError(f"{self.folder}: process {self.manifest.process_id} is still writing this run.")
+        fresh = Manifest(name=self.manifest.name)
+        self.manifest.status, self.manifest.status_reason = "running", ""
+        self.manifest.process_id, self.manifest.host, self.manifest.heartbeat = fresh.process_id, fresh.host, fresh.heartbeat
+        for leftover in self.folder.rglob("*.tmp-*"):
+            leftover.unlink()
+
+    def _last_recorded(self, name: str) -> int:
+        names = (schema.FileName.parse(path.name) for path in (self.folder / name).iterdir())
+        return max((parsed.last_step for parsed in names if parsed and parsed.writer == self._writer), default=-1)
+
+    def _thread_is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def _raise_error(self) -> None:
+        if self._error is not None and self._stop_on_error:
+            if isinstance(self._error, RatioscopeError):
+                raise self._error
+            raise RatioscopeError(f"{self.folder}: recording stopped, {self._error}.") from self._error
+
+
+def _check_columns(table: schema.Table, columns: Columns) -> None:
+    missing = [column.name for column in table.required if column.name not in columns and column.name != "step"]
+    if missing:
+        raise RunFormatError(f"The {table.name} table needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}.")
+    lengths = {name: len(values) for name, values in columns.items() if values is not None}
+    if len(set(lengths.values())) > 1:
+        raise RunFormatError(f"The columns of the {table.name} table differ in length: {lengths}.")
+
+
+def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
+    """One step's columns as an Arrow table in the declared types, sorted by the table's key.
+
+    Extra columns are kept: `extra_` and `reward_` columns as float32, others as pyarrow infers them.
+
+    Raises:
+        RunFormatError: values do not fit the declared type, or a required column holds nulls.
+    """
+    arrays: dict[str, pa.Array] = {}
+    names = [column.name for column in table.columns if columns.get(column.name) is not None]
+    names += [name for name in columns if table.column(name) is None and name != "step"]
+    for name in names:
+        declared = table.column(name)
+        kind = declared.type if declared else pa.float32() if name.startswith(("extra_", "reward_")) else None
+        values = columns[name]
+        values = values.detach().cpu().numpy() if hasattr(values, "detach") else values
+        try:
+            array = pa.array(values)
+            arrays[name] = array if kind is None or array.type == kind else pc.cast(array, kind, safe=kind != pa.float32())
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise RunFormatError(f"Column {name} of the {table.name} table cannot be stored as {kind}: {error}.") from None
+        if declared is not None and declared.required and arrays[name].null_count:
+            raise RunFormatError(f"Column {name} of the {table.name} table is required, step {step} has nulls in it.")
+    length = len(next(iter(arrays.values())))
+    result = pa.table({"step": pa.array([step] * length, pa.int32())} | arrays)
+    return result.sort_by([(name, "ascending") for name in table.key[1:]]) if length > 1 else result
+
+
+def write_table_file(path: Path, table: pa.Table) -> None:
+    """Write a Parquet file that appears under its name only when it is whole.
+
+    Integer keys repeat, so they take a dictionary; float bits do not, so they take BYTE_STREAM_SPLIT.
+    """
+    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+    others = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
+    nonfinite = {name: count for name in floats if (count := _count_nonfinite(table.column(name)))}
+    metadata = {VERSION_KEY: schema.SCHEMA_VERSION.encode(), NONFINITE_KEY: json.dumps(nonfinite).encode()}
+    temporary = path.with_name(f"{path.stem}.tmp-{os.getpid()}")
+    with temporary.open("wb") as file:
+        pq.write_table(
+            table.replace_schema_metadata(metadata),
+            file,
+            row_group_size=schema.ROW_GROUP_ROWS,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=others,
+            column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+        )
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _count_nonfinite(column: pa.ChunkedArray) -> int:
+    finite = pc.sum(pc.is_finite(column)).as_py() or 0
+    return int(len(column) - column.null_count - finite)
