@@ -1,0 +1,1 @@
+"""Verifiable tasks: prompts with answers that a program can check. One file a task."""
