@@ -1,7 +1,7 @@
 """Gates: which tokens keep their policy gradient, and how much of it. Pure functions of log-ratios and advantage.
 
-Every gate has the signature `(ratios: LogRatios, advantage: Tensor, **parameters) -> Gate`. The trainer's losses and the
-what-if analysis use the same functions. Conventions (S3 eq. 8): bounds are inclusive; the mask is strict in the
+Every gate has the signature `(ratios: LogRatios, advantage: Tensor, **parameters) -> Gate`. The trainer's losses and
+the what-if analysis use the same functions. Conventions (S3 eq. 8): bounds are inclusive; the mask is strict in the
 advantage, but a token with advantage 0 has no gradient to lose, so it is kept and not counted as clipped.
 """
 

@@ -1,6 +1,6 @@
 """run.json: what a run is, who writes it, and whether it is still alive.
 
-The file is replaced atomically, never edited in place, so that a reader sees the old or the new one and nothing between.
+The file is replaced atomically, never edited in place: a reader sees the old or the new one and nothing between.
 """
 
 import json
@@ -81,7 +81,14 @@ class Manifest:
             raise RunFormatError(f"{path}: must hold a JSON object, it holds a {type(contents).__name__}.")
         check_version(str(contents.get("schema_version", "missing")), str(path))
         known = {declared.name for declared in fields(cls)} - {"extra"}
-        defaults = {"name": folder.name, "run_id": folder.name, "created": "", "heartbeat": "", "process_id": 0, "host": ""}
+        defaults = {
+            "name": folder.name,
+            "run_id": folder.name,
+            "created": "",
+            "heartbeat": "",
+            "process_id": 0,
+            "host": "",
+        }
         values = defaults | {key: value for key, value in contents.items() if key in known}
         manifest = cls(**values, extra={key: value for key, value in contents.items() if key not in known})
         manifest._check_types(path)

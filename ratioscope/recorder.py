@@ -4,7 +4,7 @@
     with recorder:
         for step in range(updates):
             ...
-            recorder.record_step(step, tokens=columns, sequences=columns, scalars={"policy_version": step, "loss": loss})
+            recorder.record_step(step, tokens=..., sequences=..., scalars={"policy_version": step, "loss": loss})
 
 Columns are those of `ratioscope.schema` (without `step`): anything pyarrow turns into an array, or torch tensors.
 A background thread converts, compresses and writes; its queue is bounded, so a slow disk slows the trainer down and
@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -141,7 +142,9 @@ class RunRecorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.close("finished")
         elif issubclass(kind, KeyboardInterrupt):
@@ -159,7 +162,7 @@ class RunRecorder:
                 self._attempt(self._beat)
                 continue
             if item is not None:
-                self._attempt(lambda item=item: self._buffer(*item))
+                self._attempt(partial(self._buffer, *item))
             self._attempt(self._flush if item is None else self._flush_when_due)
             self._queue.task_done()
             if item is None:
@@ -215,7 +218,10 @@ class RunRecorder:
         unseen = ids - self._vocabulary.keys()
         if unseen and self._vocabulary_of is not None:
             self._vocabulary |= {token: self._vocabulary_of(token) for token in unseen}
-            columns = {"token_id": sorted(self._vocabulary), "text": [self._vocabulary[i] for i in sorted(self._vocabulary)]}
+            columns = {
+                "token_id": sorted(self._vocabulary),
+                "text": [self._vocabulary[i] for i in sorted(self._vocabulary)],
+            }
             types = pa.schema([(column.name, column.type) for column in schema.VOCABULARY.columns])
             write_table_file(self.folder / "vocabulary.parquet", pa.table(columns, schema=types))
 
@@ -232,7 +238,11 @@ class RunRecorder:
             raise RunFormatError(f"{self.folder}: process {self.manifest.process_id} is still writing this run.")
         fresh = Manifest(name=self.manifest.name)
         self.manifest.status, self.manifest.status_reason = "running", ""
-        self.manifest.process_id, self.manifest.host, self.manifest.heartbeat = fresh.process_id, fresh.host, fresh.heartbeat
+        self.manifest.process_id, self.manifest.host, self.manifest.heartbeat = (
+            fresh.process_id,
+            fresh.host,
+            fresh.heartbeat,
+        )
         for leftover in self.folder.rglob("*.tmp-*"):
             leftover.unlink()
 
@@ -277,9 +287,13 @@ def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
         values = values.detach().cpu().numpy() if hasattr(values, "detach") else values
         try:
             array = pa.array(values)
-            arrays[name] = array if kind is None or array.type == kind else pc.cast(array, kind, safe=kind != pa.float32())
+            arrays[name] = (
+                array if kind is None or array.type == kind else pc.cast(array, kind, safe=kind != pa.float32())
+            )
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise RunFormatError(f"Column {name} of the {table.name} table cannot be stored as {kind}: {error}.") from None
+            raise RunFormatError(
+                f"Column {name} of the {table.name} table cannot be stored as {kind}: {error}."
+            ) from None
         if declared is not None and declared.required and arrays[name].null_count:
             raise RunFormatError(f"Column {name} of the {table.name} table is required, step {step} has nulls in it.")
     length = len(next(iter(arrays.values())))

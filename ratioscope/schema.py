@@ -58,7 +58,7 @@ _INT32, _INT64, _FLOAT = pa.int32(), pa.int64(), pa.float32()
 
 TOKENS = Table(
     name="tokens",
-    grain="one response token that was eligible for the loss in update `step`; padding, prompt and tool tokens are not rows",
+    grain="one response token eligible for the loss in update `step`; padding, prompt and tool tokens are not rows",
     key=("step", "seq_id", "position"),
     columns=(
         Column("step", _INT32, "update index k", required=True),
@@ -69,7 +69,9 @@ TOKENS = Table(
         Column("behavior_version", _INT32, "policy version that sampled this token", required=True),
         Column("logp_behavior", _FLOAT, "log-probability as the sampler drew it", "nats", required=True),
         Column("logp_behavior_train", _FLOAT, "the same snapshot, recomputed by the training engine", "nats"),
-        Column("logp_current", _FLOAT, "log-probability under the policy at the start of the update", "nats", required=True),
+        Column(
+            "logp_current", _FLOAT, "log-probability under the policy at the start of the update", "nats", required=True
+        ),
         Column("logp_new", _FLOAT, "log-probability under the policy after the update", "nats"),
         Column("logp_gate", _FLOAT, "where the loss evaluated its gate at the last pass; null: logp_current", "nats"),
         Column("logp_reference", _FLOAT, "log-probability under the frozen reference policy", "nats"),
@@ -77,7 +79,9 @@ TOKENS = Table(
         Column("clipped", pa.bool_(), "the gate removed this token's policy gradient at the last pass"),
         Column("clip_side", pa.int8(), "-1 below the lower bound, 0 inside, +1 above the upper bound"),
         Column("gate", _FLOAT, "gate that the loss applied, in [0, 1]"),
-        Column("gradient_weight", _FLOAT, "coefficient of grad log pi in the applied gradient, by autograd of the loss"),
+        Column(
+            "gradient_weight", _FLOAT, "coefficient of grad log pi in the applied gradient, by autograd of the loss"
+        ),
         Column("entropy", _FLOAT, "entropy of the current policy in this state", "nats"),
         Column("tv_current_behavior", _FLOAT, "exact total variation in this state, current against behavior"),
         Column("chi2_current_behavior", _FLOAT, "exact chi-square in this state, current against behavior"),
@@ -172,7 +176,8 @@ def check_version(version: str, where: str) -> None:
         raise RunFormatError(f"{where}: schema version {version!r} is not of the form '1.0'; the run cannot be read.")
     if int(major) > int(SCHEMA_VERSION.split(".", 1)[0]):
         raise RunFormatError(
-            f"{where}: written in run format {version}, this ratioscope reads up to {SCHEMA_VERSION}; upgrade ratioscope."
+            f"{where}: written in run format {version}, this ratioscope reads up to {SCHEMA_VERSION}; "
+            "upgrade ratioscope."
         )
 
 

@@ -4,7 +4,8 @@ All of them share one gradient,
 
     g = (1/norm) sum_i sum_t  A_it * weight_it * gate_it * grad log pi_theta(y_it | x_i, y_i,<t)
 
-and differ in how advantage, weight, gate and norm are chosen (`trainer.advantages`, `ratioscope.gates`, `trainer.losses`).
+and differ in how advantage, weight, gate and norm are chosen (`trainer.advantages`, `ratioscope.gates`,
+`trainer.losses`).
 To add an algorithm, add a row here, and a part where it brings a new one.
 """
 

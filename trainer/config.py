@@ -174,7 +174,7 @@ def _resolve(key: str) -> str:
     """The dotted path that a key stands for."""
     sections = {name: field.annotation for name, field in TrainConfig.model_fields.items()}
     paths = [name for name, kind in sections.items() if not _is_section(kind)]
-    paths += [f"{name}.{leaf}" for name, kind in sections.items() if _is_section(kind) for leaf in kind.model_fields]
+    paths += [f"{name}.{leaf}" for name, kind in sections.items() if _is_section(kind) for leaf in _fields(kind)]
     parameters = {name for algorithm in ALGORITHMS.values() for name in algorithm.parameters}
     if key == "algorithm":
         return "algorithm.name"
@@ -192,6 +192,10 @@ def _resolve(key: str) -> str:
             return usual[0]
         raise RatioscopeError(f"{key!r} is ambiguous: {' or '.join(matches)}.")
     raise RatioscopeError(f"There is no setting {key!r}; settings are: {', '.join(sorted([*paths, *parameters]))}.")
+
+
+def _fields(section: Any) -> list[str]:
+    return list(section.model_fields)
 
 
 def _is_section(kind: Any) -> bool:

@@ -199,7 +199,7 @@ class Trainer:
             loss, gate = policy_loss(self.algorithm, self.config.algorithm.parameters, logp, tokens)
             logp.retain_grad()
             self.optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimiser.max_grad_norm)
             if not torch.isfinite(norm):
                 raise RatioscopeError(f"{self.folder}: the gradient is not finite; lower the learning rate.")

@@ -47,7 +47,13 @@ def build(model: Model, prompt_length: int, response_length: int) -> LlamaForCau
 
 
 def token_log_probs(
-    model: LlamaForCausalLM, prompts: Tensor, prompt_mask: Tensor, responses: Tensor, mask: Tensor, *, entropy: bool = False
+    model: LlamaForCausalLM,
+    prompts: Tensor,
+    prompt_mask: Tensor,
+    responses: Tensor,
+    mask: Tensor,
+    *,
+    entropy: bool = False,
 ) -> TokenLogProbs:
     """log pi(token) of every response token, at temperature 1.
 
@@ -129,10 +135,10 @@ def _train_supervised(
         prompts, prompt_mask = pad_left([task.vocabulary.encode(task.prompt(i)) for i in ids], task.prompt_length)
         answers = torch.full((len(ids), task.response_length), CharacterVocabulary.pad_id)
         for row, prompt_id in enumerate(ids):
-            answer = task.vocabulary.encode(task.answer(prompt_id)) + [CharacterVocabulary.end_id]
+            answer = [*task.vocabulary.encode(task.answer(prompt_id)), CharacterVocabulary.end_id]
             answers[row, : len(answer)] = torch.tensor(answer)
         logp = token_log_probs(model, prompts, prompt_mask, answers, answers != CharacterVocabulary.pad_id).logp
         optimiser.zero_grad(set_to_none=True)
-        (-logp.mean()).backward()
+        (-logp.mean()).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()

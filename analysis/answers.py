@@ -1,0 +1,112 @@
+"""The answer that each page opens with, in words, computed from the data."""
+
+import numpy as np
+import pandas as pd
+
+from analysis.diagnosis import Finding, staleness_metric
+from analysis.summary import StepSummary
+from ratioscope.catalogue import EPSILON, EPSILON_STALE, KHAT_LIMIT, Moment
+
+
+def overview(summary: StepSummary, findings: list[Finding]) -> str:
+    """Is this run healthy?"""
+    if not len(summary.values):
+        return "No step is on disk yet."
+    steps = len(summary.values)
+    reward = _change(summary.values["eval_accuracy"].dropna(), "Evaluation accuracy")
+    if findings:
+        count = f"{len(findings)} finding{'s' * (len(findings) > 1)} in {steps} steps. {findings[0].sentence}"
+    else:
+        count = (
+            f"Nothing to report in {steps} steps: staleness at most {_top(summary, staleness_metric(summary)):.2g} "
+            f"(limit {EPSILON_STALE.value / 2:g}), update drift at most {_top(summary, 'u_k'):.2g} (limit {EPSILON.value / 2:g})."
+        )
+    return f"{count} {reward}".strip()
+
+
+def drift(summary: StepSummary) -> str:
+    """Staleness, or the update?"""
+    if not len(summary.values):
+        return "No step is on disk yet."
+    key = staleness_metric(summary)
+    staleness, update = summary.values[key], summary.values["u_k"]
+    limit = EPSILON_STALE.value / 2
+    over = int((staleness > limit).sum())
+    text = f"Staleness is {staleness.iloc[-1]:.2g} now"
+    text += (
+        f" and was above the limit of {limit:g} in {over} of {len(staleness)} steps." if over else f", below {limit:g}."
+    )
+    if update.notna().any():
+        share = update.mean() / (update.mean() + staleness.mean()) if staleness.mean() > 0 else 1.0
+        larger = "the update itself" if share > 0.5 else "the age of the data"
+        text += f" Of the path from the sampler to the new policy, {larger} makes up {max(share, 1 - share):.0%} on average."
+    else:
+        text += " The new policy's log-probs are not logged, so the update drift is unknown."
+    lag = summary.values["version_lag"]
+    if lag.nunique() > 2 and staleness.nunique() > 2:
+        text += f" Staleness follows the version lag with a rank correlation of {lag.corr(staleness, method='spearman'):.2f}."
+    return text
+
+
+def ratios(summary: StepSummary) -> str:
+    """How heavy are the tails?"""
+    khat = summary.values["khat_token"].dropna()
+    if not len(khat):
+        return "No step has enough spread in its ratios for a tail index: the data are on-policy, or too few."
+    heavy = int((khat >= KHAT_LIMIT[Moment.FIRST]).sum())
+    text = f"The tail index of the token ratios is {khat.median():.2f} in the median step and {khat.max():.2f} in step {khat.idxmax()}."
+    if heavy:
+        text += f" Means of the ratio cannot be trusted in {heavy} of {len(summary.values)} steps."
+    else:
+        text += " Means of the ratio can be trusted in every step."
+    second = int((khat >= KHAT_LIMIT[Moment.SECOND]).sum())
+    return f"{text} Second moments (χ², effective sample size) cannot in {second}."
+
+
+def clipping(summary: StepSummary) -> str:
+    """What did the loss throw away?"""
+    clipped = summary.values["clip_fraction"].dropna()
+    if not len(clipped):
+        return "Clip masks are not logged in this run."
+    if clipped.max() == 0:
+        return "The loss clipped no token in any step: its gate cannot bind, or it has none."
+    low, high = summary.values["clip_fraction_low"].mean(), summary.values["clip_fraction_high"].mean()
+    side = (
+        "below the lower bound (answers that were wrong)"
+        if low > high
+        else "above the upper bound (answers that were right)"
+    )
+    text = f"The loss clipped {clipped.mean():.1%} of the tokens on average and {clipped.max():.1%} in step {clipped.idxmax()}, "
+    text += f"{max(low, high) / (low + high):.0%} of them {side}."
+    period = sawtooth_period(summary.values["version_lag"])
+    if period:
+        lag = summary.values["version_lag"].reindex(clipped.index)
+        fresh, stale = clipped[lag <= 0.25 * period].mean(), clipped[lag >= 0.75 * period].mean()
+        text += f" It follows the weight syncs, every {period} updates: {fresh:.1%} on fresh data, {stale:.1%} on the stalest."
+    return text
+
+
+def sawtooth_period(lag: "pd.Series[float]") -> int | None:
+    """Steps between weight syncs, where the version lag rises and falls back regularly."""
+    values = lag.to_numpy()
+    falls = np.flatnonzero(np.diff(values) < -0.5) + 1
+    if len(falls) < 2 or len(set(np.diff(falls))) != 1:
+        return None
+    return int(np.diff(falls)[0])
+
+
+def sync_steps(lag: "pd.Series[float]") -> list[int]:
+    """Steps at which fresh weights had reached the sampler: the lag fell."""
+    return [int(step) for step in lag.index[1:][np.diff(lag.to_numpy()) < -0.5]]
+
+
+def _top(summary: StepSummary, key: str) -> float:
+    return float(summary.values[key].max())
+
+
+def _change(series: "pd.Series[float]", what: str) -> str:
+    if len(series) < 2:
+        return ""
+    start, end = series.iloc[0], series.iloc[-min(5, len(series)) :].mean()
+    verb = "rose" if end > start + 0.01 else "fell" if end < start - 0.01 else "stayed"
+    return f"{what} {verb} from {start:.2f} to {end:.2f} (mean of the last {min(5, len(series))} evaluations)."

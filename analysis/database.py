@@ -1,0 +1,38 @@
+"""DuckDB, hardened: reads the named folders, writes nothing, leaks nothing of the process into SQL."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import duckdb
+
+_SQL = Path(__file__).parent / "sql"
+
+
+@cache
+def query(name: str) -> str:
+    """The text of `sql/<name>.sql`."""
+    return (_SQL / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> duckdb.DuckDBPyConnection:
+    """A connection that can read Parquet files below `readable`, and nothing else.
+
+    One thread at a time may use it: take `.cursor()` for each query.
+    """
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "python_enable_replacements": False,  # SQL must not see Python variables of the calling frame
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "preserve_insertion_order": False,
+            "memory_limit": memory_limit,
+        },
+    )
+    connection.execute(query("macros"))
+    folders = ", ".join("'" + str(folder.resolve()).replace("'", "''") + "/'" for folder in readable)
+    connection.execute(f"set allowed_directories = [{folders}]")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+    return connection

@@ -1,0 +1,10 @@
+-- grain: one prompt group of one step.
+select
+    step, group_id,
+    count(*) as n_sequences,
+    count(reward) filter (isfinite(reward)) as n_reward,
+    sum(reward) filter (isfinite(reward)) as reward,
+    sum(n_tokens) as response_length
+from source
+group by step, group_id
+order by step, group_id

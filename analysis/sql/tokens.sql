@@ -1,0 +1,15 @@
+-- grain: one token. Log-ratios in double, and why a row cannot be used (null: it can).
+create or replace temp table token as
+select
+    step, group_id, seq_id, position, token_id,
+    logp_current::double - logp_behavior::double as log_rho,
+    logp_new::double - logp_behavior::double as log_rho_new,
+    advantage, clipped, clip_side, gate, entropy,
+    step - behavior_version as version_lag,
+    case
+        when isnan(logp_behavior) or isnan(logp_current) or coalesce(isnan(logp_new), false) then 'nan'
+        when isinf(logp_behavior) or logp_current = 'inf'::float or coalesce(logp_new = 'inf'::float, false) then 'infinite'
+        when greatest(logp_behavior, logp_current, coalesce(logp_new, logp_current)) > 1e-4 then 'positive'
+        when not isfinite(advantage) then 'advantage'
+    end as invalid
+from source;

@@ -1,0 +1,191 @@
+"""Runs on disk: which there are, whether they live, and which of their files can be read.
+
+Reading is read-only: nothing is ever written into a run's folder. A bad file is skipped and reported, never fatal.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ratioscope import schema
+from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.manifest import MANIFEST_NAME, Manifest
+
+# Runs may lie in folders of an ablation; deeper trees are somebody's home folder.
+SEARCH_DEPTH = 4
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """One complete Parquet file of a run."""
+
+    path: Path
+    name: schema.FileName
+    size: int
+    modified_ns: int
+
+    @property
+    def identity(self) -> str:
+        """Changes when the file does; files are immutable, so this is for replaced ones."""
+        return f"{self.path}:{self.size}:{self.modified_ns}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as it was when it was opened; `open_run` again to see news."""
+
+    folder: Path
+    manifest: Manifest
+    files: dict[str, tuple[TableFile, ...]]
+    problems: tuple[str, ...] = ()
+    """One sentence a file that had to be left out."""
+    signature: str = field(default="", compare=False)
+
+    @property
+    def status(self) -> str:
+        return self.manifest.live_status()
+
+    @property
+    def last_step(self) -> int:
+        """The last step on disk; -1 for an empty run."""
+        return max((file.name.last_step for file in self.files["tokens"]), default=-1)
+
+    @property
+    def steps_on_disk(self) -> int:
+        return sum(file.name.last_step - file.name.first_step + 1 for file in self.files["tokens"])
+
+    def read(self, table: str, columns: list[str] | None = None) -> pd.DataFrame:
+        """A whole table as a frame; for the small ones (steps, sequences). Empty when nothing was written yet."""
+        declared = schema.TABLES[table]
+        names = columns or [column.name for column in declared.columns]
+        parts = []
+        for file in self.files[table]:
+            found = pq.read_schema(file.path)
+            wanted = names if columns else [*names, *(name for name in found.names if declared.column(name) is None)]
+            parts.append(pq.read_table(file.path, columns=[name for name in wanted if name in found.names]))
+        if not parts:
+            return pd.DataFrame(columns=names)
+        frame = pa.concat_tables(parts, promote_options="permissive").to_pandas()
+        return frame.reindex(columns=[*names, *(name for name in frame.columns if name not in names)])
+
+
+def open_run(folder: str | Path) -> Run:
+    """Open one run.
+
+    Raises:
+        RunFormatError: the folder is not a run, or its format is newer than this reader.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise RunFormatError(f"{folder}: there is no such folder.")
+    manifest = Manifest.read(folder)
+    problems: list[str] = []
+    files = {table: tuple(_complete_files(folder / table, schema.TABLES[table], problems)) for table in schema.TABLES}
+    return Run(folder, manifest, files, tuple(problems), signature(folder))
+
+
+def signature(folder: Path) -> str:
+    """A short text that changes whenever the run has news: its manifest's or a table folder's change time."""
+    places = [folder / MANIFEST_NAME, *(folder / table for table in schema.TABLES)]
+    stamps = [str(place.stat().st_mtime_ns) if place.exists() else "-" for place in places[1:]]
+    manifest = places[0]
+    # The heartbeat rewrites the manifest every few seconds; only what it says of the state is news.
+    try:
+        state = Manifest.read(folder).live_status() if manifest.exists() else "-"
+    except RatioscopeError as error:
+        state = str(error)
+    return hashlib.sha256("|".join([*stamps, state]).encode()).hexdigest()[:16]
+
+
+def _complete_files(folder: Path, table: schema.Table, problems: list[str]) -> Iterator[TableFile]:
+    if not folder.is_dir():
+        return
+    with os.scandir(folder) as entries:
+        found = sorted((entry.name, entry) for entry in entries if entry.is_file(follow_symlinks=False))
+    for text, entry in found:
+        name = schema.FileName.parse(text)
+        if name is None:
+            if text.endswith(".parquet"):
+                problems.append(f"{entry.path}: left out, its name is not first-last-w<writer>.parquet.")
+            continue
+        stat = entry.stat()
+        file = TableFile(Path(entry.path), name, stat.st_size, stat.st_mtime_ns)
+        problem = _file_problem(file, table.name)
+        if problem:
+            problems.append(problem)
+        else:
+            yield file
+
+
+@lru_cache(maxsize=100_000)
+def _file_problem(file: TableFile, table: str) -> str:
+    """Why a file cannot be used; empty when it can. A footer is read once for each state of a file."""
+    try:
+        found = pq.read_schema(file.path)
+        version = (found.metadata or {}).get(b"ratioscope.schema_version", schema.SCHEMA_VERSION.encode())
+        schema.check_version(version.decode(), str(file.path))
+        schema.check(schema.TABLES[table], found, file.path)
+    except RunFormatError as error:
+        return f"{error} The file is left out."
+    except (OSError, pa.ArrowInvalid) as error:
+        return f"{file.path}: left out, not a complete Parquet file ({str(error).splitlines()[0][:120]})."
+    return ""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A line in the list of runs: the manifest and what a directory listing tells, no table is opened."""
+
+    run_id: str
+    """Stable within its root: the relative path, or the folder's name for a root that is itself a run."""
+    folder: Path
+    manifest: Manifest | None
+    steps: int
+    problem: str = ""
+
+
+def discover(roots: Iterable[str | Path]) -> list[Listed]:
+    """All runs below the roots, newest first; a folder with a broken manifest is listed with its problem."""
+    listed: dict[str, Listed] = {}
+    for root in map(Path, roots):
+        for folder in _run_folders(root, SEARCH_DEPTH):
+            run_id = folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
+            if run_id in listed and listed[run_id].folder.resolve() != folder.resolve():
+                run_id = f"{root.resolve().name}/{run_id}"
+            try:
+                manifest, problem = Manifest.read(folder), ""
+            except RunFormatError as error:
+                manifest, problem = None, str(error)
+            listed[run_id] = Listed(run_id, folder, manifest, _count_steps(folder), problem)
+    return sorted(listed.values(), key=lambda run: run.manifest.created if run.manifest else "", reverse=True)
+
+
+def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
+    if (folder / MANIFEST_NAME).is_file():
+        yield folder
+        return
+    if depth == 0:
+        return
+    try:
+        with os.scandir(folder) as entries:
+            inside = sorted(e.path for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith("."))
+    except OSError:
+        return
+    for path in inside:
+        yield from _run_folders(Path(path), depth - 1)
+
+
+def _count_steps(folder: Path) -> int:
+    try:
+        with os.scandir(folder / "tokens") as entries:
+            names = [schema.FileName.parse(entry.name) for entry in entries]
+    except OSError:
+        return 0
+    return max((name.last_step + 1 for name in names if name), default=0)
