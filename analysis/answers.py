@@ -18,8 +18,9 @@ def overview(summary: StepSummary, findings: list[Finding]) -> str:
         count = f"{len(findings)} finding{'s' * (len(findings) > 1)} in {steps} steps. {findings[0].sentence}"
     else:
         count = (
-            f"Nothing to report in {steps} steps: staleness at most {_top(summary, staleness_metric(summary)):.2g} "
-            f"(limit {EPSILON_STALE.value / 2:g}), update drift at most {_top(summary, 'u_k'):.2g} (limit {EPSILON.value / 2:g})."
+            f"Nothing to report in {steps} steps: "
+            f"staleness at most {_top(summary, staleness_metric(summary)):.2g} (limit {EPSILON_STALE.value / 2:g}), "
+            f"update drift at most {_top(summary, 'u_k'):.2g} (limit {EPSILON.value / 2:g})."
         )
     return f"{count} {reward}".strip()
 
@@ -39,12 +40,13 @@ def drift(summary: StepSummary) -> str:
     if update.notna().any():
         share = update.mean() / (update.mean() + staleness.mean()) if staleness.mean() > 0 else 1.0
         larger = "the update itself" if share > 0.5 else "the age of the data"
-        text += f" Of the path from the sampler to the new policy, {larger} makes up {max(share, 1 - share):.0%} on average."
+        text += f" Of the path from the sampler to the new policy, {larger} makes up {max(share, 1 - share):.0%}."
     else:
         text += " The new policy's log-probs are not logged, so the update drift is unknown."
     lag = summary.values["version_lag"]
     if lag.nunique() > 2 and staleness.nunique() > 2:
-        text += f" Staleness follows the version lag with a rank correlation of {lag.corr(staleness, method='spearman'):.2f}."
+        correlation = lag.corr(staleness, method="spearman")
+        text += f" Staleness follows the version lag with a rank correlation of {correlation:.2f}."
     return text
 
 
@@ -54,7 +56,8 @@ def ratios(summary: StepSummary) -> str:
     if not len(khat):
         return "No step has enough spread in its ratios for a tail index: the data are on-policy, or too few."
     heavy = int((khat >= KHAT_LIMIT[Moment.FIRST]).sum())
-    text = f"The tail index of the token ratios is {khat.median():.2f} in the median step and {khat.max():.2f} in step {khat.idxmax()}."
+    text = f"The tail index of the token ratios is {khat.median():.2f} in the median step "
+    text += f"and {khat.max():.2f} in step {khat.idxmax()}."
     if heavy:
         text += f" Means of the ratio cannot be trusted in {heavy} of {len(summary.values)} steps."
     else:
@@ -71,18 +74,15 @@ def clipping(summary: StepSummary) -> str:
     if clipped.max() == 0:
         return "The loss clipped no token in any step: its gate cannot bind, or it has none."
     low, high = summary.values["clip_fraction_low"].mean(), summary.values["clip_fraction_high"].mean()
-    side = (
-        "below the lower bound (answers that were wrong)"
-        if low > high
-        else "above the upper bound (answers that were right)"
-    )
-    text = f"The loss clipped {clipped.mean():.1%} of the tokens on average and {clipped.max():.1%} in step {clipped.idxmax()}, "
-    text += f"{max(low, high) / (low + high):.0%} of them {side}."
+    side = "below the lower bound" if low > high else "above the upper bound"
+    text = f"The loss clipped {clipped.mean():.1%} of the tokens on average and {clipped.max():.1%} in step "
+    text += f"{clipped.idxmax()}; {max(low, high) / (low + high):.0%} of the clipped ones were {side}."
     period = sawtooth_period(summary.values["version_lag"])
     if period:
         lag = summary.values["version_lag"].reindex(clipped.index)
         fresh, stale = clipped[lag <= 0.25 * period].mean(), clipped[lag >= 0.75 * period].mean()
-        text += f" It follows the weight syncs, every {period} updates: {fresh:.1%} on fresh data, {stale:.1%} on the stalest."
+        text += f" It follows the weight syncs, every {period} updates: "
+        text += f"{fresh:.1%} on fresh data, {stale:.1%} on the stalest."
     return text
 
 

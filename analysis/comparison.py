@@ -28,9 +28,16 @@ class Member:
 class Setting:
     """Runs that differ in nothing but the seed."""
 
-    label: str
     algorithm: str
+    variant: str
+    """Algorithm, with the parameters that tell it from other settings of the same algorithm."""
+    schedule: str
+    """Where the off-policyness comes from, in words."""
     members: tuple[Member, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.variant}, {self.schedule}"
 
     def series(self, metric: str) -> pd.DataFrame:
         """One column a run, aligned by step; NaN where a run has no value."""
@@ -65,7 +72,7 @@ class Setting:
 
 
 def settings(members: Iterable[Member]) -> list[Setting]:
-    """Group runs that differ in their seed only, labelled by what tells the groups apart."""
+    """Group runs that differ in their seed only; fresh data first, as S3 figure 3 orders its columns."""
     members = list(members)
     flat = {member.run_id: configuration(member.run) for member in members}
     different = differing_keys(flat.values())
@@ -73,22 +80,43 @@ def settings(members: Iterable[Member]) -> list[Setting]:
     for member in members:
         groups.setdefault(tuple(str(flat[member.run_id].get(key, "-")) for key in different), []).append(member)
     result = []
-    for values, group in groups.items():
-        algorithm = str(group[0].run.manifest.algorithm.get("name", "unknown"))
-        # An algorithm's name already implies its parts; what is left tells settings of one algorithm apart.
-        rest = [
-            f"{key.rpartition('.')[2]} {value}"
-            for key, value in zip(different, values, strict=True)
-            if not key.startswith(("algorithm.name", "algorithm.parts")) and _splits(key, algorithm, members, flat)
-        ]
-        result.append(Setting(", ".join([algorithm, *rest]), algorithm, tuple(group)))
-    return sorted(result, key=lambda setting: setting.label)
+    for group in groups.values():
+        manifest = group[0].run.manifest
+        algorithm = str(manifest.algorithm.get("name", "unknown"))
+        same = [flat[member.run_id] for member in members if member.run.manifest.algorithm.get("name") == algorithm]
+        variant = algorithm + _in_brackets(flat[group[0].run_id], differing_keys(same))
+        result.append(Setting(algorithm, variant, schedule_words(manifest.schedule), tuple(group)))
+    return sorted(result, key=lambda setting: (_age(setting), setting.variant))
 
 
-def _splits(key: str, algorithm: str, members: list[Member], flat: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether runs of this algorithm differ in `key`."""
-    same = [flat[m.run_id].get(key) for m in members if m.run.manifest.algorithm.get("name") == algorithm]
-    return len({str(value) for value in same}) > 1
+def _in_brackets(flat: Mapping[str, Any], different: list[str]) -> str:
+    """What tells a setting from others of its algorithm: parameters by value, as S3 writes them, the rest by name."""
+    parameters = [str(flat.get(key, "-")) for key in different if key.startswith("algorithm.parameters.")]
+    rest = [
+        f"{key.rpartition('.')[2]} {flat.get(key, '-')}"
+        for key in different
+        if not key.startswith(("algorithm.", "schedule."))
+    ]
+    return f" ({', '.join([*parameters, *rest])})" if parameters or rest else ""
+
+
+def schedule_words(schedule: Mapping[str, Any]) -> str:
+    """A schedule as a panel's title."""
+    if schedule.get("offline"):
+        return "offline"
+    usual = {"sync_interval": 1, "sync_offset": 0}
+    parts = [f"{key} = {schedule[key]}" for key, value in usual.items() if schedule.get(key, value) != value]
+    return ", ".join(parts) or ("on-policy" if schedule else "schedule not stated")
+
+
+def _age(setting: Setting) -> tuple[bool, float, float]:
+    schedule = setting.members[0].run.manifest.schedule
+    offset, interval = (schedule.get(key) for key in ("sync_offset", "sync_interval"))
+    return (
+        bool(schedule.get("offline")),
+        float(offset) if isinstance(offset, int) else 0.0,
+        float(interval) if isinstance(interval, int) else 1.0,
+    )
 
 
 def configuration(run: Run) -> dict[str, Any]:

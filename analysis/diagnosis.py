@@ -6,6 +6,7 @@ A rule is a function `(summary, lag) -> Finding | None` in `RULES`; thresholds c
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -59,9 +60,9 @@ class Finding:
 
 
 def diagnose(summary: StepSummary) -> list[Finding]:
-    """All findings, worst first."""
+    """All findings, worst first; among equals causes come before their consequences, as in `RULES`."""
     findings = [finding for rule in RULES.values() if (finding := rule(summary)) is not None]
-    return sorted(findings, key=lambda finding: (-finding.severity, finding.rule))
+    return sorted(findings, key=lambda finding: -finding.severity)
 
 
 def staleness_metric(summary: StepSummary) -> str:
@@ -94,8 +95,8 @@ def staleness_is_high(summary: StepSummary) -> Finding | None:
         steps=tuple(excess.index),
         numbers=(_worst(summary, metric, excess), _last(summary, metric)),
         why=why,
-        do="Push weights to the sampler more often (smaller sync_interval), buffer fewer batches (smaller sync_offset), or "
-        "drop tokens with |ρ - 1| > ε_stale. Until then prefer a clip, which stops what REINFORCE does to stale data.",
+        do="Push weights to the sampler more often (smaller sync_interval), buffer fewer batches (sync_offset), "
+        "or drop tokens with |ρ - 1| > ε_stale. Until then prefer a clip: it stops what REINFORCE does to stale data.",
         source="S0 5.6 and 7.3; S3 section 4.1",
         page="drift",
         limit=limit,
@@ -115,7 +116,8 @@ def update_is_large(summary: StepSummary) -> Finding | None:
     elif clipped == 0:
         why += "No token was clipped in these steps: nothing held the update back."
     else:
-        why += f"The gate removed {clipped:.1%} of the tokens' gradients there: a mask stops gradients, it does not bound steps."
+        why += f"The gate removed {clipped:.1%} of the tokens' gradients there: "
+        why += "a mask stops gradients, it does not bound steps."
     return Finding(
         rule="update_large",
         severity=_severity(excess, limit),
@@ -124,8 +126,8 @@ def update_is_large(summary: StepSummary) -> Finding | None:
         steps=tuple(excess.index),
         numbers=(_worst(summary, "u_k", excess), _last(summary, "u_k")),
         why=why,
-        do="Lower the learning rate or take fewer passes; under stale data centre the clip at ρ_k (Method One: adaptive_clip, "
-        "Method Two: incremental_clip).",
+        do="Lower the learning rate or take fewer passes; under stale data centre the clip at ρ_k "
+        "(Method One: adaptive_clip, Method Two: incremental_clip).",
         source="S0 5.2, 5.3",
         page="drift",
         limit=limit,
@@ -148,8 +150,8 @@ def tail_is_heavy(summary: StepSummary) -> Finding | None:
     return Finding(
         rule="heavy_tail",
         severity=Severity.CRITICAL if (excess >= 1).mean() > 0.5 else Severity.WARNING,
-        sentence=f"The ratios have a heavy tail in {len(excess)} of {len(summary.values)} steps: the tail index reaches "
-        f"{excess.max():.2f}, and from {limit:g} on means of the ratio cannot be trusted.",
+        sentence=f"The ratios have a heavy tail in {len(excess)} of {len(summary.values)} steps: the tail index "
+        f"reaches {excess.max():.2f}, and from {limit:g} on means of the ratio cannot be trusted.",
         metric="khat_token",
         steps=tuple(excess.index),
         numbers=(
@@ -157,10 +159,10 @@ def tail_is_heavy(summary: StepSummary) -> Finding | None:
             Number("share of Σρ² in the top 1 % of tokens, median of these steps", float(share)),
             Number("largest ratio", float(summary.values["ratio_max"].loc[excess.index].max())),
         ),
-        why="A few tokens that the sampler found unlikely have become likely. They own importance-weighted sums, while "
-        "total variation can still look small.",
-        do="Truncate or mask the ratio, or make the data fresher. Read the bounded staleness and the clip fraction, which no "
-        "tail can spoil; ignore χ² and effective sample size in these steps.",
+        why="A few tokens that the sampler found unlikely have become likely. They own importance-weighted sums, "
+        "while total variation can still look small.",
+        do="Truncate or mask the ratio, or make the data fresher. Read the bounded staleness and the clip fraction, "
+        "which no tail can spoil; ignore χ² and effective sample size in these steps.",
         source=CATALOGUE["khat_token"].source,
         page="ratios",
         limit=limit,
@@ -191,10 +193,10 @@ def _severity(excess: "pd.Series[float]", limit: float) -> Severity:
 
 
 def _sentence(what: str, excess: "pd.Series[float]", limit: float, summary: StepSummary, threshold: Threshold) -> str:
-    worst = excess.idxmax()
+    worst, times = excess.idxmax(), excess.max() / limit
     return (
         f"{what} is above {threshold.symbol}/2 = {limit:g} in {len(excess)} of {len(summary.values)} steps; "
-        f"at its worst {excess.max() / limit:.1f} × the limit, in step {worst}."
+        f"at its worst {times:.1f} × the limit, in step {worst}."
     )
 
 
@@ -207,11 +209,16 @@ def _drift_share(summary: StepSummary, steps: pd.Index) -> str:
 
 
 def _worst(summary: StepSummary, metric: str, excess: "pd.Series[float]") -> Number:
-    return _number(summary, metric, int(excess.idxmax()), "worst")
+    return _number(summary, metric, _step(excess.idxmax()), "worst")
 
 
 def _last(summary: StepSummary, metric: str) -> Number:
-    return _number(summary, metric, int(summary.values[metric].last_valid_index() or 0), "latest")
+    return _number(summary, metric, _step(summary.values[metric].last_valid_index()), "latest")
+
+
+def _step(label: Any) -> int:
+    """A label of the step index; pandas types it as anything hashable."""
+    return int(label)
 
 
 def _number(summary: StepSummary, metric: str, step: int, which: str) -> Number:

@@ -39,7 +39,8 @@ def cluster_variance(numerator: Array, denominator: Array) -> float:
     """
     groups, total = len(numerator), denominator.sum()
     theta = numerator.sum() / total
-    return float(groups / (groups - 1) * ((numerator - theta * denominator) ** 2).sum() / total**2)
+    with np.errstate(over="ignore"):  # infinite: no interval
+        return float(groups / (groups - 1) * ((numerator - theta * denominator) ** 2).sum() / total**2)
 
 
 def cluster_interval(numerator: Array, denominator: Array) -> Interval:
@@ -50,6 +51,8 @@ def cluster_interval(numerator: Array, denominator: Array) -> Interval:
         return NO_INTERVAL
     theta = numerator.sum() / denominator.sum()
     half = _quantile_t(len(numerator)) * cluster_variance(numerator, denominator) ** 0.5
+    if not np.isfinite(half):
+        return NO_INTERVAL
     return Interval(float(theta - half), float(theta + half))
 
 
@@ -66,7 +69,9 @@ def fraction_interval(successes: Array, trials: Array) -> Interval:
         return NO_INTERVAL
     p = successes.sum() / trials.sum()
     variance = cluster_variance(successes, trials)
-    n = float(np.clip(p * (1 - p) / variance, groups, trials.sum())) if variance > 0 else float(groups)
+    n = float(groups)
+    if 0 < p < 1:
+        n = float(np.clip(p * (1 - p) / variance, groups, trials.sum())) if variance > 0 else float(trials.sum())
     t = _quantile_t(groups)
     centre, half = p + t * t / (2 * n), t * np.sqrt(p * (1 - p) / n + t * t / (4 * n * n))
     scale = 1 + t * t / n

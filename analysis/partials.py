@@ -23,8 +23,7 @@ from analysis.store import Run, TableFile
 from analysis.tails import kept_size
 from ratioscope import schema
 
-# Raise it when the queries change what a partial holds.
-PARTIALS_VERSION = 1
+_QUERIES = ("macros", "tokens", "group_partials", "order_statistics", "log_ratio_histogram", "sequence_partials")
 
 _READ_TOKENS = (
     "step", "seq_id", "group_id", "position", "token_id", "behavior_version", "logp_behavior", "logp_current",
@@ -55,7 +54,9 @@ class ScanUnit:
     @property
     def key(self) -> str:
         identities = [file.identity for file in (*self.tokens, *self.sequences)]
-        return hashlib.sha256("\n".join([str(PARTIALS_VERSION), *identities]).encode()).hexdigest()[:32]
+        # The queries are part of the key: partials of another ratioscope are not mistaken for this one's.
+        texts = [query(name) for name in _QUERIES]
+        return hashlib.sha256("\n".join([*texts, *identities]).encode()).hexdigest()[:32]
 
 
 def scan_units(run: Run) -> list[ScanUnit]:
@@ -126,7 +127,7 @@ def _scan(unit: ScanUnit) -> tuple[pa.Table, pa.Table, pa.Table]:
         if unit.sequences:
             relation = source(unit.sequences, schema.SEQUENCES, _READ_SEQUENCES)
             rewards = connection.sql(query("sequence_partials").replace("from source", f"from {relation}"))
-            groups = groups.join(rewards.to_arrow_table(), ["step", "group_id"], join_type="left outer")
+            groups = groups.join(rewards.to_arrow_table(), ["step", "group_id"], join_type="full outer")
             groups = groups.sort_by([("step", "ascending"), ("group_id", "ascending")])
     return groups, order, histogram
 

@@ -87,7 +87,9 @@ def open_run(folder: str | Path) -> Run:
         raise RunFormatError(f"{folder}: there is no such folder.")
     manifest = Manifest.read(folder)
     problems: list[str] = []
-    files = {table: tuple(_complete_files(folder / table, schema.TABLES[table], problems)) for table in schema.TABLES}
+    # Steps are written last and listed first: the tokens of every listed step are on disk.
+    last_first = reversed(schema.TABLES)
+    files = {table: tuple(_complete_files(folder / table, schema.TABLES[table], problems)) for table in last_first}
     return Run(folder, manifest, files, tuple(problems), signature(folder))
 
 

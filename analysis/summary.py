@@ -24,9 +24,13 @@ from ratioscope.catalogue import CATALOGUE, Moment, khat_limit
 from ratioscope.errors import RatioscopeError
 
 QUANTILES = ("ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999")
-COUNTS = ("n_tokens", "n_sequences", "n_groups", "n_invalid")
 LOGGED = ("eval_accuracy", "kl_to_initial", "grad_norm")
 INVALID_CAUSES = ("nan", "infinite", "positive", "advantage")
+COUNTS = (
+    *("n_tokens", "n_sequences", "n_groups", "n_invalid"),
+    *(f"n_invalid_{cause}" for cause in INVALID_CAUSES),
+    "n_undefined",  # sequences without a W, because a token of theirs is unusable
+)
 FLAGGED_INVALID_SHARE = 1e-3
 
 
@@ -136,20 +140,22 @@ _MEANS: dict[str, tuple[str, float, str]] = {
     "gate_mean": ("gate", 1.0, "n_gate"),
     "effective_token_fraction": ("effective", 1.0, "n_gate"),
     "entropy": ("entropy", 1.0, "n_entropy"),
-    "version_lag": ("version_lag", 1.0, "n_rows"),
+    "version_lag": ("version_lag", 1.0, "n_tokens"),
     "reward": ("reward", 1.0, "n_reward"),
     "response_length": ("response_length", 1.0, "n_sequences"),
 }
 _FRACTIONS: dict[str, tuple[str, str]] = {
     "clip_fraction": ("clipped", "n_clip"),
-    "clip_fraction_low": ("clipped_low", "n_clip"),
-    "clip_fraction_high": ("clipped_high", "n_clip"),
+    "clip_fraction_low": ("clipped_low", "n_side"),
+    "clip_fraction_high": ("clipped_high", "n_side"),
     "clip_fraction_positive": ("clipped_positive", "n_positive"),
     "clip_fraction_negative": ("clipped_negative", "n_negative"),
 }
+_NO_TOKEN = "no usable token in this step"
 _NOT_LOGGED = {
     "n_new": "logp_new is not logged",
-    "n_clip": "clip_side is not logged",
+    "n_clip": "neither clipped nor clip_side is logged",
+    "n_side": "clip_side is not logged",
     "n_gate": "gate is not logged",
     "n_entropy": "entropy is not logged",
     "n_positive": "no token with positive advantage",
@@ -183,6 +189,8 @@ def _row(step: int, columns: dict[str, Array], order: dict[Any, Any] | None) -> 
         "n_sequences": int(n_sequences or columns["n_weights"].sum() + columns["n_undefined"].sum()),
         "n_groups": len(columns["step"]),
         "n_invalid": int(columns["n_rows"].sum()) - n_tokens,
+        **{f"n_invalid_{cause}": int(columns[f"n_invalid_{cause}"].sum()) for cause in INVALID_CAUSES},
+        "n_undefined": int(columns["n_undefined"].sum()),
     }
     with warnings.catch_warnings(), np.errstate(all="ignore"):  # what is not finite is handled, and noted, below
         warnings.simplefilter("ignore")
@@ -190,6 +198,8 @@ def _row(step: int, columns: dict[str, Array], order: dict[Any, Any] | None) -> 
         _sequence_weights(row, columns)
         if order is not None:
             _order_statistics(row, columns, order, n_tokens)
+        else:
+            row.notes |= {key: _NO_TOKEN for key in CATALOGUE if key.startswith(("ratio_", "khat_", "top"))}
     _judge(row)
     return row
 
@@ -198,33 +208,43 @@ def _means(row: _Row, columns: dict[str, Array]) -> None:
     for key, (numerator, factor, denominator) in _MEANS.items():
         weight = columns.get(denominator, np.zeros(1))
         if not weight.sum():
-            row.notes[key] = _NOT_LOGGED.get(denominator, "no usable token in this step")
+            row.notes[key] = _why_missing(denominator, columns)
             continue
         terms = np.where(weight > 0, columns[numerator] * factor, 0.0)
         row.values[key] = terms.sum() / weight.sum()
         row.intervals[key] = cluster_interval(terms, weight)
     for key, (numerator, denominator) in _FRACTIONS.items():
         if not columns[denominator].sum():
-            row.notes[key] = _NOT_LOGGED[denominator]
+            row.notes[key] = _why_missing(denominator, columns)
             continue
         row.values[key] = columns[numerator].sum() / columns[denominator].sum()
         row.intervals[key] = fraction_interval(columns[numerator], columns[denominator])
-    without_signal = (columns["n_signal"] == 0).astype(float)
-    row.values["zero_advantage_group_fraction"] = without_signal.mean()
-    row.intervals["zero_advantage_group_fraction"] = fraction_interval(without_signal, np.ones(len(without_signal)))
-    if columns["n_tokens"].sum():
-        usable = columns["n_tokens"] > 0
-        n, rho, squared = (columns[name][usable] for name in ("n_tokens", "rho", "rho_squared"))
+    usable = columns["n_tokens"] > 0
+    if usable.any():
+        without_signal = (columns["n_signal"][usable] == 0).astype(float)
+        row.values["zero_advantage_group_fraction"] = without_signal.mean()
+        row.intervals["zero_advantage_group_fraction"] = fraction_interval(without_signal, np.ones(len(without_signal)))
+        n, squared = columns["n_tokens"][usable], columns["rho_squared"][usable]
         row.values["chi2_token_raw"] = squared.sum() / n.sum() - 1
         low, high = cluster_interval(squared, n)
         row.intervals["chi2_token_raw"] = Interval(low - 1, high - 1)
+        rho, squared = columns["scaled"][usable], columns["scaled_squared"][usable]  # a common factor cancels
         row.values["ess_token"] = rho.sum() ** 2 / (n.sum() * squared.sum())
         if len(n) > 1:
             counts = bootstrap_counts(len(n))
             draws = (counts @ rho) ** 2 / ((counts @ n) * (counts @ squared))
             row.intervals["ess_token"] = percentile_interval(draws)
     else:
-        row.notes |= dict.fromkeys(("chi2_token_raw", "ess_token"), "no usable token in this step")
+        keys = ("zero_advantage_group_fraction", "chi2_token_raw", "ess_token")
+        row.notes |= dict.fromkeys(keys, _NO_TOKEN)
+
+
+def _why_missing(denominator: str, columns: dict[str, Array]) -> str:
+    if denominator not in ("n_reward", "n_sequences") and not columns["n_tokens"].sum():
+        return _NO_TOKEN
+    if denominator in ("n_positive", "n_negative") and not columns["n_clip"].sum():
+        return _NOT_LOGGED["n_clip"]
+    return _NOT_LOGGED[denominator]
 
 
 def _sequence_weights(row: _Row, columns: dict[str, Array]) -> None:
@@ -270,8 +290,11 @@ def _order_statistics(row: _Row, columns: dict[str, Array], order: dict[Any, Any
             row.notes[key] = f"not estimable: {reason}"
         else:
             row.values[key] = khat
-    share = top_share(np.asarray(order["top_token"], dtype=float), n_tokens, np.log(np.nansum(columns["rho_squared"])))
-    if share is not None:
+    log_sum_squares = 2 * np.nanmax(columns["peak"]) + np.log(np.nansum(columns["scaled_squared"]))
+    share = top_share(np.asarray(order["top_token"], dtype=float), n_tokens, log_sum_squares)
+    if share is None:
+        row.notes["top1pct_share"] = "every ratio is 0"
+    else:
         row.values["top1pct_share"] = share
 
 
@@ -299,7 +322,17 @@ def _judge(row: _Row) -> None:
         row.notes["n_invalid"] = f"{row.values['n_invalid']:.0f} of {n_rows:.0f} rows cannot be used"
 
 
+def _empty_row(step: int) -> _Row:
+    """A step that the run lists and that no token can be read of: nulls, not zeros and not a missing line."""
+    reasons = {key: "no token of this step is on disk" for key in CATALOGUE if key not in LOGGED}
+    return _Row(step, values=dict.fromkeys(COUNTS, 0), notes=reasons)
+
+
 def _assemble(run: Run, rows: list[_Row], histograms: list[pd.DataFrame]) -> StepSummary:
+    steps = run.read("steps").set_index("step").sort_index()
+    steps = steps[~steps.index.duplicated(keep="last")]
+    empty = steps.index.difference([row.step for row in rows])
+    rows = sorted([*rows, *(_empty_row(int(step)) for step in empty)], key=lambda row: row.step)
     index = pd.Index([row.step for row in rows], name="step", dtype="int64")
     keys = [*COUNTS, *CATALOGUE]
     values = pd.DataFrame([row.values for row in rows], index=index).reindex(columns=keys).astype(float)
@@ -310,8 +343,6 @@ def _assemble(run: Run, rows: list[_Row], histograms: list[pd.DataFrame]) -> Ste
         for end in (0, 1)
     )
     notes = {row.step: row.notes for row in rows}
-    steps = run.read("steps").set_index("step").sort_index()
-    steps = steps[~steps.index.duplicated(keep="last")]
     for key in LOGGED:
         values[key] = steps[key].reindex(index).astype(float)
     histogram = pd.concat(histograms) if histograms else pd.DataFrame({"step": [], "bin": [], "tokens": []})

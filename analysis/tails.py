@@ -1,5 +1,6 @@
 """Tails of importance weights: Pareto k-hat from the kept top of the log-weights."""
 
+from dataclasses import dataclass
 from math import ceil, sqrt
 
 import numpy as np
@@ -14,6 +15,10 @@ FEWEST_TAIL_POINTS = 5
 ROUNDING_NATS = 1e-4
 
 
+# A tail that spans more than this many nats has weights that are 0 beside its largest one in floating point.
+SPAN_NATS = 700.0
+
+
 def tail_size(n: int) -> int:
     """How many of the n largest weights make the tail: min(n/5, 3 sqrt n), rounded up (Vehtari et al., section 3)."""
     return ceil(min(n / 5, 3 * sqrt(n)))
@@ -24,48 +29,87 @@ def kept_size(n: int) -> int:
     return max(tail_size(n) + 1, ceil(n / 100))
 
 
-def pareto_khat(top: Array, n: int) -> tuple[float | None, str]:
-    """Tail index of n weights from the logs of the largest ones.
+@dataclass(frozen=True)
+class Tail:
+    """A generalised Pareto fit to the largest of n weights; `khat` None: not estimable, for `reason`."""
+
+    khat: float | None
+    reason: str = ""
+    cut_off: float = 0.0
+    """The weight above which the tail lies."""
+    scale: float = 0.0
+    share: float = 0.0
+    """Share of the weights that are above the cut-off."""
+
+    def survival(self, weight: Array) -> Array:
+        """P(w > x) by the fit, for x above the cut-off."""
+        if self.khat is None:
+            return np.full_like(weight, np.nan)
+        excess = (weight - self.cut_off) / self.scale
+        if abs(self.khat) < 1e-9:
+            return self.share * np.exp(-excess)
+        return self.share * np.maximum(1 + self.khat * excess, 0) ** (-1 / self.khat)
+
+
+def fit_tail(top: Array, n: int) -> Tail:
+    """The tail of n weights from the logs of the largest ones.
 
     Args:
         top: at least `tail_size(n) + 1` largest log-weights, descending.
         n: number of weights.
-
-    Returns:
-        k-hat and an empty text, or None and why it cannot be estimated.
     """
     size = tail_size(n)
     if size < FEWEST_TAIL_POINTS or len(top) <= size:
-        return None, f"only {n} weights, at least {FEWEST_TAIL_POINTS * 5 - 4} are needed for a tail"
+        return Tail(None, f"only {n} weights, at least {FEWEST_TAIL_POINTS * 5 - 4} are needed for a tail")
     cut_off, tail = top[size], np.sort(top[:size])
     if not np.isfinite(tail[-1]):
-        return None, "the largest weight is not finite"
+        return Tail(None, "the largest weight is not finite")
     if tail[-1] - cut_off < ROUNDING_NATS:
-        return None, "the largest weights agree to within rounding"
-    if not tail[len(tail) // 4] > cut_off:
-        return None, "the tail is tied: its lower quartile equals the cut-off"
+        return Tail(None, "the largest weights agree to within rounding")
+    lower_quartile = tail[_quartile(size)]
+    if not lower_quartile > cut_off:
+        return Tail(None, "the tail is tied: its lower quartile equals the cut-off")
+    # Fitted relative to the largest weight, which cannot overflow.
     excess = np.exp(tail - tail[-1]) - np.exp(cut_off - tail[-1])
-    return _fit_generalised_pareto(excess), ""
+    if not excess[_quartile(size)] > 0:
+        if tail[-1] - lower_quartile < SPAN_NATS:
+            return Tail(None, "the tail is tied: its lower quartile equals the cut-off to within rounding")
+        return Tail(float("inf"))  # no fit to be had, but anything less than the worst would pass for safe
+    shape, scale = _fit_generalised_pareto(excess)
+    largest = float(np.exp(tail[-1]))
+    return Tail(shape, cut_off=float(np.exp(cut_off)), scale=scale * largest, share=size / n)
 
 
-def _fit_generalised_pareto(excess: Array) -> float:
-    """Shape of a generalised Pareto distribution, positive for heavy tails.
+def pareto_khat(top: Array, n: int) -> tuple[float | None, str]:
+    """k-hat of n weights from the logs of the largest ones, or None and why it cannot be estimated; see `fit_tail`."""
+    tail = fit_tail(top, n)
+    return tail.khat, tail.reason
+
+
+def _fit_generalised_pareto(excess: Array) -> tuple[float, float]:
+    """Shape (positive for heavy tails) and scale of a generalised Pareto distribution.
 
     The profile-likelihood posterior mean of Zhang and Stephens (2009) on a grid of the inverse scale, with the weak
     prior on the shape (10 observations at 0.5) that Pareto-smoothed importance sampling adds.
 
     Args:
-        excess: values above the cut-off, ascending, not all zero.
+        excess: values above the cut-off, ascending, more than 0 from the lower quartile on.
     """
     n = len(excess)
     grid_size = 30 + int(sqrt(n))
-    quartile, largest = excess[int(n / 4 + 0.5) - 1], excess[-1]
+    quartile, largest = excess[_quartile(n)], excess[-1]
     grid = 1 / largest + (1 - np.sqrt(grid_size / (np.arange(grid_size) + 0.5))) / (3 * quartile)  # (grid,)
     shape = np.log1p(-grid[:, None] * excess).mean(axis=1)
     log_likelihood = n * (np.log(-grid / shape) - shape - 1)
     weight = np.exp(log_likelihood - log_likelihood.max())
     inverse_scale = (grid * weight).sum() / weight.sum()
-    return float((n * np.log1p(-inverse_scale * excess).mean() + 10 * 0.5) / (n + 10))
+    shape_there = float(np.log1p(-inverse_scale * excess).mean())
+    return (n * shape_there + 10 * 0.5) / (n + 10), -shape_there / float(inverse_scale)
+
+
+def _quartile(n: int) -> int:
+    """Where the lower quartile of n ascending values is, as Zhang and Stephens count."""
+    return int(n / 4 + 0.5) - 1
 
 
 def top_share(top: Array, n: int, log_sum_squares: float) -> float | None:

@@ -1,13 +1,21 @@
 """What every number means: one entry a metric, read by tooltips, `ratioscope explain`, findings and axis titles.
 
-Keys are those of the step summary. Sources: S0 off-policy theory (U_k, S_k), S1 SGA lemma, S3 group-relative REINFORCE,
-S4 CPI to SAPO; "usual" is textbook knowledge. `moment` says which moment of the ratio an estimate needs, and with that
+Keys are those of the step summary. `source` names section or equation of one of `SOURCES`; "usual" is textbook
+knowledge. `moment` says which moment of the ratio an estimate needs, and with that
 when its sample value can be trusted (`KHAT_LIMIT`).
 """
 
 from dataclasses import dataclass
 from enum import Enum
 from math import log10
+
+
+SOURCES = {
+    "S0": '"Off-Policy Training in Large Language Model Reinforcement Learning: From Theory to Practice" (2025)',
+    "S1": 'Yingru Li, Jiacai Liu: "Why Off-Policy Breaks RL: An SGA Analysis Framework" (2025)',
+    "S3": '"Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm" (2025)',
+    "S4": '"Reinforcement Learning for LLM Alignment" (draft)',
+}
 
 
 class Moment(Enum):
@@ -41,6 +49,12 @@ class Metric:
     moment: Moment = Moment.BOUNDED
     khat: tuple[str, ...] = ("khat_token",)
     """Tail indices that decide whether it can be trusted."""
+    short: str = ""
+    """A name for tiles and legends, where the title is too long for them."""
+
+    @property
+    def label(self) -> str:
+        return self.short or self.title
 
 
 _KHAT_NEW = ("khat_token", "khat_token_new")
@@ -64,6 +78,7 @@ _ENTRIES = (
     ),
     Metric(
         key="s_k",
+        short="Staleness",
         title="Sampling staleness",
         symbol="S_k",
         formula=r"\tfrac12\,\mathrm{mean}\,|\rho_k-1|",
@@ -76,6 +91,7 @@ _ENTRIES = (
     ),
     Metric(
         key="s_k_bounded",
+        short="Staleness, bounded",
         title="Sampling staleness, bounded form",
         symbol=r"S_k^{+}",
         formula=r"\mathrm{mean}\,(1-\rho_k)^{+}",
@@ -87,6 +103,7 @@ _ENTRIES = (
     ),
     Metric(
         key="tv_new_behavior",
+        short="New policy to data",
         title="Distance of the new policy from the data",
         symbol=r"\mathrm{TV}(\pi_{k+1},\hat\pi)",
         formula=r"\tfrac12\,\mathrm{mean}\,|\rho_{k+1}-1|",
@@ -100,6 +117,7 @@ _ENTRIES = (
     ),
     Metric(
         key="tv_new_behavior_bounded",
+        short="New policy to data, bounded",
         title="Distance of the new policy from the data, bounded form",
         symbol=r"\mathrm{TV}^{+}(\pi_{k+1},\hat\pi)",
         formula=r"\mathrm{mean}\,(1-\rho_{k+1})^{+}",
@@ -122,6 +140,7 @@ _ENTRIES = (
     ),
     Metric(
         key="chi2_token",
+        short="Token χ²",
         title="Token chi-square",
         symbol=r"\chi^2_{\mathrm{token}}",
         formula=r"\mathrm{mean}\,(\rho_k-1)^2",
@@ -134,6 +153,7 @@ _ENTRIES = (
     ),
     Metric(
         key="chi2_token_raw",
+        short="Token χ², raw",
         title="Token chi-square, raw form",
         symbol=r"\chi^2_{\mathrm{raw}}",
         formula=r"\mathrm{mean}\,\rho_k^2-1",
@@ -144,6 +164,7 @@ _ENTRIES = (
     ),
     Metric(
         key="chi2_seq",
+        short="Sequence χ²",
         title="Sequence chi-square",
         symbol=r"\chi^2_{\mathrm{seq}}",
         formula=r"\mathrm{mean}\,(W_k-1)^2",
@@ -157,6 +178,7 @@ _ENTRIES = (
     ),
     Metric(
         key="log1p_chi2_seq",
+        short="Sequence χ², log",
         title="Sequence chi-square, log form",
         symbol=r"\log(1+\chi^2_{\mathrm{seq}})",
         formula=r"\log\left(1+\mathrm{mean}\,(W_k-1)^2\right)",
@@ -171,6 +193,7 @@ _ENTRIES = (
     ),
     Metric(
         key="kl_k1",
+        short="k1",
         title="KL, estimator k1",
         symbol=r"\mathrm{KL}_{k1}",
         formula=r"\mathrm{mean}\,(-\ell),\ \ell=\log\rho_k",
@@ -182,6 +205,7 @@ _ENTRIES = (
     ),
     Metric(
         key="kl_k2",
+        short="k2",
         title="KL, estimator k2",
         symbol=r"\mathrm{KL}_{k2}",
         formula=r"\mathrm{mean}\,\ell^2/2",
@@ -193,6 +217,7 @@ _ENTRIES = (
     ),
     Metric(
         key="kl_k3",
+        short="k3",
         title="KL, estimator k3",
         symbol=r"\mathrm{KL}_{k3}",
         formula=r"\mathrm{mean}\,(e^{\ell}-1-\ell)",
@@ -218,6 +243,7 @@ _ENTRIES = (
     ),
     Metric(
         key="ess_token",
+        short="ESS, tokens",
         title="Effective sample size, tokens",
         symbol=r"\mathrm{ESS}_{\mathrm{token}}",
         formula=r"\frac{(\sum\rho)^2}{n\sum\rho^2}",
@@ -230,6 +256,7 @@ _ENTRIES = (
     ),
     Metric(
         key="ess_seq",
+        short="ESS, sequences",
         title="Effective sample size, sequences",
         symbol=r"\mathrm{ESS}_{\mathrm{seq}}",
         formula=r"\frac{(\sum W)^2}{n\sum W^2}",
@@ -313,6 +340,7 @@ _ENTRIES = (
     ),
     Metric(
         key="clip_fraction_low",
+        short="lower bound",
         title="Clip fraction, lower bound",
         symbol="f_{low}",
         formula=r"\mathrm{mean}\,[\text{side}=-1]",
@@ -322,6 +350,7 @@ _ENTRIES = (
     ),
     Metric(
         key="clip_fraction_high",
+        short="upper bound",
         title="Clip fraction, upper bound",
         symbol="f_{high}",
         formula=r"\mathrm{mean}\,[\text{side}=+1]",
@@ -331,6 +360,7 @@ _ENTRIES = (
     ),
     Metric(
         key="clip_fraction_positive",
+        short="Clipped if A > 0",
         title="Clip fraction among positive advantages",
         symbol="f_{clip|A>0}",
         formula=r"\mathrm{mean}\,[\text{clipped}\mid A>0]",
@@ -340,6 +370,7 @@ _ENTRIES = (
     ),
     Metric(
         key="clip_fraction_negative",
+        short="Clipped if A < 0",
         title="Clip fraction among negative advantages",
         symbol="f_{clip|A<0}",
         formula=r"\mathrm{mean}\,[\text{clipped}\mid A<0]",
@@ -431,6 +462,7 @@ _ENTRIES = (
     ),
     Metric(
         key="kl_to_initial",
+        short="KL to initial",
         title="KL to the initial policy",
         symbol=r"\mathrm{KL}(\pi_k\Vert\pi_0)",
         formula=r"\mathrm{mean}\,(e^{\ell}-1-\ell),\ \ell=\log\pi_0/\pi_k",
@@ -503,4 +535,5 @@ def explain(key: str) -> str:
             lines.append(f"  {label:<9} {text}")
     if entry.moment is not Moment.BOUNDED:
         lines.append(f"  trust     unreliable when {' or '.join(entry.khat)} exceeds {KHAT_LIMIT[entry.moment]:g}")
+    lines += [f"  {name}        {title}" for name, title in SOURCES.items() if name in entry.source]
     return "\n".join(lines)

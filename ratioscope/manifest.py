@@ -132,7 +132,7 @@ class Manifest:
             return False  # cannot be known from here
         try:
             os.kill(self.process_id, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):
             return True
         except OSError:
             return False

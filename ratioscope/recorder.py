@@ -52,6 +52,7 @@ class RunRecorder:
 
     Raises:
         RunFormatError: the folder already holds a run, or, resuming, holds none that can be read.
+        RatioscopeError: the folder cannot be written.
     """
 
     def __init__(
@@ -74,9 +75,12 @@ class RunRecorder:
             if (self.folder / MANIFEST_NAME).exists():
                 raise RunFormatError(f"{self.folder}: already holds a run; choose another name, or resume it.")
             self.manifest = Manifest(**({"name": self.folder.name} | manifest_fields))
-        for table in schema.TABLES:
-            (self.folder / table).mkdir(parents=True, exist_ok=True)
-        self.manifest.write(self.folder)
+        try:
+            for table in schema.TABLES:
+                (self.folder / table).mkdir(parents=True, exist_ok=True)
+            self.manifest.write(self.folder)
+        except OSError as error:
+            raise RatioscopeError(f"{self.folder}: cannot be written ({error}).") from error
 
         self._last_on_disk = {name: self._last_recorded(name) for name in schema.TABLES}
         self._next_step: int | None = None
@@ -85,6 +89,7 @@ class RunRecorder:
         self._pending: dict[str, list[pa.Table]] = {name: [] for name in schema.TABLES}
         self._last_flush = float("-inf")  # the first step is flushed at once: a live reader waits for it
         self._error: BaseException | None = None
+        self._writing, self._closed = threading.Lock(), False
         self._queue: queue.Queue[tuple[int, dict[str, Columns]] | None] = queue.Queue(maxsize=8)
         self._thread = threading.Thread(target=self._work, name="ratioscope-recorder", daemon=True)
         self._thread.start()
@@ -107,36 +112,46 @@ class RunRecorder:
 
         Raises:
             RunFormatError: a required column is missing, lengths differ, or the step does not grow.
-            RatioscopeError: writing an earlier step failed.
+            RatioscopeError: writing an earlier step failed, or the recorder is closed.
         """
         self._raise_error()
-        if self._error is not None or self._thread_is_done():
+        if self._error is not None:
             return
+        if self._closed:
+            raise RatioscopeError(f"{self.folder}: step {step} was recorded after the recorder was closed.")
+        if step < 0:
+            raise RunFormatError(f"{self.folder}: step {step} cannot be recorded, steps count from 0.")
         if self._next_step is not None and step < self._next_step:
             raise RunFormatError(f"{self.folder}: step {step} was recorded after step {self._next_step - 1}.")
-        self._next_step = step + 1
         one_row = {key: [value] for key, value in scalars.items()} | {"wall_time": [datetime.now(UTC)]}
         batch: dict[str, Columns] = {"tokens": tokens, "sequences": sequences, "steps": one_row}
         for name, columns in batch.items():
             _check_columns(schema.TABLES[name], columns)
+        self._next_step = step + 1
         self._queue.put((step, batch))
 
     def close(self, status: str = "finished", reason: str = "") -> None:
-        """Write what is left and set the final status: finished, interrupted or failed."""
+        """Write what is left and set the final status: finished, interrupted or failed; the first call counts."""
+        if self._closed:
+            return
+        self._closed = True
         if not self._thread_is_done():
             self._queue.put(None)
             self._thread.join()
         self.manifest.status, self.manifest.status_reason, self.manifest.heartbeat = status, reason, now()
+        self.manifest.process_id, self.manifest.host = 0, ""  # of use only while somebody writes
         if self._error is not None:
             self.manifest.status, self.manifest.status_reason = "failed", f"recording stopped: {self._error}"
-        self.manifest.write(self.folder)
+        try:
+            self.manifest.write(self.folder)
+        except OSError as error:
+            self._error = self._error or error
         self._raise_error()
 
     def flush(self) -> None:
         """Wait until every recorded step is on disk."""
         self._queue.join()
-        if self._error is None:
-            self._flush()
+        self._attempt(self._flush)
         self._raise_error()
 
     def __enter__(self) -> Self:
@@ -170,12 +185,13 @@ class RunRecorder:
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """Run an action; after the first error nothing more is written, so that what is on disk stays as it is."""
-        if self._error is not None:
-            return
-        try:
-            action()
-        except Exception as error:
-            self._error = error
+        with self._writing:
+            if self._error is not None:
+                return
+            try:
+                action()
+            except Exception as error:
+                self._error = error
 
     def _beat(self) -> None:
         self._flush_when_due()
@@ -261,7 +277,7 @@ class RunRecorder:
 
 
 def _check_columns(table: schema.Table, columns: Columns) -> None:
-    missing = [column.name for column in table.required if column.name not in columns and column.name != "step"]
+    missing = [column.name for column in table.required if columns.get(column.name) is None and column.name != "step"]
     if missing:
         raise RunFormatError(f"The {table.name} table needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}.")
     lengths = {name: len(values) for name, values in columns.items() if values is not None}
@@ -284,9 +300,8 @@ def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
         declared = table.column(name)
         kind = declared.type if declared else pa.float32() if name.startswith(("extra_", "reward_")) else None
         values = columns[name]
-        values = values.detach().cpu().numpy() if hasattr(values, "detach") else values
         try:
-            array = pa.array(values)
+            array = pa.array(_plain(values), from_pandas=False)  # a NaN is evidence, not a null
             arrays[name] = (
                 array if kind is None or array.type == kind else pc.cast(array, kind, safe=kind != pa.float32())
             )
@@ -299,6 +314,14 @@ def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
     length = len(next(iter(arrays.values())))
     result = pa.table({"step": pa.array([step] * length, pa.int32())} | arrays)
     return result.sort_by([(name, "ascending") for name in table.key[1:]]) if length > 1 else result
+
+
+def _plain(values: Any) -> Any:
+    """Torch tensors as numpy arrays; those of bfloat16, which numpy lacks, in float32."""
+    if not hasattr(values, "detach"):
+        return values
+    values = values.detach().cpu()
+    return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
 
 
 def write_table_file(path: Path, table: pa.Table) -> None:

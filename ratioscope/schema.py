@@ -144,7 +144,7 @@ VOCABULARY = Table(
 
 TABLES = {table.name: table for table in (TOKENS, SEQUENCES, STEPS)}
 
-_FILE_NAME = re.compile(r"^(\d{6,})-(\d{6,})-w(\d+)\.parquet$")
+_FILE_NAME = re.compile(r"([0-9]{6,})-([0-9]{6,})-w([0-9]+)\.parquet")
 
 
 @dataclass(frozen=True, order=True)
@@ -161,7 +161,7 @@ class FileName:
     @classmethod
     def parse(cls, name: str) -> "FileName | None":
         """The parts of a complete table file's name; None for temporary and foreign files."""
-        match = _FILE_NAME.match(name)
+        match = _FILE_NAME.fullmatch(name)
         return cls(*map(int, match.groups())) if match else None
 
 
@@ -172,7 +172,7 @@ def check_version(version: str, where: str) -> None:
         RunFormatError: the version is not "major.minor", or its major part is newer than this reader's.
     """
     major = version.split(".", 1)[0]
-    if not major.isdigit():
+    if not major.isdecimal():
         raise RunFormatError(f"{where}: schema version {version!r} is not of the form '1.0'; the run cannot be read.")
     if int(major) > int(SCHEMA_VERSION.split(".", 1)[0]):
         raise RunFormatError(
@@ -184,9 +184,11 @@ def check_version(version: str, where: str) -> None:
 def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
     """Whether a reader can use `found` where `declared` stands: any width of the same kind of number, any string."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_timestamp)
+    if pa.types.is_null(found):  # a column that was never filled
+        return True
     if pa.types.is_string(declared):
         return pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_dictionary(found)
-    return any(kind(found) and kind(declared) for kind in kinds) or pa.types.is_null(found)
+    return any(kind(found) and kind(declared) for kind in kinds)
 
 
 def check(table: Table, found: pa.Schema, where: str | Path) -> None:

@@ -144,3 +144,30 @@ _ROWS = (
 )
 
 ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ROWS}
+
+
+def describe(algorithm: Algorithm) -> str:
+    """One algorithm as text: gradient, source, parts, defaults, where it differs from its source."""
+    parameters = ", ".join(f"{name}={value:g}" for name, value in algorithm.parameters.items()) or "none"
+    lines = [
+        f"{algorithm.title} ({algorithm.name})",
+        "",
+        f"  gradient    {algorithm.gradient}",
+        f"  source      {algorithm.source}",
+        *(f"  {part:<11} {choice}" for part, choice in algorithm.parts().items()),
+        f"  parameters  {parameters}",
+        f"  passes      {algorithm.passes} an update",
+    ]
+    if algorithm.differs:
+        lines.append(f"  differs     {algorithm.differs}")
+    return "\n".join(lines)
+
+
+def table() -> str:
+    """All algorithms, a line each, with their parts."""
+    rows = [("name", "advantage", "weight", "gate", "aggregation", "source")]
+    rows += [(a.name, a.advantage, a.weight, a.gate, a.aggregation, a.source) for a in ALGORITHMS.values()]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

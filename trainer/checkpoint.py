@@ -19,16 +19,27 @@ def save(folder: Path, state: dict[str, Any]) -> None:
     temporary.replace(folder / CHECKPOINT_NAME)
 
 
-def load(folder: Path) -> dict[str, Any]:
-    """Raises RatioscopeError when there is none, or it cannot be read."""
+def remove(folder: Path) -> None:
+    """A finished run needs none."""
+    (folder / CHECKPOINT_NAME).unlink(missing_ok=True)
+
+
+def load(folder: Path) -> dict[str, Any] | None:
+    """The state to go on from; None where a run was stopped before its first checkpoint: it starts over.
+
+    Raises:
+        RatioscopeError: there is one, and it cannot be read.
+    """
     path = folder / CHECKPOINT_NAME
     if not path.exists():
-        raise RatioscopeError(f"{folder}: has no {CHECKPOINT_NAME}, so it cannot be resumed; start a new run.")
+        return None
     try:
         # weights_only: a checkpoint from somebody else must not run code.
         return dict(torch.load(path, weights_only=True))
     except Exception as error:
-        raise RatioscopeError(f"{path}: cannot be read ({type(error).__name__}); start a new run.") from None
+        raise RatioscopeError(
+            f"{path}: cannot be read ({type(error).__name__}); delete it, and the run is computed again from its start."
+        ) from None
 
 
 def random_state(generator: random.Random) -> list[Any]:

@@ -14,7 +14,8 @@ PRESETS = Path(__file__).parent / "presets"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Strict: `updates=true` is a slip, not one update.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Algorithm(_Section):
@@ -57,7 +58,7 @@ class WarmStart(_Section):
     learning_rate: float = Field(default=3e-3, gt=0)
     batch: int = Field(default=128, ge=1)
     max_steps: int = Field(default=5_000, ge=0)
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**63)
 
 
 class Task(_Section):
@@ -83,7 +84,7 @@ class TrainConfig(_Section):
 
     name: str = Field(default="", description="name of the run; default: algorithm, schedule and seed")
     updates: int = Field(default=150, ge=1)
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**63)
     evaluate_every: int = Field(default=10, ge=1)
     checkpoint_every: int = Field(default=25, ge=1)
     pace: float = Field(default=0.0, ge=0, description="least seconds an update takes; a demo is for watching")
@@ -135,8 +136,8 @@ def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RatioscopeError(f"There is no preset {preset!r}; there are: {', '.join(preset_names())}.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise RatioscopeError(f"{path}: not valid TOML, {error}.") from None
+    except (OSError, ValueError) as error:  # not readable, not UTF-8, not TOML
+        raise RatioscopeError(f"{path}: cannot be read as TOML ({error}).") from None
     return build(values, overrides)
 
 
@@ -150,13 +151,18 @@ def build(values: dict[str, Any], overrides: Iterable[str] = ()) -> TrainConfig:
         place = values
         for part in filter(None, section.split(".")):
             place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise RatioscopeError(f"{override!r} cannot be set: {part} is {place!r}, not a section.")
         place[leaf] = _parse(text)
     try:
         config = TrainConfig.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        raise RatioscopeError(f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r}).") from None
+        raise RatioscopeError(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r:.80})."
+        ) from None
     _check_algorithm(config.algorithm)
+    _check_sizes(config)
     return config
 
 
@@ -168,6 +174,19 @@ def _check_algorithm(algorithm: Algorithm) -> None:
         if name not in known:
             takes = ", ".join(known) or "no parameters"
             raise RatioscopeError(f"{algorithm.name} has no parameter {name!r}; it takes {takes}.")
+
+
+def _check_sizes(config: TrainConfig) -> None:
+    task, model, prompts = config.task, config.model, 10 ** (2 * config.task.digits)
+    if task.evaluation_prompts + config.sampler.prompts > prompts:
+        raise RatioscopeError(
+            f"task.digits={task.digits} makes {prompts} prompts, too few for task.evaluation_prompts="
+            f"{task.evaluation_prompts} and sampler.prompts={config.sampler.prompts}."
+        )
+    if model.hidden_size % (2 * model.heads):
+        raise RatioscopeError(
+            f"model.hidden_size={model.hidden_size} must be a multiple of twice model.heads={model.heads}."
+        )
 
 
 def _resolve(key: str) -> str:
@@ -203,8 +222,12 @@ def _is_section(kind: Any) -> bool:
 
 
 def _parse(text: str) -> Any:
-    """A TOML value where the text is one, otherwise the text itself."""
+    """A TOML value where the text is one, a number that TOML spells otherwise (".5"), or the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
+        pass
+    try:
+        return float(text)
+    except ValueError:
         return text

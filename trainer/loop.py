@@ -31,6 +31,8 @@ from trainer.schedule import behavior_version
 from trainer.snapshots import Snapshots
 from trainer.tasks.addition import Addition, CharacterVocabulary
 
+PRODUCER = "ratioscope trainer"
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -64,7 +66,9 @@ class Trainer:
     Args:
         config: what to train.
         folder: the run's folder; with `resume`, an interrupted run's.
-        resume: go on from the folder's checkpoint; `config` must be the run's own, but for `updates`.
+        resume: go on from the folder's checkpoint, or, without one, compute from the start and record what is not on
+            disk yet: equal seeds make equal steps. `config` must be the run's own, but for `updates`.
+        flush_seconds: a live reader sees a step at most about this much later; fewer, larger files when it is long.
         warm_up: called while the supervised warm start runs, with its step and accuracy.
     """
 
@@ -74,6 +78,7 @@ class Trainer:
         folder: Path,
         *,
         resume: bool = False,
+        flush_seconds: float = 3.0,
         warm_up: Callable[[int, float], None] = lambda step, accuracy: None,
     ) -> None:
         self.config, self.folder = config, folder
@@ -82,9 +87,21 @@ class Trainer:
         self.task = Addition(config.task.digits, config.task.evaluation_prompts)
         state = checkpoint.load(folder) if resume else None
 
-        self.initial = policy.warm_started(config, self.task, warm_up)
         self.model = policy.build(config.model, self.task.prompt_length, self.task.response_length)
         self.sampler = policy.build(config.model, self.task.prompt_length, self.task.response_length)
+        # The recorder comes before the warm start, so that the run is listed, and alive, while that takes its time.
+        self.recorder = RunRecorder(
+            folder,
+            resume=resume,
+            vocabulary=CharacterVocabulary.text_of,
+            flush_seconds=flush_seconds,
+            **({} if resume else self._manifest_fields()),
+        )
+        try:
+            self.initial = policy.warm_started(config, self.task, warm_up)
+        except BaseException:
+            self.recorder.close("interrupted", "stopped during the warm start")
+            raise
         self.model.load_state_dict(self.initial.state_dict())
         self._sampler_version: int | None = None
         optimiser = config.optimiser
@@ -101,9 +118,9 @@ class Trainer:
         self.next_update = 0
         if state is not None:
             self._restore(state)
-        self.recorder = RunRecorder(
-            folder, resume=resume, vocabulary=CharacterVocabulary.text_of, **({} if resume else self._manifest_fields())
-        )
+        if resume:  # with more updates, perhaps
+            self.recorder.manifest.planned_updates = config.updates
+            self.recorder.manifest.extra["config"] = config.model_dump()
 
     # The loop -------------------------------------------------------------------------------------------------------
 
@@ -119,7 +136,7 @@ class Trainer:
                     return "interrupted"
                 if self.next_update % self.config.checkpoint_every == 0:
                     self._save_checkpoint()
-            self._save_checkpoint()
+        checkpoint.remove(self.folder)
         return "finished"
 
     def _update(self, step: int) -> Progress:
@@ -268,7 +285,7 @@ class Trainer:
         parameters = {**self.algorithm.parameters, **config.algorithm.parameters, "passes": self.passes}
         return {
             "name": config.run_name(),
-            "producer": {"name": "ratioscope trainer"} | library_versions("ratioscope"),
+            "producer": {"name": PRODUCER} | library_versions("ratioscope"),
             "algorithm": {"name": self.algorithm.name, "parts": self.algorithm.parts(), "parameters": parameters},
             "schedule": config.schedule.model_dump(),
             "sampler": config.sampler.model_dump(),
@@ -285,6 +302,7 @@ class Trainer:
         }
 
     def _save_checkpoint(self) -> None:
+        self.recorder.flush()  # a step that the checkpoint has behind it is never trained again
         checkpoint.save(
             self.folder,
             {
@@ -310,12 +328,18 @@ def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:
     """The configuration of an interrupted run, for resuming it; only `updates` and `pace` may change.
 
     Raises:
-        RatioscopeError: the folder holds no run of this trainer, or something else is overridden.
+        RatioscopeError: not a run of this trainer, something else is overridden, or nothing is left to do.
     """
     manifest = Manifest.read(folder)
-    if "config" not in manifest.extra:
+    config = manifest.extra.get("config")
+    if manifest.producer.get("name") != PRODUCER or not isinstance(config, dict):
         raise RatioscopeError(f"{folder / MANIFEST_NAME}: not a run of the built-in trainer, it cannot be resumed.")
     for override in overrides:
         if override.partition("=")[0] not in ("updates", "pace"):
             raise RatioscopeError(f"A resumed run keeps its settings; {override!r} cannot change (only updates, pace).")
-    return build(dict(manifest.extra["config"]), overrides)
+    resumed = build(config, overrides)
+    if manifest.status == "finished" and resumed.updates <= (manifest.planned_updates or 0):
+        raise RatioscopeError(
+            f"{folder}: has finished its {manifest.planned_updates} updates; more with updates=N."
+        )
+    return resumed

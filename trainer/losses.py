@@ -67,7 +67,8 @@ def policy_loss(algorithm: Algorithm, parameters: dict[str, float], logp: Tensor
         current=log_ratio(batch.logp_current, batch.logp_behavior),
     )
     gate = GATES[algorithm.gate](ratios, batch.advantage, **{**algorithm.parameters, **parameters})
-    # A weight that overflows behind a closed gate is not applied: inf * 0 would poison the whole batch.
-    applied = torch.where(gate.value > 0, WEIGHTS[algorithm.weight](ratios) * gate.value, 0.0)
+    # A weight that overflows where nothing is weighted is not applied: inf * 0 would poison the whole batch.
+    active = (gate.value > 0) & (batch.advantage != 0)
+    applied = torch.where(active, WEIGHTS[algorithm.weight](ratios) * gate.value, 0.0)
     coefficient = AGGREGATIONS[algorithm.aggregation](batch.advantage.double() * applied, batch.sequence)
     return LossOutput(loss=-(coefficient.to(logp.dtype) * logp).sum(), gate=gate)

@@ -98,15 +98,29 @@ def warm_started(config: TrainConfig, task: Addition, progress: Callable[[int, f
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.warm_start.seed)
         model = build(config.model, task.prompt_length, task.response_length)
-        if path.exists():
-            model.load_state_dict(torch.load(path, weights_only=True))
-        else:
+        if not _load_weights(model, path):
             _train_supervised(model, config, task, progress)
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(f".tmp-{os.getpid()}")
             torch.save(model.state_dict(), temporary)
             temporary.replace(path)
     return model
+
+
+def _load_weights(model: LlamaForCausalLM, path: Path) -> bool:
+    """Whether `path` held weights that fit; a file that cannot be used leaves the model as it was."""
+    if not path.exists():
+        return False
+    try:
+        weights = torch.load(path, weights_only=True)
+        fits = {name: value.shape for name, value in weights.items()} == {
+            name: value.shape for name, value in model.state_dict().items()
+        }
+    except Exception:  # whatever a damaged pickle or zip archive raises
+        return False
+    if fits:
+        model.load_state_dict(weights)
+    return fits
 
 
 def cache_folder() -> Path:

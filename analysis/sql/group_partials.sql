@@ -1,5 +1,8 @@
 -- grain: one prompt group of one step. Plain sums and log-sum-exps: they merge by addition, whatever split the rows.
 with
+peaks as (  -- of the step, so that weights beyond the floating-point range still have an effective sample size
+    select step, max(log_rho) filter (invalid is null and log_rho > '-inf'::double) as peak from token group by step
+),
 token_terms as (
     select
         step, group_id,
@@ -11,6 +14,9 @@ token_terms as (
         count(*) filter (invalid = 'advantage') as n_invalid_advantage,
         sum(exp(log_rho)) filter (invalid is null) as rho,
         sum(exp(2 * log_rho)) filter (invalid is null) as rho_squared,
+        any_value(peak) as peak,
+        sum(exp(log_rho - peak)) filter (invalid is null) as scaled,
+        sum(exp(2 * (log_rho - peak))) filter (invalid is null) as scaled_squared,
         sum(abs(expm1(log_rho))) filter (invalid is null) as deviation,
         sum(greatest(-expm1(log_rho), 0)) filter (invalid is null) as shortfall,
         sum(expm1(log_rho) * expm1(log_rho)) filter (invalid is null) as deviation_squared,
@@ -22,22 +28,24 @@ token_terms as (
         sum(ratio_distance(log_rho_new, log_rho)) filter (invalid is null) as drift,
         sum(abs(expm1(log_rho_new))) filter (invalid is null) as deviation_new,
         sum(greatest(-expm1(log_rho_new), 0)) filter (invalid is null) as shortfall_new,
-        count(clip_side) filter (invalid is null) as n_clip,
+        count(clipped) filter (invalid is null) as n_clip,
+        count(clip_side) filter (invalid is null) as n_side,
         count(*) filter (invalid is null and clipped) as clipped,
         count(*) filter (invalid is null and clip_side < 0) as clipped_low,
         count(*) filter (invalid is null and clip_side > 0) as clipped_high,
-        count(clip_side) filter (invalid is null and advantage > 0) as n_positive,
+        count(clipped) filter (invalid is null and advantage > 0) as n_positive,
         count(*) filter (invalid is null and clipped and advantage > 0) as clipped_positive,
-        count(clip_side) filter (invalid is null and advantage < 0) as n_negative,
+        count(clipped) filter (invalid is null and advantage < 0) as n_negative,
         count(*) filter (invalid is null and clipped and advantage < 0) as clipped_negative,
         count(gate) filter (invalid is null) as n_gate,
         sum(gate) filter (invalid is null) as gate,
-        sum(gate) filter (invalid is null and advantage <> 0) as effective,
+        sum(case when advantage <> 0 then gate else 0 end) filter (invalid is null) as effective,
         count(*) filter (invalid is null and advantage <> 0) as n_signal,
         count(entropy) filter (invalid is null and isfinite(entropy)) as n_entropy,
         sum(entropy) filter (invalid is null and isfinite(entropy)) as entropy,
         sum(version_lag) filter (invalid is null) as version_lag
     from token
+    join peaks using (step)
     group by step, group_id
 ),
 log_weights as (  -- a sequence with an unusable token has no W

@@ -11,7 +11,7 @@ create macro expm1_minus(x) as case
 create macro reverse_kl(x) as case
     when x = '-inf'::double then 1
     when abs(x) < 1e-2 then x * x * (0.5 + x * (1.0 / 3 + x * (0.125 + x * (1.0 / 30 + x / 144))))
-    else x * exp(x) - exp(x) + 1 end;
+    else (x - 1) * exp(x) + 1 end;
 
 -- log |e^x - 1|
 create macro log_abs_expm1(x) as case
@@ -20,7 +20,8 @@ create macro log_abs_expm1(x) as case
     when x < -30 then -exp(x)
     else ln(abs(expm1(x))) end;
 
--- |e^y - e^x|: through the difference where both are finite, so that a small step from a large ratio keeps its digits.
+-- |e^y - e^x|: the larger one times 1 - e^-|y - x|, so that a small step from a large ratio keeps its digits, and a step
+-- from a ratio of 0 is not 0 times infinity.
 create macro ratio_distance(y, x) as case
-    when isinf(x) or isinf(y) then abs(exp(y) - exp(x))
-    else exp(x) * abs(expm1(y - x)) end;
+    when y = x then 0
+    else exp(greatest(x, y) / 2) * -expm1(-abs(y - x)) * exp(greatest(x, y) / 2) end;

@@ -1,4 +1,4 @@
--- grain: one prompt group of one step.
+-- grain: one prompt group of one step that has tokens; groups that the loss left out have sequences only.
 select
     step, group_id,
     count(*) as n_sequences,
@@ -6,5 +6,6 @@ select
     sum(reward) filter (isfinite(reward)) as reward,
     sum(n_tokens) as response_length
 from source
+where step in (select step from token)
 group by step, group_id
 order by step, group_id

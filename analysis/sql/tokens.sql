@@ -4,12 +4,13 @@ select
     step, group_id, seq_id, position, token_id,
     logp_current::double - logp_behavior::double as log_rho,
     logp_new::double - logp_behavior::double as log_rho_new,
-    advantage, clipped, clip_side, gate, entropy,
+    advantage, coalesce(clipped, clip_side <> 0) as clipped, clip_side, gate, entropy,
     step - behavior_version as version_lag,
     case
+        when logp_behavior is null or logp_current is null then 'nan'  -- required: a writer that knows no better
         when isnan(logp_behavior) or isnan(logp_current) or coalesce(isnan(logp_new), false) then 'nan'
         when isinf(logp_behavior) or logp_current = 'inf'::float or coalesce(logp_new = 'inf'::float, false) then 'infinite'
         when greatest(logp_behavior, logp_current, coalesce(logp_new, logp_current)) > 1e-4 then 'positive'
-        when not isfinite(advantage) then 'advantage'
+        when advantage is null or not isfinite(advantage) then 'advantage'
     end as invalid
 from source;

@@ -1,0 +1,83 @@
+"""A metric tile: words and symbol, the last value with its interval, the change, a sparkline, whether to trust it."""
+
+import math
+
+import pandas as pd
+import streamlit as st
+
+from analysis.summary import StepSummary
+from dashboard.figures.base import reduce
+from dashboard.figures.series import PERCENT
+from ratioscope.catalogue import CATALOGUE, KHAT_LIMIT, Moment
+
+SPARKLINE_POINTS = 60
+
+
+def metric_tile(summary: StepSummary, key: str) -> None:
+    """One bordered tile; says in place why a value is missing or doubtful."""
+    metric = CATALOGUE[key]
+    series = summary.values[key].dropna()
+    if not len(series):
+        reason = next((notes[key] for notes in reversed(summary.notes.values()) if key in notes), "not logged")
+        st.metric(
+            f"{metric.label} ${metric.symbol}$", "–", help=tooltip(key), border=True, delta=reason, delta_color="off"
+        )
+        return
+    step = int(series.index[-1])
+    symbol = f" ${metric.symbol}$" if len(metric.label) + len(metric.symbol) < 40 else ""  # a tile is narrow
+    value = float(series.iloc[-1])
+    note = summary.notes.get(step, {}).get(key, "")
+    st.metric(
+        f"{metric.label}{symbol}",
+        number(key, value),
+        delta=_beside(summary, key, step, note),
+        delta_color="off",
+        delta_arrow="off",
+        help=tooltip(key),
+        border=True,
+        height="stretch",
+        chart_data=_sparkline(series),
+    )
+
+
+def _beside(summary: StepSummary, key: str, step: int, note: str) -> str:
+    """The interval, or why there is none."""
+    low, high = float(summary.low[key].loc[step]), float(summary.high[key].loc[step])
+    if note.startswith("unreliable"):
+        return "cannot be trusted here"
+    if note.startswith("infinite"):
+        return note
+    if math.isfinite(low) and math.isfinite(high):
+        return f"95 %: {number(key, low)} to {number(key, high)}"
+    return f"step {step}"
+
+
+def _sparkline(series: "pd.Series[float]") -> list[float]:
+    finite = series[series.abs() != float("inf")]
+    return [float(f"{value:.4g}") for value in reduce(finite, SPARKLINE_POINTS)]
+
+
+def number(key: str, value: float) -> str:
+    """A value with three significant digits, as a percentage where the metric is a share."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if key in PERCENT:
+        return f"{value:.1%}"
+    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
+        return f"{value:.1e}"
+    return f"{value:.3g}"
+
+
+def tooltip(key: str) -> str:
+    """The catalogue entry as Markdown with formula; it holds no text from any log."""
+    metric = CATALOGUE[key]
+    lines = [f"**{metric.title}.** {metric.definition}", f"$${metric.formula}$$", f"**Read:** {metric.reading}"]
+    if metric.remedy:
+        lines.append(f"**Do:** {metric.remedy}")
+    if metric.moment is not Moment.BOUNDED:
+        lines.append(f"**Trust:** unreliable when the tail index exceeds {KHAT_LIMIT[metric.moment]:g}.")
+    unit = f" Unit: {metric.unit}." if metric.unit else ""
+    lines.append(f"*Source: {metric.source}.{unit}*")
+    return "\n\n".join(lines)

@@ -1,0 +1,206 @@
+"""What every figure shares: the template, axes by step, thresholds, sync ticks, marks for what cannot be trusted."""
+
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from dashboard import theme
+from dashboard.theme import Mode
+
+# More points than a chart has pixels help nobody; a reduction keeps the extremes of every bucket.
+MOST_POINTS = 2_000
+
+
+def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "update k") -> go.Figure:
+    """An empty figure in the house style."""
+    axis: dict[str, Any] = {
+        "gridcolor": mode.grid,
+        "zerolinecolor": mode.grid,
+        "linecolor": mode.grid,
+        "tickfont": {"color": mode.muted, "size": 12},
+        "title": {"font": {"color": mode.muted, "size": 12}},
+        "automargin": True,
+    }
+    layout = go.Layout(
+        template="none",
+        height=height,
+        margin={"l": 56, "r": 20, "t": 36, "b": 44},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": theme.FONT, "color": mode.text, "size": 13},
+        hovermode="x unified",
+        hoverlabel={"bgcolor": mode.panel, "font": {"color": mode.text, "size": 12}, "bordercolor": mode.grid},
+        legend={
+            "orientation": "h",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "x": 0,
+            "font": {"size": 12, "color": mode.text},
+            "bgcolor": "rgba(0,0,0,0)",
+        },
+        xaxis=axis | {"title": {"text": x_title, "font": axis["title"]["font"]}, "showgrid": False, "zeroline": False},
+        yaxis=axis | {"title": {"text": y_title, "font": axis["title"]["font"]}},
+        dragmode="select",
+        selectdirection="h",
+    )
+    return go.Figure(layout=layout)
+
+
+def reduce(series: "pd.Series[float]", most: int = MOST_POINTS) -> "pd.Series[float]":
+    """A series with at most `most` points that keeps the smallest and the largest of every bucket."""
+    if len(series) <= most:
+        return series
+    buckets = np.array_split(np.arange(len(series)), most // 2)
+    values = series.to_numpy()
+    kept = set()
+    for bucket in buckets:
+        inside = values[bucket]
+        if not np.isnan(inside).all():
+            kept |= {bucket[np.nanargmin(inside)], bucket[np.nanargmax(inside)]}
+        else:
+            kept.add(bucket[0])
+    return series.iloc[sorted(kept)]
+
+
+def plain(text: str) -> str:
+    """Text from a log inside a figure, where Plotly would read a subset of HTML."""
+    return escape(text)
+
+
+def rgba(colour: str, alpha: float) -> str:
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+def add_line(
+    fig: go.Figure,
+    series: "pd.Series[float]",
+    *,
+    name: str,
+    colour: str,
+    dash: str = "solid",
+    width: float = 1.8,
+    opacity: float = 1.0,
+    legend: bool = True,
+    number: str = ".4g",
+    marks: bool = False,
+) -> None:
+    """A line by step; gaps stay gaps. `marks` for series that were logged only now and then."""
+    shown = reduce(series.dropna() if marks else series)
+    fig.add_scatter(
+        x=shown.index.to_numpy(np.int32),
+        y=shown.to_numpy(np.float32),
+        name=name,
+        mode="lines+markers" if marks or len(shown) == 1 else "lines",
+        line={"color": colour, "width": width, "dash": dash},
+        marker={"size": 5},
+        opacity=opacity,
+        showlegend=legend,
+        hovertemplate="%{y:" + number + "}",
+        connectgaps=False,
+    )
+
+
+def add_band(fig: go.Figure, low: "pd.Series[float]", high: "pd.Series[float]", colour: str) -> None:
+    """The 95 % interval as a band at 15 % opacity; where it is withheld there is none."""
+    known = low.notna() & high.notna() & np.isfinite(low) & np.isfinite(high)
+    # Each stretch of known intervals is a polygon of its own: a band must not span a gap.
+    stretches = (known != known.shift()).cumsum()[known]
+    for number, (_, steps) in enumerate(stretches.groupby(stretches)):
+        if number >= 60:
+            return
+        below, above = (reduce(end.loc[steps.index], MOST_POINTS // 2) for end in (low, high))
+        fig.add_scatter(
+            x=np.concatenate([above.index.to_numpy(np.int32), below.index.to_numpy(np.int32)[::-1]]),
+            y=np.concatenate([above.to_numpy(np.float32), below.to_numpy(np.float32)[::-1]]),
+            fill="toself",
+            fillcolor=rgba(colour, 0.15),
+            line={"width": 0},
+            mode="lines",
+            hoverinfo="skip",
+            showlegend=False,
+        )
+
+
+def add_untrusted(fig: go.Figure, series: "pd.Series[float]", trusted: "pd.Series[bool]", mode: Mode) -> None:
+    """Open circles on the values that the log cannot support."""
+    doubtful = series[~trusted & series.notna()]
+    if len(doubtful):
+        # The most extreme ones stay when there are many.
+        shown = doubtful.loc[doubtful.abs().nlargest(MOST_POINTS // 4).index].sort_index()
+        fig.add_scatter(
+            x=shown.index.to_numpy(np.int32),
+            y=shown.to_numpy(np.float32),
+            name="not reliable",
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 5, "color": mode.muted, "line": {"width": 1}},
+            hoverinfo="skip",
+        )
+
+
+def add_infinite(fig: go.Figure, series: "pd.Series[float]", mode: Mode) -> None:
+    """Infinite values as triangles on the upper edge, with their number in the legend."""
+    infinite = series[np.isinf(series)]
+    if len(infinite):
+        shown = infinite.iloc[:: -(-len(infinite) // MOST_POINTS)]
+        fig.add_scatter(
+            x=shown.index.to_numpy(np.int32),
+            y=np.ones(len(shown), np.float32),
+            yaxis="y2",
+            name=f"infinite in {len(infinite)} steps",
+            mode="markers",
+            marker={"symbol": "triangle-up", "size": 8, "color": mode.severity[max(mode.severity)]},
+            hoverinfo="skip",
+        )
+        fig.update_layout(yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})
+
+
+def add_threshold(fig: go.Figure, value: float, name: str, mode: Mode) -> None:
+    """A thin dashed line with its name at the right end."""
+    fig.add_hline(y=value, line={"color": mode.muted, "width": 1, "dash": "dash"})
+    fig.update_layout(margin={"r": 84})
+    fig.add_annotation(
+        x=1,
+        xref="paper",
+        y=np.log10(value) if fig.layout.yaxis.type == "log" else value,
+        text=name,
+        showarrow=False,
+        xanchor="left",
+        xshift=6,
+        font={"size": 11, "color": mode.muted},
+        align="left",
+    )
+
+
+def add_sync_ticks(fig: go.Figure, steps: Iterable[int], mode: Mode) -> None:
+    """A faint tick on the step axis where fresh weights had reached the sampler."""
+    places = np.asarray(list(steps), np.int32)
+    if not len(places) or len(places) > 200:  # at every step a tick says nothing
+        return
+    fig.add_scatter(
+        x=places,
+        y=np.zeros(len(places), np.float32),
+        yaxis="y3",
+        showlegend=False,
+        mode="markers",
+        marker={"symbol": "line-ns", "size": 9, "line": {"width": 1.5, "color": mode.muted}},
+        hoverinfo="skip",
+    )
+    fig.update_layout(yaxis3={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})
+    fig.update_xaxes(title={"text": "update k (ticks: weights reach the sampler)"})
+
+
+def set_steps(fig: go.Figure, first: int | None, last: int | None) -> go.Figure:
+    """Show the steps first..last on the x axis; None leaves an end to the data."""
+    if first is not None and last is not None:
+        fig.update_xaxes(range=[first - 0.5, last + 0.5])
+    return fig
+
+
+def log_axis(fig: go.Figure) -> None:
+    """A logarithmic y axis with powers of ten at its ticks."""
+    fig.update_yaxes(type="log", exponentformat="power", nticks=7)

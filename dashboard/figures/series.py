@@ -1,0 +1,88 @@
+"""Metrics over steps: one figure a question, lines with intervals, thresholds and sync ticks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from analysis.answers import sync_steps
+from analysis.summary import StepSummary
+from dashboard import theme
+from dashboard.figures import base
+from dashboard.theme import Mode
+from ratioscope.catalogue import CATALOGUE
+
+# Logged at some steps only.
+SPARSE = {"eval_accuracy", "kl_to_initial"}
+PERCENT = {
+    "clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
+    "eval_accuracy", "reward", "ess_token", "ess_seq", "effective_token_fraction", "zero_advantage_group_fraction",
+    "top1pct_share", "gate_mean",
+}  # fmt: skip
+
+
+# On-policy, float32 log-probabilities leave squares of this size; a logarithmic axis would show nothing else.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A threshold to draw."""
+
+    value: float
+    name: str
+
+
+def over_steps(
+    summary: StepSummary,
+    keys: Sequence[str],
+    mode: Mode,
+    *,
+    limits: Sequence[Limit] = (),
+    y_title: str = "",
+    logarithmic: bool = False,
+    height: int = 300,
+    steps: tuple[int | None, int | None] = (None, None),
+) -> go.Figure:
+    """Metrics of one unit over steps, each with its 95 % band and open circles where it cannot be trusted."""
+    fig = base.figure(mode, height=height, y_title=y_title)
+    if logarithmic:
+        base.log_axis(fig)
+    for key in keys:
+        series, colour = summary.values[key], theme.metric_colour(key)
+        finite = series.where(series.abs() != float("inf"))
+        positive = finite.where(finite > ROUNDING) if logarithmic else finite
+        # Of 0 or all of n Wilson's interval is as wide as groups are few: drawn, it would be a comb. Tiles quote it.
+        inside = ~series.isin([0.0, 1.0]) if key in PERCENT else positive.notna()
+        base.add_band(fig, summary.low[key].where(inside), summary.high[key].where(inside), colour)
+        base.add_line(
+            fig,
+            positive,
+            name=label(key),
+            colour=colour,
+            number=".1%" if key in PERCENT else ".3g",
+            marks=key in SPARSE,
+            legend=len(keys) > 1,
+        )
+        base.add_infinite(fig, series, mode)
+    untrusted = [key for key in keys if not summary.trusted(key).all() and summary.values[key].notna().any()]
+    for key in untrusted:
+        series = summary.values[key]
+        base.add_untrusted(fig, series.where(series > ROUNDING) if logarithmic else series, summary.trusted(key), mode)
+    for trace in [trace for trace in fig.data if trace.name == "not reliable"][1:]:
+        trace.showlegend = False
+    for limit in limits:
+        base.add_threshold(fig, limit.value, limit.name, mode)
+    base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
+    if all(key in PERCENT for key in keys):
+        fig.update_yaxes(tickformat="~p", rangemode="tozero")
+        if summary.values[list(keys)].max().max() == 0:
+            fig.update_yaxes(range=[0, 0.1])
+    elif not logarithmic and keys != ["ratio_mean"] and (summary.values[list(keys)].min() >= 0).all():
+        fig.update_yaxes(rangemode="tozero")
+    return base.set_steps(fig, *steps)
+
+
+def label(key: str) -> str:
+    """A metric's short name; symbols in LaTeX would not render in a legend."""
+    return CATALOGUE[key].label

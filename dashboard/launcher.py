@@ -1,0 +1,67 @@
+"""Starts the server with safe defaults: loopback only, no telemetry, a content security policy."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import streamlit as st
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dashboard import theme
+from dashboard.roots import serve_from
+
+LOOPBACK = "127.0.0.1"
+
+# Everything from this server; Plotly and Streamlit need inline styles and scripts, no eval.
+_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-inline' blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self' ws: wss:",
+        "worker-src 'self' blob:",
+        "frame-ancestors 'none'",
+        "base-uri 'self'",
+        "object-src 'none'",
+    )
+)
+
+
+class ContentSecurityPolicy:
+    """Adds the policy to every HTTP response: a log's text cannot load anything from elsewhere."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [pair for pair in message["headers"] if pair[0].lower() != b"content-security-policy"]
+                message = {**message, "headers": [*headers, (b"content-security-policy", _POLICY.encode())]}
+            await send(message)
+
+        await self.app(scope, receive, send_with_policy if scope["type"] == "http" else send)
+
+
+def serve(roots: Sequence[Path], port: int) -> None:
+    """Run the dashboard on these folders until it is stopped; blocks."""
+    serve_from(roots)
+    app = st.App(Path(__file__).with_name("app.py"), middleware=[Middleware(ContentSecurityPolicy)])
+    app.run(
+        config={
+            "server.address": LOOPBACK,
+            "server.port": port,
+            "server.headless": True,
+            "server.allowedHosts": [LOOPBACK, "localhost"],
+            "server.fileWatcherType": "none",
+            "browser.gatherUsageStats": False,
+            "client.toolbarMode": "viewer",
+            "logger.hideWelcomeMessage": True,  # the command prints the URL, once
+            "client.showErrorDetails": "type",
+            "runner.magicEnabled": False,
+            "server.runOnSave": False,
+            **theme.streamlit_options(),
+        }
+    )

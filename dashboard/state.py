@@ -1,0 +1,95 @@
+"""What the pages share: the roots, the runs, the chosen ones, the step range; the URL is the view."""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from analysis.diagnosis import Finding, diagnose
+from analysis.store import Listed, Run, discover, open_run, signature
+from analysis.summary import StepSummary, Summariser
+from dashboard import theme
+from dashboard.roots import roots
+from dashboard.theme import Mode
+from ratioscope.errors import RatioscopeError
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run with everything that pages show of it."""
+
+    run_id: str
+    run: Run
+    summary: StepSummary
+    findings: list[Finding]
+
+
+@st.cache_data(ttl=3, show_spinner=False)
+def listed_runs(places: tuple[str, ...]) -> list[Listed]:
+    """All runs below the roots; a directory listing, at most every three seconds."""
+    return discover(places)
+
+
+def runs() -> dict[str, Listed]:
+    """Runs by id. An id from the URL is looked up here and never joined into a path."""
+    return {run.run_id: run for run in listed_runs(tuple(map(str, roots())))}
+
+
+@st.cache_resource(max_entries=200, show_spinner=False)
+def _summariser(folder: str) -> Summariser:
+    return Summariser()
+
+
+@st.cache_resource(max_entries=200, show_spinner=False)
+def _opened(run_id: str, folder: str, news: str) -> Opened:
+    run = open_run(folder)
+    summary = _summariser(folder).summarise(run)
+    return Opened(run_id, run, summary, diagnose(summary))
+
+
+def open_listed(listed: Listed) -> Opened:
+    """The run in its present state; computed once for each state.
+
+    Raises:
+        RatioscopeError: it cannot be read.
+    """
+    if listed.problem:
+        raise RatioscopeError(listed.problem)
+    return _opened(listed.run_id, str(listed.folder), signature(listed.folder))
+
+
+def chosen_ids() -> list[str]:
+    """The runs in the URL that exist, in its order."""
+    known = runs()
+    return [run_id for run_id in st.query_params.get_all("run") if run_id in known]
+
+
+def choose(run_ids: list[str]) -> None:
+    """Put runs into the URL; another run's step range means nothing there."""
+    st.query_params["run"] = run_ids
+    clear_range()
+
+
+def step_range() -> tuple[int | None, int | None]:
+    """The brushed step range of the URL, or (None, None)."""
+    try:
+        first, last = int(st.query_params["from"]), int(st.query_params["to"])
+    except (KeyError, ValueError):
+        return None, None
+    return (first, last) if 0 <= first <= last else (None, None)
+
+
+def set_range(first: int, last: int) -> None:
+    st.query_params["from"], st.query_params["to"] = str(first), str(last)
+
+
+def clear_range() -> None:
+    carried = st.session_state.get("view", {})
+    for key in ("from", "to"):
+        carried.pop(key, None)  # or the router would put it back
+        if key in st.query_params:
+            del st.query_params[key]
+
+
+def mode() -> Mode:
+    """Light or dark, as the browser shows it."""
+    return theme.MODES.get(st.context.theme.type or "light", theme.LIGHT)

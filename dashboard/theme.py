@@ -1,0 +1,130 @@
+"""Colours and type: one palette for app and figures, in a light and a dark mode.
+
+Roles keep their colour everywhere. The categorical order is Okabe and Ito's, which the common kinds of colour blindness
+can tell apart; severity always comes with an icon and a word.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.diagnosis import Severity
+from ratioscope.catalogue import CATALOGUE
+
+CURRENT, NEW = "#0072B2", "#D55E00"
+OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6D1F", "#7F7F7F")
+
+FONT = '"Inter", "Source Sans", system-ui, sans-serif'
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The colours that differ between light and dark."""
+
+    surface: str
+    panel: str
+    text: str
+    muted: str
+    grid: str
+    behavior: str
+    exact: str
+    severity: dict[Severity, str]
+
+
+LIGHT = Mode(
+    surface="#FFFFFF",
+    panel="#F6F7F9",
+    text="#1B1F24",
+    muted="#5B6470",
+    grid="#E6E9ED",
+    behavior="#6E7781",
+    exact="#000000",
+    severity={Severity.NOTICE: "#0B7FBF", Severity.WARNING: "#B26A00", Severity.CRITICAL: "#C2410C"},
+)
+DARK = Mode(
+    surface="#0F1216",
+    panel="#171C22",
+    text="#E6E9ED",
+    muted="#9AA4AF",
+    grid="#262D36",
+    behavior="#9AA4AF",
+    exact="#FFFFFF",
+    severity={Severity.NOTICE: "#56B4E9", Severity.WARNING: "#F0B429", Severity.CRITICAL: "#FF7A45"},
+)
+MODES = {"light": LIGHT, "dark": DARK}
+
+SEVERITY_ICON = {
+    Severity.NOTICE: ":material/info:",
+    Severity.WARNING: ":material/warning:",
+    Severity.CRITICAL: ":material/error:",
+}
+
+# Where a metric is about one policy pair, it has that pair's colour.
+_METRIC_COLOURS = {
+    **dict.fromkeys(("u_k",), NEW),
+    **dict.fromkeys(("tv_new_behavior", "tv_new_behavior_bounded", "khat_token_new"), "#8C4BB8"),
+    "clip_fraction_low": "#56B4E9",
+    "clip_fraction_high": "#E69F00",
+    "clip_fraction_positive": "#009E73",
+    "clip_fraction_negative": "#CC79A7",
+    "khat_seq": "#009E73",
+    "ess_seq": "#009E73",
+    "chi2_seq": "#009E73",
+    "log1p_chi2_seq": "#009E73",
+    "kl_k2": "#56B4E9",
+    "kl_k1": "#E69F00",
+    "s_k_bounded": "#56B4E9",
+    "eval_accuracy": "#009E73",
+    "kl_to_initial": "#CC79A7",
+    "zero_advantage_group_fraction": "#E69F00",
+}
+
+
+def metric_colour(key: str) -> str:
+    """The colour of a metric's line."""
+    assert key in CATALOGUE, key
+    return _METRIC_COLOURS.get(key, CURRENT)
+
+
+# Places in the trainer's catalogue, so that an algorithm has one colour in every chart.
+ALGORITHMS = (
+    "reinforce",
+    "grpo",
+    "rec_oneside_is",
+    "rec_oneside_nois",
+    "rec_twoside_nois",
+    "rec_ring_nois",
+    "adaptive_clip",
+    "incremental_clip",
+)
+
+
+def algorithm_colours(names: Sequence[str]) -> dict[str, str]:
+    """The colour of each algorithm; foreign ones take what the catalogue's leave free."""
+    order = [*ALGORITHMS, *sorted(set(names) - set(ALGORITHMS))]
+    return {name: OKABE_ITO[order.index(name) % len(OKABE_ITO)] for name in names}
+
+
+def streamlit_options() -> dict[str, object]:
+    """Theme options for the server: both modes, so that the browser's preference decides."""
+    shared: dict[str, object] = {
+        "font": "sans-serif",
+        "baseRadius": "0.4rem",
+        "showWidgetBorder": True,
+        "primaryColor": CURRENT,
+    }
+    options: dict[str, object] = {
+        "theme.chartCategoricalColors": list(OKABE_ITO),
+        "theme.metricValueFontSize": "1.6rem",
+        "theme.paddingTop": "2.5rem",
+    }
+    for name, mode in MODES.items():
+        colours = {
+            "backgroundColor": mode.surface,
+            "secondaryBackgroundColor": mode.panel,
+            "textColor": mode.text,
+            "borderColor": mode.grid,
+            "linkColor": "#4AA8DC" if mode is DARK else CURRENT,
+        }
+        options |= {f"theme.{name}.{key}": value for key, value in {**shared, **colours}.items()}
+        options |= {f"theme.{name}.sidebar.backgroundColor": mode.panel}
+    return options

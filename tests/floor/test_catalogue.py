@@ -1,0 +1,100 @@
+"""The catalogue: every number of the summary has an entry, every entry is complete, and trust has its limits."""
+
+from math import log10
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.store import open_run
+from analysis.summary import COUNTS, summarise
+from ratioscope import catalogue
+from ratioscope.catalogue import CATALOGUE, KHAT_LIMIT, THRESHOLDS, Metric, Moment, explain, khat_limit
+from tests.runs import random_step, write_run
+
+every_metric = pytest.mark.parametrize("metric", CATALOGUE.values(), ids=CATALOGUE)
+
+
+@every_metric
+def test_every_entry_is_complete(metric: Metric) -> None:
+    for text in (metric.title, metric.symbol, metric.formula, metric.definition, metric.source, metric.reading):
+        assert text.strip() == text and text
+    assert metric.definition.endswith(".") and metric.reading.endswith(".")
+    assert not metric.remedy or metric.remedy.endswith(".")
+    assert metric.better in ("", "lower", "higher", "1")
+    assert metric.label
+
+
+@every_metric
+def test_symbols_and_formulas_are_balanced(metric: Metric) -> None:
+    for text in (metric.symbol, metric.formula):
+        assert text.count("{") == text.count("}") and "$" not in text
+        assert text.count(r"\left") == text.count(r"\right")
+
+
+@every_metric
+def test_the_tail_index_that_judges_a_metric_is_one_of_the_catalogue(metric: Metric) -> None:
+    assert metric.khat and set(metric.khat) <= {key for key in CATALOGUE if key.startswith("khat_")}
+
+
+def test_keys_and_titles_are_unique() -> None:
+    assert len(CATALOGUE) == len(catalogue._ENTRIES)
+    assert all(key == metric.key for key, metric in CATALOGUE.items())
+    assert len({metric.title for metric in CATALOGUE.values()}) == len(CATALOGUE)
+
+
+def test_the_summary_and_the_catalogue_have_the_same_keys(tmp_path: Path) -> None:
+    run = open_run(write_run(tmp_path / "run", [random_step(np.random.default_rng(0))]))
+    summary = summarise(run)
+    for frame in (summary.values, summary.low, summary.high):
+        assert set(frame.columns) - set(COUNTS) == set(CATALOGUE)
+        assert set(COUNTS) <= set(frame.columns) and frame.columns.is_unique
+    assert not set(COUNTS) & set(CATALOGUE)
+
+
+@pytest.mark.parametrize("key", ["u_k", "s_k", "tv_new_behavior", "ratio_mean", "kl_k3", "kl_reverse"])
+def test_means_of_the_ratio_need_its_first_moment(key: str) -> None:
+    assert CATALOGUE[key].moment is Moment.FIRST
+
+
+@pytest.mark.parametrize("key", ["chi2_token", "chi2_token_raw", "chi2_seq", "log1p_chi2_seq", "ess_token", "ess_seq"])
+def test_means_of_its_square_need_the_second(key: str) -> None:
+    assert CATALOGUE[key].moment is Moment.SECOND
+    assert CATALOGUE[key].khat == (("khat_seq",) if "seq" in key else ("khat_token",))
+
+
+@pytest.mark.parametrize("key", ["s_k_bounded", "tv_new_behavior_bounded", "clip_fraction", "gate_mean", "entropy"])
+def test_bounded_metrics_are_never_judged(key: str) -> None:
+    assert CATALOGUE[key].moment is Moment.BOUNDED
+    assert khat_limit(CATALOGUE[key].moment, 10) is None
+
+
+def test_limits_are_those_of_the_moment_and_of_the_sample_size() -> None:
+    assert KHAT_LIMIT == {Moment.FIRST: 0.7, Moment.SECOND: 0.35}
+    for n in (11, 100, 1_000, 2_000):
+        by_size = min(1 - 1 / log10(n), 0.7)
+        assert khat_limit(Moment.FIRST, n) == pytest.approx(by_size)
+        assert khat_limit(Moment.SECOND, n) == pytest.approx(by_size / 2)
+    for n in (2_200, 10**6, 10**9):
+        assert khat_limit(Moment.FIRST, n) == 0.7 and khat_limit(Moment.SECOND, n) == 0.35
+
+
+@pytest.mark.parametrize("n", range(12))
+@pytest.mark.parametrize("moment", [Moment.FIRST, Moment.SECOND])
+def test_few_samples_are_never_an_error(moment: Moment, n: int) -> None:
+    limit = khat_limit(moment, n)
+    assert limit is not None and 0 <= limit < 0.1
+
+
+@every_metric
+def test_every_metric_can_be_explained(metric: Metric) -> None:
+    text = explain(metric.key)
+    for part in (metric.title, metric.key, metric.definition, metric.formula, metric.source, metric.reading):
+        assert part in text
+    assert ("unreliable when" in text) == (metric.moment is not Moment.BOUNDED)
+    assert metric.remedy in text and metric.unit in text
+
+
+def test_thresholds_say_where_they_come_from() -> None:
+    assert {name: threshold.value for name, threshold in THRESHOLDS.items()} == {"epsilon": 0.2, "epsilon_stale": 0.4}
+    assert all(t.symbol and t.source and t.meaning for t in THRESHOLDS.values())

@@ -1,0 +1,232 @@
+"""Gates: each against its formula written out token by token, and properties that every gate of the catalogue has."""
+
+from collections.abc import Callable
+from math import exp, inf
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ratioscope.gates import GATES, Gate, adaptive, incremental, one_side, ring, two_side
+from ratioscope.ratios import LogRatios
+
+Formula = Callable[..., int]
+Token = tuple[float, float, float]
+
+# Parameters that every gate is swept with; a new gate needs a line here and a formula below.
+PARAMETERS: dict[str, dict[str, float]] = {
+    "none": {},
+    "one_side": {"epsilon_low": 0.2, "epsilon_high": 0.28},
+    "two_side": {"epsilon_low": 0.2, "epsilon_high": 0.28},
+    "ring": {"epsilon_low": 0.2, "epsilon_high": 0.28, "outer_low": 0.6, "outer_high": 2.0},
+    "adaptive": {"epsilon": 0.2},
+    "incremental": {"epsilon": 0.2},
+}
+
+
+def none_side(rho: float, rho_k: float, a: float) -> int:
+    return 0
+
+
+def one_side_side(rho: float, rho_k: float, a: float, epsilon_low: float, epsilon_high: float) -> int:
+    """Mask of S3 eq. 8: keep A > 0 with rho <= 1 + eps_high, and A < 0 with rho >= 1 - eps_low."""
+    if a > 0 and not rho <= 1 + epsilon_high:
+        return 1
+    if a < 0 and not rho >= 1 - epsilon_low:
+        return -1
+    return 0
+
+
+def two_side_side(rho: float, rho_k: float, a: float, epsilon_low: float, epsilon_high: float) -> int:
+    """S3 eq. 18: keep 1 - eps_low <= rho <= 1 + eps_high."""
+    if a == 0 or 1 - epsilon_low <= rho <= 1 + epsilon_high:
+        return 0
+    return 1 if rho > 1 else -1
+
+
+def ring_side(
+    rho: float, rho_k: float, a: float, epsilon_low: float, epsilon_high: float, outer_low: float, outer_high: float
+) -> int:
+    """S3 eq. 19: the band, or A > 0 with rho <= 1 - outer_low, or A < 0 with rho >= 1 + outer_high."""
+    in_band = 1 - epsilon_low <= rho <= 1 + epsilon_high
+    if a == 0 or in_band or (a > 0 and rho <= 1 - outer_low) or (a < 0 and rho >= 1 + outer_high):
+        return 0
+    return 1 if rho > 1 else -1
+
+
+def adaptive_side(rho: float, rho_k: float, a: float, epsilon: float) -> int:
+    """S0 5.3, Method One: PPO's mask with the band [rho_k - eps, rho_k + eps]."""
+    if a > 0 and rho - rho_k > epsilon:
+        return 1
+    if a < 0 and rho - rho_k < -epsilon:
+        return -1
+    return 0
+
+
+def incremental_side(rho: float, rho_k: float, a: float, epsilon: float) -> int:
+    """S0 5.3, Method Two: PPO's mask on r = rho / rho_k."""
+    if a > 0 and rho / rho_k > 1 + epsilon:
+        return 1
+    if a < 0 and rho / rho_k < 1 - epsilon:
+        return -1
+    return 0
+
+
+FORMULAS: dict[str, Formula] = {
+    "none": none_side,
+    "one_side": one_side_side,
+    "two_side": two_side_side,
+    "ring": ring_side,
+    "adaptive": adaptive_side,
+    "incremental": incremental_side,
+}
+
+tokens = st.lists(
+    st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.one_of(st.just(0.0), st.floats(-2, 2))), min_size=1, max_size=60
+)
+every_gate = pytest.mark.parametrize("name", GATES)
+sweep = settings(deadline=None, max_examples=30)
+
+
+def tensors(batch: list[Token]) -> tuple[LogRatios, Tensor]:
+    columns = torch.tensor(batch, dtype=torch.float64).T
+    return LogRatios(behavior=columns[0], current=columns[1]), columns[2]
+
+
+def side_at(name: str, rho: float, advantage: float, rho_k: float = 1.0, **parameters: float) -> int:
+    ratios = LogRatios(torch.tensor([rho]).double().log(), torch.tensor([rho_k]).double().log())
+    return int(GATES[name](ratios, torch.tensor([advantage]), **parameters).side)
+
+
+def test_every_gate_has_parameters_and_a_formula_here() -> None:
+    assert GATES.keys() == PARAMETERS.keys() == FORMULAS.keys()
+
+
+@every_gate
+def test_a_gate_is_its_formula(name: str) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        log_ratios, advantage = rng.normal(0, 0.6, (200, 2)), rng.choice([-1.5, 0, 0.5], 200)
+        batch = [(b, c, a) for (b, c), a in zip(log_ratios, advantage, strict=True)]
+        scale = rng.uniform(0.5, 1.5)
+        parameters = {key: value * scale for key, value in PARAMETERS[name].items()}
+        expected = [FORMULAS[name](exp(b), exp(c), a, **parameters) for b, c, a in batch]
+        assert GATES[name](*tensors(batch), **parameters).side.tolist() == expected
+
+
+@every_gate
+@given(batch=tokens, seed=st.integers(0, 1000))
+@sweep
+def test_a_gate_does_not_look_at_a_tokens_neighbours(name: str, batch: list[Token], seed: int) -> None:
+    order = np.random.default_rng(seed).permutation(len(batch))
+    whole = GATES[name](*tensors(batch), **PARAMETERS[name])
+    permuted = GATES[name](*tensors([batch[i] for i in order]), **PARAMETERS[name])
+    assert permuted.side.tolist() == whole.side[order].tolist()
+    assert permuted.value.tolist() == whole.value[order].tolist()
+    alone = GATES[name](*tensors(batch[:1]), **PARAMETERS[name])
+    assert alone.value[0] == whole.value[0]
+
+
+@every_gate
+@given(batch=tokens)
+@sweep
+def test_a_gate_is_between_nothing_and_everything(name: str, batch: list[Token]) -> None:
+    gate = GATES[name](*tensors(batch), **PARAMETERS[name])
+    assert isinstance(gate, Gate) and gate.value.shape == gate.side.shape == (len(batch),)
+    assert gate.value.dtype == torch.float64 and gate.side.dtype == torch.int8
+    assert bool(((gate.value >= 0) & (gate.value <= 1)).all())
+    assert set(gate.side.tolist()) <= {-1, 0, 1}
+
+
+@every_gate
+@given(batch=tokens)
+@sweep
+def test_a_hard_gate_is_closed_exactly_where_it_clips(name: str, batch: list[Token]) -> None:
+    gate = GATES[name](*tensors(batch), **PARAMETERS[name])
+    assert (gate.clipped == (gate.value == 0)).all() and (gate.clipped == (gate.side != 0)).all()
+    assert bool(((gate.value == 0) | (gate.value == 1)).all())
+
+
+@every_gate
+@given(batch=tokens)
+@sweep
+def test_a_token_without_advantage_is_never_clipped(name: str, batch: list[Token]) -> None:
+    gate = GATES[name](*tensors([(b, c, 0.0) for b, c, _ in batch]), **PARAMETERS[name])
+    assert not gate.clipped.any() and bool((gate.value == 1).all())
+
+
+@every_gate
+@given(batch=tokens)
+@sweep
+def test_on_policy_nothing_is_clipped(name: str, batch: list[Token]) -> None:
+    assert not GATES[name](*tensors([(0.0, 0.0, a) for _, _, a in batch]), **PARAMETERS[name]).clipped.any()
+
+
+log_bounds = st.floats(1e-3, 0.6)
+
+
+@given(log_bounds)
+@sweep
+def test_bounds_are_inclusive(bound: float) -> None:
+    """At the bound itself a token is kept; the next floating-point number beyond it is stopped."""
+    for log_rho, sign in ((bound, 1.0), (-bound, -1.0)):
+        beyond = float(np.nextafter(log_rho, sign * inf)) + sign * 1e-12
+        # The rounded exponential of torch itself, so that "at the bound" is exact.
+        epsilon = abs(float(torch.tensor(log_rho, dtype=torch.float64).exp()) - 1)
+        both = {"epsilon_low": epsilon, "epsilon_high": epsilon}
+        for gate, parameters in ((one_side, both), (two_side, both), (adaptive, {"epsilon": epsilon})):
+            kept, stopped = (gate(*tensors([(x, 0.0, sign)]), **parameters).side for x in (log_rho, beyond))
+            assert (int(kept), int(stopped)) == (0, int(sign))
+        width = {"epsilon": abs(float(torch.tensor(log_rho, dtype=torch.float64).expm1()))}
+        kept, stopped = (incremental(*tensors([(x, 0.0, sign)]), **width).side for x in (log_rho, beyond))
+        assert (int(kept), int(stopped)) == (0, int(sign))
+
+
+def test_the_outer_bounds_of_the_ring_are_inclusive() -> None:
+    outside = {"epsilon_low": 0.2, "epsilon_high": 0.2, "outer_low": 0.5, "outer_high": 1.0}
+    assert side_at("ring", 0.5, 1.0, **outside) == 0 and side_at("ring", 0.51, 1.0, **outside) == -1
+    assert side_at("ring", 2.0, -1.0, **outside) == 0 and side_at("ring", 1.99, -1.0, **outside) == 1
+    assert side_at("ring", 0.5, -1.0, **outside) == -1 and side_at("ring", 2.0, 1.0, **outside) == 1
+
+
+@given(tokens)
+@sweep
+def test_a_ring_without_an_outside_is_the_two_sided_band(batch: list[Token]) -> None:
+    band = {"epsilon_low": 0.2, "epsilon_high": 0.28}
+    infinite = ring(*tensors(batch), **band, outer_low=inf, outer_high=inf)
+    assert infinite.side.tolist() == two_side(*tensors(batch), **band).side.tolist()
+
+
+@given(tokens)
+@sweep
+def test_methods_one_and_two_are_ppo_where_the_data_are_fresh(batch: list[Token]) -> None:
+    ratios, advantage = tensors([(b, 0.0, a) for b, _, a in batch])
+    ppo = one_side(ratios, advantage, epsilon_low=0.2, epsilon_high=0.2).side.tolist()
+    assert adaptive(ratios, advantage, epsilon=0.2).side.tolist() == ppo
+    assert incremental(ratios, advantage, epsilon=0.2).side.tolist() == ppo
+
+
+@given(tokens)
+@sweep
+def test_an_infinite_band_clips_nothing(batch: list[Token]) -> None:
+    assert not one_side(*tensors(batch), epsilon_low=inf, epsilon_high=inf).clipped.any()
+    assert not two_side(*tensors(batch), epsilon_low=inf, epsilon_high=inf).clipped.any()
+    assert not adaptive(*tensors(batch), epsilon=inf).clipped.any()
+
+
+@given(tokens)
+@sweep
+def test_the_one_sided_gate_stops_no_more_than_the_two_sided_one(batch: list[Token]) -> None:
+    band = {"epsilon_low": 0.2, "epsilon_high": 0.28}
+    one, two = one_side(*tensors(batch), **band), two_side(*tensors(batch), **band)
+    assert not (one.clipped & ~two.clipped).any()
+
+
+def test_what_a_gate_stops_is_what_would_go_further() -> None:
+    """A > 0 pushes the ratio up, A < 0 down: only the push away from 1 is stopped."""
+    band = {"epsilon_low": 0.2, "epsilon_high": 0.2}
+    sides = {(rho, a): side_at("one_side", rho, a, **band) for rho in (0.5, 1.0, 1.5) for a in (-1.0, 1.0)}
+    assert sides == {(0.5, -1.0): -1, (0.5, 1.0): 0, (1.0, -1.0): 0, (1.0, 1.0): 0, (1.5, -1.0): 0, (1.5, 1.0): 1}

@@ -1,0 +1,161 @@
+"""The recorder: what goes in comes out, in files that are whole and sorted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from ratioscope import RunRecorder, schema
+from ratioscope.recorder import FLUSH_ROWS, NONFINITE_KEY, VERSION_KEY
+from tests.runs import Step, plain_step, random_step, write_run
+
+
+def record(recorder: RunRecorder, step: Step) -> None:
+    recorder.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+
+
+def table(folder: Path, name: str) -> pa.Table:
+    return pa.concat_tables([pq.read_table(path) for path in sorted((folder / name).glob("*.parquet"))])
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*.parquet"))
+
+
+def some_steps(count: int, seed: int = 0) -> list[Step]:
+    rng = np.random.default_rng(seed)
+    return [random_step(rng, number) for number in range(count)]
+
+
+def test_what_is_recorded_comes_back_equal(tmp_path: Path) -> None:
+    steps = some_steps(3)
+    folder = write_run(tmp_path / "run", steps)
+    for name in ("tokens", "sequences"):
+        found = table(folder, name)
+        for step in steps:
+            rows = found.filter(pa.compute.equal(found["step"], step.number))
+            for column, values in getattr(step, name).items():
+                assert rows[column].to_numpy().tolist() == np.asarray(values).tolist(), column
+    scalars = table(folder, "steps")
+    assert scalars["policy_version"].to_pylist() == [0, 1, 2]
+    assert scalars["grad_norm"].to_pylist() == [1.0, 2.0, 3.0]
+    assert scalars.schema.field("wall_time").type == pa.timestamp("us", tz="UTC")
+
+
+def test_columns_have_the_declared_types_and_what_was_not_logged_is_absent_or_null(tmp_path: Path) -> None:
+    with_new, without = some_steps(2)
+    folder = write_run(tmp_path / "run", [with_new, without.with_tokens(logp_new=None)], flush_seconds=0)
+    files = [pq.read_table(path) for path in sorted((folder / "tokens").iterdir())]
+    for file in files:
+        for field in file.schema:
+            declared = schema.TOKENS.column(field.name)
+            assert declared is not None and field.type == declared.type
+    assert "logp_new" not in files[1].column_names
+    merged = write_run(tmp_path / "merged", [with_new, with_new, without.with_tokens(logp_new=None)][1:])
+    assert table(merged, "steps").num_rows == 2
+
+
+def test_a_column_logged_in_some_steps_only_is_null_in_the_others_of_a_file(tmp_path: Path) -> None:
+    steps = some_steps(3)
+    steps[2] = steps[2].with_tokens(logp_new=None)
+    found = table_of_last_file(write_run(tmp_path / "run", steps))
+    is_null = pa.compute.is_null(found["logp_new"]).to_numpy()
+    assert (is_null == (found["step"].to_numpy() == 2)).all()
+
+
+def table_of_last_file(folder: Path) -> pa.Table:
+    return pq.read_table(sorted((folder / "tokens").iterdir())[-1])
+
+
+def test_nan_and_infinities_are_kept_and_counted(tmp_path: Path) -> None:
+    c = [-1.0, np.nan, -np.inf, np.inf, -2.0, np.nan]
+    folder = write_run(tmp_path / "run", [plain_step(np.full(6, -1.0), c)])
+    path = next((folder / "tokens").iterdir())
+    found = pq.read_table(path)["logp_current"]
+    assert found.null_count == 0
+    assert found.to_numpy() == pytest.approx(np.array(c), nan_ok=True)
+    metadata = pq.read_schema(path).metadata
+    assert json.loads(metadata[NONFINITE_KEY]) == {"logp_current": 4}
+    assert NONFINITE_KEY == b"ratioscope.nonfinite" and metadata[VERSION_KEY] == b"1.0"
+
+
+@pytest.mark.parametrize("make", [list, np.asarray, torch.tensor, pd.Series, pa.array], ids=lambda make: make.__name__)
+def test_nan_is_kept_whatever_kind_of_array_it_comes_in(tmp_path: Path, make: Any) -> None:
+    step = plain_step([-1.0, -1.0], [-1.0, -1.0])
+    step = step.with_tokens(logp_current=make([-1.5, float("nan")]), entropy=make([float("nan"), 0.5]))
+    found = table(write_run(tmp_path / "run", [step]), "tokens")
+    assert found["logp_current"].null_count == found["entropy"].null_count == 0
+    assert found["logp_current"].to_numpy() == pytest.approx([-1.5, np.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_tensors_of_any_float_type_are_stored(tmp_path: Path, kind: torch.dtype) -> None:
+    step = plain_step([-1.0, -1.0], [-1.0, -1.0])
+    values = torch.tensor([-1.5, -0.25], dtype=kind, requires_grad=True)
+    found = table(write_run(tmp_path / "run", [step.with_tokens(logp_current=values)]), "tokens")
+    assert found["logp_current"].to_pylist() == [-1.5, -0.25]
+
+
+def test_rows_are_sorted_by_the_key(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    steps = [step.rows(rng.permutation(len(step.tokens["seq_id"]))) for step in some_steps(3)]
+    found = table_of_last_file(write_run(tmp_path / "run", steps)).select(["step", "seq_id", "position"])
+    assert found.num_rows > 10
+    assert found.equals(found.sort_by([(name, "ascending") for name in found.column_names]))
+
+
+def test_files_say_their_first_and_last_step_and_appear_as_whole_ones_only(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", some_steps(5))
+    expected = ["000000-000000-w0.parquet", "000001-000004-w0.parquet"]
+    assert names(folder) == sorted(expected * 3)
+    assert not list(folder.rglob("*.tmp-*"))
+
+
+def test_a_live_reader_sees_the_first_step_at_once(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path / "run", flush_seconds=float("inf"))
+    first, second = some_steps(2)
+    record(recorder, first)
+    recorder._queue.join()
+    assert len(names(tmp_path / "run")) == 3
+    record(recorder, second)
+    recorder._queue.join()
+    assert len(names(tmp_path / "run")) == 3 and recorder.last_step == 0
+    recorder.flush()
+    assert recorder.last_step == 1
+    recorder.close()
+
+
+def test_many_rows_are_written_without_waiting(tmp_path: Path) -> None:
+    with RunRecorder(tmp_path / "run", flush_seconds=float("inf")) as recorder:
+        record(recorder, some_steps(1)[0])
+        n = FLUSH_ROWS
+        record(recorder, plain_step(np.full(n, -1.0), np.full(n, -1.0), number=1, sequence=np.zeros(n)))
+        recorder._queue.join()
+        assert recorder.last_step == 1
+
+
+def test_the_vocabulary_holds_the_text_of_every_id_that_occurs(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def text(token: int) -> str:
+        asked.append(token)
+        return f"<{token}>"
+
+    steps = some_steps(3)
+    folder = write_run(tmp_path / "run", steps, flush_seconds=0, vocabulary=text)
+    ids = sorted({int(token) for step in steps for token in step.tokens["token_id"]})
+    assert pq.read_table(folder / "vocabulary.parquet").to_pydict() == {
+        "token_id": ids,
+        "text": [f"<{token}>" for token in ids],
+    }
+    assert sorted(asked) == ids
+    with RunRecorder(folder, resume=True, vocabulary=text) as recorder:
+        record(recorder, plain_step([-1.0], [-1.0], number=3, token_id=np.array([99], dtype=np.int32)))
+    assert pq.read_table(folder / "vocabulary.parquet")["token_id"].to_pylist() == [*ids, 99]
+    assert sorted(asked) == [*ids, 99]

@@ -1,0 +1,187 @@
+"""Mistakes and disk errors while recording: said at the call or at the next one, and nothing on disk is harmed."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder, schema
+from ratioscope.recorder import to_arrow
+from tests.runs import Step, plain_step, random_step, write_run
+
+
+def record(recorder: RunRecorder, step: Step) -> None:
+    recorder.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+
+
+def table(folder: Path, name: str) -> pa.Table:
+    return pa.concat_tables([pq.read_table(path) for path in sorted((folder / name).glob("*.parquet"))])
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*.parquet"))
+
+
+def some_steps(count: int, seed: int = 0) -> list[Step]:
+    rng = np.random.default_rng(seed)
+    return [random_step(rng, number) for number in range(count)]
+
+
+@pytest.mark.parametrize("column", [c.name for c in schema.TOKENS.required if c.name != "step"])
+def test_a_missing_column_raises_at_the_call(tmp_path: Path, column: str) -> None:
+    step = some_steps(1)[0]
+    absent = {name: values for name, values in step.tokens.items() if name != column}
+    with RunRecorder(tmp_path / "run") as recorder:
+        for tokens in (absent, absent | {column: None}):
+            with pytest.raises(RunFormatError, match=f"tokens table needs the column {column}"):
+                recorder.record_step(0, tokens=tokens, sequences=step.sequences, scalars=step.scalars)
+        record(recorder, step)
+    assert table(tmp_path / "run", "steps")["step"].to_pylist() == [0]
+
+
+def test_missing_sequence_columns_and_scalars_raise_at_the_call(tmp_path: Path) -> None:
+    step = some_steps(1)[0]
+    with RunRecorder(tmp_path / "run") as recorder:
+        with pytest.raises(RunFormatError, match="sequences table needs the columns n_tokens, reward"):
+            ids = {name: step.sequences[name] for name in ("seq_id", "group_id")}
+            recorder.record_step(0, tokens=step.tokens, sequences=ids, scalars=step.scalars)
+        with pytest.raises(RunFormatError, match="steps table needs the column policy_version"):
+            recorder.record_step(0, tokens=step.tokens, sequences=step.sequences, scalars={"loss": 1.0})
+
+
+def test_columns_of_unequal_length_raise_at_the_call(tmp_path: Path) -> None:
+    step = some_steps(1)[0]
+    with RunRecorder(tmp_path / "run") as recorder, pytest.raises(RunFormatError, match="differ in length"):
+        record(recorder, step.with_tokens(advantage=step.tokens["advantage"][:-1]))
+
+
+def test_steps_must_grow(tmp_path: Path) -> None:
+    steps = some_steps(6)
+    with RunRecorder(tmp_path / "run") as recorder:
+        record(recorder, steps[2])
+        record(recorder, steps[5])
+        for step in (steps[5], steps[3], steps[0]):
+            with pytest.raises(RunFormatError, match=f"step {step.number} was recorded after step 5"):
+                record(recorder, step)
+        with pytest.raises(RunFormatError, match="step -1"):
+            recorder.record_step(-1, tokens=steps[0].tokens, sequences=steps[0].sequences, scalars=steps[0].scalars)
+    assert table(tmp_path / "run", "steps")["step"].to_pylist() == [2, 5]
+
+
+def test_recording_after_the_end_is_an_error_and_not_a_loss(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path / "run")
+    recorder.close()
+    with pytest.raises(RatioscopeError, match="closed"):
+        record(recorder, some_steps(1)[0])
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        ("seq_id", [0.5, 1.0], "cannot be stored as int64"),
+        ("token_id", [2**40, 1], "cannot be stored as int32"),
+        ("advantage", ["a", "b"], "cannot be stored as float"),
+        ("advantage", [None, 1.0], "is required, step 0 has nulls in it"),
+    ],
+)
+def test_values_that_do_not_fit_are_an_error(column: str, values: list[Any], words: str) -> None:
+    step = plain_step([-1.0, -1.0], [-1.0, -1.0]).with_tokens(**{column: values})
+    with pytest.raises(RunFormatError, match=words):
+        to_arrow(schema.TOKENS, step.tokens, 0)
+
+
+def test_values_that_do_not_fit_stop_the_run_loudly(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path / "run")
+    record(recorder, plain_step([-1.0], [-1.0]).with_tokens(advantage=["a"]))
+    with pytest.raises(RunFormatError, match="cannot be stored"):
+        recorder.close()
+    assert Manifest.read(tmp_path / "run").status == "failed"
+
+
+def test_an_existing_run_is_refused(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", some_steps(1))
+    before = names(folder)
+    with pytest.raises(RunFormatError, match="already holds a run"):
+        RunRecorder(folder)
+    assert names(folder) == before and Manifest.read(folder).status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (None, "finished", ""),
+        (KeyboardInterrupt, "interrupted", "stopped by the user"),
+        (ValueError, "failed", "ValueError: "),
+    ],
+)
+def test_the_way_out_is_the_status(tmp_path: Path, error: type[BaseException] | None, status: str, reason: str) -> None:
+    def run() -> None:
+        with RunRecorder(tmp_path / "run", seed=4) as recorder:
+            assert Manifest.read(tmp_path / "run").live_status() == "running"
+            record(recorder, some_steps(1)[0])
+            if error:
+                raise error
+
+    if error:
+        with pytest.raises(error):
+            run()
+    else:
+        run()
+    manifest = Manifest.read(tmp_path / "run")
+    assert (manifest.status, manifest.status_reason, manifest.seed) == (status, reason, 4)
+    assert table(tmp_path / "run", "steps").num_rows == 1
+
+
+def test_a_folder_that_vanishes_stops_the_run_loudly(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path / "run", flush_seconds=0)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RatioscopeError, match="recording stopped"):
+        for step in some_steps(50):
+            record(recorder, step)
+            recorder._queue.join()
+    with pytest.raises(RatioscopeError, match="recording stopped"):
+        recorder.close()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_in_the_way_stops_the_run_loudly_and_harms_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    recorder = RunRecorder(folder, flush_seconds=0)
+    steps = some_steps(3)
+    record(recorder, steps[0])
+    recorder.flush()
+    before = {path: path.read_bytes() for path in folder.rglob("*.parquet")}
+    shutil.rmtree(folder / "sequences")
+    (folder / "sequences").write_text("in the way")
+    record(recorder, steps[1])
+    with pytest.raises(RatioscopeError, match="recording stopped"):
+        recorder.flush()
+    with pytest.raises(RatioscopeError, match="recording stopped"):
+        record(recorder, steps[2])
+    with pytest.raises(RatioscopeError, match="recording stopped"):
+        recorder.close()
+    assert Manifest.read(folder).status == "failed"
+    assert all(path.read_bytes() == content for path, content in before.items() if path.parent.name != "sequences")
+
+
+def test_if_so_configured_an_error_ends_the_recording_only(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path / "run", flush_seconds=0, stop_on_error=False)
+    shutil.rmtree(tmp_path / "run" / "tokens")
+    (tmp_path / "run" / "tokens").write_text("in the way")
+    for step in some_steps(3):
+        record(recorder, step)
+        recorder._queue.join()
+    recorder.close()
+    manifest = Manifest.read(tmp_path / "run")
+    assert manifest.status == "failed" and manifest.status_reason.startswith("recording stopped: ")
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for folder in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(RatioscopeError, match="cannot be written"):
+            RunRecorder(folder)

@@ -1,0 +1,200 @@
+"""Every number of the step summary by the shortest route from its definition: numpy loops over the Parquet files.
+
+Knows the run format and the definitions, nothing of `analysis`. Sums are `math.fsum`; sequence ratios and effective
+sample sizes go through mpmath, so that nothing overflows or cancels.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import cache
+from math import exp, expm1, fsum, inf, isfinite, isinf, isnan, sqrt
+from pathlib import Path
+from typing import Any
+
+import mpmath as mp
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy import stats
+
+Row = dict[str, Any]
+Term = Callable[[Row], float]
+
+
+@cache
+def rows_of(folder: Path, table: str) -> list[Row]:
+    """All rows of a table of a run."""
+    parts = [pq.read_table(path) for path in sorted((folder / table).glob("*.parquet"))]
+    return pa.concat_tables(parts, promote_options="default").to_pylist()
+
+
+def is_valid(row: Row) -> bool:
+    """Section 10: c or n = -inf is a ratio of 0; everything else that is not a log-probability is out."""
+    b, c, n = row["logp_behavior"], row["logp_current"], row.get("logp_new")
+    logged = [b, c] if n is None else [b, c, n]
+    return (
+        not any(map(isnan, logged))
+        and isfinite(b)
+        and not any(value > 1e-4 for value in logged)
+        and isfinite(row["advantage"])
+    )
+
+
+@cache
+def step_numbers(folder: Path, step: int) -> dict[str, float | None]:
+    """All metrics of one step; None where there is nothing to average."""
+    all_rows = [row for row in rows_of(folder, "tokens") if row["step"] == step]
+    sequences = [row for row in rows_of(folder, "sequences") if row["step"] == step]
+    rows = [row for row in all_rows if is_valid(row)]
+    numbers = {key: _mean([term(row) for row in chosen]) for key, (chosen, term) in _token_means(rows).items()}
+    numbers |= _weights("token", [_log_rho(row) for row in rows])
+    numbers |= _weights("seq", _log_sequence_weights(all_rows))
+    numbers |= _order(rows)
+    signals = defaultdict(bool)
+    for row in rows:
+        signals[row["group_id"]] |= row["advantage"] != 0
+    numbers["zero_advantage_group_fraction"] = _mean([float(not signal) for signal in signals.values()])
+    numbers["reward"] = _mean([row["reward"] for row in sequences if isfinite(row["reward"])])
+    numbers["response_length"] = _mean([row["n_tokens"] for row in sequences])
+    return numbers
+
+
+def mean_interval(folder: Path, step: int, key: str) -> tuple[float, float]:
+    """Section 8: theta = sum X_g / sum N_g, G/(G-1) sum (X_g - theta N_g)^2 / (sum N_g)^2, t with G - 1."""
+    x, n = _group_sums(folder, step, key)
+    theta, variance = _ratio_and_variance(x, n)
+    half = stats.t.ppf(0.975, len(x) - 1) * sqrt(variance)
+    return theta - half, theta + half
+
+
+def wilson_interval(folder: Path, step: int, key: str) -> tuple[float, float]:
+    """The two p0 at which |p - p0| = t sqrt(p0 (1 - p0) / n), n effective: p (1 - p) over the cluster variance."""
+    x, n = _group_sums(folder, step, key)
+    p, variance = _ratio_and_variance(x, n)
+    effective = min(max(p * (1 - p) / variance if variance else inf, len(x)), fsum(n)) if 0 < p < 1 else len(x)
+    t = stats.t.ppf(0.975, len(x) - 1)
+    # (p - p0)^2 n = t^2 p0 (1 - p0)  <=>  (n + t^2) p0^2 - (2 p n + t^2) p0 + p^2 n = 0
+    roots = mp.polyroots([effective + t * t, -(2 * p * effective + t * t), p * p * effective])
+    low, high = sorted(float(mp.re(root)) for root in roots)
+    return max(low, 0.0), min(high, 1.0)
+
+
+def _group_sums(folder: Path, step: int, key: str) -> tuple[list[float], list[float]]:
+    x, n = defaultdict(list), defaultdict(int)
+    rows = [row for row in rows_of(folder, "tokens") if row["step"] == step and is_valid(row)]
+    if key == "zero_advantage_group_fraction":
+        signals = defaultdict(bool)
+        for row in rows:
+            signals[row["group_id"]] |= row["advantage"] != 0
+        return [float(not signal) for signal in signals.values()], [1.0] * len(signals)
+    if key in ("reward", "response_length"):
+        name = {"reward": "reward", "response_length": "n_tokens"}[key]
+        chosen = [row for row in rows_of(folder, "sequences") if row["step"] == step and isfinite(row[name])]
+        term: Term = lambda row: row[name]  # noqa: E731
+    else:
+        chosen, term = _token_means(rows)[key]
+    for row in chosen:
+        x[row["group_id"]].append(term(row))
+        n[row["group_id"]] += 1
+    return [fsum(values) for values in x.values()], [float(count) for count in n.values()]
+
+
+def _ratio_and_variance(x: list[float], n: list[float]) -> tuple[float, float]:
+    theta, groups = fsum(x) / fsum(n), len(x)
+    squares = fsum((xg - theta * ng) ** 2 for xg, ng in zip(x, n, strict=True))
+    return theta, groups / (groups - 1) * squares / fsum(n) ** 2
+
+
+def _token_means(rows: list[Row]) -> dict[str, tuple[list[Row], Term]]:
+    """Rows and term of each metric that is a mean over tokens (sections 2 and 5)."""
+    with_new = [row for row in rows if row.get("logp_new") is not None]
+    with_clip = [row for row in rows if row.get("clip_side") is not None]
+    with_gate = [row for row in rows if row.get("gate") is not None]
+    with_entropy = [row for row in rows if row.get("entropy") is not None and isfinite(row["entropy"])]
+    positive = [row for row in with_clip if row["advantage"] > 0]
+    negative = [row for row in with_clip if row["advantage"] < 0]
+    return {
+        "u_k": (with_new, lambda r: _ratio_distance(_log_rho_new(r), _log_rho(r)) / 2),
+        "s_k": (rows, lambda r: abs(expm1(_log_rho(r))) / 2),
+        "s_k_bounded": (rows, lambda r: max(-expm1(_log_rho(r)), 0.0)),
+        "tv_new_behavior": (with_new, lambda r: abs(expm1(_log_rho_new(r))) / 2),
+        "tv_new_behavior_bounded": (with_new, lambda r: max(-expm1(_log_rho_new(r)), 0.0)),
+        "ratio_mean": (rows, lambda r: exp(_log_rho(r))),
+        "chi2_token": (rows, lambda r: expm1(_log_rho(r)) ** 2),
+        "chi2_token_raw": (rows, lambda r: exp(2 * _log_rho(r)) - 1),
+        "kl_k1": (rows, lambda r: -_log_rho(r)),
+        "kl_k2": (rows, lambda r: _log_rho(r) ** 2 / 2),
+        "kl_k3": (rows, lambda r: float(_k3(_log_rho(r)))),
+        "kl_reverse": (rows, lambda r: float(_reverse(_log_rho(r)))),
+        "clip_fraction": (with_clip, lambda r: float(r["clipped"])),
+        "clip_fraction_low": (with_clip, lambda r: float(r["clip_side"] == -1)),
+        "clip_fraction_high": (with_clip, lambda r: float(r["clip_side"] == 1)),
+        "clip_fraction_positive": (positive, lambda r: float(r["clipped"])),
+        "clip_fraction_negative": (negative, lambda r: float(r["clipped"])),
+        "gate_mean": (with_gate, lambda r: r["gate"]),
+        "effective_token_fraction": (with_gate, lambda r: r["gate"] * (r["advantage"] != 0)),
+        "entropy": (with_entropy, lambda r: r["entropy"]),
+        "version_lag": (rows, lambda r: r["step"] - r["behavior_version"]),
+    }
+
+
+def _log_rho(row: Row) -> float:
+    return row["logp_current"] - row["logp_behavior"]
+
+
+def _log_rho_new(row: Row) -> float:
+    return row["logp_new"] - row["logp_behavior"]
+
+
+def _ratio_distance(y: float, x: float) -> float:
+    return abs(float(mp.exp(y) - mp.exp(x)))
+
+
+def _k3(x: float) -> Any:
+    return inf if isinf(x) else mp.expm1(x) - mp.mpf(x)
+
+
+def _reverse(x: float) -> Any:
+    return 1 if isinf(x) else mp.mpf(x) * mp.exp(x) - mp.expm1(x)
+
+
+def _mean(terms: list[float]) -> float | None:
+    return fsum(terms) / len(terms) if terms else None
+
+
+def _log_sequence_weights(rows: Iterable[Row]) -> list[float]:
+    """log W of every sequence whose tokens are all valid."""
+    by_sequence = defaultdict(list)
+    for row in rows:
+        by_sequence[row["seq_id"]].append(_log_rho(row) if is_valid(row) else None)
+    return [fsum(terms) for terms in by_sequence.values() if None not in terms]
+
+
+def _weights(name: str, logs: list[float]) -> dict[str, float | None]:
+    """Effective sample size; for sequences also chi-square, with as many digits as it takes."""
+    keys = ["ess_token"] if name == "token" else ["ess_seq", "chi2_seq", "log1p_chi2_seq"]
+    if not logs:
+        return dict.fromkeys(keys)
+    with mp.workdps(50):
+        weights = [mp.exp(mp.mpf(value)) for value in logs]
+        squares = mp.fsum(w * w for w in weights)
+        ess = float(mp.fsum(weights) ** 2 / (len(weights) * squares)) if squares else None
+        chi2 = mp.fsum((w - 1) ** 2 for w in weights) / len(weights)
+        return dict(zip(keys, (ess, float(chi2), float(mp.log1p(chi2))), strict=False))
+
+
+def _order(rows: list[Row]) -> dict[str, float | None]:
+    """Quantiles by linear interpolation of the sorted log-ratios; weight of the top 1 %, rounded up."""
+    logs = sorted(map(_log_rho, rows))
+    quantiles = {"p01": 0.01, "p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+    if not logs:
+        return dict.fromkeys(["ratio_min", "ratio_max", "top1pct_share", *(f"ratio_{name}" for name in quantiles)])
+    numbers: dict[str, float | None] = {"ratio_min": exp(logs[0]), "ratio_max": exp(logs[-1])}
+    for name, q in quantiles.items():
+        low, fraction = divmod(q * (len(logs) - 1), 1)
+        here = logs[int(low)]
+        after = logs[min(int(low) + 1, len(logs) - 1)]
+        numbers[f"ratio_{name}"] = exp(here if here == after or not fraction else here + fraction * (after - here))
+    squares = [exp(2 * value) for value in logs]
+    top = squares[-max(1, -(-len(squares) // 100)) :]
+    numbers["top1pct_share"] = fsum(top) / fsum(squares) if fsum(squares) else None
+    return numbers

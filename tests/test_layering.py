@@ -1,0 +1,84 @@
+"""The packages import one way: dashboard -> analysis -> ratioscope <- trainer; the floor needs pyarrow alone."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# What each package may import of the others.
+ALLOWED = {
+    "ratioscope": set(),
+    "analysis": {"ratioscope"},
+    "trainer": {"ratioscope"},
+    "dashboard": {"ratioscope", "analysis"},
+}
+# The one place that knows all four.
+EXCEPTIONS = {"dashboard/cli.py": {"trainer"}}
+# Whole libraries that a folder must not import.
+FORBIDDEN = {
+    "ratioscope": {"duckdb", "streamlit", "plotly", "pandas", "transformers", "dashboard"},
+    "analysis": {"streamlit", "plotly"},
+    "trainer": {"streamlit", "plotly", "duckdb"},
+    "dashboard/figures": {"streamlit"},
+}
+
+
+def sources() -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for name in ALLOWED for path in sorted((ROOT / name).rglob("*.py"))]
+
+
+def imported(source: str, text: str) -> Iterator[str]:
+    """Top-level names of everything a file imports, at any depth of the code."""
+    for node in ast.walk(ast.parse(text, source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield source.split("/")[0] if node.level else (node.module or "").split(".")[0]
+
+
+def violations(source: str, text: str) -> set[str]:
+    package = source.split("/")[0]
+    allowed = ALLOWED[package] | EXCEPTIONS.get(source, set()) | {package}
+    names = set(imported(source, text))
+    forbidden = {name for folder, banned in FORBIDDEN.items() if source.startswith(f"{folder}/") for name in banned}
+    return (names & ALLOWED.keys() - allowed) | (names & forbidden)
+
+
+@pytest.mark.parametrize("source", sources())
+def test_no_import_runs_the_wrong_way(source: str) -> None:
+    assert violations(source, (ROOT / source).read_text(encoding="utf-8")) == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "found"),
+    [
+        ("analysis/x.py", "import streamlit as st", {"streamlit"}),
+        ("analysis/x.py", "def f():\n    from dashboard.figures import base", {"dashboard"}),
+        ("dashboard/figures/x.py", "import streamlit", {"streamlit"}),
+        ("dashboard/views/x.py", "import streamlit", set()),
+        ("dashboard/views/x.py", "from trainer.loop import Trainer", {"trainer"}),
+        ("dashboard/cli.py", "from trainer.loop import Trainer", set()),
+        ("ratioscope/x.py", "import ratioscope.schema\nimport analysis.store", {"analysis"}),
+        ("trainer/x.py", "from analysis import summary", {"analysis"}),
+    ],
+)
+def test_the_check_finds_what_it_looks_for(source: str, text: str, found: set[str]) -> None:
+    assert violations(source, text) == found
+
+
+@pytest.mark.parametrize("module", ["ratioscope", "ratioscope.schema", "ratioscope.manifest", "ratioscope.recorder"])
+def test_the_floor_needs_pyarrow_and_the_standard_library_only(module: str) -> None:
+    blocked = ["torch", "duckdb", "streamlit", "pandas", "transformers", "scipy", "plotly"]
+    code = f"import sys; sys.modules.update(dict.fromkeys({blocked})); import {module}"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_every_package_is_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()

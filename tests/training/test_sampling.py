@@ -1,0 +1,145 @@
+"""Sampling against the model run token by token, one sequence at a time, without padding and without a cache."""
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from trainer.config import Model
+from trainer.policy import build, token_log_probs
+from trainer.sampling import Rollout, pad_left, sample, sample_evaluation, texts
+from trainer.tasks.addition import Addition, CharacterVocabulary
+
+TASK = Addition(1, 20)
+ENCODED = [CharacterVocabulary.encode(TASK.prompt(prompt_id)) for prompt_id in range(30, 42)]
+# A policy accepts prompts of any length up to the longest that it was made for.
+RAGGED = [CharacterVocabulary.encode(text) for text in ("7=", "3+4=", "12+5=", "1+2+3=")]
+
+
+def draw(model: LlamaForCausalLM, encoded: list[list[int]], seed: int = 0, **settings: float) -> Rollout:
+    prompts, prompt_mask = pad_left(encoded, max(map(len, encoded)))
+    options = {"length": TASK.response_length, "copies": 1} | settings
+    return sample(model, prompts, prompt_mask, generator=torch.Generator().manual_seed(seed), **options)
+
+
+def distributions(model: LlamaForCausalLM, prompt: list[int], response: list[int], temperature: float) -> Tensor:
+    """Log-probabilities of every token at each place of one response, (length, vocabulary)."""
+    rows = []
+    for place in range(len(response)):
+        logits = model(input_ids=torch.tensor([prompt + response[:place]])).logits[0, -1]
+        rows.append((logits / temperature).log_softmax(dim=-1))
+    return torch.stack(rows)
+
+
+def one_by_one(model: LlamaForCausalLM, rollout: Rollout, temperature: float = 1.0) -> Tensor:
+    """What `rollout.logp` must be on the tokens that count, (n_tokens,)."""
+    found = []
+    for row, kept in enumerate(rollout.mask):
+        prompt = rollout.prompts[row][rollout.prompt_mask[row].bool()].tolist()
+        response = rollout.responses[row][kept].tolist()
+        table = distributions(model, prompt, response, temperature)
+        found += [table[place, token] for place, token in enumerate(response)]
+    return torch.stack(found)
+
+
+def teacher_forced(model: LlamaForCausalLM, rollout: Rollout) -> Tensor:
+    inputs = (rollout.prompts, rollout.prompt_mask, rollout.responses, rollout.mask)
+    return token_log_probs(model, *inputs).logp
+
+
+@pytest.fixture(scope="module")
+def roomy_policy(one_thread: None) -> LlamaForCausalLM:
+    """An untrained policy that accepts the ragged prompts; large weights keep its choices far from even."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = build(Model(hidden_size=32, intermediate_size=64, layers=2, heads=2), 6, TASK.response_length)
+        for weight in model.parameters():
+            weight.data *= 8 if weight.dim() > 1 else 1
+    return model.requires_grad_(False)
+
+
+@pytest.mark.parametrize("copies", [1, 5])
+def test_recorded_log_probs_are_those_of_the_training_pass(tiny_policy: LlamaForCausalLM, copies: int) -> None:
+    rollout = draw(tiny_policy, ENCODED, copies=copies)
+    assert rollout.logp[rollout.mask] == pytest.approx(teacher_forced(tiny_policy, rollout), abs=1e-5)
+    assert rollout.logp[rollout.mask] == pytest.approx(one_by_one(tiny_policy, rollout), abs=1e-5)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_padding_on_the_left_changes_no_log_prob(roomy_policy: LlamaForCausalLM, copies: int) -> None:
+    rollout = draw(roomy_policy, RAGGED, copies=copies)
+    expected = one_by_one(roomy_policy, rollout)
+    assert rollout.logp[rollout.mask] == pytest.approx(expected, abs=1e-4)
+    assert teacher_forced(roomy_policy, rollout) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_log_probs_are_of_the_tempered_distribution(tiny_policy: LlamaForCausalLM, temperature: float) -> None:
+    rollout = draw(tiny_policy, ENCODED, temperature=temperature)
+    recorded = rollout.logp[rollout.mask]
+    assert recorded == pytest.approx(one_by_one(tiny_policy, rollout, temperature), abs=1e-5)
+    assert (recorded - teacher_forced(tiny_policy, rollout)).abs().max() > 0.05
+
+
+def test_entropy_is_that_of_the_whole_distribution(tiny_policy: LlamaForCausalLM) -> None:
+    rollout = draw(tiny_policy, ENCODED)
+    inputs = (rollout.prompts, rollout.prompt_mask, rollout.responses, rollout.mask)
+    expected = []
+    for row, kept in enumerate(rollout.mask):
+        table = distributions(tiny_policy, rollout.prompts[row].tolist(), rollout.responses[row][kept].tolist(), 1.0)
+        expected += [-sum(p * p.log() for p in places.exp() if p > 0) for places in table]
+    assert token_log_probs(tiny_policy, *inputs, entropy=True).entropy == pytest.approx(torch.stack(expected), abs=1e-5)
+
+
+def test_copies_of_a_prompt_are_neighbours(tiny_policy: LlamaForCausalLM) -> None:
+    rollout = draw(tiny_policy, ENCODED, copies=4)
+    shown = [CharacterVocabulary.decode(prompt) for prompt in rollout.prompts.tolist()]
+    assert shown == [CharacterVocabulary.decode(prompt) for prompt in ENCODED for _ in range(4)]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.5])
+@pytest.mark.parametrize("how", ["copies of one prompt", "a prompt given many times"])
+def test_responses_come_as_often_as_their_probability_says(
+    tiny_policy: LlamaForCausalLM, how: str, temperature: float
+) -> None:
+    n, prompt = 4_000, ENCODED[0]
+    if how == "copies of one prompt":
+        rollout = draw(tiny_policy, [prompt], copies=n, temperature=temperature)
+    else:
+        rollout = draw(tiny_policy, [prompt] * n, temperature=temperature)
+    responses = texts(rollout)
+    probability = {text: float(rollout.logp[row][rollout.mask[row]].sum().exp()) for row, text in enumerate(responses)}
+    assert sum(probability.values()) <= 1 + 1e-4
+    assert sum(p > 0.02 for p in probability.values()) >= 3
+    for text, p in probability.items():
+        assert abs(responses.count(text) / n - p) < 5 * (p * (1 - p) / n) ** 0.5 + 2 / n
+
+
+def test_a_response_ends_with_its_end_mark_or_where_there_is_no_room(tiny_policy: LlamaForCausalLM) -> None:
+    rollout = draw(tiny_policy, ENCODED, copies=50, temperature=2.0)
+    ended = 0
+    for response, kept in zip(rollout.responses.tolist(), rollout.mask.tolist(), strict=True):
+        length = sum(kept)
+        assert kept == [True] * length + [False] * (TASK.response_length - length)
+        assert CharacterVocabulary.end_id not in response[: length - 1]
+        assert length == TASK.response_length or response[length - 1] == CharacterVocabulary.end_id
+        assert set(response[length:]) <= {CharacterVocabulary.pad_id}
+        ended += length < TASK.response_length
+    assert 0 < ended < len(rollout.mask)
+
+
+def test_the_same_seed_draws_the_same_and_another_one_does_not(tiny_policy: LlamaForCausalLM) -> None:
+    assert texts(draw(tiny_policy, ENCODED, copies=4)) == texts(draw(tiny_policy, ENCODED, copies=4))
+    assert texts(draw(tiny_policy, ENCODED, copies=4)) != texts(draw(tiny_policy, ENCODED, seed=1, copies=4))
+
+
+def test_evaluation_is_the_share_of_held_out_prompts_answered_right(tiny_policy: LlamaForCausalLM) -> None:
+    rollout, accuracy = sample_evaluation(tiny_policy, TASK, torch.Generator().manual_seed(0))
+    prompts = [CharacterVocabulary.decode(prompt) for prompt in rollout.prompts.tolist()]
+    assert prompts == [TASK.prompt(prompt_id) for prompt_id in TASK.evaluation_ids]
+    right = 0
+    for prompt, response in zip(prompts, texts(rollout), strict=True):
+        first, second = prompt.removesuffix("=").split("+")
+        right += response == f"{int(first) + int(second):02}\n"
+    assert accuracy == right / len(prompts)
+    assert 0 < right < len(prompts)
