@@ -22,6 +22,7 @@ from analysis.database import connect, query
 from analysis.store import Run, TableFile
 from analysis.tails import kept_size
 from ratioscope import schema
+from ratioscope.cache import cache_folder
 
 _QUERIES = ("macros", "tokens", "group_partials", "order_statistics", "log_ratio_histogram", "sequence_partials")
 
@@ -58,6 +59,11 @@ class ScanUnit:
         texts = [query(name) for name in _QUERIES]
         return hashlib.sha256("\n".join([*texts, *identities]).encode()).hexdigest()[:32]
 
+    @property
+    def cache(self) -> Path:
+        """The folder that holds what was computed of it; may not exist yet."""
+        return cache_folder("partials") / self.key
+
 
 def scan_units(run: Run) -> list[ScanUnit]:
     """The run's files in sets with disjoint step ranges, in step order."""
@@ -84,7 +90,7 @@ def partials_of(unit: ScanUnit) -> Partials:
     Raises:
         OSError, duckdb.Error: a file vanished or broke between listing and reading.
     """
-    folder = _cache_folder() / unit.key
+    folder = unit.cache
     try:
         return Partials(*(pq.read_table(folder / f"{name}.parquet").to_pandas() for name in _PARTS))
     except (OSError, pa.ArrowInvalid):
@@ -144,8 +150,3 @@ def _sql_type(table: schema.Table, name: str) -> str:
         "string": "varchar",
     }
     return names[str(column.type)]
-
-
-def _cache_folder() -> Path:
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ratioscope"
-    return Path(os.environ.get("RATIOSCOPE_CACHE") or default) / "partials"

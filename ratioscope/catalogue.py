@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import Enum
 from math import log10
 
-
 SOURCES = {
     "S0": '"Off-Policy Training in Large Language Model Reinforcement Learning: From Theory to Practice" (2025)',
     "S1": 'Yingru Li, Jiacai Liu: "Why Off-Policy Breaks RL: An SGA Analysis Framework" (2025)',

@@ -339,7 +339,5 @@ def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:
             raise RatioscopeError(f"A resumed run keeps its settings; {override!r} cannot change (only updates, pace).")
     resumed = build(config, overrides)
     if manifest.status == "finished" and resumed.updates <= (manifest.planned_updates or 0):
-        raise RatioscopeError(
-            f"{folder}: has finished its {manifest.planned_updates} updates; more with updates=N."
-        )
+        raise RatioscopeError(f"{folder}: has finished its {manifest.planned_updates} updates; more with updates=N.")
     return resumed

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from ratioscope.cache import cache_folder
 from trainer.config import Model, TrainConfig
 from trainer.sampling import pad_left, sample_evaluation
 from trainer.tasks.addition import Addition, CharacterVocabulary
@@ -94,7 +95,7 @@ def warm_started(config: TrainConfig, task: Addition, progress: Callable[[int, f
         "torch": torch.__version__.split("+")[0],
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    path = cache_folder() / "warm_start" / f"{digest}.pt"
+    path = cache_folder("warm_start") / f"{digest}.pt"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.warm_start.seed)
         model = build(config.model, task.prompt_length, task.response_length)
@@ -121,12 +122,6 @@ def _load_weights(model: LlamaForCausalLM, path: Path) -> bool:
     if fits:
         model.load_state_dict(weights)
     return fits
-
-
-def cache_folder() -> Path:
-    """Where things that can be made again are kept: $RATIOSCOPE_CACHE, or the user's cache folder."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ratioscope"
-    return Path(os.environ.get("RATIOSCOPE_CACHE") or default)
 
 
 def _train_supervised(

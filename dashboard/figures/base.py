@@ -128,7 +128,7 @@ def add_band(fig: go.Figure, low: "pd.Series[float]", high: "pd.Series[float]", 
 
 def add_untrusted(fig: go.Figure, series: "pd.Series[float]", trusted: "pd.Series[bool]", mode: Mode) -> None:
     """Open circles on the values that the log cannot support."""
-    doubtful = series[~trusted & series.notna()]
+    doubtful = series[~trusted & np.isfinite(series)]  # infinite ones have a mark of their own
     if len(doubtful):
         # The most extreme ones stay when there are many.
         shown = doubtful.loc[doubtful.abs().nlargest(MOST_POINTS // 4).index].sort_index()

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 import dashboard.figures
 from analysis.comparison import Member, Setting
 from analysis.comparison import settings as group
-from analysis.distributions import Survival, survival
+from analysis.distributions import survival
 from analysis.store import open_run
 from analysis.summary import COUNTS, StepSummary
 from dashboard.figures import base, comparison, ratios, series
@@ -35,6 +34,7 @@ def _summary(n: int, rng: np.random.Generator, fill: float | None = None) -> Ste
     index, keys = pd.RangeIndex(n, name="step"), [*COUNTS, *CATALOGUE]
     numbers = rng.uniform(0.01, 1, (n, len(keys)))
     values = pd.DataFrame(numbers if fill is None else np.full_like(numbers, fill), index=index, columns=keys)
+    values["version_lag"] = np.arange(n) % 10.0  # whole numbers, whatever the log-probabilities
     bins = pd.DataFrame({"step": np.repeat(index, 3), "bin": np.tile([-7, 0, 9], n), "tokens": 5})
     notes = {int(step): dict.fromkeys(CATALOGUE, "unreliable: made up") for step in index[::2]}
     return StepSummary(values, values - 0.01, values + 0.01, notes, bins)
@@ -143,14 +143,10 @@ def test_text_of_a_log_is_no_markup_in_a_figure(text: str) -> None:
     assert "<" not in base.plain(text)
 
 
-def _draw_survival(curve: Survival) -> Any:
-    return ratios.survival_curve(curve, LIGHT)
-
-
 @pytest.mark.parametrize("steps", [(0, 11), (3, 3), (500, 900)])
 def test_the_survival_curve_falls_from_all_to_few(tmp_path: Path, steps: tuple[int, int]) -> None:
-    figure = _draw_survival(survival(open_run(write_run(tmp_path / "run", make_steps(12))), *steps))
-    observed = figure.data[0]
+    run = open_run(write_run(tmp_path / "run", make_steps(12)))
+    observed = ratios.survival_curve(survival(run, *steps), LIGHT).data[0]
     assert len(observed.x) <= base.MOST_POINTS
     assert (np.diff(observed.x) >= 0).all()
     assert (np.diff(observed.y) <= 0).all()

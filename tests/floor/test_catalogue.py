@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.step import COUNTS
 from analysis.store import open_run
-from analysis.summary import COUNTS, summarise
+from analysis.summary import summarise
 from ratioscope import catalogue
 from ratioscope.catalogue import CATALOGUE, KHAT_LIMIT, THRESHOLDS, Metric, Moment, explain, khat_limit
 from tests.runs import random_step, write_run

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.step import COUNTS, INVALID_CAUSES
 from analysis.store import open_run
-from analysis.summary import COUNTS, INVALID_CAUSES, LOGGED, StepSummary, summarise, to_json
+from analysis.summary import LOGGED, StepSummary, summarise, to_json
 from ratioscope import RunRecorder
 from ratioscope.catalogue import CATALOGUE
 from tests.runs import Step, plain_step, random_step, write_run

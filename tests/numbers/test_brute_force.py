@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.step import COUNTS
 from analysis.store import open_run
-from analysis.summary import COUNTS, LOGGED, StepSummary, summarise
+from analysis.summary import LOGGED, StepSummary, summarise
 from ratioscope.catalogue import CATALOGUE
 from tests.numbers import brute_force
 from tests.runs import Step, random_step, write_run

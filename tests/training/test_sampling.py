@@ -16,10 +16,19 @@ ENCODED = [CharacterVocabulary.encode(TASK.prompt(prompt_id)) for prompt_id in r
 RAGGED = [CharacterVocabulary.encode(text) for text in ("7=", "3+4=", "12+5=", "1+2+3=")]
 
 
-def draw(model: LlamaForCausalLM, encoded: list[list[int]], seed: int = 0, **settings: float) -> Rollout:
+def draw(
+    model: LlamaForCausalLM, encoded: list[list[int]], *, seed: int = 0, copies: int = 1, temperature: float = 1.0
+) -> Rollout:
     prompts, prompt_mask = pad_left(encoded, max(map(len, encoded)))
-    options = {"length": TASK.response_length, "copies": 1} | settings
-    return sample(model, prompts, prompt_mask, generator=torch.Generator().manual_seed(seed), **options)
+    return sample(
+        model,
+        prompts,
+        prompt_mask,
+        copies=copies,
+        length=TASK.response_length,
+        temperature=temperature,
+        generator=torch.Generator().manual_seed(seed),
+    )
 
 
 def distributions(model: LlamaForCausalLM, prompt: list[int], response: list[int], temperature: float) -> Tensor:

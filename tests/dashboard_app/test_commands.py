@@ -1,0 +1,142 @@
+"""The commands that read: their output is stable, and a user's mistake is one sentence and exit code 2."""
+
+import json
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis.store import open_run
+from analysis.summary import summarise, to_json
+from ratioscope import schema
+from ratioscope.catalogue import CATALOGUE
+from tests.dashboard_app.commands import Outcome, command
+from trainer.algorithms import ALGORITHMS
+
+
+@pytest.fixture
+def ratioscope(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """ratioscope("ls", folder) -> what the console command did."""
+    return lambda *arguments: command(monkeypatch, capsys, *arguments)
+
+
+Ratioscope = Callable[..., Outcome]
+
+
+def test_ls_lists_every_run_with_status_and_steps(ratioscope: Ratioscope, gallery: Path) -> None:
+    lines = ratioscope("ls", gallery).succeeded().splitlines()
+    by_run = {line.split()[0]: line for line in lines}
+    assert set(by_run) == {folder.name for folder in gallery.iterdir()}
+    assert re.search(r"finished +12 steps +grpo", by_run["finished"])
+    assert re.search(r"interrupted +0 steps", by_run["empty"])
+    assert "written in run format 7.0" in by_run["newer"]
+
+
+def test_ls_as_json_is_one_object_a_run(ratioscope: Ratioscope, gallery: Path) -> None:
+    rows = {row["run"]: row for row in json.loads(ratioscope("ls", gallery, "--json").succeeded())}
+    assert set(rows) == {folder.name for folder in gallery.iterdir()}
+    finished = rows["finished"]
+    assert {key: finished[key] for key in ("name", "status", "algorithm", "steps", "problem")} == {
+        "name": "finished", "status": "finished", "algorithm": "grpo", "steps": 12, "problem": None,
+    }  # fmt: skip
+    assert rows["newer"]["status"] == rows["torn"]["status"] == "unreadable"
+    assert "cannot be read as JSON" in rows["torn"]["problem"]
+
+
+def test_ls_of_an_empty_folder_says_that_there_is_nothing(ratioscope: Ratioscope, tmp_path: Path) -> None:
+    assert ratioscope("ls", tmp_path).succeeded() == f"No runs below {tmp_path}.\n"
+    assert json.loads(ratioscope("ls", tmp_path, "--json").succeeded()) == []
+
+
+@pytest.mark.parametrize("run", ["finished", "one-step", "lean", "empty"])
+def test_summarize_as_json_is_what_the_library_returns(ratioscope: Ratioscope, gallery: Path, run: str) -> None:
+    opened = open_run(gallery / run)
+    printed = json.loads(ratioscope("summarize", gallery / run, "--json").succeeded())
+    assert printed == json.loads(json.dumps(to_json(opened, summarise(opened))))
+
+
+def test_summarize_prints_the_last_steps(ratioscope: Ratioscope, gallery: Path) -> None:
+    lines = ratioscope("summarize", gallery / "finished").succeeded().splitlines()
+    assert lines[0].split()[:2] == ["n_tokens", "reward"]
+    assert [line.split()[0] for line in lines[2:]] == [str(step) for step in range(12)]
+
+
+def test_summarize_names_the_file_that_it_left_out(ratioscope: Ratioscope, gallery: Path) -> None:
+    outcome = ratioscope("summarize", gallery / "broken", "--json")
+    steps = [entry["step"] for entry in json.loads(outcome.succeeded())["steps"]]
+    assert 1 in steps
+    assert "000002-000002-w0.parquet: left out" in outcome.err
+
+
+@pytest.mark.parametrize("key", CATALOGUE)
+def test_every_metric_is_explained_with_formula_and_source(ratioscope: Ratioscope, key: str) -> None:
+    text = ratioscope("explain", key).succeeded()
+    metric = CATALOGUE[key]
+    for part in (metric.title, metric.definition, metric.formula, metric.source):
+        assert part in text
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_is_explained(ratioscope: Ratioscope, name: str) -> None:
+    text = ratioscope("explain", name).succeeded()
+    assert name in text
+    assert all(parameter in text for parameter in ALGORITHMS[name].parameters)
+
+
+def test_explain_lists_metrics_algorithms_and_the_format(ratioscope: Ratioscope) -> None:
+    for listing in (ratioscope("explain"), ratioscope("explain", "metrics")):
+        assert all(key in listing.succeeded() for key in CATALOGUE)
+    algorithms = ratioscope("explain", "algorithms").succeeded()
+    assert all(name in algorithms for name in ALGORITHMS)
+    assert ratioscope("explain", "format").succeeded().strip() == schema.describe().strip()
+
+
+@pytest.mark.parametrize("name", ["demo", "train", "ablate", "dashboard", "ls", "summarize", "explain"])
+def test_every_command_has_a_help_with_an_example(ratioscope: Ratioscope, name: str) -> None:
+    assert f"Example: ratioscope {name}" in ratioscope(name, "--help").succeeded()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("ls", "{folder}/nowhere"), "there is no such folder"),
+        (("dashboard", "{folder}/nowhere"), "there is no such folder"),
+        (("summarize", "{folder}/nowhere"), "there is no such folder"),
+        (("summarize", "{folder}"), "not a run, it has no run.json"),
+        (("summarize", "{gallery}/torn"), "cannot be read as JSON"),
+        (("summarize", "{gallery}/newer"), "written in run format 7.0"),
+        (("explain", "nonsense"), "nothing called 'nonsense'"),
+        (("train", "no-such-preset"), "no preset 'no-such-preset'"),
+        (("train", "{folder}/none.toml"), "no preset"),
+        (("train", "on_policy", "no_such_key=1"), "no setting 'no_such_key'"),
+        (("train", "on_policy", "updates"), "not of the form key=value"),
+        (("train", "on_policy", "updates=many"), "updates"),
+        (("train", "on_policy", "updates=0"), "updates"),
+        (("train", "on_policy", "algorithm=alchemy"), "no algorithm 'alchemy'"),
+        (("train", "on_policy", "--folder", "{gallery}/finished"), "already holds a run"),
+        (("train", "--resume", "{gallery}/finished"), "cannot be resumed"),
+        (("train", "--resume", "{folder}"), "not a run, it has no run.json"),
+        (("ablate", "no-such-study"), "no preset 'no-such-study'"),
+        (("ablate", "on_policy", "prompts=4,6"), "Two runs of this grid"),
+        (("ablate", "on_policy", "seed="), "not of the form key=value"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    ratioscope: Ratioscope, gallery: Path, tmp_path: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    filled = [argument.format(folder=tmp_path, gallery=gallery) for argument in arguments]
+    assert reason in ratioscope(*filled).failed()
+
+
+@pytest.mark.parametrize("name", ["dashboard", "demo"])
+def test_a_port_that_is_taken_is_one_sentence(ratioscope: Ratioscope, tmp_path: Path, name: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        place = ["--root", tmp_path] if name == "demo" else [tmp_path]
+        sentence = ratioscope(name, *place, "--port", port).failed()
+    assert sentence == f"ratioscope: Port {port} is taken; choose another with --port."
+    assert not list(tmp_path.iterdir())
