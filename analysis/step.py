@@ -45,14 +45,15 @@ _MEANS: dict[str, tuple[str, float, str]] = {
     "kl_k2": ("k2", 1.0, "n_tokens"),
     "kl_k3": ("k3", 1.0, "n_tokens"),
     "kl_reverse": ("reverse", 1.0, "n_tokens"),
-    "gate_mean": ("gate", 1.0, "n_gate"),
-    "effective_token_fraction": ("effective", 1.0, "n_gate"),
     "entropy": ("entropy", 1.0, "n_entropy"),
     "version_lag": ("version_lag", 1.0, "n_tokens"),
     "reward": ("reward", 1.0, "n_reward"),
     "response_length": ("response_length", 1.0, "n_sequences"),
 }
+# Metrics in [0, 1]: their intervals stay in it.
 _FRACTIONS: dict[str, tuple[str, str]] = {
+    "gate_mean": ("gate", "n_gate"),
+    "effective_token_fraction": ("effective", "n_gate"),
     "clip_fraction": ("clipped", "n_clip"),
     "clip_fraction_low": ("clipped_low", "n_side"),
     "clip_fraction_high": ("clipped_high", "n_side"),
@@ -122,11 +123,13 @@ def _means(row: StepRow, columns: dict[str, Array]) -> None:
         row.values[key] = terms.sum() / weight.sum()
         row.intervals[key] = cluster_interval(terms, weight)
     for key, (numerator, denominator) in _FRACTIONS.items():
-        if not columns[denominator].sum():
+        weight = columns[denominator]
+        if not weight.sum():
             row.notes[key] = _why_missing(denominator, columns)
             continue
-        row.values[key] = columns[numerator].sum() / columns[denominator].sum()
-        row.intervals[key] = fraction_interval(columns[numerator], columns[denominator])
+        terms = np.where(weight > 0, columns[numerator], 0.0)
+        row.values[key] = terms.sum() / weight.sum()
+        row.intervals[key] = fraction_interval(terms, weight)
     usable = columns["n_tokens"] > 0
     if usable.any():
         without_signal = (columns["n_signal"][usable] == 0).astype(float)

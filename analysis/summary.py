@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from analysis import intervals, step, tails
+from analysis import intervals, partials, step, tails
 from analysis.partials import ScanUnit, partials_of, scan_units
 from analysis.step import COUNTS, StepRow, step_rows
 from analysis.store import Run
@@ -109,21 +109,21 @@ def _compute(unit: ScanUnit) -> tuple[list[StepRow], pd.DataFrame]:
     except (OSError, ValueError, TypeError):
         pass
     try:
-        partials = partials_of(unit)
+        computed = partials_of(unit)
     except (duckdb.Error, OSError) as error:
         reason = str(error).splitlines()[0]
         where = unit.tokens[0].path
         raise RatioscopeError(f"{where}: vanished or changed while it was read ({reason}); try again.") from None
-    rows = step_rows(partials)
+    rows = step_rows(computed)
     with suppress(OSError):
         replace_atomically(rows_file, json.dumps([asdict(row) for row in rows]).encode())
-    return rows, partials.histogram
+    return rows, computed.histogram
 
 
 @cache
 def _code_digest() -> str:
     """Changes with the code that turns partials into rows: rows of another version are not mistaken for this one's."""
-    modules = (step, intervals, tails, catalogue)
+    modules = (partials, step, intervals, tails, catalogue)
     sources = [Path(str(module.__file__)).read_bytes() for module in modules]
     return hashlib.sha256(b"".join(sources)).hexdigest()[:16]
 

@@ -249,7 +249,9 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool, quiet: bool, fl
         TimeRemainingColumn(),
         TextColumn("{task.fields[now]}"),
     )
-    bar = Progress(*columns, console=console, disable=quiet, refresh_per_second=5)
+    # Transient: what stays on the screen is the sentence that says how it ended.
+    quiet = quiet or not console.is_terminal
+    bar = Progress(*columns, console=console, disable=quiet, refresh_per_second=5, transient=True)
     try:
         with bar:
             task = bar.add_task("warm start", total=None, now="")

@@ -106,7 +106,8 @@ class RunRecorder:
 
         Args:
             step: update index; must grow from call to call.
-            tokens: columns of the tokens table, arrays of length (n_tokens,).
+            tokens: columns of the tokens table, arrays of length (n_tokens,); they are converted in the background, so
+                do not change them afterwards.
             sequences: columns of the sequences table, arrays of length (n_sequences,).
             scalars: one value a column of the steps table; `wall_time` is filled in.
 

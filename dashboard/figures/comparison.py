@@ -96,7 +96,7 @@ def _draw(
     for setting in settings:
         name = setting.variant
         colour, dash = style[name]
-        frame = setting.mean(metric)
+        frame = setting.mean(metric).replace([np.inf, -np.inf], np.nan)
         if not len(frame):
             continue
         if smoothing > 1:

@@ -72,7 +72,11 @@ def _assert_harmless(at: AppTest) -> None:
     for element in elements(at):
         if element.type in PLAIN:
             continue
-        for text in [str(element.proto), *_strings(getattr(element, "value", None)), str(getattr(element, "label", ""))]:
+        for text in [
+            str(element.proto),
+            *_strings(getattr(element, "value", None)),
+            str(getattr(element, "label", "")),
+        ]:
             unescaped = re.sub(r"\\+.", "", text) if MARK in text else ""
             assert not set("<[$") & set(unescaped), f"{element.type}: {text}"
             assert ":material/bolt:" not in unescaped, f"{element.type}: {text}"

@@ -4,9 +4,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from analysis.store import open_run
 from ratioscope import Manifest
@@ -16,6 +18,17 @@ TINY = (
     "hidden_size=32", "intermediate_size=64", "layers=1", "heads=2", "warm_start.max_steps=0", "digits=1",
     "evaluation_prompts=16", "prompts=4", "samples_per_prompt=4",
 )  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """A policy this small gains nothing from a second thread, and waits for it on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # for the commands in processes of their own
+        yield
+    torch.set_num_threads(before)
 
 
 def _modified(root: Path) -> dict[Path, int]:

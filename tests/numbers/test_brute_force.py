@@ -18,10 +18,10 @@ TAILS = ("khat_token", "khat_token_new", "khat_seq")
 COMPUTED = [key for key in CATALOGUE if key not in (*TAILS, *LOGGED)]
 MEANS = [
     "u_k", "s_k", "s_k_bounded", "tv_new_behavior", "tv_new_behavior_bounded", "ratio_mean", "chi2_token",
-    "chi2_token_raw", "kl_k1", "kl_k2", "kl_k3", "kl_reverse", "gate_mean", "effective_token_fraction", "entropy",
+    "chi2_token_raw", "kl_k1", "kl_k2", "kl_k3", "kl_reverse", "entropy",
     "version_lag", "reward", "response_length",
 ]  # fmt: skip
-FRACTIONS = [key for key in CATALOGUE if "fraction" in key and key not in MEANS]
+FRACTIONS = [key for key in CATALOGUE if "fraction" in key or key == "gate_mean"]
 
 
 def random_logs() -> list[Step]:

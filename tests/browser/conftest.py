@@ -1,0 +1,128 @@
+"""A server over synthetic runs and one that is really training, and a Chromium that reports what goes wrong."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+
+from tests.browser.processes import TINY, await_file, await_server, command, free_port
+from tests.find_chromium import find_chromium
+from tests.runs import random_step, write_run
+
+ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+ARTIFACTS = Path(__file__).resolve().parents[2] / "test-artifacts"
+MARKUP = (
+    "<script>alert(1)</script><img src=http://127.0.0.2 onerror=alert(2)> ![picture](http://127.0.0.2/x.png) "
+    "[link](javascript:alert(3)) $x^2$ <b>bold</b>"
+)
+SCHEDULE = {"sync_interval": 4, "sync_offset": 0, "offline": False}
+
+expect.set_options(timeout=60_000)
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two finished runs of forty steps and one with markup wherever text goes."""
+    folder, rng = tmp_path_factory.mktemp("served"), np.random.default_rng(0)
+    for name in ("grpo", "reinforce"):
+        steps = [random_step(rng, number, spread=0.05 + 0.1 * (number % 4)) for number in range(40)]
+        write_run(folder / name, steps, algorithm={"name": name}, schedule=SCHEDULE, seed=0)
+    texts = {"name": MARKUP, "tags": [MARKUP], "notes": MARKUP, "task": {"name": MARKUP}}
+    marked = {"name": MARKUP, "parts": {MARKUP: MARKUP}}
+    write_run(folder / MARKUP.replace("/", "∕"), [random_step(rng, 0), random_step(rng, 1)], algorithm=marked, **texts)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`ratioscope dashboard` on that folder; its address."""
+    place, port = tmp_path_factory.mktemp("server"), free_port()
+    url, output = f"http://127.0.0.1:{port}", place / "output.txt"
+    cache = str(place / "cache")
+    with command("dashboard", root, "--port", port, output=output, RATIOSCOPE_CACHE=cache) as process:
+        await_server(url, process, output)
+        yield url
+
+
+@pytest.fixture(scope="session")
+def live(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A run that is training for as long as the tests last; its id."""
+    output = tmp_path_factory.mktemp("trainer") / "output.txt"
+    run = ("train", "sync_interval", *TINY, "pace=0.3", "updates=100000", "--folder", root / "live", "--quiet")
+    with command(*run, output=output):
+        await_file(root / "live", "steps/*.parquet")
+        yield "live"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = find_chromium()
+    assert path is not None, "no Chromium on PATH: apt install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Watch:
+    """What a browser context did that nobody wants."""
+
+    problems: list[str] = field(default_factory=list)
+
+    def on_console(self, message: ConsoleMessage) -> None:
+        where = message.location["url"]
+        if message.type == "error" and not _probes_the_base_path(where):
+            self.problems.append(f"console: {message.text} ({where})")
+
+    def attach(self, context: BrowserContext) -> None:
+        context.on("console", self.on_console)
+        context.on("weberror", lambda error: self.problems.append(f"page error: {error.error}"))
+        context.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        context.on("request", lambda request: self._on_address(request.url))
+        context.on("page", lambda page: page.on("websocket", lambda socket: self._on_address(socket.url)))
+
+    def _on_address(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("data", "blob") and parts.hostname != "127.0.0.1":
+            self.problems.append(f"request to {url}")
+
+
+def _probes_the_base_path(url: str) -> bool:
+    """On a deep link Streamlit looks for its own endpoints below the page's path first."""
+    path = urlsplit(url).path
+    return path.endswith(("/_stcore/health", "/_stcore/host-config")) and not path.startswith("/_stcore")
+
+
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(chromium: Browser, server: str, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
+    """open_page("/overview?run=grpo") -> the page; fails afterwards if anything went wrong in the browser."""
+    watch, contexts = Watch(), []
+
+    def open_it(path: str, scheme: str = "light", address: str = server) -> Page:
+        context = chromium.new_context(color_scheme=scheme, viewport={"width": 1400, "height": 1000})  # type: ignore[arg-type]
+        contexts.append(context)
+        watch.attach(context)
+        page = context.new_page()
+        page.goto(address + path)
+        return page
+
+    yield open_it
+    ARTIFACTS.mkdir(exist_ok=True)
+    for number, page in enumerate(page for context in contexts for page in context.pages):
+        page.screenshot(path=ARTIFACTS / f"{request.node.name.replace('/', '-')}-{number}.png", full_page=True)
+        if page.locator("[data-testid=stException]").count():
+            watch.problems.append(f"exception on the page: {page.locator('[data-testid=stException]').inner_text()}")
+    for context in contexts:
+        context.close()
+    assert not watch.problems

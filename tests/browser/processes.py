@@ -1,0 +1,80 @@
+"""The console commands as processes of their own: a server, a trainer, the demo."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+PATIENCE = 90.0
+TINY = (
+    "hidden_size=32", "intermediate_size=64", "layers=1", "heads=2", "warm_start.max_steps=0", "digits=1",
+    "evaluation_prompts=16", "prompts=4", "samples_per_prompt=4",
+)  # fmt: skip
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def command(*arguments: object, output: Path, **environment: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """`ratioscope ARGUMENTS` until the block ends; what it prints goes into the file `output`."""
+    with output.open("wb") as printed:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dashboard.cli", *map(str, arguments)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.wait(timeout=PATIENCE)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    raise
+
+
+def await_server(url: str, process: "subprocess.Popen[bytes]", output: Path) -> None:
+    """Return when the server answers; a server that ended is an error with what it printed."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        assert process.poll() is None, output.read_text()
+        try:
+            with urllib.request.urlopen(f"{url}/_stcore/health", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"{url} did not answer: {output.read_text()}")
+
+
+def await_file(folder: Path, pattern: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not list(folder.glob(pattern)):
+        assert time.monotonic() < deadline, f"no {pattern} in {folder}"
+        time.sleep(0.1)
+
+
+def group_members(process_group: int) -> Mapping[int, str]:
+    """Command lines of the living processes of a process group."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (place / "stat").read_text().rpartition(")")[2].split()
+            line = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if int(state[2]) == process_group and state[0] != "Z":
+            found[int(place.name)] = line
+    return found
