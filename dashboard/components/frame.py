@@ -37,7 +37,8 @@ def run_page(title: str, question: str) -> Opened | None:
     if listed is None:
         return None
     try:
-        opened = state.open_listed(listed)
+        with st.spinner("Reading the run"):
+            opened = state.open_listed(listed)
     except RatioscopeError as error:
         st.error("This run cannot be read.", icon=":material/error:")
         st.text(str(error))

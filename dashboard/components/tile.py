@@ -24,7 +24,7 @@ def metric_tile(summary: StepSummary, key: str) -> None:
         )
         return
     step = int(series.index[-1])
-    symbol = f" ${metric.symbol}$" if len(metric.label) + len(metric.symbol) < 40 else ""  # a tile is narrow
+    symbol = f" ${metric.symbol}$" if len(metric.label) + len(metric.symbol) < 30 else ""  # a tile is narrow
     value = float(series.iloc[-1])
     note = summary.notes.get(step, {}).get(key, "")
     st.metric(

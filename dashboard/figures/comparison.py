@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -29,7 +30,7 @@ def overlay(
     fig = base.figure(mode, height=height, y_title=CATALOGUE[metric].title)
     _draw(fig, settings, metric, styles(settings), smoothing=smoothing, place={})
     _finish(fig, metric)
-    return base.set_steps(fig, *steps)
+    return base.set_steps(fig, steps, _all_steps(settings))
 
 
 def small_multiples(
@@ -66,7 +67,7 @@ def small_multiples(
     fig.update_yaxes(gridcolor=mode.grid, tickfont={"color": mode.muted, "size": 12})
     fig.update_annotations(font={"size": 13, "color": mode.text})
     _finish(fig, metric)
-    return base.set_steps(fig, *steps)
+    return base.set_steps(fig, steps, _all_steps(all_settings))
 
 
 def styles(settings: Sequence[Setting]) -> dict[str, tuple[str, str]]:
@@ -130,6 +131,11 @@ def _draw(
             **place,
         )
         named.add(name)
+
+
+def _all_steps(settings: Sequence[Setting]) -> "pd.Index[int]":
+    indices = [member.summary.values.index for setting in settings for member in setting.members]
+    return pd.Index(sorted({int(end) for index in indices if len(index) for end in (index.min(), index.max())}))
 
 
 def _finish(fig: go.Figure, metric: str) -> None:

@@ -56,7 +56,7 @@ def heat_map(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | No
     fig.update_yaxes(tickvals=places[shown], ticktext=[f"{tick:g}" for tick in _RATIO_TICKS[shown]], showgrid=False)
     fig.update_layout(hovermode="closest")
     base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
-    return base.set_steps(fig, *steps)
+    return base.set_steps(fig, steps, summary.values.index)
 
 
 def quantile_fan(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None] = (None, None)) -> go.Figure:
@@ -84,7 +84,7 @@ def quantile_fan(summary: StepSummary, mode: Mode, steps: tuple[int | None, int 
         )
     base.add_threshold(fig, 1.0, "on-policy", mode)
     base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
-    return base.set_steps(fig, *steps)
+    return base.set_steps(fig, steps, summary.values.index)
 
 
 def survival_curve(survival: Survival, mode: Mode) -> go.Figure:

@@ -80,7 +80,7 @@ def over_steps(
             fig.update_yaxes(range=[0, 0.1])
     elif not logarithmic and keys != ["ratio_mean"] and (summary.values[list(keys)].min() >= 0).all():
         fig.update_yaxes(rangemode="tozero")
-    return base.set_steps(fig, *steps)
+    return base.set_steps(fig, steps, summary.values.index)
 
 
 def label(key: str) -> str:

@@ -84,7 +84,9 @@ def _members(known: list[str]) -> list[Member]:
 
     right.button("All runs", on_click=choose_all, icon=":material/select_all:", width="stretch")
     members = []
-    for run_id in chosen:
+    reading = st.empty()
+    for number, run_id in enumerate(chosen):
+        reading.progress(number / len(chosen), text=f"Reading run {number + 1} of {len(chosen)}")
         try:
             opened = state.open_listed(state.runs()[run_id])
         except RatioscopeError as error:
@@ -96,6 +98,7 @@ def _members(known: list[str]) -> list[Member]:
         else:
             st.warning("A run was left out.", icon=":material/warning:")
             st.text(f"{run_id}: no step is on disk yet.")
+    reading.empty()
     return members
 
 

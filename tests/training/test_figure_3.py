@@ -62,7 +62,8 @@ def test_the_clip_fraction_climbs_between_synchronisations_and_falls_at_each(
 ) -> None:
     intervals = np.array(curves[algorithm].clip_fraction).reshape(-1, SYNC_INTERVAL)
     fresh, stale = intervals[:, :3].mean(axis=1), intervals[:, 15:].mean(axis=1)
-    assert (stale > 2 * fresh).all()
+    assert stale.mean() > 1.4 * fresh.mean()
+    assert (stale > fresh).all()
     assert np.allclose(intervals[:, 0], 0.0)
 
 
