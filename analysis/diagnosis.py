@@ -138,15 +138,19 @@ def update_is_large(summary: StepSummary) -> Finding | None:
 _HEAVY_TAIL_SHARE = 0.1
 _HEAVY_TAIL_STEPS = 3
 
+# A heavy tail of weights that are almost all 1 costs nothing: the top 1 % must carry ten times its fair share.
+_TAIL_THAT_MATTERS = 0.1
+
 
 def tail_is_heavy(summary: StepSummary) -> Finding | None:
-    """k-hat of the token ratios from 0.7 on: means of the ratio cannot be estimated (metric definitions, Tails)."""
+    """k-hat of the token ratios from 0.7 on, where the tail carries weight (metric definitions, Tails)."""
     limit = KHAT_LIMIT[Moment.FIRST]
     khat = summary.values["khat_token"].dropna()
-    excess = khat[khat >= limit]
+    share_of_top = summary.values["top1pct_share"]
+    excess = khat[(khat >= limit) & (share_of_top.reindex(khat.index) >= _TAIL_THAT_MATTERS)]
     if len(excess) < _HEAVY_TAIL_STEPS or len(excess) < _HEAVY_TAIL_SHARE * len(summary.values):
         return None
-    share = summary.values["top1pct_share"].loc[excess.index].median()
+    share = share_of_top.loc[excess.index].median()
     return Finding(
         rule="heavy_tail",
         severity=Severity.CRITICAL if (excess >= 1).mean() > 0.5 else Severity.WARNING,

@@ -207,4 +207,4 @@ def set_steps(fig: go.Figure, steps: tuple[int | None, int | None], index: "pd.I
 
 def log_axis(fig: go.Figure) -> None:
     """A logarithmic y axis with powers of ten at its ticks."""
-    fig.update_yaxes(type="log", exponentformat="power", nticks=7)
+    fig.update_yaxes(type="log", exponentformat="power", nticks=7, minorloglabels="none")

@@ -29,6 +29,10 @@ def charts(page: Page) -> Locator:
     return page.locator(".js-plotly-plot:has(.main-svg)")
 
 
+def badge(page: Page, text: str) -> Locator:
+    return page.locator(".stMarkdownBadge").filter(has_text=text)
+
+
 def drag_over(chart: Locator, start: float, end: float) -> None:
     """Brush from one share of the plot's width to another."""
     chart.scroll_into_view_if_needed()
@@ -45,7 +49,7 @@ def test_a_live_run_grows_without_reloading(open_page: OpenPage, live: str) -> N
     page = open_page(f"/overview?run={live}")
     settled(page, "Overview")
     page.evaluate("window.notReloaded = true")
-    expect(page.locator("[data-testid=stBadge], .stMarkdownBadge").filter(has_text="live")).to_be_visible()
+    expect(badge(page, "live")).to_be_visible()
     for _ in range(2):
         before = shown_step(page)
         expect(page.get_by_text(f"data up to step {before},", exact=False)).to_have_count(0)
@@ -90,20 +94,20 @@ def test_a_brushed_step_range_is_in_the_url_and_survives_a_reload(open_page: Ope
     expect(page).to_have_url(re.compile(r"from=\d+&to=\d+"))
     first, last = re.findall(r"from=(\d+)&to=(\d+)", page.url)[0]
     assert 5 < int(first) < int(last) < 30
-    badge = page.get_by_text(f"steps {first} to {last}", exact=True)
-    expect(badge).to_be_visible()
+    chosen = badge(page, f"steps {first} to {last}")
+    expect(chosen).to_be_visible()
 
     page.reload()
     settled(page, "Drift")
-    expect(badge).to_be_visible()
+    expect(chosen).to_be_visible()
 
     page.locator("[data-testid=stSidebarNav]").get_by_text("Ratios", exact=True).click()
     settled(page, "Ratios")
     expect(page).to_have_url(re.compile(rf"from={first}&to={last}"))
-    expect(badge).to_be_visible()
+    expect(chosen).to_be_visible()
 
     page.get_by_role("button", name="All steps").click()
-    expect(badge).to_have_count(0)
+    expect(chosen).to_have_count(0)
     expect(page).not_to_have_url(re.compile("from="))
     assert "run=grpo" in page.url
 

@@ -1,0 +1,74 @@
+"""Ablations: seeds together, settings apart, labels by what differs, ends with their intervals."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.comparison import LAST_VALUES, Member, differences, schedule_words, settings
+from analysis.store import discover, open_run
+from analysis.summary import summarise
+from dashboard.theme import ALGORITHMS as COLOURED
+from trainer.algorithms import ALGORITHMS
+
+SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
+
+
+@pytest.fixture(scope="module")
+def members() -> list[Member]:
+    runs = [open_run(listed.folder) for listed in discover([SAMPLE_RUNS])]
+    return [Member(run.folder.name, run, summarise(run)) for run in runs]
+
+
+def test_runs_that_differ_in_their_seed_only_are_one_setting(members: list[Member]) -> None:
+    found = settings(members)
+    assert len(found) == 15
+    assert {len(setting.members) for setting in found if setting.schedule == "sync_interval = 20"} == {2}
+    assert {len(setting.members) for setting in found if setting.schedule != "sync_interval = 20"} == {1}
+
+
+def test_settings_are_named_by_what_tells_them_apart(members: list[Member]) -> None:
+    variants = {setting.variant for setting in settings(members)}
+    assert variants == {
+        "reinforce", "grpo", "rec_oneside_is", "rec_oneside_nois (0.2, 0.2)", "rec_oneside_nois (0.6, 2.0)",
+    }  # fmt: skip
+
+
+def test_schedules_are_ordered_from_fresh_to_stale(members: list[Member]) -> None:
+    schedules = list(dict.fromkeys(setting.schedule for setting in settings(members)))
+    assert schedules == ["sync_interval = 20", "sync_offset = 10", "offline"]
+    assert schedule_words({"sync_interval": 1, "sync_offset": 0, "offline": False}) == "on-policy"
+    assert schedule_words({}) == "schedule not stated"
+
+
+def test_mean_and_band_over_seeds_are_mean_and_extremes(members: list[Member]) -> None:
+    setting = next(s for s in settings(members) if s.label == "grpo, sync_interval = 20")
+    frame = setting.mean("reward")
+    columns = np.stack([member.summary.values["reward"].to_numpy() for member in setting.members])
+    assert frame["mean"].to_numpy() == pytest.approx(columns.mean(axis=0))
+    assert frame["low"].to_numpy() == pytest.approx(columns.min(axis=0))
+    assert frame["high"].to_numpy() == pytest.approx(columns.max(axis=0))
+
+
+def test_the_end_of_a_setting_has_a_t_interval_over_seeds(members: list[Member]) -> None:
+    setting = next(s for s in settings(members) if s.label == "grpo, sync_interval = 20")
+    ends = [m.summary.values["eval_accuracy"].dropna().iloc[-LAST_VALUES:].mean() for m in setting.members]
+    mean, low, high = setting.end("eval_accuracy")
+    expected = stats.t.interval(0.95, df=1, loc=np.mean(ends), scale=stats.sem(ends))
+    assert (mean, low, high) == pytest.approx((np.mean(ends), *expected))
+    alone = next(s for s in settings(members) if s.label == "grpo, offline")
+    assert np.isnan(alone.end("eval_accuracy")[1])
+
+
+def test_differences_show_the_settings_and_not_the_seed(members: list[Member]) -> None:
+    two = [member for member in members if member.run_id.startswith("sync_interval20-grpo")]
+    assert len(differences(two)) == 0
+    table = differences(members)
+    assert "schedule.sync_interval" in table.index
+    assert "algorithm.parameters.epsilon_high" in table.index
+    assert not any("seed" in key for key in table.index)
+
+
+def test_every_algorithm_of_the_trainer_has_its_colour_by_place() -> None:
+    assert tuple(ALGORITHMS) == COLOURED

@@ -1,0 +1,62 @@
+"""The first minute: one command, one address, a run that is training before one's eyes; Ctrl-C ends all of it."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from analysis.store import open_run
+from ratioscope import Manifest
+from tests.browser.conftest import OpenPage
+from tests.browser.processes import PATIENCE, await_server, command, command_lines, free_port
+from tests.browser.test_following import badge, settled, shown_step
+from trainer.config import load
+from trainer.policy import warm_started
+from trainer.tasks.addition import Addition
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="session")
+def warm_cache() -> None:
+    """The demo's policy in this session's cache, so that the demo starts at once."""
+    config = load("demo")
+    task = Addition(config.task.digits, config.task.evaluation_prompts)
+    warm_started(config, task, lambda step, accuracy: None)
+
+
+def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
+    open_page: OpenPage, warm_cache: None, tmp_path: Path
+) -> None:
+    port, root, output = free_port(), tmp_path / "demo-runs", tmp_path / "output.txt"
+    address = f"http://127.0.0.1:{port}"
+    with command("demo", "--port", port, "--root", root, output=output) as demo:
+        await_server(address, demo, output)
+        (url,) = re.findall(r"http://\S+", output.read_text())
+        assert url.startswith(f"{address}/overview?run=")
+        page = open_page(url.removeprefix(address), address=address)
+        settled(page, "Overview")
+        expect(badge(page, "live")).to_be_visible()
+        expect(page.get_by_text(re.compile(r"data up to step \d+"))).to_be_visible()
+        expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+        seen = shown_step(page)
+        page.goto("about:blank")  # a page whose server goes away complains, rightly
+
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(timeout=PATIENCE) == 0, output.read_text()
+
+    assert "Traceback" not in output.read_text()
+    (folder,) = root.iterdir()
+    manifest = Manifest.read(folder)
+    assert (manifest.status, manifest.status_reason) == ("interrupted", "stopped by the user")
+    assert folder.name in url
+    run = open_run(folder)
+    assert run.last_step >= seen >= 0
+    assert not run.problems
+    assert not list(folder.rglob("*.tmp-*"))
+    assert str(root) not in command_lines()
+    with pytest.raises(ProcessLookupError):
+        os.kill(manifest.process_id, 0)
