@@ -5,7 +5,8 @@ import pandas as pd
 
 from analysis.diagnosis import Finding, staleness_metric
 from analysis.summary import StepSummary
-from ratioscope.catalogue import EPSILON, EPSILON_STALE, KHAT_LIMIT, Moment
+from ratioscope.catalogue import EPSILON, EPSILON_STALE
+from ratioscope.metric import KHAT_LIMIT, Moment
 
 
 def overview(summary: StepSummary, findings: list[Finding]) -> str:

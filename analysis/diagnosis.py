@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.summary import StepSummary
-from ratioscope.catalogue import CATALOGUE, EPSILON, EPSILON_STALE, KHAT_LIMIT, Moment, Threshold
+from ratioscope.catalogue import CATALOGUE, EPSILON, EPSILON_STALE
+from ratioscope.metric import KHAT_LIMIT, Moment, Threshold
 
 
 class Severity(IntEnum):

@@ -1,60 +1,11 @@
 """What every number means: one entry a metric, read by tooltips, `ratioscope explain`, findings and axis titles.
 
 Keys are those of the step summary. `source` names section or equation of one of `SOURCES`; "usual" is textbook
-knowledge. `moment` says which moment of the ratio an estimate needs, and with that
-when its sample value can be trusted (`KHAT_LIMIT`).
+knowledge. `moment` says which moment of the ratio an estimate needs, and with that when its sample value can be trusted
+(`ratioscope.metric`).
 """
 
-from dataclasses import dataclass
-from enum import Enum
-from math import log10
-
-SOURCES = {
-    "S0": '"Off-Policy Training in Large Language Model Reinforcement Learning: From Theory to Practice" (2025)',
-    "S1": 'Yingru Li, Jiacai Liu: "Why Off-Policy Breaks RL: An SGA Analysis Framework" (2025)',
-    "S3": '"Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm" (2025)',
-    "S4": '"Reinforcement Learning for LLM Alignment" (draft)',
-}
-
-
-class Moment(Enum):
-    """Which moment of the ratio the estimator is built on."""
-
-    BOUNDED = "bounded"
-    """Bounded terms: always estimable."""
-    FIRST = "first"
-    """Means of rho or |rho - 1|: unreliable from k-hat 0.7 on."""
-    SECOND = "second"
-    """Means of rho squared: unreliable from k-hat 0.35 on, because the tail index of a square is twice as large."""
-
-
-KHAT_LIMIT = {Moment.FIRST: 0.7, Moment.SECOND: 0.35}
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One catalogue entry; texts are plain sentences, `symbol` and `formula` are LaTeX."""
-
-    key: str
-    title: str
-    symbol: str
-    formula: str
-    definition: str
-    source: str
-    reading: str
-    remedy: str = ""
-    unit: str = ""
-    better: str = ""
-    moment: Moment = Moment.BOUNDED
-    khat: tuple[str, ...] = ("khat_token",)
-    """Tail indices that decide whether it can be trusted."""
-    short: str = ""
-    """A name for tiles and legends, where the title is too long for them."""
-
-    @property
-    def label(self) -> str:
-        return self.short or self.title
-
+from ratioscope.metric import KHAT_LIMIT, SOURCES, Metric, Moment, Threshold
 
 _KHAT_NEW = ("khat_token", "khat_token_new")
 _FRESHER = "Push weights to the sampler more often, buffer fewer batches, or drop tokens beyond epsilon_stale (S0 5.6)."
@@ -484,17 +435,6 @@ _ENTRIES = (
 CATALOGUE: dict[str, Metric] = {entry.key: entry for entry in _ENTRIES}
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """A limit that findings are measured against."""
-
-    name: str
-    symbol: str
-    value: float
-    source: str
-    meaning: str
-
-
 EPSILON = Threshold(
     "epsilon", "ε", 0.2, "S0 summary, key parameters", "clip width of an update; an update may drift by ε/2"
 )
@@ -506,17 +446,6 @@ EPSILON_STALE = Threshold(
     "largest deviation of a usable ratio from 1; staleness should stay below ε_stale/2",
 )
 THRESHOLDS = {threshold.name: threshold for threshold in (EPSILON, EPSILON_STALE)}
-
-
-def khat_limit(moment: Moment, n: int) -> float | None:
-    """From which k-hat on an estimate built on `moment` is unreliable with n samples; None: never.
-
-    The sample-size rule min(1 - 1/log10 n, 0.7) is for means of the ratio (Vehtari et al.); its square halves it.
-    """
-    if moment is Moment.BOUNDED:
-        return None
-    by_size = 1 - 1 / log10(n) if n > 10 else 0.0
-    return min(KHAT_LIMIT[moment], by_size if moment is Moment.FIRST else by_size / 2)
 
 
 def explain(key: str) -> str:

@@ -1,6 +1,7 @@
 """A metric tile: words and symbol, the last value with its interval, the change, a sparkline, whether to trust it."""
 
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
@@ -8,9 +9,17 @@ import streamlit as st
 from analysis.summary import StepSummary
 from dashboard.figures.base import reduce
 from dashboard.figures.series import PERCENT
-from ratioscope.catalogue import CATALOGUE, KHAT_LIMIT, Moment
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.metric import KHAT_LIMIT, Moment
 
 SPARKLINE_POINTS = 60
+
+
+def metric_row(summary: StepSummary, keys: Sequence[str]) -> None:
+    """Tiles of equal width beside each other."""
+    for column, key in zip(st.columns(len(keys)), keys, strict=True):
+        with column:
+            metric_tile(summary, key)
 
 
 def metric_tile(summary: StepSummary, key: str) -> None:

@@ -9,7 +9,7 @@ from analysis.store import open_run
 from dashboard import state
 from dashboard.components.chart import step_chart
 from dashboard.components.frame import run_page
-from dashboard.components.tile import metric_tile
+from dashboard.components.tile import metric_row
 from dashboard.figures.series import over_steps
 from dashboard.state import Opened
 
@@ -23,9 +23,7 @@ def render() -> None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
     st.markdown(f"**{answers.clipping(summary)}**")
-    for column, key in zip(st.columns(4), TILES, strict=True):
-        with column:
-            metric_tile(summary, key)
+    metric_row(summary, TILES)
     left, right = st.columns(2, gap="medium")
     with left:
         sides = ["clip_fraction", "clip_fraction_low", "clip_fraction_high"]

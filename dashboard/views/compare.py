@@ -85,8 +85,8 @@ def _members(known: list[str]) -> list[Member]:
     right.button("All runs", on_click=choose_all, icon=":material/select_all:", width="stretch")
     members = []
     reading = st.empty()
-    for number, run_id in enumerate(chosen):
-        reading.progress(number / len(chosen), text=f"Reading run {number + 1} of {len(chosen)}")
+    for place, run_id in enumerate(chosen):
+        reading.progress(place / len(chosen), text=f"Reading run {place + 1} of {len(chosen)}")
         try:
             opened = state.open_listed(state.runs()[run_id])
         except RatioscopeError as error:

@@ -6,7 +6,7 @@ from analysis import answers
 from dashboard import state
 from dashboard.components.chart import step_chart
 from dashboard.components.frame import run_page
-from dashboard.components.tile import metric_tile
+from dashboard.components.tile import metric_row
 from dashboard.figures.series import Limit, over_steps
 from ratioscope.catalogue import EPSILON, EPSILON_STALE
 
@@ -20,9 +20,7 @@ def render() -> None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
     st.markdown(f"**{answers.drift(summary)}**")
-    for column, key in zip(st.columns(4), TILES, strict=True):
-        with column:
-            metric_tile(summary, key)
+    metric_row(summary, TILES)
     step_chart(
         over_steps(
             summary,

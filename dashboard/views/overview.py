@@ -7,7 +7,7 @@ from dashboard import state
 from dashboard.components.chart import step_chart
 from dashboard.components.finding_card import finding_card
 from dashboard.components.frame import run_page
-from dashboard.components.tile import metric_tile
+from dashboard.components.tile import metric_row
 from dashboard.figures.series import Limit, over_steps
 from ratioscope.catalogue import EPSILON, EPSILON_STALE
 
@@ -24,10 +24,8 @@ def render() -> None:
     for finding in opened.findings:
         finding_card(finding, summary, mode, opened.run_id)
 
-    for row in (TILES[:4], TILES[4:]):
-        for column, key in zip(st.columns(4), row, strict=True):
-            with column:
-                metric_tile(summary, key)
+    metric_row(summary, TILES[:4])
+    metric_row(summary, TILES[4:])
 
     left, right = st.columns(2, gap="medium")
     with left:

@@ -9,7 +9,7 @@ from analysis.store import open_run
 from dashboard import state
 from dashboard.components.chart import plain_chart, step_chart
 from dashboard.components.frame import run_page
-from dashboard.components.tile import metric_tile
+from dashboard.components.tile import metric_row
 from dashboard.figures import ratios as figures
 from dashboard.figures.series import Limit, over_steps
 from dashboard.state import Opened
@@ -25,9 +25,7 @@ def render() -> None:
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
     inside = summary.up_to(*steps)
     st.markdown(f"**{answers.ratios(summary)}**")
-    for column, key in zip(st.columns(4), TILES, strict=True):
-        with column:
-            metric_tile(summary, key)
+    metric_row(summary, TILES)
     step_chart(
         figures.heat_map(inside, mode, steps),
         key="heat",

@@ -10,7 +10,8 @@ from analysis.step import COUNTS
 from analysis.store import open_run
 from analysis.summary import summarise
 from ratioscope import catalogue
-from ratioscope.catalogue import CATALOGUE, KHAT_LIMIT, THRESHOLDS, Metric, Moment, explain, khat_limit
+from ratioscope.catalogue import CATALOGUE, THRESHOLDS, explain
+from ratioscope.metric import KHAT_LIMIT, Metric, Moment, khat_limit
 from tests.runs import random_step, write_run
 
 every_metric = pytest.mark.parametrize("metric", CATALOGUE.values(), ids=CATALOGUE)

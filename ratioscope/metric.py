@@ -1,0 +1,73 @@
+"""What a catalogue entry is: a metric with its texts, the moment it needs, and when that can be trusted."""
+
+from dataclasses import dataclass
+from enum import Enum
+from math import log10
+
+SOURCES = {
+    "S0": '"Off-Policy Training in Large Language Model Reinforcement Learning: From Theory to Practice" (2025)',
+    "S1": 'Yingru Li, Jiacai Liu: "Why Off-Policy Breaks RL: An SGA Analysis Framework" (2025)',
+    "S3": '"Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm" (2025)',
+    "S4": '"Reinforcement Learning for LLM Alignment" (draft)',
+}
+
+
+class Moment(Enum):
+    """Which moment of the ratio the estimator is built on."""
+
+    BOUNDED = "bounded"
+    """Bounded terms: always estimable."""
+    FIRST = "first"
+    """Means of rho or |rho - 1|: unreliable from k-hat 0.7 on."""
+    SECOND = "second"
+    """Means of rho squared: unreliable from k-hat 0.35 on, because the tail index of a square is twice as large."""
+
+
+KHAT_LIMIT = {Moment.FIRST: 0.7, Moment.SECOND: 0.35}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One catalogue entry; texts are plain sentences, `symbol` and `formula` are LaTeX."""
+
+    key: str
+    title: str
+    symbol: str
+    formula: str
+    definition: str
+    source: str
+    reading: str
+    remedy: str = ""
+    unit: str = ""
+    better: str = ""
+    moment: Moment = Moment.BOUNDED
+    khat: tuple[str, ...] = ("khat_token",)
+    """Tail indices that decide whether it can be trusted."""
+    short: str = ""
+    """A name for tiles and legends, where the title is too long for them."""
+
+    @property
+    def label(self) -> str:
+        return self.short or self.title
+
+
+def khat_limit(moment: Moment, n: int) -> float | None:
+    """From which k-hat on an estimate built on `moment` is unreliable with n samples; None: never.
+
+    The sample-size rule min(1 - 1/log10 n, 0.7) is for means of the ratio (Vehtari et al.); its square halves it.
+    """
+    if moment is Moment.BOUNDED:
+        return None
+    by_size = 1 - 1 / log10(n) if n > 10 else 0.0
+    return min(KHAT_LIMIT[moment], by_size if moment is Moment.FIRST else by_size / 2)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A limit that findings are measured against."""
+
+    name: str
+    symbol: str
+    value: float
+    source: str
+    meaning: str
