@@ -32,14 +32,17 @@ def main(default: str = "runs") -> None:
     )  # fmt: skip
     _carry_over()
     page.run()
-    st.session_state["view"] = {key: st.query_params.get_all(key) for key in _REMEMBERED}
 
 
 def _carry_over() -> None:
-    """A click on the menu empties the URL; the chosen runs and steps belong to the view, so they are put back."""
+    """A click on the menu empties the URL; the chosen runs and steps belong to the view, so they are put back.
+
+    They are kept before the page is drawn, because a click may come while it is.
+    """
     for key, values in st.session_state.get("view", {}).items():
         if values and key not in st.query_params:
             st.query_params[key] = values
+    st.session_state["view"] = {key: st.query_params.get_all(key) for key in _REMEMBERED}
 
 
 if __name__ == "__main__":  # Streamlit runs the script under this name

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -292,7 +293,8 @@ def _serve(roots: list[Path], port: int, page: str = "") -> None:
     from dashboard import launcher
 
     print(f"ratioscope: http://{launcher.LOOPBACK}:{port}/{page}   (Ctrl-C stops)", flush=True)
-    launcher.serve(roots, port)
+    with suppress(KeyboardInterrupt):  # the usual way to end it
+        launcher.serve(roots, port)
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

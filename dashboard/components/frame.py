@@ -65,8 +65,10 @@ def _pick() -> Listed | None:
     chosen = state.chosen_ids() or list(known)[:1]
     if wanted and not state.chosen_ids():
         st.warning(
-            "The link names a run that is not below the folders this dashboard was started on; showing the newest."
+            "The link names a run that is not below the folders this dashboard was started on; "
+            "showing the newest until it is there."
         )
+        _await_another(list(known))
     names = list(known)
 
     def change() -> None:
@@ -88,6 +90,14 @@ def no_runs() -> None:
     st.info("There is no run below the folders this dashboard was started on.", icon=":material/folder_open:")
     st.code("ratioscope train sync_interval algorithm=grpo   # a run of two minutes\nratioscope demo", language="shell")
     st.text("Folders: " + ", ".join(map(str, roots())))
+    _await_another([])
+
+
+@st.fragment(run_every=POLL_SECONDS)
+def _await_another(known: list[str]) -> None:
+    """Draw the page again when the list of runs has changed: a trainer that has just been started takes a moment."""
+    if list(state.runs()) != known:
+        st.rerun()
 
 
 def _bar(listed: Listed, opened: Opened) -> None:

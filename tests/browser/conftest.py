@@ -117,8 +117,8 @@ def open_page(chromium: Browser, server: str, request: pytest.FixtureRequest) ->
         page.goto(address + path)
         return page
 
-    yield open_it
     ARTIFACTS.mkdir(exist_ok=True)
+    yield open_it
     for number, page in enumerate(page for context in contexts for page in context.pages):
         page.screenshot(path=ARTIFACTS / f"{request.node.name.replace('/', '-')}-{number}.png", full_page=True)
         if page.locator("[data-testid=stException]").count():

@@ -1,11 +1,14 @@
 """A live run fills in by itself, and the view travels along in the URL."""
 
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import OpenPage
+from tests.runs import random_step, write_run
 
 pytestmark = pytest.mark.browser
 
@@ -56,6 +59,16 @@ def test_a_live_run_grows_without_reloading(open_page: OpenPage, live: str) -> N
         assert shown_step(page) > before
     assert page.evaluate("window.notReloaded")
     assert f"run={live}" in page.url
+
+
+def test_a_run_that_the_link_names_appears_when_it_is_there(open_page: OpenPage, root: Path) -> None:
+    page = open_page("/overview?run=later")
+    settled(page, "Overview")
+    warning = page.get_by_text("The link names a run that is not below the folders")
+    expect(warning).to_be_visible()
+    write_run(root / "later", [random_step(np.random.default_rng(0))], algorithm={"name": "latecomer"})
+    expect(page.get_by_text("latecomer · ")).to_be_visible()
+    expect(warning).to_have_count(0)
 
 
 def test_without_follow_a_live_run_stands_still(open_page: OpenPage, live: str) -> None:

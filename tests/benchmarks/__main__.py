@@ -1,0 +1,15 @@
+"""`python -m tests.benchmarks [training] [reading] [listing]`: all of them, or the named ones."""
+
+import sys
+
+from tests.benchmarks import listing, reading, training
+
+BENCHMARKS = {"training": training, "reading": reading, "listing": listing}
+
+if __name__ == "__main__":
+    unknown = [name for name in sys.argv[1:] if name not in BENCHMARKS]
+    if unknown:
+        sys.exit(f"There is no benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}.")
+    for name in sys.argv[1:] or BENCHMARKS:
+        print(name, flush=True)
+        BENCHMARKS[name].run()
