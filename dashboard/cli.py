@@ -64,6 +64,7 @@ def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
         start_new_session=True,  # Ctrl-C reaches this process, which then asks the trainer to stop
     )
     samples = sample_runs_folder()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # by way of `finally`
     try:
         _serve([root, *([samples] if samples else [])], port, page=f"overview?run={folder.name}")
     finally:

@@ -197,10 +197,11 @@ def add_sync_ticks(fig: go.Figure, steps: Iterable[int], mode: Mode) -> None:
 def set_steps(fig: go.Figure, steps: tuple[int | None, int | None], index: "pd.Index[int]") -> go.Figure:
     """Show the chosen steps, or all of them, on the x axis: the same range in every chart of a page."""
     first, last = steps
-    if first is None or last is None:
-        if not len(index):
-            return fig
-        first, last = int(index.min()), int(index.max())
+    if first is not None and last is not None:
+        return fig.update_xaxes(range=[first - 0.5, last + 0.5])
+    if not len(index):
+        return fig
+    first, last = int(index.min()), int(index.max())
     pad = 0.5 + 0.01 * (last - first)
     return fig.update_xaxes(range=[first - pad, last + pad])
 

@@ -104,25 +104,36 @@ def _probes_the_base_path(url: str) -> bool:
 OpenPage = Callable[..., Page]
 
 
+@pytest.fixture(scope="session")
+def contexts(chromium: Browser) -> dict[str, tuple[BrowserContext, Watch]]:
+    """A browser context for light and one for dark; they keep what they have loaded, as a browser does."""
+    made = {}
+    for scheme in ("light", "dark"):
+        context = chromium.new_context(color_scheme=scheme, viewport={"width": 1400, "height": 1000})  # type: ignore[arg-type]
+        made[scheme] = (context, Watch())
+        made[scheme][1].attach(context)
+    return made
+
+
 @pytest.fixture
-def open_page(chromium: Browser, server: str, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
+def open_page(
+    contexts: dict[str, tuple[BrowserContext, Watch]], server: str, request: pytest.FixtureRequest
+) -> Iterator[OpenPage]:
     """open_page("/overview?run=grpo") -> the page; fails afterwards if anything went wrong in the browser."""
-    watch, contexts = Watch(), []
+    problems: list[str] = []
+    for _, watch in contexts.values():
+        watch.problems = problems
 
     def open_it(path: str, scheme: str = "light", address: str = server) -> Page:
-        context = chromium.new_context(color_scheme=scheme, viewport={"width": 1400, "height": 1000})  # type: ignore[arg-type]
-        contexts.append(context)
-        watch.attach(context)
-        page = context.new_page()
+        page = contexts[scheme][0].new_page()
         page.goto(address + path)
         return page
 
     ARTIFACTS.mkdir(exist_ok=True)
     yield open_it
-    for number, page in enumerate(page for context in contexts for page in context.pages):
-        page.screenshot(path=ARTIFACTS / f"{request.node.name.replace('/', '-')}-{number}.png", full_page=True)
-        if page.locator("[data-testid=stException]").count():
-            watch.problems.append(f"exception on the page: {page.locator('[data-testid=stException]').inner_text()}")
-    for context in contexts:
-        context.close()
-    assert not watch.problems
+    for page in [page for context, _ in contexts.values() for page in context.pages]:
+        page.screenshot(path=ARTIFACTS / f"{request.node.name.replace('/', '-')}.png")
+        exceptions = page.locator("[data-testid=stException]")
+        problems += [f"exception on the page: {text}" for text in exceptions.all_inner_texts()]
+        page.close()
+    assert not problems

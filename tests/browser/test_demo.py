@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from analysis.store import open_run
 from ratioscope import Manifest
 from tests.browser.conftest import ARTIFACTS, OpenPage
-from tests.browser.processes import PATIENCE, await_server, command, command_lines, free_port
+from tests.browser.processes import PATIENCE, await_file, await_server, command, command_lines, free_port
 from tests.browser.test_following import badge, settled, shown_step
 from trainer.config import load
 from trainer.policy import warm_started
@@ -47,7 +47,7 @@ def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
         expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
         seen = shown_step(page)
         page.screenshot(path=ARTIFACTS / "demo.png")
-        page.context.close()  # a page whose server goes away complains, rightly
+        page.close()  # a page whose server goes away complains, rightly
 
         demo.send_signal(signal.SIGINT)
         assert demo.wait(timeout=PATIENCE) == 0, output.read_text()
@@ -62,3 +62,16 @@ def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
     assert not run.problems
     assert not list(folder.rglob("*.tmp-*"))
     assert str(root) not in command_lines()
+
+
+def test_a_demo_that_is_terminated_leaves_no_trainer_behind(warm_cache: None, tmp_path: Path) -> None:
+    port, root, output = free_port(), tmp_path / "demo-runs", tmp_path / "output.txt"
+    with command("demo", "--port", port, "--root", root, output=output) as demo:
+        await_server(f"http://127.0.0.1:{port}", demo, output)
+        await_file(root, "*/steps/*.parquet")
+        demo.terminate()
+        demo.wait(timeout=PATIENCE)
+    assert "Traceback" not in output.read_text()
+    assert str(root) not in command_lines()
+    (folder,) = root.iterdir()
+    assert Manifest.read(folder).status == "interrupted"
