@@ -35,6 +35,10 @@ def run_page(title: str, question: str) -> Opened | None:
     with picker:
         listed = _pick()
     if listed is None:
+        if state.runs():
+            _no_such_run()
+        else:
+            no_runs()
         return None
     try:
         with st.spinner("Reading the run"):
@@ -56,33 +60,36 @@ def run_page(title: str, question: str) -> Opened | None:
 
 
 def _pick() -> Listed | None:
-    """The run of the URL, or the newest; a select box to change it."""
+    """The run of the URL, or the newest where it names none; a select box to change it."""
     known = state.runs()
     if not known:
-        no_runs()
         return None
-    wanted = st.query_params.get_all("run")
-    chosen = state.chosen_ids() or list(known)[:1]
-    if wanted and not state.chosen_ids():
-        st.warning(
-            "The link names a run that is not below the folders this dashboard was started on; "
-            "showing the newest until it is there."
-        )
-        _await_another(list(known))
     names = list(known)
+    chosen = state.chosen_ids()[:1] or ([] if "run" in st.query_params else names[:1])
 
     def change() -> None:
         state.choose([st.session_state["run-picker"]])
 
-    st.session_state["run-picker"] = chosen[0]  # the URL decides, not what the widget remembers
+    st.session_state["run-picker"] = chosen[0] if chosen else None  # the URL decides, not what the widget remembers
     st.selectbox(
         "Run",
         names,
+        index=None,
+        placeholder="Choose a run",
         key="run-picker",
         on_change=change,
         label_visibility="collapsed",
     )
-    return known[chosen[0]]
+    return known[chosen[0]] if chosen else None
+
+
+def _no_such_run() -> None:
+    """A link from elsewhere, or one to a run that is only just being started."""
+    st.info(
+        "The link names a run that is not below the folders of this dashboard. It opens as soon as it is there.",
+        icon=":material/hourglass_top:",
+    )
+    _await_another(list(state.runs()))
 
 
 def no_runs() -> None:

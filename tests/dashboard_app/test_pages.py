@@ -182,11 +182,11 @@ def test_a_run_that_cannot_be_read_is_left_out_of_a_comparison(look: Look) -> No
 
 @pytest.mark.parametrize("page", RUN_PAGES)
 @pytest.mark.parametrize("unknown", ["nowhere", "../../etc", ""])
-def test_an_unknown_run_in_the_link_is_said_and_the_newest_shown(look: Look, page: str, unknown: str) -> None:
+def test_an_unknown_run_in_the_link_is_said_and_no_other_is_shown_for_it(look: Look, page: str, unknown: str) -> None:
     at = look(page, unknown)
     assert "The link names a run that is not below the folders" in sentences(at)
-    assert at.selectbox(key="run-picker").value == "finished"
-    assert at.metric
+    assert at.selectbox(key="run-picker").value is None
+    assert not at.metric
 
 
 def test_an_unknown_run_cannot_be_compared(look: Look) -> None:
