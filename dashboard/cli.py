@@ -83,8 +83,8 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Train one run; Ctrl-C stops it after the update, --resume goes on."""
-    from trainer.config import load
     from trainer.loop import configuration_of
+    from trainer.settings import load
 
     if resume:
         folder = Path(preset)

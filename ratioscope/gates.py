@@ -1,10 +1,12 @@
 """Gates: which tokens keep their policy gradient, and how much of it. Pure functions of log-ratios and advantage.
 
-Every gate has the signature `(ratios: LogRatios, advantage: Tensor, **parameters) -> Gate`. The trainer's losses and
-the what-if analysis use the same functions. Conventions (S3 eq. 8): bounds are inclusive; the mask is strict in the
+Every gate has the signature `(ratios: LogRatios, advantage: Tensor, **parameters) -> Gate`; the ratios are those of
+tokens or of whole sequences (`ratioscope.ratios.LEVELS`). The trainer's losses and the what-if analysis use the same
+functions. Conventions (S3 eq. 8): bounds are inclusive; the mask is strict in the
 advantage, but a token with advantage 0 has no gradient to lose, so it is kept and not counted as clipped.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -82,6 +84,25 @@ def incremental(ratios: LogRatios, advantage: Tensor, *, epsilon: float) -> Gate
     return _hard(below=(advantage < 0) & (step < -epsilon), above=(advantage > 0) & (step > epsilon))
 
 
+def one_side_log(ratios: LogRatios, advantage: Tensor, *, epsilon_log: float) -> Gate:
+    """PPO's mask with bounds on the log-ratio, -epsilon_log and +epsilon_log (GMPO, Zhao et al. 2025, eq. 4)."""
+    step = ratios.behavior
+    return _hard(below=(advantage < 0) & (step < -epsilon_log), above=(advantage > 0) & (step > epsilon_log))
+
+
+def masked(ratios: LogRatios, advantage: Tensor, *, cap: float) -> Gate:
+    """Masked importance sampling: nothing of what has a ratio above `cap` counts (S1 7; Liu, Li et al. 2025)."""
+    above = (advantage != 0) & (ratios.behavior > math.log(cap))
+    return _hard(below=torch.zeros_like(above), above=above)
+
+
+def soft(ratios: LogRatios, advantage: Tensor, *, tau_positive: float, tau_negative: float) -> Gate:
+    """SAPO's sech^2(tau (rho - 1) / 2), with a temperature for each sign of the advantage (S4 eq. 118, 120)."""
+    tau = torch.where(advantage > 0, tau_positive, tau_negative).double()
+    share = torch.sigmoid(tau * torch.expm1(ratios.behavior))
+    return Gate(value=4 * share * (1 - share), side=torch.zeros_like(advantage, dtype=torch.int8))
+
+
 GATES: dict[str, Callable[..., Gate]] = {
-    gate.__name__: gate for gate in (none, one_side, two_side, ring, adaptive, incremental)
+    gate.__name__: gate for gate in (none, one_side, two_side, ring, adaptive, incremental, one_side_log, masked, soft)
 }

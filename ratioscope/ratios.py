@@ -5,6 +5,7 @@ b, c, n are the log-probabilities of the sampled action under the behavior, the 
 and ratios leave log space at the last moment.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -36,6 +37,35 @@ def sequence_log_ratio(token_log_ratio: Tensor, sequence: Tensor, n_sequences: i
     """log W = sum of the token log-ratios of each sequence (S1 4.2); `sequence` (n_tokens,) counts from 0."""
     total = torch.zeros(n_sequences, dtype=token_log_ratio.dtype, device=token_log_ratio.device)
     return total.index_add(0, sequence, token_log_ratio)
+
+
+def token_level(ratios: LogRatios, sequence: Tensor) -> LogRatios:
+    """Every token has its own ratio."""
+    return ratios
+
+
+def sequence_level(ratios: LogRatios, sequence: Tensor) -> LogRatios:
+    """Every token has the ratio of its whole sequence, the product over the tokens (S4 eq. 105)."""
+    n = _count(sequence)
+    return LogRatios(*(sequence_log_ratio(ratio, sequence, n)[sequence] for ratio in ratios))
+
+
+def geometric_level(ratios: LogRatios, sequence: Tensor) -> LogRatios:
+    """Every token has the geometric mean of its sequence's ratios (S4 eq. 107)."""
+    n = _count(sequence)
+    length = torch.bincount(sequence, minlength=n).clamp(min=1)
+    return LogRatios(*((sequence_log_ratio(ratio, sequence, n) / length)[sequence] for ratio in ratios))
+
+
+LEVELS: dict[str, Callable[[LogRatios, Tensor], LogRatios]] = {
+    "token": token_level,
+    "sequence": sequence_level,
+    "geometric": geometric_level,
+}
+
+
+def _count(sequence: Tensor) -> int:
+    return int(sequence.max()) + 1 if len(sequence) else 0
 
 
 def total_variation(log_ratio_p: Tensor, log_ratio_q: Tensor | None = None) -> Tensor:

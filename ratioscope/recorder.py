@@ -82,11 +82,12 @@ class RunRecorder:
         except OSError as error:
             raise RatioscopeError(f"{self.folder}: cannot be written ({error}).") from error
 
-        self._last_on_disk = {name: self._last_recorded(name) for name in schema.TABLES}
+        self._tables = schema.TABLES | schema.OCCASIONAL_TABLES
+        self._last_on_disk = {name: self._last_recorded(name) for name in self._tables}
         self._next_step: int | None = None
         self._vocabulary_of = vocabulary
         self._vocabulary: dict[int, str] = self._read_vocabulary() if resume else {}
-        self._pending: dict[str, list[pa.Table]] = {name: [] for name in schema.TABLES}
+        self._pending: dict[str, list[pa.Table]] = {name: [] for name in self._tables}
         self._last_flush = float("-inf")  # the first step is flushed at once: a live reader waits for it
         self._error: BaseException | None = None
         self._writing, self._closed = threading.Lock(), False
@@ -99,9 +100,17 @@ class RunRecorder:
     @property
     def last_step(self) -> int:
         """The last step that is completely on disk; -1 when there is none."""
-        return min(self._last_on_disk.values())
+        return min(self._last_on_disk[name] for name in schema.TABLES)
 
-    def record_step(self, step: int, *, tokens: Columns, sequences: Columns, scalars: Mapping[str, Any]) -> None:
+    def record_step(
+        self,
+        step: int,
+        *,
+        tokens: Columns,
+        sequences: Columns,
+        scalars: Mapping[str, Any],
+        probes: Mapping[str, Any] | None = None,
+    ) -> None:
         """Hand one update over to the writer.
 
         Args:
@@ -110,6 +119,7 @@ class RunRecorder:
                 do not change them afterwards.
             sequences: columns of the sequences table, arrays of length (n_sequences,).
             scalars: one value a column of the steps table; `wall_time` is filled in.
+            probes: one value a column of the probes table, where a gradient probe was made at this step.
 
         Raises:
             RunFormatError: a required column is missing, lengths differ, or the step does not grow.
@@ -126,8 +136,10 @@ class RunRecorder:
             raise RunFormatError(f"{self.folder}: step {step} was recorded after step {self._next_step - 1}.")
         one_row = {key: [value] for key, value in scalars.items()} | {"wall_time": [datetime.now(UTC)]}
         batch: dict[str, Columns] = {"tokens": tokens, "sequences": sequences, "steps": one_row}
+        if probes is not None:
+            batch["probes"] = {key: [value] for key, value in probes.items()}
         for name, columns in batch.items():
-            _check_columns(schema.TABLES[name], columns)
+            _check_columns(self._tables[name], columns)
         self._next_step = step + 1
         self._queue.put((step, batch))
 
@@ -202,7 +214,7 @@ class RunRecorder:
     def _buffer(self, step: int, batch: dict[str, Columns]) -> None:
         for name, columns in batch.items():
             if step > self._last_on_disk[name]:
-                self._pending[name].append(to_arrow(schema.TABLES[name], columns, step))
+                self._pending[name].append(to_arrow(self._tables[name], columns, step))
 
     def _flush_when_due(self) -> None:
         rows = sum(table.num_rows for table in self._pending["tokens"])
@@ -212,9 +224,11 @@ class RunRecorder:
     def _flush(self) -> None:
         if self._vocabulary_of is not None:
             self._extend_vocabulary(self._pending["tokens"])
-        for name in schema.TABLES:  # steps come last: a step with scalars is a complete step
+        # Steps come last: a step with scalars is a complete step.
+        for name in (*schema.OCCASIONAL_TABLES, *schema.TABLES):
             if not self._pending[name]:
                 continue
+            (self.folder / name).mkdir(exist_ok=True)
             table = pa.concat_tables(self._pending[name], promote_options="default")
             steps = table.column("step")
             first, last = pc.min(steps).as_py(), pc.max(steps).as_py()
@@ -264,7 +278,7 @@ class RunRecorder:
             leftover.unlink()
 
     def _last_recorded(self, name: str) -> int:
-        names = (schema.FileName.parse(path.name) for path in (self.folder / name).iterdir())
+        names = (schema.FileName.parse(path.name) for path in (self.folder / name).glob("*.parquet"))
         return max((parsed.last_step for parsed in names if parsed and parsed.writer == self._writer), default=-1)
 
     def _thread_is_done(self) -> bool:

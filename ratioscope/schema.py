@@ -6,6 +6,7 @@ A run is a folder of open files:
     tokens/000000-000009-w0.parquet     first and last step, writer; sorted by step, seq_id, position
     sequences/000000-000009-w0.parquet
     steps/000000-000009-w0.parquet
+    probes/000000-000000-w0.parquet     gradient probes, where there are any
     vocabulary.parquet                  token_id and its text, for the ids that occur
 
 Files are immutable: written under a name that does not end in .parquet, then renamed. NaN and infinities are stored
@@ -54,7 +55,7 @@ class Table:
         return next((column for column in self.columns if column.name == name), None)
 
 
-_INT32, _INT64, _FLOAT = pa.int32(), pa.int64(), pa.float32()
+_INT32, _INT64, _FLOAT, _DOUBLE = pa.int32(), pa.int64(), pa.float32(), pa.float64()
 
 TOKENS = Table(
     name="tokens",
@@ -129,6 +130,40 @@ STEPS = Table(
         Column("seconds_sampling", _FLOAT, "time spent sampling", "s"),
         Column("seconds_training", _FLOAT, "time spent on forward, backward and the optimiser", "s"),
         Column("seconds_logging", _FLOAT, "time the update waited for the recorder", "s"),
+        Column("seconds_probing", _FLOAT, "time spent on gradient probes and noise floor", "s"),
+        Column("tokens_dropped_stale", _INT64, "tokens left out because |rho_k - 1| > epsilon_stale", "tokens"),
+        Column("tokens_dropped_window", _INT64, "tokens left out for a version outside the window", "tokens"),
+        Column("tokens_dropped_excess_negative", _INT64, "tokens left out to balance a group", "tokens"),
+        Column("tokens_dropped_no_signal", _INT64, "tokens sampled for groups that were sampled again", "tokens"),
+        Column("noise_floor_shape", _FLOAT, "S between two passes, same weights, other batch shapes"),
+        Column("noise_floor_dtype", _FLOAT, "S between two passes, same weights, other number format"),
+    ),
+)
+
+PROBES = Table(
+    name="probes",
+    grain="one gradient probe: the terms of the SGA lemma (S1 2) at one update, from independent gradient estimates",
+    key=("step", "estimator"),
+    columns=(
+        Column("step", _INT32, "update index k; the probe looks at the policy before it", required=True),
+        Column("estimator", pa.string(), "whose gradient estimate is probed", required=True),
+        Column("batches", _INT32, "independent batches of each kind"),
+        *(
+            column
+            for name, meaning in (
+                ("gradient_norm_squared", "squared norm of the true gradient"),
+                ("gradient_dot_bias", "inner product of true gradient and bias"),
+                ("bias_norm_squared", "squared norm of the bias"),
+                ("variance", "variance of the estimate at the training batch size"),
+                ("cosine", "cosine of true gradient and mean estimate; may leave [-1, 1]"),
+                ("rescaling", "best common factor on the estimate"),
+            )
+            for column in (
+                Column(name, _DOUBLE, meaning),
+                Column(f"{name}_se", _DOUBLE, f"standard error (jackknife) of {name}"),
+            )
+        ),
+        Column("seconds", _FLOAT, "time the probe took", "s"),
     ),
 )
 
@@ -143,6 +178,8 @@ VOCABULARY = Table(
 )
 
 TABLES = {table.name: table for table in (TOKENS, SEQUENCES, STEPS)}
+# Rows at some steps only; a run need not have them.
+OCCASIONAL_TABLES = {table.name: table for table in (PROBES,)}
 
 _FILE_NAME = re.compile(r"([0-9]{6,})-([0-9]{6,})-w([0-9]+)\.parquet")
 
@@ -213,11 +250,11 @@ def check(table: Table, found: pa.Schema, where: str | Path) -> None:
 def describe() -> str:
     """The format as text, for `ratioscope explain format`."""
     lines = [f"Run format {SCHEMA_VERSION}", "", (__doc__ or "").split("\n\n", 1)[1].strip(), ""]
-    for table in (*TABLES.values(), VOCABULARY):
+    for table in (*TABLES.values(), *OCCASIONAL_TABLES.values(), VOCABULARY):
         lines += [f"{table.name}: {table.grain}", f"  key: {', '.join(table.key)}"]
         for column in table.columns:
             mark = "required" if column.required else "optional"
             unit = f" [{column.unit}]" if column.unit else ""
-            lines.append(f"  {column.name:<22} {column.type!s:<20} {mark}  {column.meaning}{unit}")
+            lines.append(f"  {column.name:<30} {column.type!s:<20} {mark}  {column.meaning}{unit}")
         lines.append("")
     return "\n".join(lines)

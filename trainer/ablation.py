@@ -5,7 +5,8 @@ import tomllib
 from pathlib import Path
 
 from ratioscope.errors import RatioscopeError
-from trainer.config import TrainConfig, load
+from trainer.config import TrainConfig
+from trainer.settings import load
 
 STUDIES = Path(__file__).parent / "studies"
 
@@ -22,7 +23,7 @@ def plan(name: str, overrides: list[str]) -> list[TrainConfig]:
         overrides: `key=value`, where `key=value1,value2` makes one run for each value.
 
     Raises:
-        RatioscopeError: as `trainer.config.load`, or two runs would have the same name.
+        RatioscopeError: as `trainer.settings.load`, or two runs would have the same name.
     """
     grid = [[f"{key}={value}" for value in values.split(",")] for key, values in map(_split, overrides)]
     configs = []

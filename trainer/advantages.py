@@ -1,24 +1,94 @@
-"""Advantages of K responses to one prompt, from their rewards. Pure functions, (n_groups, K) -> (n_groups, K)."""
+"""Advantages: how good a response, or a token of it, was. Pure functions.
+
+Group advantages compare K responses to one prompt, (n_groups, K) rewards and a mask of those that count ->
+(n_groups, K), 0 where the mask is false. Token advantages look at one response, (n, T) -> (n, T).
+"""
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 # Keeps a group with equal rewards at advantage 0 instead of 0/0 (S4 eq. 90).
 VARIANCE_FLOOR = 1e-8
 
 
-def group_mean(reward: Tensor) -> Tensor:
-    """r - r̄ (S3 eq. 1)."""
-    return reward - reward.mean(dim=1, keepdim=True)
+def group_mean(reward: Tensor, kept: Tensor) -> Tensor:
+    """r - r̄ (S3 eq. 1; over a subset S eq. 10)."""
+    return torch.where(kept, reward - _mean(reward, kept), 0.0)
 
 
-def group_normalised(reward: Tensor) -> Tensor:
+def group_normalised(reward: Tensor, kept: Tensor) -> Tensor:
     """(r - r̄) / sqrt(var + floor), population variance (S4 eq. 90)."""
-    variance = reward.var(dim=1, keepdim=True, unbiased=False)
-    return group_mean(reward) / (variance + VARIANCE_FLOOR).sqrt()
+    centred = group_mean(reward, kept)
+    return centred / (_mean(centred**2, kept) + VARIANCE_FLOOR).sqrt()
 
 
-ADVANTAGES: dict[str, Callable[[Tensor], Tensor]] = {
-    advantage.__name__: advantage for advantage in (group_mean, group_normalised)
+def leave_one_out(reward: Tensor, kept: Tensor) -> Tensor:
+    """r minus the mean of the others: unlike r - r̄ not shrunk by (K - 1)/K."""
+    n = kept.sum(dim=1, keepdim=True)
+    return group_mean(reward, kept) * n / (n - 1).clamp(min=1)
+
+
+def shifted(reward: Tensor, kept: Tensor, *, baseline_shift: float) -> Tensor:
+    """r - (r̄ - shift): AsymRE (S3 4.2)."""
+    return torch.where(kept, group_mean(reward, kept) + baseline_shift, 0.0)
+
+
+def pairwise(reward: Tensor, kept: Tensor) -> Tensor:
+    """r - r̄_w, with the weights of `balanced_weights` (S3 eq. 9)."""
+    weight = balanced_weights(reward, kept)
+    mean = (weight * reward).sum(dim=1, keepdim=True) / weight.sum(dim=1, keepdim=True).clamp(min=1e-12)
+    return torch.where(kept, reward - mean, 0.0)
+
+
+def balanced_weights(reward: Tensor, kept: Tensor) -> Tensor:
+    """w_i of S3 eq. 9 such that each reward value that occurs has the same sum of squares, and all of them sum to 1.
+
+    A rare outcome, which is in few pairs with the others, weighs more; with equally frequent outcomes
+    w_i = 1/sqrt(K), which is REINFORCE.
+    """
+    same = (reward.unsqueeze(2) == reward.unsqueeze(1)) & kept.unsqueeze(1)
+    frequency = same.sum(dim=2).clamp(min=1)  # of a response's own reward
+    outcomes = torch.where(kept, 1.0 / frequency, 0.0).sum(dim=1, keepdim=True).clamp(min=1)
+    return torch.where(kept, (frequency * outcomes).rsqrt(), 0.0)
+
+
+def _mean(values: Tensor, kept: Tensor) -> Tensor:
+    return torch.where(kept, values, 0.0).sum(dim=1, keepdim=True) / kept.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+GROUP_ADVANTAGES: dict[str, Callable[..., Tensor]] = {
+    advantage.__name__: advantage for advantage in (group_mean, group_normalised, leave_one_out, shifted, pairwise)
+}
+
+
+def reward_to_go(reward: Tensor, mask: Tensor, value: Tensor, *, gamma: float) -> Tensor:
+    """G_t of the reward at a response's last token, without a baseline (S4 eq. 38)."""
+    return gae(reward, mask, torch.zeros_like(value), gamma=gamma, gae_lambda=1.0)
+
+
+def gae(reward: Tensor, mask: Tensor, value: Tensor, *, gamma: float, gae_lambda: float) -> Tensor:
+    """Generalised advantage estimate (S4 eq. 80); with lambda = 1 it is G_t - V (S4 eq. 46).
+
+    Args:
+        reward: (n,), given at the last token; the value after it is 0.
+        mask: (n, T) bool, true on a response's tokens, which come first.
+        value: (n, T), V of the state before each token.
+    """
+    length = mask.sum(dim=1)
+    advantage = torch.zeros_like(value)
+    following = torch.zeros_like(reward)
+    for place in reversed(range(mask.shape[1])):
+        last = length == place + 1
+        next_value = value[:, place + 1] if place + 1 < mask.shape[1] else torch.zeros_like(reward)
+        target = torch.where(last, reward, gamma * next_value)
+        following = target - value[:, place] + torch.where(last, 0.0, gamma * gae_lambda * following)
+        following = torch.where(mask[:, place], following, 0.0)
+        advantage[:, place] = following
+    return advantage
+
+
+TOKEN_ADVANTAGES: dict[str, Callable[..., Tensor]] = {
+    advantage.__name__: advantage for advantage in (reward_to_go, gae)
 }

@@ -2,171 +2,428 @@
 
 All of them share one gradient,
 
-    g = (1/norm) sum_i sum_t  A_it * weight_it * gate_it * grad log pi_theta(y_it | x_i, y_i,<t)
+    g = (1/norm) sum_i sum_t  w_i A_it * weight_it * gate_it * grad log pi_theta(y_it | x_i, y_i,<t)  -  grad penalty
 
-and differ in how advantage, weight, gate and norm are chosen (`trainer.advantages`, `ratioscope.gates`,
-`trainer.losses`).
+and differ in how its factors are chosen: `trainer.advantages`, `trainer.selection`, `ratioscope.ratios.LEVELS`,
+`ratioscope.weights`, `ratioscope.gates`, `trainer.losses`, `trainer.regularisers`.
 To add an algorithm, add a row here, and a part where it brings a new one.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+
+from trainer.parameters import PARAMETERS
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Names of parts with their default parameters.
+    """Names of parts, and the default parameters of all of them.
 
-    `parameters` go to the gate; `passes` is the number of gradient passes over the batch in one update.
+    `epochs` x `minibatches` is the number of gradient passes of one update.
     """
 
     name: str
     title: str
     source: str
-    advantage: str
-    weight: str
-    gate: str
-    aggregation: str
     gradient: str
+    advantage: str
+    selection: str = "all"
+    sample_weight: str = "equal"
+    level: str = "token"
+    weight: str = "none"
+    gate: str = "none"
+    aggregation: str = "token_mean"
+    regulariser: str = "none"
+    step: str = "adamw"
     parameters: MappingProxyType[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    passes: int = 1
+    epochs: int = 1
     differs: str = ""
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether it trains a value head."""
+        return self.advantage == "gae"
 
     def parts(self) -> dict[str, str]:
         """The components, for the manifest and for comparing algorithms side by side."""
-        return {
-            "advantage": self.advantage,
-            "weight": self.weight,
-            "gate": self.gate,
-            "aggregation": self.aggregation,
-        }
+        return {part: getattr(self, part) for part in PARTS}
 
 
-def _epsilon(low: float, high: float, **more: float) -> MappingProxyType[str, float]:
-    return MappingProxyType({"epsilon_low": low, "epsilon_high": high, **more})
+PARTS = tuple(
+    f.name
+    for f in fields(Algorithm)
+    if f.name not in ("name", "title", "source", "gradient", "parameters", "epochs", "differs")
+)
+# What a part is called when it does nothing.
+_IDLE = {"all", "equal", "none", "token", "adamw"}
 
+
+def _set(**values: float) -> MappingProxyType[str, float]:
+    return MappingProxyType(values)
+
+
+_CLIP = _set(epsilon_low=0.2, epsilon_high=0.2)
+_RING = _set(epsilon_low=0.2, epsilon_high=0.2, outer_low=0.6, outer_high=2.0)
+_CRITIC = {"gamma": 1.0, "value_coefficient": 0.5}
+_TOKENS = "token mean over the batch, as in S3's experiments, instead of the sum over a group"
+_PASSES = "four passes an update, for a gate anchored at pi_k cannot bind in the first; group mean as advantage"
 
 _ROWS = (
+    Algorithm(
+        name="vanilla_pg",
+        title="Vanilla policy gradient",
+        source="S4 3.3, eq. 39",
+        gradient="G_t ∇log π_θ",
+        advantage="reward_to_go",
+        aggregation="sequence_sum",
+        parameters=_set(gamma=1.0),
+    ),
     Algorithm(
         name="reinforce",
         title="REINFORCE, group-relative",
         source="S3 eq. 1",
-        advantage="group_mean",
-        weight="none",
-        gate="none",
-        aggregation="token_mean",
         gradient="(r_i - r̄) ∇log π_θ",
-        differs="token mean over the batch instead of the sum over a group",
+        advantage="group_mean",
+        differs=_TOKENS,
+    ),
+    Algorithm(
+        name="a2c",
+        title="A2C, advantage actor-critic",
+        source="S4 3.4.2, eq. 46, 47",
+        gradient="(Ĝ_t - V(s_t)) ∇log π_θ",
+        advantage="gae",
+        parameters=_set(**_CRITIC, gae_lambda=1.0),
+        differs="takes the behavior's data as they are; the critic is a head on the policy's own last layer",
+    ),
+    Algorithm(
+        name="trpo",
+        title="TRPO",
+        source="S4 4.6, eq. 69-74",
+        gradient="A ρ_θ ∇log π_θ, stepped along F⁻¹g with mean KL(π_k ‖ π_θ) ≤ δ",
+        advantage="group_mean",
+        weight="ratio",
+        step="trust_region",
+        parameters=_set(max_kl=0.01, cg_steps=10, damping=0.1, shrink=0.8, line_search_steps=15),
+        differs="group mean as advantage; the ratio is to the behavior policy and the KL to the current one",
+    ),
+    Algorithm(
+        name="ppo",
+        title="PPO, clipped, with a critic",
+        source="S4 4.7, eq. 78-85",
+        gradient="A ρ_θ M ∇log π_θ + c₂ ∇H",
+        advantage="gae",
+        weight="ratio",
+        gate="one_side",
+        parameters=_set(**_CLIP, **_CRITIC, gae_lambda=0.95, entropy_coefficient=0.01),
+        epochs=4,
+        differs="the critic is a head on the policy's own last layer",
+    ),
+    Algorithm(
+        name="ppo_kl",
+        title="PPO with adaptive KL penalty",
+        source="S4 4.7.4",
+        gradient="A ρ_θ ∇log π_θ - β ∇KL(π_k ‖ π_θ)",
+        advantage="gae",
+        weight="ratio",
+        regulariser="adaptive_kl",
+        parameters=_set(**_CRITIC, gae_lambda=0.95, kl_target=0.01, kl_start=1.0),
+        epochs=4,
+        differs="the KL is to the policy before the update, which under stale data is not the one that sampled",
     ),
     Algorithm(
         name="grpo",
         title="GRPO",
         source="S4 5.3, S3 4.1",
+        gradient="((r_i - r̄)/σ_r) ρ_θ M ∇log π_θ",
         advantage="group_normalised",
         weight="ratio",
         gate="one_side",
-        aggregation="token_mean",
-        gradient="((r_i - r̄)/σ_r) ρ_θ M ∇log π_θ",
-        parameters=_epsilon(0.2, 0.2),
-        differs="token mean as in S3's experiments (S4 averages inside a sequence first); no KL term",
+        parameters=_CLIP,
+        differs="token mean as in S3's experiments (S4 averages inside a sequence first: aggregation=sequence_mean)",
+    ),
+    Algorithm(
+        name="dr_grpo",
+        title="Dr. GRPO",
+        source="S4 5.4.1, eq. 98-100",
+        gradient="(r_i - r̄) ρ_θ M ∇log π_θ / T_max",
+        advantage="group_mean",
+        weight="ratio",
+        gate="one_side",
+        aggregation="longest_mean",
+        parameters=_CLIP,
+    ),
+    Algorithm(
+        name="dapo",
+        title="DAPO",
+        source="S4 5.4.2, eq. 101, 102",
+        gradient="((r_i - r̄)/σ_r) ρ_θ M ∇log π_θ, r with the overlong penalty",
+        advantage="group_normalised",
+        selection="mixed_groups",
+        weight="ratio",
+        gate="one_side",
+        parameters=_set(epsilon_low=0.2, epsilon_high=0.28, max_rounds=4, overlong_fraction=0.2),
+        differs="after max_rounds the batch is filled up with groups without signal, so that no run hangs",
+    ),
+    Algorithm(
+        name="gspo",
+        title="GSPO",
+        source="S4 5.5, eq. 107-111",
+        gradient="((r_i - r̄)/σ_r) s_i M_i (1/|y_i|) ∇log π_θ, s_i = (Π_t ρ_θ)^(1/|y_i|)",
+        advantage="group_normalised",
+        level="geometric",
+        weight="ratio",
+        gate="one_side",
+        aggregation="sequence_mean",
+        parameters=_CLIP,
+        differs="ε = 0.2 for short responses; at LLM lengths it is 3e-4 and 4e-4",
+    ),
+    Algorithm(
+        name="sapo",
+        title="SAPO",
+        source="S4 5.6, eq. 117-122",
+        gradient="((r_i - r̄)/σ_r) ρ_θ sech²(τ(ρ_θ - 1)/2) ∇log π_θ",
+        advantage="group_normalised",
+        weight="ratio",
+        gate="soft",
+        aggregation="sequence_mean",
+        parameters=_set(tau_positive=1.0, tau_negative=1.05),
+    ),
+    Algorithm(
+        name="cispo",
+        title="CISPO",
+        source="S3 5, MiniMax-M1 eq. 4",
+        gradient="((r_i - r̄)/σ_r) min(ρ_θ, 1 + ε_high) ∇log π_θ",
+        advantage="group_normalised",
+        weight="upper_clipped",
+        parameters=_set(epsilon_high=4.0),
+    ),
+    Algorithm(
+        name="gmpo",
+        title="GMPO",
+        source="S3 5, Zhao et al. 2025 eq. 4",
+        gradient="((r_i - r̄)/σ_r) (Π_t clip(ρ_θ))^(1/|y_i|) M (1/|y_i|) ∇log π_θ",
+        advantage="group_normalised",
+        weight="geometric_of_clipped",
+        gate="one_side_log",
+        aggregation="sequence_mean",
+        parameters=_set(epsilon_log=0.4),
     ),
     Algorithm(
         name="rec_oneside_is",
         title="REC-OneSide-IS",
         source="S3 4.1",
+        gradient="(r_i - r̄) ρ_θ M ∇log π_θ",
         advantage="group_mean",
         weight="ratio",
         gate="one_side",
-        aggregation="token_mean",
-        gradient="(r_i - r̄) ρ_θ M ∇log π_θ",
-        parameters=_epsilon(0.2, 0.2),
+        parameters=_CLIP,
     ),
     Algorithm(
         name="rec_oneside_nois",
         title="REC-OneSide-NoIS",
         source="S3 4.1",
-        advantage="group_mean",
-        weight="none",
-        gate="one_side",
-        aggregation="token_mean",
         gradient="(r_i - r̄) M ∇log π_θ",
-        parameters=_epsilon(0.2, 0.2),
+        advantage="group_mean",
+        gate="one_side",
+        parameters=_CLIP,
+    ),
+    Algorithm(
+        name="rec_twoside_is",
+        title="REC-TwoSide-IS",
+        source="S3 B.3 eq. 18",
+        gradient="(r_i - r̄) ρ_θ 1[1-ε_low ≤ ρ_θ ≤ 1+ε_high] ∇log π_θ",
+        advantage="group_mean",
+        weight="ratio",
+        gate="two_side",
+        parameters=_CLIP,
     ),
     Algorithm(
         name="rec_twoside_nois",
         title="REC-TwoSide-NoIS",
         source="S3 B.3 eq. 18",
-        advantage="group_mean",
-        weight="none",
-        gate="two_side",
-        aggregation="token_mean",
         gradient="(r_i - r̄) 1[1-ε_low ≤ ρ_θ ≤ 1+ε_high] ∇log π_θ",
-        parameters=_epsilon(0.2, 0.2),
+        advantage="group_mean",
+        gate="two_side",
+        parameters=_CLIP,
+    ),
+    Algorithm(
+        name="rec_ring_is",
+        title="REC-Ring-IS",
+        source="S3 B.3 eq. 19",
+        gradient="(r_i - r̄) ρ_θ M_ring ∇log π_θ",
+        advantage="group_mean",
+        weight="ratio",
+        gate="ring",
+        parameters=_RING,
+        differs="the ring is the logical OR of its bands; eq. 19 adds indicators that overlap only on a bound",
     ),
     Algorithm(
         name="rec_ring_nois",
         title="REC-Ring-NoIS",
         source="S3 B.3 eq. 19",
-        advantage="group_mean",
-        weight="none",
-        gate="ring",
-        aggregation="token_mean",
         gradient="(r_i - r̄) M_ring ∇log π_θ",
-        parameters=_epsilon(0.2, 0.2, outer_low=0.6, outer_high=2.0),
+        advantage="group_mean",
+        gate="ring",
+        parameters=_RING,
         differs="the ring is the logical OR of its bands; eq. 19 adds indicators that overlap only on a bound",
+    ),
+    Algorithm(
+        name="opmd",
+        title="OPMD, Kimi's variant",
+        source="S3 4.2",
+        gradient="(r_i - r̄ - τ log(π_θ(y_i)/π_old(y_i))) ∇log π_θ(y_i)",
+        advantage="group_mean",
+        regulariser="squared_log_ratio",
+        parameters=_set(tau=0.1),
+        differs="both terms under the token mean",
+    ),
+    Algorithm(
+        name="asymre",
+        title="AsymRE",
+        source="S3 4.2",
+        gradient="(r_i - (r̄ - shift)) ∇log π_θ",
+        advantage="shifted",
+        parameters=_set(baseline_shift=0.1),
+        differs=_TOKENS,
+    ),
+    Algorithm(
+        name="pairwise_reinforce",
+        title="Pairwise-weighted REINFORCE",
+        source="S3 eq. 9",
+        gradient="(Σ_j w_j) w_i (r_i - r̄_w) ∇log π_θ",
+        advantage="pairwise",
+        sample_weight="pair_sums",
+        differs="w makes every reward value of a group weigh the same, so that rare outcomes count more",
+    ),
+    Algorithm(
+        name="red_drop",
+        title="RED-Drop",
+        source="S3 4.3 eq. 10",
+        gradient="(r_i - r̄_S) ∇log π_θ for i in S",
+        advantage="group_mean",
+        selection="balanced",
+        differs=_TOKENS,
+    ),
+    Algorithm(
+        name="red_weight",
+        title="RED-Weight",
+        source="S3 4.3",
+        gradient="exp(A_i/τ) (r_i - r̄) ∇log π_θ",
+        advantage="group_mean",
+        sample_weight="exponential",
+        parameters=_set(tau=1.0),
+        differs=_TOKENS,
+    ),
+    Algorithm(
+        name="surrogate_pairs",
+        title="Pairwise consistency loss",
+        source="S3 eq. 5-7",
+        gradient="2τ/(1+τ)² (a_i - ā) ∇log π_θ(y_i), a_i = r_i - τ log(π_θ(y_i)/π_k(y_i))",
+        advantage="group_mean",
+        sample_weight="consistency",
+        aggregation="sequence_sum",
+        regulariser="pair_consistency",
+        parameters=_set(tau=1.0),
+        epochs=4,
+        differs="four passes an update, for the first one is REINFORCE",
     ),
     Algorithm(
         name="adaptive_clip",
         title="Method One, adaptive clipping",
         source="S0 5.3-5.4",
+        gradient="A ρ_θ 1[|ρ_θ - ρ_k| ≤ ε on the advantage's side] ∇log π_θ",
         advantage="group_mean",
         weight="ratio",
         gate="adaptive",
-        aggregation="token_mean",
-        gradient="A ρ_θ 1[|ρ_θ - ρ_k| ≤ ε on the advantage's side] ∇log π_θ",
-        parameters=MappingProxyType({"epsilon": 0.2}),
-        passes=4,
-        differs="four passes an update: a gate anchored at π_k cannot bind in the first; group mean as advantage",
+        parameters=_set(epsilon=0.2),
+        epochs=4,
+        differs=_PASSES,
     ),
     Algorithm(
         name="incremental_clip",
-        title="Method Two, incremental clipping",
-        source="S0 5.3-5.4",
+        title="Method Two, incremental clipping (decoupled PPO)",
+        source="S0 5.3-5.4, S3 5",
+        gradient="ρ_k A r 1[|r - 1| ≤ ε on the advantage's side] ∇log π_θ, r = π_θ/π_k",
         advantage="group_mean",
         weight="ratio",
         gate="incremental",
-        aggregation="token_mean",
-        gradient="ρ_k A r 1[|r - 1| ≤ ε on the advantage's side] ∇log π_θ, r = π_θ/π_k",
-        parameters=MappingProxyType({"epsilon": 0.2}),
-        passes=4,
-        differs="four passes an update: a gate anchored at π_k cannot bind in the first; group mean as advantage",
+        parameters=_set(epsilon=0.2),
+        epochs=4,
+        differs=_PASSES,
+    ),
+    Algorithm(
+        name="token_tis",
+        title="Token-level truncated importance sampling",
+        source="S1 7",
+        gradient="(r_i - r̄) min(ρ_θ, C) ∇log π_θ",
+        advantage="group_mean",
+        weight="truncated",
+        parameters=_set(cap=2.0),
+    ),
+    Algorithm(
+        name="seq_is",
+        title="Sequence-level importance sampling",
+        source="S1 7, S4 eq. 106",
+        gradient="(r_i - r̄) W_θ ∇log π_θ, W_θ = Π_t ρ_θ",
+        advantage="group_mean",
+        level="sequence",
+        weight="ratio",
+    ),
+    Algorithm(
+        name="seq_tis",
+        title="Sequence-level truncated importance sampling",
+        source="S1 7",
+        gradient="(r_i - r̄) min(W_θ, C) ∇log π_θ",
+        advantage="group_mean",
+        level="sequence",
+        weight="truncated",
+        parameters=_set(cap=5.0),
+    ),
+    Algorithm(
+        name="seq_mis",
+        title="Sequence-level masked importance sampling",
+        source="S1 7",
+        gradient="(r_i - r̄) W_θ 1[W_θ ≤ C] ∇log π_θ",
+        advantage="group_mean",
+        level="sequence",
+        weight="ratio",
+        gate="masked",
+        parameters=_set(cap=5.0),
     ),
 )
 
 ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ROWS}
 
+# Other names for the same thing.
+ALIASES = {"decoupled_ppo": "incremental_clip", "method_one": "adaptive_clip", "method_two": "incremental_clip"}
+
 
 def describe(algorithm: Algorithm) -> str:
-    """One algorithm as text: gradient, source, parts, defaults, where it differs from its source."""
-    parameters = ", ".join(f"{name}={value:g}" for name, value in algorithm.parameters.items()) or "none"
+    """One algorithm as text: gradient, source, parts, parameters, where it differs from its source."""
     lines = [
         f"{algorithm.title} ({algorithm.name})",
         "",
-        f"  gradient    {algorithm.gradient}",
-        f"  source      {algorithm.source}",
-        *(f"  {part:<11} {choice}" for part, choice in algorithm.parts().items()),
-        f"  parameters  {parameters}",
-        f"  passes      {algorithm.passes} an update",
+        f"  gradient       {algorithm.gradient}",
+        f"  source         {algorithm.source}",
+        *(f"  {part:<13}  {choice}" for part, choice in algorithm.parts().items()),
+        f"  epochs         {algorithm.epochs} an update",
     ]
     if algorithm.differs:
-        lines.append(f"  differs     {algorithm.differs}")
+        lines.append(f"  differs        {algorithm.differs}")
+    if algorithm.parameters:
+        lines += ["", "  parameters"]
+    for name, value in algorithm.parameters.items():
+        lines.append(f"    {name:<18} {value:<6g} {PARAMETERS[name].meaning} ({PARAMETERS[name].range})")
     return "\n".join(lines)
 
 
 def table() -> str:
-    """All algorithms, a line each, with their parts."""
-    rows = [("name", "advantage", "weight", "gate", "aggregation", "source")]
-    rows += [(a.name, a.advantage, a.weight, a.gate, a.aggregation, a.source) for a in ALGORITHMS.values()]
+    """All algorithms, a line each, with the parts that do something."""
+    rows = [("name", *PARTS, "epochs", "source")]
+    rows += [
+        (a.name, *("." if part in _IDLE else part for part in a.parts().values()), str(a.epochs), a.source)
+        for a in ALGORITHMS.values()
+    ]
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -1,18 +1,12 @@
-"""The training loop: sample with an old policy, take gradient passes, log every token.
+"""The training loop: collect a batch, update the policy, log every token; stop and go on at any update."""
 
-One update k, in the terms of the seeds:
-  1. the batch is sampled by policy version i = behavior_version(k)      -> logp_behavior
-  2. its log-probs under pi_k fall out of the first gradient pass         -> logp_current, entropy
-  3. passes over the batch; the last one's gate and gradient are logged   -> logp_gate, gate, gradient_weight
-  4. one more forward pass under pi_{k+1}                                 -> logp_new
-"""
-
-import random
+import copy
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,15 +15,20 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME, Manifest, library_versions
 from ratioscope.ratios import log_ratio, total_variation
 from ratioscope.recorder import RunRecorder
-from trainer import checkpoint, policy
-from trainer.advantages import ADVANTAGES
+from trainer import checkpoint, exact, tasks
+from trainer.actors import ActorCollector
 from trainer.algorithms import ALGORITHMS
-from trainer.config import TrainConfig, build
-from trainer.losses import TokenBatch, policy_loss
-from trainer.sampling import Rollout, pad_left, sample, sample_evaluation, texts
-from trainer.schedule import behavior_version
-from trainer.snapshots import Snapshots
-from trainer.tasks.addition import Addition, CharacterVocabulary
+from trainer.collector import Collector, ScheduledCollector
+from trainer.config import TrainConfig
+from trainer.noise_floor import noise_floor
+from trainer.policy import evaluate
+from trainer.probes import probe
+from trainer.recompute import Recomputer
+from trainer.rollout import Batch
+from trainer.sampling import sample_evaluation
+from trainer.settings import build
+from trainer.update import Learner, Outcome
+from trainer.warm_start import warm_started
 
 PRODUCER = "ratioscope trainer"
 
@@ -46,18 +45,6 @@ class Progress:
     drift: float
     """U_k, half the mean of |rho_{k+1} - rho_k|."""
     eval_accuracy: float | None
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One sampled batch: prompt ids in groups, responses and rewards."""
-
-    version: int
-    prompt_ids: list[int]
-    rollout: Rollout
-    responses: list[str]
-    reward: Tensor
-    """(n_sequences,), float32; the K samples of a prompt are neighbours."""
 
 
 class Trainer:
@@ -82,42 +69,32 @@ class Trainer:
         warm_up: Callable[[int, float], None] = lambda step, accuracy: None,
     ) -> None:
         self.config, self.folder = config, folder
-        self.algorithm = ALGORITHMS[config.algorithm.name]
-        self.passes = config.algorithm.passes or self.algorithm.passes
-        self.task = Addition(config.task.digits, config.task.evaluation_prompts)
+        self.task = tasks.make(config.task)
         state = checkpoint.load(folder) if resume else None
-
-        self.model = policy.build(config.model, self.task.prompt_length, self.task.response_length)
-        self.sampler = policy.build(config.model, self.task.prompt_length, self.task.response_length)
         # The recorder comes before the warm start, so that the run is listed, and alive, while that takes its time.
         self.recorder = RunRecorder(
             folder,
             resume=resume,
-            vocabulary=CharacterVocabulary.text_of,
+            vocabulary=lambda token_id: self.vocabulary.text_of(token_id),
             flush_seconds=flush_seconds,
-            **({} if resume else self._manifest_fields()),
+            **({} if resume else manifest_fields(config)),
         )
         try:
-            self.initial = policy.warm_started(config, self.task, warm_up)
-        except BaseException:
-            self.recorder.close("interrupted", "stopped during the warm start")
+            self.initial, self.vocabulary = warm_started(config, self.task, warm_up)
+            self.initial.requires_grad_(False)
+            self.model = copy.deepcopy(self.initial).requires_grad_(True)
+            self.learner = Learner(config, self.model, self.task.response_length, self.initial)
+            kind = ActorCollector if config.schedule.actors else ScheduledCollector
+            self.collector: Collector = kind(config, self.task, self.initial, self.vocabulary)
+            self.recomputer = Recomputer(self.model) if config.engine_differs or config.logging.exact else None
+            self.next_update = 0
+            if state is not None:
+                self._restore(state)
+        except BaseException as error:
+            ours = isinstance(error, RatioscopeError)
+            self.recorder.close("failed" if ours else "interrupted", str(error) or "stopped during the warm start")
             raise
-        self.model.load_state_dict(self.initial.state_dict())
-        self._sampler_version: int | None = None
-        optimiser = config.optimiser
-        self.optimiser = torch.optim.AdamW(
-            self.model.parameters(),
-            lr=optimiser.learning_rate,
-            betas=(optimiser.beta1, optimiser.beta2),
-            weight_decay=optimiser.weight_decay,
-            fused=True,
-        )
-        self.generator = torch.Generator().manual_seed(config.seed)
-        self.prompts = random.Random(config.seed)
-        self.snapshots = Snapshots(config.schedule)
-        self.next_update = 0
-        if state is not None:
-            self._restore(state)
+        self.recorder.manifest.model["parameters"] = sum(weight.numel() for weight in self.model.parameters())
         if resume:  # with more updates, perhaps
             self.recorder.manifest.planned_updates = config.updates
             self.recorder.manifest.extra["config"] = config.model_dump()
@@ -126,7 +103,7 @@ class Trainer:
 
     def run(self, report: Callable[[Progress], None], should_stop: Callable[[], bool] = lambda: False) -> str:
         """Train to the end, or until `should_stop()` says so after an update; returns the run's final status."""
-        with self.recorder:
+        with self.recorder, closing(self.collector):
             while self.next_update < self.config.updates:
                 report(self._update(self.next_update))
                 self.next_update += 1
@@ -141,21 +118,35 @@ class Trainer:
 
     def _update(self, step: int) -> Progress:
         started = time.perf_counter()
-        self.snapshots.keep(step, self.model)
-        batch = self._sample(step)
+        self.collector.publish(step, self.model)
+        batch = self.collector.collect(step)
         sampled = time.perf_counter()
 
-        tokens, scalars = self._optimise(batch)
+        probes = self._probe(step)
+        floor = self._noise_floor(step, batch)
+        measured = time.perf_counter()
+        recomputed = self._recomputed(step, batch)
+        outcome = self.learner.update(step, batch)
         evaluated = self._evaluate() if self._evaluation_is_due(step) else {}
+        tokens = self._tokens(batch, outcome, recomputed)
         trained = time.perf_counter()
 
-        scalars |= evaluated | {
-            "policy_version": step,
-            "seconds_sampling": sampled - started,
-            "seconds_training": trained - sampled,
-            "seconds_logging": self._seconds_logging,
-        }
-        self.recorder.record_step(step, tokens=tokens, sequences=self._sequences(batch), scalars=scalars)
+        scalars = (
+            outcome.scalars
+            | outcome.prepared.dropped_tokens()
+            | evaluated
+            | floor
+            | {
+                "tokens_dropped_no_signal": batch.left_out,
+                "policy_version": step,
+                "seconds_sampling": sampled - started,
+                "seconds_training": trained - measured,
+                "seconds_probing": measured - sampled if probes or floor else None,
+                "seconds_logging": self._seconds_logging,
+            }
+        )
+        sequences = self._sequences(batch, outcome)
+        self.recorder.record_step(step, tokens=tokens, sequences=sequences, scalars=scalars, probes=probes)
         self._seconds_logging = time.perf_counter() - trained
         time.sleep(max(0.0, self.config.pace - (time.perf_counter() - started)))
 
@@ -172,98 +163,75 @@ class Trainer:
 
     _seconds_logging = 0.0  # the previous update's: a step cannot contain the time of its own recording
 
-    # Its stages -----------------------------------------------------------------------------------------------------
+    # What is logged -------------------------------------------------------------------------------------------------
 
-    def _sample(self, step: int) -> Batch:
-        version = behavior_version(self.config.schedule, step)
-        if version != self._sampler_version:
-            self.sampler.load_state_dict(self.snapshots.weights[version])
-            self._sampler_version = version
-        settings = self.config.sampler
-        drawn = self.task.draw(self.prompts, settings.prompts)
-        prompts, prompt_mask = pad_left(
-            [self.task.vocabulary.encode(self.task.prompt(i)) for i in drawn], self.task.prompt_length
-        )
-        rollout = sample(
-            self.sampler,
-            prompts,
-            prompt_mask,
-            copies=settings.samples_per_prompt,
-            length=self.task.response_length,
-            temperature=settings.temperature,
-            generator=self.generator,
-        )
-        prompt_ids = [prompt_id for prompt_id in drawn for _ in range(settings.samples_per_prompt)]
-        responses = texts(rollout)
-        reward = torch.tensor([self.task.reward(i, text) for i, text in zip(prompt_ids, responses, strict=True)])
-        return Batch(version, prompt_ids, rollout, responses, reward)
+    def _recomputed(self, step: int, batch: Batch) -> "_Recomputed":
+        """Old versions once more, in the training engine; before the update, while their weights are there."""
+        rollout, weights = batch.rollout, self.collector.weights
+        if self.recomputer is None:
+            return _Recomputed(None, None)
+        logp = spread = None
+        if self.config.engine_differs:
+            logp = torch.zeros(rollout.mask.shape, device=rollout.mask.device)
+            logp[rollout.mask] = self.recomputer.logp(rollout, rollout.mask, weights)
+        if self.config.logging.exact and self.config.schedule.mixes_versions:
+            spread = torch.zeros(rollout.mask.shape, dtype=torch.float64, device=rollout.mask.device)
+            spread[rollout.mask] = self.recomputer.spread(rollout, rollout.mask, weights)
+        return _Recomputed(logp, spread)
 
-    def _optimise(self, batch: Batch) -> tuple[dict[str, Any], dict[str, float]]:
-        """The gradient passes of one update; returns the token columns and the step's scalars."""
-        rollout = batch.rollout
-        sequence, position = rollout.mask.nonzero(as_tuple=True)
-        grouped = batch.reward.view(-1, self.config.sampler.samples_per_prompt)
-        advantage = ADVANTAGES[self.algorithm.advantage](grouped).flatten()[sequence]
-        inputs = (rollout.prompts, rollout.prompt_mask, rollout.responses, rollout.mask)
-
-        logp_behavior = rollout.logp[rollout.mask]
-        logp_current = entropy = torch.empty(0)
-        for number in range(self.passes):
-            logp, state_entropy = policy.token_log_probs(self.model, *inputs, entropy=number == 0)
-            if number == 0:
-                logp_current, entropy = logp.detach(), state_entropy
-            tokens = TokenBatch(logp_behavior, logp_current, advantage, sequence)
-            loss, gate = policy_loss(self.algorithm, self.config.algorithm.parameters, logp, tokens)
-            logp.retain_grad()
-            self.optimiser.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimiser.max_grad_norm)
-            if not torch.isfinite(norm):
-                raise RatioscopeError(f"{self.folder}: the gradient is not finite; lower the learning rate.")
-            self.optimiser.step()
-        with torch.no_grad():
-            logp_new = policy.token_log_probs(self.model, *inputs).logp
-        assert logp.grad is not None  # retained above
-        columns = {
+    def _tokens(self, batch: Batch, outcome: Outcome, recomputed: "_Recomputed") -> dict[str, Any]:
+        rollout, select = batch.rollout, outcome.prepared.select
+        sequence, position = select.nonzero(as_tuple=True)
+        columns: dict[str, Any] = {
             "seq_id": sequence,
-            "group_id": sequence // self.config.sampler.samples_per_prompt,
+            "group_id": sequence // rollout.copies,
             "position": position,
-            "token_id": rollout.responses[rollout.mask],
-            "behavior_version": torch.full_like(sequence, batch.version),
-            "logp_behavior": logp_behavior,
-            "logp_current": logp_current,
-            "logp_new": logp_new,
-            "logp_gate": logp.detach() if self.passes > 1 else None,
-            "advantage": advantage,
-            "clipped": gate.clipped,
-            "clip_side": gate.side,
-            "gate": gate.value,
-            "gradient_weight": -logp.grad,
-            "entropy": entropy,
-        }
-        scalars = {
-            "loss": float(loss.detach()),
-            "grad_norm": float(norm),
-            "learning_rate": self.config.optimiser.learning_rate,
-        }
-        return columns, scalars
+            "token_id": rollout.responses[select],
+            "behavior_version": rollout.version[select],
+            "logp_behavior_train": None if recomputed.logp is None else recomputed.logp[select],
+            "tv_version_spread": None if recomputed.spread is None else recomputed.spread[select],
+        } | outcome.columns
+        behavior, current, new = rollout.distribution, outcome.prepared.current, outcome.new
+        if behavior is not None and current is not None and new is not None:
+            columns |= {
+                "tv_current_behavior": exact.total_variation(current, behavior[select]),
+                "chi2_current_behavior": exact.chi_square(current, behavior[select]),
+                "kl_behavior_current": exact.kl(behavior[select], current),
+                "tv_new_current": exact.total_variation(new, current),
+            }
+        return columns
 
-    def _sequences(self, batch: Batch) -> dict[str, Any]:
-        n, k = len(batch.prompt_ids), self.config.sampler.samples_per_prompt
-        version = torch.full((n,), batch.version)
-        ended = [text.endswith("\n") for text in batch.responses]
+    def _sequences(self, batch: Batch, outcome: Outcome) -> dict[str, Any]:
+        rollout, prepared = batch.rollout, outcome.prepared
+        n = len(batch.prompt_ids)
+        version = rollout.version
+        texts = {i: self.task.prompt(i) for i in set(batch.prompt_ids)}
+        weighted = self.learner.algorithm.sample_weight != "equal"
         return {
             "seq_id": torch.arange(n),
-            "group_id": torch.arange(n) // k,
+            "group_id": torch.arange(n) // rollout.copies,
             "prompt_id": batch.prompt_ids,
-            "prompt": [self.task.prompt(i) for i in batch.prompt_ids],
+            "prompt": [texts[i] for i in batch.prompt_ids],
             "response": batch.responses,
-            "n_tokens": batch.rollout.mask.sum(dim=1),
-            "reward": batch.reward,
-            "behavior_version_min": version,
-            "behavior_version_max": version,
-            "finish_reason": ["stop" if end else "length" for end in ended],
+            "n_tokens": rollout.mask.sum(dim=1),
+            "reward": prepared.reward,
+            **{f"reward_{name}": part for name, part in prepared.reward_parts.items()},
+            "behavior_version_min": torch.where(rollout.mask, version, version.max()).amin(dim=1),
+            "behavior_version_max": torch.where(rollout.mask, version, 0).amax(dim=1),
+            "finish_reason": ["stop" if end else "length" for end in batch.ended.tolist()],
+            "sample_weight": prepared.sample_weight if weighted else None,
+            "dropped": prepared.dropped if any(prepared.dropped) else None,
         }
+
+    def _probe(self, step: int) -> dict[str, Any] | None:
+        every = self.config.logging.probe_every
+        if not every or step % every or not isinstance(self.collector, ScheduledCollector):
+            return None
+        return probe(self.learner, self.collector, step)
+
+    def _noise_floor(self, step: int, batch: Batch) -> dict[str, float]:
+        every = self.config.logging.noise_floor_every
+        return noise_floor(self.model, batch.rollout) if every and step % every == 0 else {}
 
     def _evaluation_is_due(self, step: int) -> bool:
         return step % self.config.evaluate_every == 0 or step == self.config.updates - 1
@@ -271,57 +239,62 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         """Accuracy on held-out prompts after the update, and the KL to the initial policy on the same samples."""
         # The same draws at every evaluation: differences between steps are the policy's, not the dice's.
-        rollout, accuracy = sample_evaluation(self.model, self.task, torch.Generator().manual_seed(self.config.seed))
+        generator = torch.Generator(self.model.device).manual_seed(self.config.seed)
+        rollout, accuracy = sample_evaluation(self.model, self.task, self.vocabulary, generator)
         with torch.no_grad():
-            inputs = (rollout.prompts, rollout.prompt_mask, rollout.responses, rollout.mask)
-            initial = policy.token_log_probs(self.initial, *inputs).logp
+            initial = evaluate(self.initial, rollout).logp
         ratio = log_ratio(initial, rollout.logp[rollout.mask])
         return {"eval_accuracy": accuracy, "kl_to_initial": float((torch.expm1(ratio) - ratio).mean())}
 
     # Stopping and going on ------------------------------------------------------------------------------------------
 
-    def _manifest_fields(self) -> dict[str, Any]:
-        config = self.config
-        parameters = {**self.algorithm.parameters, **config.algorithm.parameters, "passes": self.passes}
-        return {
-            "name": config.run_name(),
-            "producer": {"name": PRODUCER} | library_versions("ratioscope"),
-            "algorithm": {"name": self.algorithm.name, "parts": self.algorithm.parts(), "parameters": parameters},
-            "schedule": config.schedule.model_dump(),
-            "sampler": config.sampler.model_dump(),
-            "model": config.model.model_dump()
-            | {"architecture": "llama", "parameters": sum(weight.numel() for weight in self.model.parameters())},
-            "task": config.task.model_dump(),
-            "optimiser": config.optimiser.model_dump(),
-            "planned_updates": config.updates,
-            "seed": config.seed,
-            "libraries": library_versions("torch", "transformers", "pyarrow"),
-            "tags": config.tags,
-            "notes": config.notes,
-            "extra": {"config": config.model_dump()},
-        }
-
     def _save_checkpoint(self) -> None:
         self.recorder.flush()  # a step that the checkpoint has behind it is never trained again
-        checkpoint.save(
-            self.folder,
-            {
-                "next_update": self.next_update,
-                "model": self.model.state_dict(),
-                "optimiser": self.optimiser.state_dict(),
-                "snapshots": self.snapshots.weights,
-                "generator": self.generator.get_state(),
-                "prompts": checkpoint.random_state(self.prompts),
-            },
-        )
+        state = {"next_update": self.next_update, **self.learner.state(), **self.collector.state()}
+        checkpoint.save(self.folder, state)
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.next_update = state["next_update"]
-        self.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.snapshots.weights = state["snapshots"]
-        self.generator.set_state(state["generator"])
-        checkpoint.restore_random_state(self.prompts, state["prompts"])
+        self.learner.restore(state)
+        self.collector.restore(state)
+
+
+class _Recomputed(NamedTuple):
+    """Of the training engine, (n, response_length) each, where it is logged."""
+
+    logp: Tensor | None
+    spread: Tensor | None
+
+
+def manifest_fields(config: TrainConfig) -> dict[str, Any]:
+    """What a run's manifest says of its configuration."""
+    algorithm = ALGORITHMS[config.algorithm.name]
+    parts = algorithm.parts()
+    if config.algorithm.aggregation is not None:
+        parts["aggregation"] = config.algorithm.aggregation
+    passes = {"epochs": config.epochs, "minibatches": config.algorithm.minibatches}
+    penalty = {}
+    if config.algorithm.reference_kl:
+        penalty = {
+            "reference_kl": config.algorithm.reference_kl,
+            "reference_kl_estimator": config.algorithm.reference_kl_estimator,
+        }
+    return {
+        "name": config.run_name(),
+        "producer": {"name": PRODUCER} | library_versions("ratioscope"),
+        "algorithm": {"name": algorithm.name, "parts": parts, "parameters": {**config.parameters, **passes, **penalty}},
+        "schedule": config.schedule.model_dump(),
+        "sampler": config.sampler.model_dump(),
+        "model": config.model.model_dump(),
+        "task": config.task.model_dump(),
+        "optimiser": config.optimiser.model_dump(),
+        "planned_updates": config.updates,
+        "seed": config.seed,
+        "libraries": library_versions("torch", "transformers", "pyarrow"),
+        "tags": config.tags,
+        "notes": config.notes,
+        "extra": {"config": config.model_dump()},
+    }
 
 
 def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:

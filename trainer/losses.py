@@ -1,29 +1,53 @@
 """The one loss: a declaration's parts put together, and what they did to each token.
 
-The coefficient of grad log pi is a constant of the pass (advantage x weight x gate), so the loss is minus the
-normalised sum of coefficient x log pi. Its autograd gradient is the source equation's gradient, term by term;
-for the ratio-weighted, one-sided members that is the gradient of PPO's min(rho A, clip(rho) A).
+The coefficient of grad log pi is a constant of the pass (advantage x weight x gate, and what the regulariser adds), so
+the loss is minus the normalised sum of coefficient x log pi. Its autograd gradient is the source equation's gradient,
+term by term; for the ratio-weighted, one-sided members that is the gradient of PPO's min(rho A, clip(rho) A).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ratioscope.gates import GATES, Gate
-from ratioscope.ratios import LogRatios, log_ratio
+from ratioscope.ratios import LEVELS, LogRatios, log_ratio
+from ratioscope.weights import WEIGHTS
 from trainer.algorithms import Algorithm
+from trainer.parameters import taken_by
+from trainer.regularisers import KL_ESTIMATORS, REGULARISERS, Places
 
 
 class TokenBatch(NamedTuple):
-    """The response tokens of one update, flat: each field has shape (n_tokens,)."""
+    """The response tokens of whole groups, flat: each field has shape (n_tokens,)."""
 
     logp_behavior: Tensor
     logp_current: Tensor
     advantage: Tensor
     sequence: Tensor
     """Index of the sequence that a token belongs to, from 0."""
+    group: Tensor
+    """Index of the prompt group that a token belongs to, from 0."""
+    sample_weight: Tensor
+    """Weight of the token's sequence."""
+    logp_reference: Tensor | None = None
+
+
+class Size(NamedTuple):
+    """What a loss is divided by: of the whole batch of one optimiser step, however it is split for memory."""
+
+    tokens: int
+    sequences: int
+    longest: int
+    """Most tokens that a response may have, T_max."""
+
+
+class ReferenceKL(NamedTuple):
+    """The penalty on the distance to the reference policy; `estimator` is a key of `KL_ESTIMATORS`."""
+
+    coefficient: float
+    estimator: str
 
 
 class LossOutput(NamedTuple):
@@ -33,42 +57,70 @@ class LossOutput(NamedTuple):
     gate: Gate
 
 
-def no_weight(ratios: LogRatios) -> Tensor:
-    """1: the data are taken as they are."""
-    return torch.ones_like(ratios.behavior)
+def token_mean(coefficient: Tensor, sequence: Tensor, size: Size) -> Tensor:
+    """Every token of the batch weighs the same (S4 eq. 102)."""
+    return coefficient / max(size.tokens, 1)
 
 
-def ratio(ratios: LogRatios) -> Tensor:
-    """rho_theta = pi_theta / behavior: importance sampling, token by token."""
-    return ratios.behavior.exp()
+def sequence_mean(coefficient: Tensor, sequence: Tensor, size: Size) -> Tensor:
+    """The mean inside a sequence first, then over sequences (S4 eq. 97)."""
+    length = torch.bincount(sequence) if len(sequence) else sequence
+    return coefficient / (max(size.sequences, 1) * length[sequence])
 
 
-def token_mean(coefficient: Tensor, sequence: Tensor) -> Tensor:
-    """Every token of the batch weighs the same."""
-    return coefficient / max(len(coefficient), 1)
+def sequence_sum(coefficient: Tensor, sequence: Tensor, size: Size) -> Tensor:
+    """The sum inside a sequence, then the mean over sequences (S3 eq. 1, S4 eq. 39)."""
+    return coefficient / max(size.sequences, 1)
 
 
-WEIGHTS: dict[str, Callable[[LogRatios], Tensor]] = {"none": no_weight, "ratio": ratio}
-AGGREGATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"token_mean": token_mean}
+def longest_mean(coefficient: Tensor, sequence: Tensor, size: Size) -> Tensor:
+    """The sum inside a sequence over T_max, then the mean over sequences (S4 eq. 100)."""
+    return coefficient / (max(size.sequences, 1) * size.longest)
 
 
-def policy_loss(algorithm: Algorithm, parameters: dict[str, float], logp: Tensor, batch: TokenBatch) -> LossOutput:
-    """The loss of one gradient pass.
+AGGREGATIONS: dict[str, Callable[[Tensor, Tensor, Size], Tensor]] = {
+    aggregation.__name__: aggregation for aggregation in (token_mean, sequence_mean, sequence_sum, longest_mean)
+}
+
+
+def policy_loss(
+    algorithm: Algorithm,
+    parameters: Mapping[str, float],
+    logp: Tensor,
+    batch: TokenBatch,
+    size: Size,
+    reference_kl: ReferenceKL | None = None,
+) -> LossOutput:
+    """The loss of one gradient pass over whole groups.
 
     Args:
         algorithm: names of the parts.
-        parameters: of the gate, where they depart from the algorithm's defaults.
+        parameters: of the parts, where they depart from the algorithm's defaults.
         logp: log pi_theta of the sampled tokens, (n_tokens,), with gradient.
         batch: the logged tokens.
+        size: what to divide by; losses of a batch's parts add up to that of the whole.
+        reference_kl: a penalty that any algorithm can have; it needs `batch.logp_reference`.
     """
     frozen = logp.detach()
-    ratios = LogRatios(
+    settings = {**algorithm.parameters, **parameters}
+    tokens = LogRatios(
         behavior=log_ratio(frozen, batch.logp_behavior),
         current=log_ratio(batch.logp_current, batch.logp_behavior),
     )
-    gate = GATES[algorithm.gate](ratios, batch.advantage, **{**algorithm.parameters, **parameters})
+    ratios = LEVELS[algorithm.level](tokens, batch.sequence)
+    make_gate, make_weight = GATES[algorithm.gate], WEIGHTS[algorithm.weight]
+    gate = make_gate(ratios, batch.advantage, **taken_by(make_gate, settings))
+    weight = make_weight(ratios, batch.advantage, batch.sequence, **taken_by(make_weight, settings))
     # A weight that overflows where nothing is weighted is not applied: inf * 0 would poison the whole batch.
-    active = (gate.value > 0) & (batch.advantage != 0)
-    applied = torch.where(active, WEIGHTS[algorithm.weight](ratios) * gate.value, 0.0)
-    coefficient = AGGREGATIONS[algorithm.aggregation](batch.advantage.double() * applied, batch.sequence)
+    active = (gate.value > 0) & (batch.advantage != 0) & (batch.sample_weight != 0)
+    coefficient = (batch.advantage.double() * batch.sample_weight) * torch.where(active, weight * gate.value, 0.0)
+
+    regularise = REGULARISERS[algorithm.regulariser]
+    places = Places(batch.sequence, batch.group)
+    coefficient = coefficient + regularise(tokens, places, **taken_by(regularise, settings))
+    if reference_kl is not None and batch.logp_reference is not None:
+        distance = KL_ESTIMATORS[reference_kl.estimator](log_ratio(frozen, batch.logp_reference))
+        coefficient = coefficient - reference_kl.coefficient * tokens.behavior.exp() * distance
+
+    coefficient = AGGREGATIONS[algorithm.aggregation](coefficient, batch.sequence, size)
     return LossOutput(loss=-(coefficient.to(logp.dtype) * logp).sum(), gate=gate)

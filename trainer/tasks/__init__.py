@@ -1,1 +1,24 @@
 """Verifiable tasks: prompts with answers that a program can check. One file a task."""
+
+from trainer.config import Task as Settings
+from trainer.tasks.addition import Addition
+from trainer.tasks.gym import GymTask
+from trainer.tasks.task import Task
+
+
+def make(settings: Settings) -> Task:
+    """The task of a run.
+
+    Raises:
+        RatioscopeError: reasoning-gym refuses it.
+    """
+    if settings.name == "addition":
+        return Addition(settings.digits, settings.evaluation_prompts)
+    return GymTask(
+        settings.name,
+        size=settings.size,
+        evaluation_prompts=settings.evaluation_prompts,
+        response_length=settings.response_length,
+        seed=settings.seed,
+        options=settings.options,
+    )

@@ -6,28 +6,7 @@ faster than the free form.
 
 import random
 
-PAD, END = "_", "\n"
-CHARACTERS = PAD + END + "0123456789+="
-
-
-class CharacterVocabulary:
-    """Token ids are places in `CHARACTERS`."""
-
-    pad_id, end_id = CHARACTERS.index(PAD), CHARACTERS.index(END)
-    size = len(CHARACTERS)
-
-    @staticmethod
-    def encode(text: str) -> list[int]:
-        return [CHARACTERS.index(character) for character in text]
-
-    @staticmethod
-    def decode(ids: list[int]) -> str:
-        return "".join(CHARACTERS[i] for i in ids)
-
-    @staticmethod
-    def text_of(token_id: int) -> str:
-        """One token as readers show it; the end mark by name."""
-        return "<end>" if token_id == CharacterVocabulary.end_id else CHARACTERS[token_id]
+from trainer.vocabulary import END
 
 
 class Addition:
@@ -37,9 +16,10 @@ class Addition:
         ValueError: nothing would be left for training.
     """
 
+    characters = "0123456789+="
+
     def __init__(self, digits: int, evaluation_prompts: int) -> None:
         self.digits, self.limit = digits, 10**digits
-        self.vocabulary = CharacterVocabulary()
         self.prompt_length = 2 * digits + 2
         self.response_length = digits + 2  # the sum has one digit more; then the end mark
         # A permutation by an affine map needs no table: 10**(2 digits) is coprime to any number ending in 1, 3, 7, 9.
@@ -60,9 +40,9 @@ class Addition:
     def answer(self, prompt_id: int) -> str:
         return f"{sum(self.numbers(prompt_id)):0{self.digits + 1}}"
 
-    def reward(self, prompt_id: int, response: str) -> float:
+    def reward(self, prompt_id: int, response: str, *, ended: bool) -> float:
         """1 for the right sum followed by the end mark, 0 otherwise."""
-        return float(response == self.answer(prompt_id) + END)
+        return float(ended and response.removesuffix(END) == self.answer(prompt_id))
 
     def draw(self, generator: random.Random, n: int) -> list[int]:
         """Ids of n distinct training prompts."""

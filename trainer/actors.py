@@ -1,0 +1,212 @@
+"""Real asynchrony: processes sample with whatever weights they have while the learner trains.
+
+Staleness is measured here, not set: a response carries the version that its actor held when it began. The weights lie
+in shared memory; an actor takes the newest ones between two chunks of prompts.
+"""
+
+import multiprocessing
+import os
+import queue
+import random
+import signal
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ratioscope.errors import RatioscopeError
+from trainer import policy, tasks
+from trainer.collector import assemble, decoding_of
+from trainer.config import TrainConfig
+from trainer.engine import Engine, Weights
+from trainer.rollout import Batch, Rollout
+from trainer.sampling import Version, encoded, sample
+from trainer.tasks.task import Task
+from trainer.vocabulary import Vocabulary
+
+# Seconds between two looks at whether the other side is still there.
+LOOK = 0.5
+# Chunks that may wait for the learner, an actor; more of them would only make the data older.
+WAITING = 2
+
+
+class Chunk(NamedTuple):
+    """Responses to a few prompts, as an actor sends them."""
+
+    actor: int
+    version: int
+    prompt_ids: list[int]
+    arrays: dict[str, Any]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What learner and actors have in common."""
+
+    weights: Weights
+    version: Any
+    """The version that the weights are; -1 before the first."""
+    lock: Any
+    stop: Any
+    chunks: Any
+
+
+class ActorCollector:
+    """Batches from N actor processes, in the order in which their chunks arrive.
+
+    Raises:
+        RatioscopeError: in `collect`, where an actor has failed.
+    """
+
+    def __init__(self, config: TrainConfig, task: Task, model: PreTrainedModel, vocabulary: Vocabulary) -> None:
+        self.config, self.task, self.vocabulary = config, task, vocabulary
+        self.device = model.device
+        self._kept: dict[int, Weights] = {}
+        self._last_from = [0] * config.schedule.actors
+        self._waiting: deque[tuple[int, Rollout]] = deque()
+        self._groups: list[int] = []
+        context = multiprocessing.get_context("spawn")
+        self._shared = Shared(
+            weights={name: value.detach().cpu().clone().share_memory_() for name, value in model.state_dict().items()},
+            version=context.Value("q", -1),
+            lock=context.Lock(),
+            stop=context.Event(),
+            chunks=context.Queue(maxsize=WAITING * config.schedule.actors),
+        )
+        self._processes = [
+            context.Process(target=_act, args=(number, config, self._shared, os.getpid()), daemon=True)
+            for number in range(config.schedule.actors)
+        ]
+        for process in self._processes:
+            process.start()
+
+    def publish(self, version: int, model: PreTrainedModel) -> None:
+        state = model.state_dict()
+        with self._shared.lock:
+            for name, value in state.items():
+                self._shared.weights[name].copy_(value)
+            self._shared.version.value = version
+        if self.config.engine_differs or self.config.logging.exact:
+            # An actor's versions only grow, so nothing older than its last chunk can still come from it.
+            oldest = min(self._last_from)
+            self._kept = {number: weights for number, weights in self._kept.items() if number >= oldest}
+            self._kept[version] = {name: value.clone() for name, value in state.items()}
+
+    @property
+    def weights(self) -> dict[int, Weights]:
+        return self._kept
+
+    def collect(self, update: int) -> Batch:
+        wanted = self.config.sampler.prompts
+        while len(self._waiting) < wanted:
+            chunk = self._receive()
+            rollout = _unpacked(chunk.arrays, self.config.sampler.samples_per_prompt, self.device)
+            self._last_from[chunk.actor] = chunk.version
+            for place, prompt in enumerate(chunk.prompt_ids):
+                rows = slice(place * rollout.copies, (place + 1) * rollout.copies)
+                self._waiting.append((prompt, rollout.rows(rows)))
+        taken = [self._waiting.popleft() for _ in range(wanted)]
+        prompts = [prompt for prompt, _ in taken]
+        return assemble([rollout for _, rollout in taken], prompts, self.task, self.vocabulary)
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Actors begin anew: what they had sampled is gone with them."""
+
+    def close(self) -> None:
+        self._shared.stop.set()
+        for process in self._processes:
+            process.join(timeout=5)
+            if process.is_alive():
+                process.terminate()
+        self._shared.chunks.cancel_join_thread()
+
+    def _receive(self) -> Chunk:
+        while True:
+            try:
+                chunk: Chunk = self._shared.chunks.get(timeout=LOOK)
+            except queue.Empty:
+                for number, process in enumerate(self._processes):
+                    if not process.is_alive():
+                        raise RatioscopeError(
+                            f"Actor {number} has ended with exit code {process.exitcode}; the run stops."
+                        ) from None
+                continue
+            if chunk.problem:
+                raise RatioscopeError(f"Actor {chunk.actor} has failed: {chunk.problem}")
+            return chunk
+
+
+def _act(number: int, config: TrainConfig, shared: Shared, learner: int) -> None:
+    """The life of an actor process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the learner's to answer
+
+    def is_wanted() -> bool:
+        return not shared.stop.is_set() and os.getppid() == learner
+
+    try:
+        torch.set_num_threads(1)
+        _sample_forever(number, config, shared, is_wanted)
+    except Exception as error:  # whatever it is, the learner has to hear of it
+        problem = f"{type(error).__name__}: {error}"[:500]
+        _send(Chunk(number, 0, [], {}, problem), shared, is_wanted)
+
+
+def _sample_forever(number: int, config: TrainConfig, shared: Shared, is_wanted: Callable[[], bool]) -> None:
+    task = tasks.make(config.task)
+    model, vocabulary = policy.make(config.model, task)
+    engine = Engine(model, config.sampler.dtype)
+    seed = (config.seed * 1_000_003 + number + 1) % 2**63
+    draw, generator = random.Random(seed), torch.Generator(model.device).manual_seed(seed)
+    size = max(1, config.sampler.prompts // config.schedule.actors)
+    while shared.version.value < 0 and is_wanted():
+        shared.stop.wait(0.02)
+    while is_wanted():
+        if shared.version.value != engine.version:
+            with shared.lock:
+                engine.load(shared.weights, shared.version.value)
+        assert engine.version is not None  # loaded above
+        prompt_ids = task.draw(draw, size)
+        prompts, prompt_mask = encoded(task, vocabulary, prompt_ids, model.device)
+        rollout = sample(
+            Version(engine.model, engine.version),
+            prompts,
+            prompt_mask,
+            vocabulary,
+            copies=config.sampler.samples_per_prompt,
+            length=task.response_length,
+            decoding=decoding_of(config),
+            generator=generator,
+            keep_distribution=config.logging.exact,
+        )
+        _send(Chunk(number, engine.version, prompt_ids, _packed(rollout)), shared, is_wanted)
+
+
+def _send(chunk: Chunk, shared: Shared, is_wanted: Callable[[], bool]) -> None:
+    """Wait for room, but not for a learner that is gone."""
+    while is_wanted():
+        try:
+            shared.chunks.put(chunk, timeout=LOOK)
+        except queue.Full:
+            continue
+        return
+    shared.chunks.cancel_join_thread()
+
+
+def _packed(rollout: Rollout) -> dict[str, np.ndarray]:
+    """Plain arrays: they travel through a pipe without any shared handles."""
+    columns = rollout._asdict()
+    return {name: value.cpu().numpy() for name, value in columns.items() if isinstance(value, Tensor)}
+
+
+def _unpacked(arrays: dict[str, np.ndarray], copies: int, device: torch.device) -> Rollout:
+    tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+    return Rollout(copies=copies, **tensors)

@@ -1,0 +1,119 @@
+"""What no single setting can tell: do the settings of a run fit together? Each slip is one sentence."""
+
+from difflib import get_close_matches
+
+from ratioscope.errors import RatioscopeError
+from trainer import parameters, pretrained
+from trainer.algorithms import ALGORITHMS
+from trainer.config import TrainConfig
+from trainer.losses import AGGREGATIONS
+from trainer.tasks import gym
+
+
+def check(config: TrainConfig) -> None:
+    """Hold a configuration against itself and against what is installed, before anything is loaded or written.
+
+    Raises:
+        RatioscopeError: naming the key, its value, and what is allowed.
+    """
+    _check_algorithm(config)
+    _check_passes(config)
+    _check_schedule(config)
+    _check_model_and_task(config)
+
+
+def _check_algorithm(config: TrainConfig) -> None:
+    settings = config.algorithm
+    if settings.name not in ALGORITHMS:
+        match = get_close_matches(settings.name, ALGORITHMS, n=1)
+        likely = f" (did you mean {match[0]!r}?)" if match else ""
+        raise RatioscopeError(f"There is no algorithm {settings.name!r}{likely}; there are: {', '.join(ALGORITHMS)}.")
+    known = ALGORITHMS[settings.name].parameters
+    for name in settings.parameters:
+        if name not in known:
+            takes = ", ".join(known) or "no parameters"
+            raise RatioscopeError(f"{settings.name} has no parameter {name!r}; it takes {takes}.")
+    parameters.check(settings.name, config.parameters)
+    if settings.aggregation is not None and settings.aggregation not in AGGREGATIONS:
+        raise RatioscopeError(
+            f"algorithm.aggregation={settings.aggregation!r} is not known; there are: {', '.join(AGGREGATIONS)}."
+        )
+
+
+def _check_passes(config: TrainConfig) -> None:
+    algorithm, prompts = ALGORITHMS[config.algorithm.name], config.sampler.prompts
+    minibatches, micro_batch = config.algorithm.minibatches, config.optimiser.micro_batch
+    if prompts % minibatches:
+        raise RatioscopeError(
+            f"sampler.prompts={prompts} cannot be divided into algorithm.minibatches={minibatches} equal parts."
+        )
+    if micro_batch and (prompts // minibatches) % micro_batch:
+        raise RatioscopeError(
+            f"A minibatch of {prompts // minibatches} prompts cannot be divided into parts of "
+            f"optimiser.micro_batch={micro_batch} prompts."
+        )
+    if algorithm.step == "trust_region" and (config.epochs, minibatches) != (1, 1):
+        raise RatioscopeError(
+            f"{algorithm.name} takes one step on the whole batch: algorithm.epochs={config.epochs} and "
+            f"algorithm.minibatches={minibatches} must be 1."
+        )
+    if algorithm.step == "trust_region" and (micro_batch or config.algorithm.reference_kl):
+        raise RatioscopeError(f"{algorithm.name} takes neither optimiser.micro_batch nor algorithm.reference_kl.")
+    if algorithm.gate in ("adaptive", "incremental") and config.epochs * minibatches == 1:
+        raise RatioscopeError(
+            f"algorithm.epochs=1 makes the clip of {algorithm.name} idle: it is centred at the policy before the "
+            "update, which has not moved in the first pass; use at least 2 epochs or minibatches."
+        )
+    if not algorithm.has_critic and algorithm.advantage != "reward_to_go" and config.sampler.samples_per_prompt < 2:
+        raise RatioscopeError(
+            f"{algorithm.name} compares the responses to a prompt: sampler.samples_per_prompt="
+            f"{config.sampler.samples_per_prompt} must be at least 2."
+        )
+
+
+def _check_schedule(config: TrainConfig) -> None:
+    schedule = config.schedule
+    if schedule.mixture and (min(schedule.mixture) < 0 or sum(schedule.mixture) <= 0):
+        raise RatioscopeError(
+            f"schedule.mixture={schedule.mixture} must hold weights of at least 0, and not only zeros."
+        )
+    if schedule.switch_probability > 0 and len(schedule.mixture) < 2:
+        raise RatioscopeError(
+            f"schedule.switch_probability={schedule.switch_probability:g} needs old versions to switch away from: "
+            "set schedule.mixture, for example [0, 1]."
+        )
+    if schedule.offline and (schedule.mixture or schedule.actors):
+        raise RatioscopeError("schedule.offline=true has one version only; it goes with neither mixture nor actors.")
+    others = schedule.mixture or schedule.sync_interval > 1 or schedule.sync_offset
+    if schedule.actors and others:
+        raise RatioscopeError(
+            f"schedule.actors={schedule.actors} measures the lag that sync_interval, sync_offset and mixture set; "
+            "use one or the other."
+        )
+    if schedule.actors and ALGORITHMS[config.algorithm.name].selection == "mixed_groups":
+        raise RatioscopeError(f"{config.algorithm.name} samples again until it has signal, which actors cannot do.")
+
+
+def _check_model_and_task(config: TrainConfig) -> None:
+    task, model = config.task, config.model
+    if model.path:
+        pretrained.check_path(model.path)
+    elif task.name != "addition":
+        raise RatioscopeError(
+            f"task.name={task.name!r} needs a pretrained model: set model.path (a folder, a .gguf file, or smollm2)."
+        )
+    if task.name == "addition":
+        prompts = 10 ** (2 * task.digits)
+        available = f"task.digits={task.digits} makes"
+    else:
+        gym.check(task.name, task.options)
+        prompts, available = task.size, "task.size makes"
+    if task.evaluation_prompts + config.sampler.prompts > prompts:
+        raise RatioscopeError(
+            f"{available} {prompts} prompts, too few for task.evaluation_prompts={task.evaluation_prompts} and "
+            f"sampler.prompts={config.sampler.prompts}."
+        )
+    if not model.path and model.hidden_size % (2 * model.heads):
+        raise RatioscopeError(
+            f"model.hidden_size={model.hidden_size} must be a multiple of twice model.heads={model.heads}."
+        )

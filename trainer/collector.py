@@ -1,0 +1,173 @@
+"""Collecting the batch of an update: prompts, the versions that answer them, samples, rewards."""
+
+import random
+from typing import Any, Protocol
+
+import torch
+from transformers import PreTrainedModel
+
+from trainer import checkpoint
+from trainer.algorithms import ALGORITHMS
+from trainer.config import TrainConfig
+from trainer.engine import Engine, Weights
+from trainer.rollout import Batch, Rollout, join
+from trainer.sampling import Decoding, Switch, Version, encoded, sample, scored
+from trainer.schedule import live_versions
+from trainer.snapshots import Snapshots
+from trainer.tasks.task import Task
+from trainer.vocabulary import Vocabulary
+
+
+class Collector(Protocol):
+    """Where an update's batch comes from."""
+
+    def publish(self, version: int, model: PreTrainedModel) -> None:
+        """A new version of the policy is there."""
+
+    def collect(self, update: int) -> Batch:
+        """The batch of an update."""
+
+    @property
+    def weights(self) -> dict[int, Weights]:
+        """Of the versions that the last batch came from, at least."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs to go on."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state()`."""
+
+    def close(self) -> None:
+        """Let go of whatever runs."""
+
+
+class ScheduledCollector:
+    """Samples when the batch is needed, with the old versions that the schedule names.
+
+    Drawing a batch at its update or ahead of time is the same thing in distribution, and needs no buffer of batches.
+    """
+
+    def __init__(self, config: TrainConfig, task: Task, model: PreTrainedModel, vocabulary: Vocabulary) -> None:
+        self.config, self.task, self.vocabulary = config, task, vocabulary
+        self.snapshots = Snapshots(config.schedule)
+        self.engine = Engine(model, config.sampler.dtype)
+        self.newest_engine = Engine(model, config.sampler.dtype) if config.schedule.switch_probability else None
+        self.decoding = decoding_of(config)
+        self.prompts = random.Random(config.seed)
+        self.generator = torch.Generator(model.device).manual_seed(config.seed)
+
+    def publish(self, version: int, model: PreTrainedModel) -> None:
+        self.snapshots.keep(version, model)
+
+    def collect(self, update: int) -> Batch:
+        algorithm = ALGORITHMS[self.config.algorithm.name]
+        if algorithm.selection == "mixed_groups":
+            return self._mixed_groups(update, int(self.config.parameters["max_rounds"]))
+        return self._next(update)
+
+    @property
+    def weights(self) -> dict[int, Weights]:
+        return self.snapshots.weights
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "snapshots": self.snapshots.weights,
+            "generator": self.generator.get_state(),
+            "prompts": checkpoint.random_state(self.prompts),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.snapshots.weights = state["snapshots"]
+        self.generator.set_state(state["generator"])
+        checkpoint.restore_random_state(self.prompts, state["prompts"])
+
+    def close(self) -> None:
+        """Nothing runs between two batches."""
+
+    def batch(self, update: int, drawn: list[int], choice: random.Random, generator: torch.Generator) -> Batch:
+        """Responses to given prompts, by the versions that the schedule names for an update."""
+        versions = live_versions(self.config.schedule, update)
+        if not self.config.schedule.mixture:
+            rollouts = [self._sample(drawn, versions[0], versions[0], generator)]
+            return assemble(rollouts, drawn, self.task, self.vocabulary)
+        chosen = choice.choices(versions, self.config.schedule.mixture, k=len(drawn))
+        order = sorted(set(chosen))
+        parts = [[prompt for prompt, version in zip(drawn, chosen, strict=True) if version == old] for old in order]
+        rollouts = [self._sample(part, old, versions[0], generator) for part, old in zip(parts, order, strict=True)]
+        prompts = [prompt for part in parts for prompt in part]
+        return assemble(rollouts, prompts, self.task, self.vocabulary)
+
+    def _next(self, update: int) -> Batch:
+        drawn = self.task.draw(self.prompts, self.config.sampler.prompts)
+        return self.batch(update, drawn, self.prompts, self.generator)
+
+    def _sample(self, prompt_ids: list[int], version: int, newest: int, generator: torch.Generator) -> Rollout:
+        settings, schedule = self.config.sampler, self.config.schedule
+        model = self.engine.load(self.snapshots.weights[version], version)
+        switch = None
+        if self.newest_engine is not None and newest != version:
+            fresh = Version(self.newest_engine.load(self.snapshots.weights[newest], newest), newest)
+            switch = Switch(fresh, schedule.switch_probability, schedule.segment_length)
+        prompts, prompt_mask = encoded(self.task, self.vocabulary, prompt_ids, model.device)
+        return sample(
+            Version(model, version),
+            prompts,
+            prompt_mask,
+            self.vocabulary,
+            copies=settings.samples_per_prompt,
+            length=self.task.response_length,
+            decoding=self.decoding,
+            generator=generator,
+            switch=switch,
+            keep_distribution=self.config.logging.exact,
+        )
+
+    def _mixed_groups(self, update: int, rounds: int) -> Batch:
+        """DAPO's dynamic sampling: only groups whose rewards differ, as far as `rounds` rounds find enough."""
+        copies, wanted = self.config.sampler.samples_per_prompt, self.config.sampler.prompts
+        mixed: list[Batch] = []
+        silent: list[Batch] = []
+        for _ in range(rounds):
+            for group in split(self._next(update), copies):
+                (mixed if group.reward.min() < group.reward.max() else silent).append(group)
+            if len(mixed) >= wanted:
+                break
+        taken = [*mixed, *silent][:wanted]
+        left_out = [*mixed, *silent][wanted:]
+        prompts = [prompt for group in taken for prompt in group.prompt_ids[::copies]]
+        batch = assemble([group.rollout for group in taken], prompts, self.task, self.vocabulary)
+        return Batch(
+            batch.rollout,
+            batch.prompt_ids,
+            batch.responses,
+            batch.ended,
+            batch.reward,
+            left_out=sum(int(group.rollout.mask.sum()) for group in left_out),
+        )
+
+
+def decoding_of(config: TrainConfig) -> Decoding:
+    """How the sampling engine turns logits into a distribution."""
+    return Decoding(config.sampler.temperature, config.sampler.top_k, config.sampler.top_p)
+
+
+def assemble(rollouts: list[Rollout], prompts: list[int], task: Task, vocabulary: Vocabulary) -> Batch:
+    """A batch of rollouts, one prompt a group."""
+    rollout = join(rollouts, vocabulary.pad_id)
+    prompt_ids = [prompt for prompt in prompts for _ in range(rollout.copies)]
+    return Batch(rollout, prompt_ids, *scored(rollout, task, vocabulary, prompt_ids))
+
+
+def split(batch: Batch, copies: int) -> list[Batch]:
+    """The groups of a batch, each a batch of its own."""
+    places = [slice(start, start + copies) for start in range(0, len(batch.prompt_ids), copies)]
+    return [
+        Batch(
+            batch.rollout.rows(place),
+            batch.prompt_ids[place],
+            batch.responses[place],
+            batch.ended[place],
+            batch.reward[place],
+        )
+        for place in places
+    ]

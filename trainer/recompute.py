@@ -1,0 +1,44 @@
+"""Old versions once more, in the training engine: what the sampler's record is held against."""
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from trainer.engine import Engine, Weights
+from trainer.exact import total_variation
+from trainer.policy import evaluate
+from trainer.rollout import Rollout
+
+
+class Recomputer:
+    """Log-probabilities and distributions of past versions, without decoding transforms, at the trainer's precision."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.engine = Engine(model)
+
+    @torch.no_grad()
+    def logp(self, rollout: Rollout, select: Tensor, weights: dict[int, Weights]) -> Tensor:
+        """log pi of each selected token under the version that sampled it, (n_tokens,)."""
+        return self._per_version(rollout, select, weights)[0]
+
+    @torch.no_grad()
+    def spread(self, rollout: Rollout, select: Tensor, weights: dict[int, Weights]) -> Tensor:
+        """Exact TV in each state between the version that sampled it and the oldest of the batch, (n_tokens,)."""
+        _, sampling = self._per_version(rollout, select, weights, distributions=True)
+        oldest = int(rollout.version[select].min())
+        old = evaluate(self.engine.load(weights[oldest], oldest), rollout, select).distribution
+        return total_variation(sampling, old)
+
+    def _per_version(
+        self, rollout: Rollout, select: Tensor, weights: dict[int, Weights], *, distributions: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        version = rollout.version[select]
+        logp = torch.zeros(len(version), device=select.device)
+        full = torch.zeros(0, device=select.device)
+        for number in torch.unique(version).tolist():
+            found = evaluate(self.engine.load(weights[number], number), rollout, select)
+            mine = version == number
+            logp[mine] = found.logp[mine]
+            if distributions:
+                full = found.distribution if not len(full) else torch.where(mine.unsqueeze(1), found.distribution, full)
+        return logp, full

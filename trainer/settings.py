@@ -1,0 +1,131 @@
+"""Configurations from TOML presets, with `key=value` overrides on top."""
+
+import tomllib
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ratioscope.errors import RatioscopeError
+from trainer.algorithms import ALGORITHMS, ALIASES
+from trainer.checks import check
+from trainer.config import Section, TrainConfig
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+def preset_names() -> list[str]:
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
+    """A preset by name or by path, or an algorithm on-policy by its name, with `key=value` overrides.
+
+    A key is a dotted path (`schedule.sync_interval`) or a name that only one section has (`sync_interval`);
+    a parameter of the algorithm (`epsilon_low`) is one, too; `algorithm=grpo` means `algorithm.name=grpo`.
+
+    Raises:
+        RatioscopeError: no such preset, bad TOML, unknown key, or a value that does not fit.
+    """
+    overrides = list(overrides)
+    path = Path(preset) if preset.endswith(".toml") else PRESETS / f"{preset}.toml"
+    if not path.exists() and preset in (*ALGORITHMS, *ALIASES):
+        path, overrides = PRESETS / "on_policy.toml", [f"algorithm={preset}", *overrides]
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RatioscopeError(
+            f"There is no preset {preset!r}{nearest(preset, [*preset_names(), *ALGORITHMS])}; "
+            f"there are: {', '.join(preset_names())}, and every algorithm by its name."
+        ) from None
+    except (OSError, ValueError) as error:  # not readable, not UTF-8, not TOML
+        raise RatioscopeError(f"{path}: cannot be read as TOML ({error}).") from None
+    return build(values, overrides)
+
+
+def build(values: dict[str, Any], overrides: Iterable[str] = ()) -> TrainConfig:
+    """A checked configuration from nested values and `key=value` overrides; raises as `load`."""
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator or not key:
+            raise RatioscopeError(f"{override!r} is not of the form key=value.")
+        section, _, leaf = _resolve(key).rpartition(".")
+        place = values
+        for part in filter(None, section.split(".")):
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise RatioscopeError(f"{override!r} cannot be set: {part} is {place!r}, not a section.")
+        place[leaf] = _parse(text)
+    algorithm = values.get("algorithm")
+    if isinstance(algorithm, dict) and str(algorithm.get("name")) in ALIASES:
+        algorithm["name"] = ALIASES[str(algorithm["name"])]
+    try:
+        config = TrainConfig.model_validate(values)
+    except ValidationError as error:
+        raise RatioscopeError(_sentence(error)) from None
+    check(config)
+    return config
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A question with the known word that is most like `word`, or nothing."""
+    match = get_close_matches(word, list(known), n=1)
+    return f" (did you mean {match[0]!r}?)" if match else ""
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"There is no setting {key!r}{nearest(key, _paths())}."
+    return f"{key}: {first['msg']} (got {first['input']!r:.80})."
+
+
+def _resolve(key: str) -> str:
+    """The dotted path that a key stands for."""
+    paths = _paths()
+    parameters = {name for algorithm in ALGORITHMS.values() for name in algorithm.parameters}
+    if key == "algorithm":
+        return "algorithm.name"
+    if key in paths or key.startswith(("algorithm.parameters.", "task.options.")):
+        return key
+    if key in parameters:
+        return f"algorithm.parameters.{key}"
+    matches = [path for path in paths if path.rpartition(".")[2] == key]
+    # The optimiser's is what people mean by learning_rate; the warm start's has to be spelled out, as has task.seed.
+    matches = [match for match in matches if not match.startswith("warm_start.")] or matches
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise RatioscopeError(f"{key!r} is ambiguous: {' or '.join(matches)}.")
+    known = sorted([*paths, *parameters])
+    leaves = [path.rpartition(".")[2] for path in paths]
+    raise RatioscopeError(
+        f"There is no setting {key!r}{nearest(key, [*known, *leaves])}; settings are: {', '.join(known)}."
+    )
+
+
+def _paths() -> list[str]:
+    """Every setting by its dotted path."""
+    sections = {name: field.annotation for name, field in TrainConfig.model_fields.items()}
+    paths = []
+    for name, kind in sections.items():
+        if isinstance(kind, type) and issubclass(kind, Section):
+            paths += [f"{name}.{leaf}" for leaf in kind.model_fields]
+        else:
+            paths.append(name)
+    return paths
+
+
+def _parse(text: str) -> Any:
+    """A TOML value where the text is one, a number that TOML spells otherwise (".5"), or the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
