@@ -104,8 +104,11 @@ def schedule_words(schedule: Mapping[str, Any]) -> str:
     """A schedule as a panel's title."""
     if schedule.get("offline"):
         return "offline"
-    usual = {"sync_interval": 1, "sync_offset": 0}
+    usual: dict[str, float | None] = {"sync_interval": 1, "sync_offset": 0, "switch_probability": 0.0, "actors": 0}
+    usual |= {"epsilon_stale": None, "window": None}
     parts = [f"{key} = {schedule[key]}" for key, value in usual.items() if schedule.get(key, value) != value]
+    if schedule.get("mixture"):
+        parts.append(f"mixture of {len(schedule['mixture'])} versions")
     return ", ".join(parts) or ("on-policy" if schedule else "schedule not stated")
 
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from ratioscope.errors import RatioscopeError
 
 if TYPE_CHECKING:
+    from trainer.ablation import Grid
     from trainer.config import TrainConfig
     from trainer.loop import Progress as TrainingProgress
 
@@ -57,7 +58,7 @@ def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
     from trainer.ablation import plan  # fails early when the installation lacks the trainer
 
     _check_port(port)
-    name = plan("demo", [])[0].run_name().replace(" ", "-")
+    name = plan("demo", []).cells[0].config.run_name().replace(" ", "-")
     folder = root / f"{name}-{now()[:19].replace(':', '')}"
     trainer = subprocess.Popen(
         [sys.executable, "-m", "dashboard.cli", "train", "demo", "--folder", str(folder), "--quiet"],
@@ -110,18 +111,20 @@ def ablate(
     from ratioscope.manifest import MANIFEST_NAME, Manifest
     from trainer.ablation import plan
 
-    configs = plan(name, overrides or [])
-    for number, config in enumerate(configs, start=1):
-        folder = root / config.run_name()
+    grid = plan(name, overrides or [])
+    for number, cell in enumerate(grid.cells, start=1):
+        folder = root / cell.config.run_name()
         there = (folder / MANIFEST_NAME).exists()
         if there and Manifest.read(folder).status == "finished":
-            print(f"{number}/{len(configs)} {folder}: already finished")
+            print(f"{number}/{len(grid.cells)} {folder}: already finished")
             continue
-        print(f"{number}/{len(configs)} {folder}", flush=True)
+        print(f"{number}/{len(grid.cells)} {folder}", flush=True)
         # One file a table: nobody follows a grid live, and small files cost room.
-        if _train(config, folder, resume=there, quiet=quiet, flush_seconds=600.0) == "interrupted":
+        if _train(cell.config, folder, resume=there, quiet=quiet, flush_seconds=600.0) == "interrupted":
             print("Interrupted; the same command goes on.")
             raise typer.Exit(130)
+    if grid.claims:
+        _print_claims(grid, root)
     print(f"Compare them with: ratioscope dashboard {root}")
 
 
@@ -275,6 +278,32 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool, quiet: bool, fl
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _print_claims(grid: "Grid", root: Path) -> None:
+    """Claim by claim, whether the runs of a study agree with its source."""
+    from analysis.claims import Claim, judge, measure
+    from analysis.store import open_run
+    from analysis.summary import summarise
+
+    summaries = {
+        (cell.preset, cell.variant, cell.config.seed): summarise(open_run(root / cell.config.run_name()))
+        for cell in grid.cells
+    }
+
+    def numbers(claim: Claim, wanted: str) -> dict[int, float]:
+        return {
+            seed: measure(claim, summary)
+            for (preset, variant, seed), summary in summaries.items()
+            if (preset, variant) == (claim.preset, wanted)
+        }
+
+    print("\nWhat the source finds, and what these runs say (95 % intervals over seeds, paired by seed):\n")
+    for row in grid.claims:
+        claim = Claim(**row)
+        than = numbers(claim, claim.than) if claim.than else None
+        print(judge(claim, numbers(claim, claim.of), than).sentence())
+    print()
 
 
 def _progress_text(progress: "TrainingProgress") -> str:

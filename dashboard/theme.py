@@ -85,7 +85,7 @@ def metric_colour(key: str) -> str:
     return _METRIC_COLOURS.get(key, CURRENT)
 
 
-# Places in the trainer's catalogue, so that an algorithm has one colour in every chart.
+# Each algorithm's place in the palette: those that are compared most often come first and share no colour.
 ALGORITHMS = (
     "reinforce",
     "grpo",
@@ -95,13 +95,41 @@ ALGORITHMS = (
     "rec_ring_nois",
     "adaptive_clip",
     "incremental_clip",
+    "vanilla_pg",
+    "a2c",
+    "trpo",
+    "ppo",
+    "ppo_kl",
+    "dr_grpo",
+    "dapo",
+    "gspo",
+    "sapo",
+    "cispo",
+    "gmpo",
+    "rec_twoside_is",
+    "rec_ring_is",
+    "opmd",
+    "asymre",
+    "pairwise_reinforce",
+    "red_drop",
+    "red_weight",
+    "surrogate_pairs",
+    "token_tis",
+    "seq_is",
+    "seq_tis",
+    "seq_mis",
 )
 
 
 def algorithm_colours(names: Sequence[str]) -> dict[str, str]:
-    """The colour of each algorithm; foreign ones take what the catalogue's leave free."""
+    """The colour of each algorithm; where two of these share one, the later takes what is left over."""
     order = [*ALGORITHMS, *sorted(set(names) - set(ALGORITHMS))]
-    return {name: OKABE_ITO[order.index(name) % len(OKABE_ITO)] for name in names}
+    colours: dict[str, str] = {}
+    for name in sorted(set(names), key=order.index):
+        start = order.index(name)
+        choices = [OKABE_ITO[(start + step) % len(OKABE_ITO)] for step in range(len(OKABE_ITO))]
+        colours[name] = next((colour for colour in choices if colour not in colours.values()), choices[0])
+    return colours
 
 
 def streamlit_options() -> dict[str, object]:

@@ -160,7 +160,10 @@ class TrainConfig(Section):
         if self.name:
             return self.name
         parameters = "".join(f"_{value:g}" for value in self.algorithm.parameters.values())
-        return f"{self._schedule_name()}-{self.algorithm.name}{parameters}-seed{self.seed}"
+        rate = self.optimiser.learning_rate
+        usual = Optimiser.model_fields["learning_rate"].default
+        lr = "" if rate == usual else f"-lr{rate:g}"
+        return f"{self._schedule_name()}-{self.algorithm.name}{parameters}{lr}-seed{self.seed}"
 
     def _schedule_name(self) -> str:
         schedule = self.schedule

@@ -80,21 +80,30 @@ class Trainer:
             **({} if resume else manifest_fields(config)),
         )
         try:
+            if resume:
+                self._check_repeatable(state)
             self.initial, self.vocabulary = warm_started(config, self.task, warm_up)
             self.initial.requires_grad_(False)
             self.model = copy.deepcopy(self.initial).requires_grad_(True)
             self.learner = Learner(config, self.model, self.task.response_length, self.initial)
             kind = ActorCollector if config.schedule.actors else ScheduledCollector
             self.collector: Collector = kind(config, self.task, self.initial, self.vocabulary)
-            self.recomputer = Recomputer(self.model) if config.engine_differs or config.logging.exact else None
+            spreads = config.logging.exact and config.schedule.mixes_versions
+            self.recomputer = Recomputer(self.model) if config.engine_differs or spreads else None
             self.next_update = 0
             if state is not None:
                 self._restore(state)
         except BaseException as error:
-            ours = isinstance(error, RatioscopeError)
-            self.recorder.close("failed" if ours else "interrupted", str(error) or "stopped during the warm start")
+            if hasattr(self, "collector"):
+                self.collector.close()
+            stopped = isinstance(error, KeyboardInterrupt | SystemExit)
+            reason = "stopped during the warm start" if stopped else f"{type(error).__name__}: {error}"[:500]
+            self.recorder.close("interrupted" if stopped else "failed", reason)
             raise
-        self.recorder.manifest.model["parameters"] = sum(weight.numel() for weight in self.model.parameters())
+        self.recorder.manifest.model |= {
+            "architecture": self.model.config.model_type,
+            "parameters": sum(weight.numel() for weight in self.model.parameters()),
+        }
         if resume:  # with more updates, perhaps
             self.recorder.manifest.planned_updates = config.updates
             self.recorder.manifest.extra["config"] = config.model_dump()
@@ -252,6 +261,16 @@ class Trainer:
         self.recorder.flush()  # a step that the checkpoint has behind it is never trained again
         state = {"next_update": self.next_update, **self.learner.state(), **self.collector.state()}
         checkpoint.save(self.folder, state)
+
+    def _check_repeatable(self, state: dict[str, Any] | None) -> None:
+        """Updates that are on disk and not behind the checkpoint would have to be computed once more, the same way."""
+        behind = state["next_update"] if state else 0
+        if self.config.schedule.actors and behind <= self.recorder.last_step:
+            raise RatioscopeError(
+                f"{self.folder}: actors do not sample the same twice, and this run was killed at update "
+                f"{self.recorder.last_step}, after its last checkpoint (update {behind}); start a new one. "
+                "A run that Ctrl-C has stopped can go on."
+            )
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.next_update = state["next_update"]

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
+from analysis.comparison import schedule_words
 from analysis.store import Listed, Run, signature
 from dashboard import state
 from dashboard.roots import roots
@@ -124,15 +125,8 @@ def _bar(listed: Listed, opened: Opened) -> None:
 
 def _setting(run: Run) -> str:
     manifest = run.manifest
-    schedule = manifest.schedule
-    lag = (
-        "offline"
-        if schedule.get("offline")
-        else f"sync every {schedule.get('sync_interval', 1)}, offset {schedule.get('sync_offset', 0)}"
-        if schedule
-        else "schedule not stated"
-    )
-    return f"{manifest.algorithm.get('name', 'algorithm not stated')} · {lag} · seed {manifest.seed}"
+    algorithm = manifest.algorithm.get("name", "algorithm not stated")
+    return f"{algorithm} · {schedule_words(manifest.schedule)} · seed {manifest.seed}"
 
 
 @st.fragment(run_every=POLL_SECONDS)
