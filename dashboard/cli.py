@@ -206,12 +206,12 @@ def explain(
 ) -> None:
     """What a metric, an algorithm or the run format is, with its formula and source."""
     from ratioscope import catalogue, schema
-    from trainer.algorithms import ALGORITHMS, describe, table
+    from trainer.algorithms import ALGORITHMS, ALIASES, describe, table
 
     if what in catalogue.CATALOGUE:
         print(catalogue.explain(what))
-    elif what in ALGORITHMS:
-        print(describe(ALGORITHMS[what]))
+    elif what in ALGORITHMS or what in ALIASES:
+        print(describe(ALGORITHMS[ALIASES.get(str(what), str(what))]))
     elif what == "format":
         print(schema.describe())
     elif what == "algorithms":

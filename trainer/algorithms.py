@@ -400,8 +400,9 @@ ALIASES = {"decoupled_ppo": "incremental_clip", "method_one": "adaptive_clip", "
 
 def describe(algorithm: Algorithm) -> str:
     """One algorithm as text: gradient, source, parts, parameters, where it differs from its source."""
+    names = [algorithm.name, *(alias for alias, name in ALIASES.items() if name == algorithm.name)]
     lines = [
-        f"{algorithm.title} ({algorithm.name})",
+        f"{algorithm.title} ({', '.join(names)})",
         "",
         f"  gradient       {algorithm.gradient}",
         f"  source         {algorithm.source}",
@@ -413,7 +414,7 @@ def describe(algorithm: Algorithm) -> str:
     if algorithm.parameters:
         lines += ["", "  parameters"]
     for name, value in algorithm.parameters.items():
-        lines.append(f"    {name:<18} {value:<6g} {PARAMETERS[name].meaning} ({PARAMETERS[name].range})")
+        lines.append(f"    {name:<20} {value:<6g} {PARAMETERS[name].meaning} ({PARAMETERS[name].range})")
     return "\n".join(lines)
 
 

@@ -101,10 +101,8 @@ def _resolve(key: str) -> str:
     if matches:
         raise RatioscopeError(f"{key!r} is ambiguous: {' or '.join(matches)}.")
     known = sorted([*paths, *parameters])
-    leaves = [path.rpartition(".")[2] for path in paths]
-    raise RatioscopeError(
-        f"There is no setting {key!r}{nearest(key, [*known, *leaves])}; settings are: {', '.join(known)}."
-    )
+    likely = nearest(key, [*known, *(path.rpartition(".")[2] for path in paths)])
+    raise RatioscopeError(f"There is no setting {key!r}{likely or '; settings are: ' + ', '.join(known)}.")
 
 
 def _paths() -> list[str]:
