@@ -23,8 +23,8 @@ format: .venv/installed-dev
 benchmark: .venv/installed-dev  ## speed, as ratios against baselines measured in the same run
 	$(BIN)/python -m tests.benchmarks
 
-sample-runs: .venv/installed  ## trains every run of sample_runs/ again, into runs/figure3
-	$(BIN)/ratioscope ablate figure3 --root runs/figure3
+sample-runs: .venv/installed-dev  ## trains every run of sample_runs/ again, into runs/samples
+	$(BIN)/ratioscope ablate samples --root runs/samples
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ratioscope needs Python 3.11 or newer")'

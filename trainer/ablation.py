@@ -2,6 +2,7 @@
 
 import itertools
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,28 +51,43 @@ def plan(name: str, overrides: list[str]) -> Grid:
     if study and any(key == "seed" for key, _ in map(_split, overrides)):
         study["seeds"] = [int(value) for key, values in map(_split, overrides) if key == "seed" for value in values]
         grid = [choices for choices in grid if not choices[0].startswith("seed=")]
-    cells = [
-        Cell(load(preset, [*fixed, *chosen]), preset, variant)
+    made = [
+        (load(preset, [*fixed, *chosen]), preset, variant, chosen)
         for preset, variant, fixed in _bases(name, study)
         for chosen in itertools.product(*grid)
     ]
-    names = [cell.config.run_name() for cell in cells]
+    names = [config.run_name() for config, *_ in made]
+    if len(set(names)) < len(names):  # what varies is not in the name: put it there
+        varying = [len(values) > 1 for values in grid]
+        made = [
+            (_named(config, itertools.compress(chosen, varying)), preset, variant, chosen)
+            for config, preset, variant, chosen in made
+        ]
+        names = [config.run_name() for config, *_ in made]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
-        raise RatioscopeError(f"Two runs of this grid would be called {twice!r}; vary a setting that the name shows.")
-    return Grid(cells, study.get("claims", []))
+        raise RatioscopeError(f"Two runs of this grid would be called {twice!r}; give each value once.")
+    return Grid([Cell(config, preset, variant) for config, preset, variant, _ in made], study.get("claims", []))
+
+
+def _named(config: TrainConfig, chosen: Iterable[str]) -> TrainConfig:
+    """A configuration with more of its settings in its name: `..-minibatches2-seed0`."""
+    words = [choice.rpartition(".")[2].replace("=", "") for choice in chosen]
+    words = [word for word in words if not word.startswith(("seed", "algorithm"))]
+    head, _, seed = config.run_name().rpartition("-seed")
+    return config.model_copy(update={"name": "-".join([head, *words, f"seed{seed}"])})
 
 
 def _bases(name: str, study: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
-    """Preset, variant and fixed overrides: one for a preset, presets x variants x seeds for a study."""
+    """Preset, variant and fixed overrides: one for a preset, presets x variants x seeds for each block of a study."""
     if not study:
         return [(name, "", [])]
-    everywhere = study["presets"]
     return [
-        (preset, variant, [*study.get("settings", []), *settings, f"seed={seed}"])
-        for seed in study["seeds"]
-        for variant, settings in study["variants"].items()
-        for preset in study.get("presets_of", {}).get(variant, everywhere)
+        (preset, variant, [*block.get("settings", []), *settings, f"seed={seed}"])
+        for block in study.get("blocks", [study])
+        for seed in study.get("seeds") or block["seeds"]
+        for variant, settings in block["variants"].items()
+        for preset in block.get("presets_of", {}).get(variant, block["presets"])
     ]
 
 

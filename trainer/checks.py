@@ -77,6 +77,12 @@ def _check_schedule(config: TrainConfig) -> None:
         raise RatioscopeError(
             f"schedule.mixture={schedule.mixture} must hold weights of at least 0, and not only zeros."
         )
+    newest = next((place for place, weight in enumerate(schedule.mixture) if weight > 0), 0)
+    if schedule.window is not None and newest >= schedule.window:
+        raise RatioscopeError(
+            f"schedule.window={schedule.window} leaves nothing of schedule.mixture={schedule.mixture}: its newest "
+            f"version is the {newest + 1}. newest one."
+        )
     if schedule.switch_probability > 0 and len(schedule.mixture) < 2:
         raise RatioscopeError(
             f"schedule.switch_probability={schedule.switch_probability:g} needs old versions to switch away from: "
@@ -84,6 +90,11 @@ def _check_schedule(config: TrainConfig) -> None:
         )
     if schedule.offline and (schedule.mixture or schedule.actors):
         raise RatioscopeError("schedule.offline=true has one version only; it goes with neither mixture nor actors.")
+    if schedule.actors and config.logging.probe_every:
+        raise RatioscopeError(
+            f"logging.probe_every={config.logging.probe_every} samples by the schedule, which actors have none of; "
+            "set it to 0."
+        )
     others = schedule.mixture or schedule.sync_interval > 1 or schedule.sync_offset
     if schedule.actors and others:
         raise RatioscopeError(

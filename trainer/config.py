@@ -3,6 +3,7 @@
 `trainer.settings` reads them from TOML and from the command line.
 """
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -182,4 +183,6 @@ class TrainConfig(Section):
         ]
         if self.engine_differs:
             words.append("mismatch")
+        if self.model.path:
+            words.insert(0, Path(self.model.path).stem)
         return "_".join(words) or "on_policy"

@@ -74,7 +74,7 @@ def test_the_clip_fraction_grows_between_synchronisations() -> None:
     assert isinstance(summary.values["clip_fraction"], pd.Series)
 
 
-@pytest.mark.parametrize("study", study_names())
+@pytest.mark.parametrize("study", [name for name in study_names() if name.startswith("figure")])
 def test_every_claim_of_a_study_is_about_runs_that_the_study_makes(study: str) -> None:
     grid = plan(study, [])
     made = {(cell.preset, cell.variant) for cell in grid.cells}
