@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -282,7 +283,7 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool, quiet: bool, fl
 
 def _print_claims(grid: "Grid", root: Path) -> None:
     """Claim by claim, whether the runs of a study agree with its source."""
-    from analysis.claims import Claim, judge, measure
+    from analysis.claims import Claim, Verdict, judge, measure
     from analysis.store import open_run
     from analysis.summary import summarise
 
@@ -299,11 +300,14 @@ def _print_claims(grid: "Grid", root: Path) -> None:
         }
 
     print("\nWhat the source finds, and what these runs say (95 % intervals over seeds, paired by seed):\n")
+    judgements = []
     for row in grid.claims:
         claim = Claim(**row)
         than = numbers(claim, claim.than) if claim.than else None
-        print(judge(claim, numbers(claim, claim.of), than).sentence())
-    print()
+        judgements.append(judge(claim, numbers(claim, claim.of), than))
+        print(judgements[-1].sentence())
+    counts = Counter(judgement.verdict for judgement in judgements)
+    print(f"\n{len(judgements)} claims: {', '.join(f'{counts[verdict]} {verdict}' for verdict in Verdict)}\n")
 
 
 def _progress_text(progress: "TrainingProgress") -> str:

@@ -10,6 +10,6 @@ from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import Manifest
 from ratioscope.recorder import RunRecorder
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Manifest", "RatioscopeError", "RunFormatError", "RunRecorder", "__version__"]

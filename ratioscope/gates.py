@@ -35,6 +35,13 @@ def _hard(below: Tensor, above: Tensor) -> Gate:
     return Gate(value=(side == 0).double(), side=side)
 
 
+def _difference(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """p - q from logarithms; infinite, not undefined, where both are beyond the floating-point range."""
+    plain = log_p.exp() - log_q.exp()
+    beyond = torch.where(log_p == log_q, 0.0, torch.sign(log_p - log_q) * torch.inf)
+    return torch.where(plain.isnan(), beyond, plain)
+
+
 def none(ratios: LogRatios, advantage: Tensor) -> Gate:
     """Every token keeps its gradient."""
     never = torch.zeros_like(advantage, dtype=torch.bool)
@@ -74,7 +81,7 @@ def ring(
 
 def adaptive(ratios: LogRatios, advantage: Tensor, *, epsilon: float) -> Gate:
     """Method One: PPO's mask with the band centred at rho_k instead of 1 (S0 5.3, 5.4)."""
-    step = ratios.behavior.exp() - ratios.current.exp()
+    step = _difference(ratios.behavior, ratios.current)
     return _hard(below=(advantage < 0) & (step < -epsilon), above=(advantage > 0) & (step > epsilon))
 
 
@@ -98,9 +105,9 @@ def masked(ratios: LogRatios, advantage: Tensor, *, cap: float) -> Gate:
 
 def soft(ratios: LogRatios, advantage: Tensor, *, tau_positive: float, tau_negative: float) -> Gate:
     """SAPO's sech^2(tau (rho - 1) / 2), with a temperature for each sign of the advantage (S4 eq. 118, 120)."""
-    tau = torch.where(advantage > 0, tau_positive, tau_negative).double()
-    share = torch.sigmoid(tau * torch.expm1(ratios.behavior))
-    return Gate(value=4 * share * (1 - share), side=torch.zeros_like(advantage, dtype=torch.int8))
+    tau = torch.full_like(ratios.behavior, tau_negative).masked_fill(advantage > 0, tau_positive)
+    place = tau * torch.expm1(ratios.behavior)
+    return Gate(value=torch.cosh(place / 2) ** -2, side=torch.zeros_like(advantage, dtype=torch.int8))
 
 
 GATES: dict[str, Callable[..., Gate]] = {

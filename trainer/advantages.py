@@ -49,7 +49,7 @@ def balanced_weights(reward: Tensor, kept: Tensor) -> Tensor:
     w_i = 1/sqrt(K), which is REINFORCE.
     """
     same = (reward.unsqueeze(2) == reward.unsqueeze(1)) & kept.unsqueeze(1)
-    frequency = same.sum(dim=2).clamp(min=1)  # of a response's own reward
+    frequency = same.sum(dim=2).clamp(min=1).to(reward.dtype)  # of a response's own reward
     outcomes = torch.where(kept, 1.0 / frequency, 0.0).sum(dim=1, keepdim=True).clamp(min=1)
     return torch.where(kept, (frequency * outcomes).rsqrt(), 0.0)
 

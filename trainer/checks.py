@@ -57,8 +57,16 @@ def _check_passes(config: TrainConfig) -> None:
             f"{algorithm.name} takes one step on the whole batch: algorithm.epochs={config.epochs} and "
             f"algorithm.minibatches={minibatches} must be 1."
         )
-    if algorithm.step == "trust_region" and (micro_batch or config.algorithm.reference_kl):
-        raise RatioscopeError(f"{algorithm.name} takes neither optimiser.micro_batch nor algorithm.reference_kl.")
+    given = {
+        "optimiser.micro_batch": micro_batch,
+        "algorithm.reference_kl": config.algorithm.reference_kl,
+        "algorithm.aggregation": config.algorithm.aggregation,
+    }
+    refused = next((f"{key}={value}" for key, value in given.items() if value), None)
+    if algorithm.step == "trust_region" and refused:
+        raise RatioscopeError(
+            f"{algorithm.name} judges its step by the token mean over the whole batch; it does not take {refused}."
+        )
     if algorithm.gate in ("adaptive", "incremental") and config.epochs * minibatches == 1:
         raise RatioscopeError(
             f"algorithm.epochs=1 makes the clip of {algorithm.name} idle: it is centred at the policy before the "

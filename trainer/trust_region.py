@@ -60,7 +60,9 @@ def trust_region_step(
     with sdpa_kernel(SDPBackend.MATH):
         found = forward()
         fixed = found.distribution.detach()
-        gradient = _flat(torch.autograd.grad(objective(found), parameters, retain_graph=True, allow_unused=True))
+        gradient = _flat(
+            torch.autograd.grad(objective(found), parameters, retain_graph=True, allow_unused=True), parameters
+        )
         if not torch.isfinite(gradient).all():
             raise RatioscopeError("The gradient is not finite; choose an algorithm whose weights are bounded.")
         norm = float(gradient.norm())
@@ -70,9 +72,10 @@ def trust_region_step(
         slope = torch.autograd.grad(_mean_kl(fixed, found), parameters, create_graph=True, allow_unused=True)
 
         def fisher(vector: Tensor) -> Tensor:
-            product = sum((part * piece).sum() for part, piece in zip(slope, _pieces(vector, parameters), strict=True))
+            pairs = zip(slope, _pieces(vector, parameters), strict=True)
+            product = sum((part * piece).sum() for part, piece in pairs if part is not None)
             second = torch.autograd.grad(product, parameters, retain_graph=True, allow_unused=True)  # type: ignore[arg-type]
-            return _flat(second) + damping * vector
+            return _flat(second, parameters) + damping * vector
 
         direction = conjugate_gradient(fisher, gradient, int(cg_steps))
         length = (2 * max_kl / (direction @ fisher(direction)).clamp(min=1e-12)).sqrt()
@@ -116,8 +119,10 @@ def _mean_kl(fixed: Tensor, found: Evaluated) -> Tensor:
     return (fixed.exp() * (fixed - found.distribution)).sum(dim=-1).mean()
 
 
-def _flat(pieces: tuple[Tensor | None, ...]) -> Tensor:
-    return torch.cat([piece.reshape(-1) for piece in pieces if piece is not None])
+def _flat(pieces: tuple[Tensor | None, ...], parameters: list[torch.nn.Parameter]) -> Tensor:
+    """One vector; zeros stand for parameters that have no part in it."""
+    pairs = zip(pieces, parameters, strict=True)
+    return torch.cat([torch.zeros_like(own).flatten() if piece is None else piece.flatten() for piece, own in pairs])
 
 
 def _pieces(vector: Tensor, parameters: list[torch.nn.Parameter]) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """Log-ratios: differences of float32 logs in float64, sums over sequences, total variation."""
 
-from math import inf
+from math import exp, inf, log, prod
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratioscope.ratios import LogRatios, log_ratio, sequence_log_ratio, total_variation
+from ratioscope.ratios import LEVELS, LogRatios, log_ratio, sequence_log_ratio, total_variation
 
 logs = st.lists(st.tuples(st.floats(-5, 0), st.floats(-5, 0), st.floats(-5, 0)), min_size=1, max_size=40)
 sweep = settings(deadline=None)
@@ -50,3 +50,46 @@ def test_total_variation_is_half_the_mean_distance_and_a_metric(batch: list[tupl
 
 def test_total_variation_keeps_the_digits_of_nearly_equal_policies() -> None:
     assert float(total_variation(torch.tensor([1e-12, -1e-12], dtype=torch.float64))) == pytest.approx(5e-13, rel=1e-9)
+
+
+def brute_force(level: str, values: list[float], sequence: list[int], token: int) -> float:
+    """The log-ratio of one token at a level: its own, or that of its sequence as a product (S4 eq. 105, 107)."""
+    own = [value for value, place in zip(values, sequence, strict=True) if place == sequence[token]]
+    if level == "sequence":
+        return log(prod(exp(value) for value in own))
+    if level == "geometric":
+        return log(prod(exp(value) for value in own) ** (1 / len(own)))
+    return values[token]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@given(batch=st.lists(st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.integers(0, 5)), max_size=40))
+@sweep
+def test_a_level_gives_every_token_the_ratio_of_what_it_belongs_to(
+    level: str, batch: list[tuple[float, float, int]]
+) -> None:
+    """Sequences are in any order, of any length, and some numbers have none."""
+    behavior, current, sequence = ([row[place] for row in batch] for place in range(3))
+    ratios = LogRatios(torch.tensor(behavior).double(), torch.tensor(current).double())
+    found = LEVELS[level](ratios, torch.tensor(sequence, dtype=torch.long))
+    for values, column in ((ratios.behavior.tolist(), found.behavior), (ratios.current.tolist(), found.current)):
+        expected = [brute_force(level, values, sequence, token) for token in range(len(batch))]
+        assert column.tolist() == pytest.approx(expected, abs=1e-9)
+
+
+@given(logs)
+@sweep
+def test_levels_agree_on_sequences_of_one_token(batch: list[tuple[float, float, float]]) -> None:
+    b, c, _ = torch.tensor(batch, dtype=torch.float64).T
+    alone = torch.arange(len(b))
+    for level in LEVELS.values():
+        found = level(LogRatios(b, c), alone)
+        assert found.behavior.tolist() == b.tolist() and found.current.tolist() == c.tolist()
+
+
+def test_the_incremental_ratio_of_a_level_is_the_level_of_the_incremental_ratio() -> None:
+    b, c, _ = torch.randn(3, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    sequence = torch.arange(60) // 7
+    for level in LEVELS.values():
+        direct = level(LogRatios(b - c, b - c), sequence).behavior
+        assert level(LogRatios(b, c), sequence).incremental.tolist() == pytest.approx(direct.tolist(), abs=1e-12)

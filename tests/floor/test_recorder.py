@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from ratioscope import RunRecorder, schema
+from ratioscope import RunFormatError, RunRecorder, schema
 from ratioscope.recorder import FLUSH_ROWS, NONFINITE_KEY, VERSION_KEY
 from tests.runs import Step, plain_step, random_step, write_run
 
@@ -159,3 +159,59 @@ def test_the_vocabulary_holds_the_text_of_every_id_that_occurs(tmp_path: Path) -
         record(recorder, plain_step([-1.0], [-1.0], number=3, token_id=np.array([99], dtype=np.int32)))
     assert pq.read_table(folder / "vocabulary.parquet")["token_id"].to_pylist() == [*ids, 99]
     assert sorted(asked) == [*ids, 99]
+
+
+def test_probes_are_written_where_there_are_any(tmp_path: Path) -> None:
+    with RunRecorder(tmp_path / "run", flush_seconds=float("inf")) as recorder:
+        for step in some_steps(5):
+            probes = {"estimator": "grpo", "batches": 4, "variance": 1.5, "cosine": float("nan")}
+            recorder.record_step(
+                step.number,
+                tokens=step.tokens,
+                sequences=step.sequences,
+                scalars=step.scalars,
+                probes=probes if step.number % 2 == 0 else None,
+            )
+    found = table(tmp_path / "run", "probes")
+    assert found["step"].to_pylist() == [0, 2, 4]
+    assert found["estimator"].to_pylist() == ["grpo"] * 3
+    assert found["variance"].to_pylist() == [1.5] * 3
+    assert found["cosine"].null_count == 0
+    for field in found.schema:
+        declared = schema.PROBES.column(field.name)
+        assert declared is not None and field.type == declared.type
+    assert names(tmp_path / "run").count("000002-000004-w0.parquet") == 1
+    assert len(table(tmp_path / "run", "steps")) == 5
+
+
+def test_a_run_without_probes_has_no_folder_for_them(tmp_path: Path) -> None:
+    assert not (write_run(tmp_path / "run", some_steps(2)) / "probes").exists()
+
+
+def test_a_probe_that_is_not_on_disk_yet_is_recorded_again_after_a_stop(tmp_path: Path) -> None:
+    """Probes are rarer than steps: what is on disk of one table says nothing of the other."""
+    steps = some_steps(4)
+    probe = {"estimator": "grpo", "variance": 1.0}
+    folder = tmp_path / "run"
+    with RunRecorder(folder, flush_seconds=0) as recorder:
+        for step in steps[:2]:
+            arguments = {"tokens": step.tokens, "sequences": step.sequences, "scalars": step.scalars}
+            recorder.record_step(step.number, **arguments, probes=probe if step.number == 0 else None)
+    with RunRecorder(folder, resume=True) as recorder:
+        assert recorder.last_step == 1
+        for step in steps:
+            arguments = {"tokens": step.tokens, "sequences": step.sequences, "scalars": step.scalars}
+            recorder.record_step(step.number, **arguments, probes=probe if step.number in (0, 3) else None)
+    assert table(folder, "probes")["step"].to_pylist() == [0, 3]
+    assert table(folder, "steps")["step"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_probe_without_its_estimator_is_refused(tmp_path: Path) -> None:
+    (step,) = some_steps(1)
+    with (
+        pytest.raises(RunFormatError, match=r"^The probes table needs the column estimator\.$"),
+        RunRecorder(tmp_path / "run") as recorder,
+    ):
+        recorder.record_step(
+            0, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars, probes={"variance": 1.0}
+        )

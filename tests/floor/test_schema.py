@@ -8,9 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope import RunFormatError, schema
-from ratioscope.schema import SEQUENCES, STEPS, TABLES, TOKENS, VOCABULARY, FileName, check, check_version, describe
+from ratioscope.schema import (
+    OCCASIONAL_TABLES,
+    PROBES,
+    SEQUENCES,
+    STEPS,
+    TABLES,
+    TOKENS,
+    VOCABULARY,
+    FileName,
+    check,
+    check_version,
+    describe,
+)
 
-EVERY_TABLE = (TOKENS, SEQUENCES, STEPS, VOCABULARY)
+EVERY_TABLE = (TOKENS, SEQUENCES, STEPS, PROBES, VOCABULARY)
 
 
 def whole(table: schema.Table) -> pa.Schema:
@@ -157,3 +169,10 @@ def test_keys_are_required_columns_and_names_are_unique() -> None:
         assert len(set(columns)) == len(columns)
         assert set(table.key) <= {column.name for column in table.required}
     assert set(TABLES) == {"tokens", "sequences", "steps"}
+    assert set(OCCASIONAL_TABLES) == {"probes"}
+
+
+def test_every_term_of_a_probe_has_a_standard_error() -> None:
+    terms = {"gradient_norm_squared", "gradient_dot_bias", "bias_norm_squared", "variance", "cosine", "rescaling"}
+    names = {column.name for column in PROBES.columns}
+    assert names == {"step", "estimator", "batches", "seconds"} | terms | {f"{term}_se" for term in terms}

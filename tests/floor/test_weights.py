@@ -1,0 +1,143 @@
+"""Importance weights: each against its formula written out token by token, and properties that every weight has."""
+
+from collections.abc import Callable
+from math import exp, inf, log, prod
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ratioscope.ratios import LEVELS, LogRatios
+from ratioscope.weights import WEIGHTS
+
+# rho, advantage and sequence of each token of a batch.
+Batch = list[tuple[float, float, int]]
+Formula = Callable[..., float]
+
+# Parameters that every weight is swept with; a new weight needs a line here and a formula below.
+PARAMETERS: dict[str, dict[str, float]] = {
+    "none": {},
+    "ratio": {},
+    "truncated": {"cap": 2.0},
+    "upper_clipped": {"epsilon_high": 0.5},
+    "geometric_of_clipped": {"epsilon_log": 0.4},
+}
+
+
+def none(batch: Batch, token: int) -> float:
+    return 1.0
+
+
+def ratio(batch: Batch, token: int) -> float:
+    """rho itself (S4 eq. 106)."""
+    return batch[token][0]
+
+
+def truncated(batch: Batch, token: int, cap: float) -> float:
+    """min(rho, C) (S1 7)."""
+    return min(batch[token][0], cap)
+
+
+def upper_clipped(batch: Batch, token: int, epsilon_high: float) -> float:
+    """min(rho, 1 + eps_high): CISPO has no lower bound (MiniMax-M1 eq. 4)."""
+    return min(batch[token][0], 1 + epsilon_high)
+
+
+def geometric_of_clipped(batch: Batch, token: int, epsilon_log: float) -> float:
+    """(prod_t clip(rho_t))^(1/T), clipped above where A > 0 and below elsewhere (Zhao et al. 2025, eq. 4)."""
+    kept = [
+        min(rho, exp(epsilon_log)) if advantage > 0 else max(rho, exp(-epsilon_log))
+        for rho, advantage, sequence in batch
+        if sequence == batch[token][2]
+    ]
+    return prod(kept) ** (1 / len(kept))
+
+
+FORMULAS: dict[str, Formula] = {
+    formula.__name__: formula for formula in (none, ratio, truncated, upper_clipped, geometric_of_clipped)
+}
+
+# log-ratio, advantage and sequence.
+tokens = st.lists(
+    st.tuples(st.floats(-3, 3), st.sampled_from([-1.5, 0.0, 0.5]), st.integers(0, 4)), min_size=1, max_size=20
+)
+every_weight = pytest.mark.parametrize("name", WEIGHTS)
+sweep = settings(deadline=None, max_examples=30)
+
+
+def weights(name: str, batch: Batch, **parameters: float) -> Tensor:
+    """The weights of tokens that are given by their log-ratios."""
+    log_ratio, advantage, sequence = zip(*batch, strict=True)
+    behavior = torch.tensor(log_ratio, dtype=torch.float64)
+    ratios = LogRatios(behavior=behavior, current=torch.zeros_like(behavior))
+    return WEIGHTS[name](ratios, torch.tensor(advantage), torch.tensor(sequence), **(parameters or PARAMETERS[name]))
+
+
+def test_every_weight_has_parameters_and_a_formula_here() -> None:
+    assert WEIGHTS.keys() == PARAMETERS.keys() == FORMULAS.keys()
+
+
+@every_weight
+@given(batch=tokens, scale=st.floats(0.5, 1.5))
+@sweep
+def test_a_weight_is_its_formula(name: str, batch: Batch, scale: float) -> None:
+    parameters = {key: value * scale for key, value in PARAMETERS[name].items()}
+    plain = [(exp(step), advantage, sequence) for step, advantage, sequence in batch]
+    expected = [FORMULAS[name](plain, token, **parameters) for token in range(len(batch))]
+    found = weights(name, batch, **parameters)
+    assert found.dtype == torch.float64 and found.tolist() == pytest.approx(expected, rel=1e-9)
+
+
+@every_weight
+@given(batch=tokens, seed=st.integers(0, 1000))
+@sweep
+def test_the_order_of_the_tokens_does_not_matter(name: str, batch: Batch, seed: int) -> None:
+    order = np.random.default_rng(seed).permutation(len(batch))
+    before = weights(name, batch)[order].tolist()
+    assert weights(name, [batch[place] for place in order]).tolist() == pytest.approx(before, rel=1e-12)
+
+
+@every_weight
+@given(batch=tokens)
+@sweep
+def test_on_policy_every_weight_is_one(name: str, batch: Batch) -> None:
+    assert weights(name, [(0.0, advantage, sequence) for _, advantage, sequence in batch]).tolist() == [1.0] * len(
+        batch
+    )
+
+
+@every_weight
+@given(
+    batch=st.lists(st.tuples(st.floats(-1000, 1000), st.sampled_from([-1.0, 0.0, 1.0]), st.integers(0, 3)), min_size=1)
+)
+@sweep
+def test_no_ratio_is_too_large_for_a_weight(name: str, batch: Batch) -> None:
+    found = weights(name, batch)
+    assert not found.isnan().any() and bool((found >= 0).all())
+    if name in ("truncated", "upper_clipped"):
+        assert bool((found <= 2.0 + 1e-12).all())
+
+
+@given(batch=tokens)
+@sweep
+def test_a_weight_with_an_infinite_bound_is_the_ratio(batch: Batch) -> None:
+    plain = weights("ratio", batch).tolist()
+    assert weights("truncated", batch, cap=inf).tolist() == plain
+    assert weights("upper_clipped", batch, epsilon_high=inf).tolist() == plain
+
+
+@given(batch=tokens)
+@sweep
+def test_an_unclipped_geometric_mean_is_the_geometric_level(batch: Batch) -> None:
+    behavior, sequence = (torch.tensor([row[place] for row in batch]) for place in (0, 2))
+    level = LEVELS["geometric"](LogRatios(behavior.double(), behavior.double()), sequence).behavior.exp()
+    assert weights("geometric_of_clipped", batch, epsilon_log=inf).tolist() == pytest.approx(level.tolist(), rel=1e-6)
+
+
+def test_a_weight_at_its_bound_is_the_bound() -> None:
+    batch = [(log(bound), 1.0, 0) for bound in (1.0, 1.5, 2.0, 4.0)]
+    assert weights("truncated", batch, cap=2.0).tolist() == pytest.approx([1.0, 1.5, 2.0, 2.0], rel=1e-15)
+    assert weights("upper_clipped", batch, epsilon_high=0.5).tolist() == pytest.approx([1.0, 1.5, 1.5, 1.5], rel=1e-15)
