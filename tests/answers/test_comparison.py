@@ -17,7 +17,11 @@ SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 
 @pytest.fixture(scope="module")
 def members() -> list[Member]:
+    """The runs of figure 3."""
+    names = ("reinforce", "grpo", "rec_oneside_is", "rec_oneside_nois")
     runs = [open_run(listed.folder) for listed in discover([SAMPLE_RUNS])]
+    runs = [run for run in runs if run.manifest.algorithm["name"] in names and not run.manifest.schedule["mixture"]]
+    runs = [run for run in runs if run.manifest.sampler["top_p"] == 1 and not run.manifest.model["path"]]
     return [Member(run.folder.name, run, summarise(run)) for run in runs]
 
 
@@ -40,6 +44,8 @@ def test_schedules_are_ordered_from_fresh_to_stale(members: list[Member]) -> Non
     assert schedules == ["sync_interval = 20", "sync_offset = 10", "offline"]
     assert schedule_words({"sync_interval": 1, "sync_offset": 0, "offline": False}) == "on-policy"
     assert schedule_words({}) == "schedule not stated"
+    assert schedule_words({"sync_interval": 5, "mixture": [1, 1]}) == "sync_interval = 5, mixture of 2 versions"
+    assert schedule_words({"actors": 2, "epsilon_stale": 0.4}) == "actors = 2, epsilon_stale = 0.4"
 
 
 def test_mean_and_band_over_seeds_are_mean_and_extremes(members: list[Member]) -> None:
