@@ -49,7 +49,7 @@ def plan(name: str, overrides: list[str]) -> Grid:
     study = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     grid = [[f"{key}={value}" for value in values] for key, values in map(_split, overrides)]
     if study and any(key == "seed" for key, _ in map(_split, overrides)):
-        study["seeds"] = [int(value) for key, values in map(_split, overrides) if key == "seed" for value in values]
+        study["seeds"] = [value for key, values in map(_split, overrides) if key == "seed" for value in values]
         grid = [choices for choices in grid if not choices[0].startswith("seed=")]
     made = [
         (load(preset, [*fixed, *chosen]), preset, variant, chosen)
@@ -72,7 +72,8 @@ def plan(name: str, overrides: list[str]) -> Grid:
 
 def _named(config: TrainConfig, chosen: Iterable[str]) -> TrainConfig:
     """A configuration with more of its settings in its name: `..-minibatches2-seed0`."""
-    words = [choice.rpartition(".")[2].replace("=", "") for choice in chosen]
+    pairs = [choice.partition("=") for choice in chosen]
+    words = [key.rpartition(".")[2] + value for key, _, value in pairs]
     words = [word for word in words if not word.startswith(("seed", "algorithm"))]
     head, _, seed = config.run_name().rpartition("-seed")
     return config.model_copy(update={"name": "-".join([head, *words, f"seed{seed}"])})

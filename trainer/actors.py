@@ -9,6 +9,7 @@ import os
 import queue
 import random
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -83,15 +84,26 @@ class ActorCollector:
             context.Process(target=_act, args=(number, config, self._shared, os.getpid()), daemon=True)
             for number in range(config.schedule.actors)
         ]
-        for process in self._processes:
-            process.start()
+        # Children inherit what is ignored: Ctrl-C is the learner's to answer, also while they are still importing.
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
+        try:
+            for process in self._processes:
+                process.start()
+        finally:
+            if in_main_thread:
+                signal.signal(signal.SIGINT, before)
 
     def publish(self, version: int, model: PreTrainedModel) -> None:
         state = model.state_dict()
-        with self._shared.lock:
+        while not self._shared.lock.acquire(timeout=LOOK):
+            self._check_alive()  # an actor may have died with the lock in its hands
+        try:
             for name, value in state.items():
                 self._shared.weights[name].copy_(value)
             self._shared.version.value = version
+        finally:
+            self._shared.lock.release()
         if self.config.engine_differs or self.config.logging.exact:
             # An actor's versions only grow, so nothing older than its last chunk can still come from it.
             oldest = min(self._last_from)
@@ -131,23 +143,27 @@ class ActorCollector:
 
     def _receive(self) -> Chunk:
         while True:
+            self._check_alive()
+            gone = [number for number, process in enumerate(self._processes) if not process.is_alive()]
             try:
                 chunk: Chunk = self._shared.chunks.get(timeout=LOOK)
             except queue.Empty:
-                for number, process in enumerate(self._processes):
-                    if not process.is_alive():
-                        raise RatioscopeError(
-                            f"Actor {number} has ended with exit code {process.exitcode}; the run stops."
-                        ) from None
+                if gone:  # and what it had to say was not in the queue any more
+                    raise RatioscopeError(f"Actor {gone[0]} has ended; the run stops.") from None
                 continue
             if chunk.problem:
                 raise RatioscopeError(f"Actor {chunk.actor} has failed: {chunk.problem}")
             return chunk
 
+    def _check_alive(self) -> None:
+        for number, process in enumerate(self._processes):
+            if process.exitcode not in (None, 0):
+                raise RatioscopeError(f"Actor {number} has ended with exit code {process.exitcode}; the run stops.")
+
 
 def _act(number: int, config: TrainConfig, shared: Shared, learner: int) -> None:
     """The life of an actor process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the learner's to answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def is_wanted() -> bool:
         return not shared.stop.is_set() and os.getppid() == learner

@@ -28,4 +28,4 @@ def in_window(schedule: Schedule, update: int, version: int) -> bool:
     if schedule.window is None:
         return True
     newest = update if schedule.actors else behavior_version(schedule, update)
-    return newest - version < schedule.window * schedule.sync_interval
+    return newest - version <= (schedule.window - 1) * schedule.sync_interval

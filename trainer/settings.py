@@ -31,7 +31,7 @@ def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
     """
     overrides = list(overrides)
     path = Path(preset) if preset.endswith(".toml") else PRESETS / f"{preset}.toml"
-    if not path.exists() and preset in (*ALGORITHMS, *ALIASES):
+    if preset in (*ALGORITHMS, *ALIASES) and not path.exists():
         path, overrides = PRESETS / "on_policy.toml", [f"algorithm={preset}", *overrides]
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -13,9 +13,9 @@ from ratioscope import Manifest
 from tests.browser.conftest import ARTIFACTS, OpenPage
 from tests.browser.processes import PATIENCE, await_file, await_server, command, command_lines, free_port
 from tests.browser.test_following import badge, settled, shown_step
-from trainer.config import load
-from trainer.policy import warm_started
+from trainer.settings import load
 from trainer.tasks.addition import Addition
+from trainer.warm_start import warm_started
 
 pytestmark = pytest.mark.browser
 

@@ -119,7 +119,7 @@ def test_every_command_has_a_help_with_an_example(ratioscope: Ratioscope, name: 
         (("train", "--resume", "{gallery}/finished"), "cannot be resumed"),
         (("train", "--resume", "{folder}"), "not a run, it has no run.json"),
         (("ablate", "no-such-study"), "no preset 'no-such-study'"),
-        (("ablate", "on_policy", "prompts=4,6"), "Two runs of this grid"),
+        (("ablate", "on_policy", "prompts=4,4"), "Two runs of this grid"),
         (("ablate", "on_policy", "seed="), "not of the form key=value"),
     ],
 )

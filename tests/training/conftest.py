@@ -9,8 +9,8 @@ from transformers import LlamaForCausalLM
 
 from tests.training.small import Recorded, small, train
 from trainer.algorithms import ALGORITHMS
-from trainer.policy import warm_started
 from trainer.tasks.addition import Addition
+from trainer.warm_start import warm_started
 
 # Gates bind only where ratios move: a stale sampler and a large learning rate see to that.
 RESTLESS = ("sync_interval=3", "learning_rate=0.01")
@@ -30,7 +30,8 @@ def tiny_policy(one_thread: None) -> LlamaForCausalLM:
     """A warm-started policy of a few thousand parameters; tests do not train it."""
     config = small()
     task = Addition(config.task.digits, config.task.evaluation_prompts)
-    return warm_started(config, task, lambda step, accuracy: None).requires_grad_(False)
+    model, _ = warm_started(config, task, lambda step, accuracy: None)
+    return model.requires_grad_(False)
 
 
 @pytest.fixture(scope="package")

@@ -6,27 +6,31 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from trainer.config import Model
-from trainer.policy import build, token_log_probs
-from trainer.sampling import Rollout, pad_left, sample, sample_evaluation, texts
-from trainer.tasks.addition import Addition, CharacterVocabulary
+from trainer.policy import build, entropy_of, evaluate
+from trainer.rollout import Rollout, pad_left
+from trainer.sampling import Decoding, Version, sample, sample_evaluation
+from trainer.tasks.addition import Addition
+from trainer.vocabulary import CharacterVocabulary
 
 TASK = Addition(1, 20)
-ENCODED = [CharacterVocabulary.encode(TASK.prompt(prompt_id)) for prompt_id in range(30, 42)]
+VOCABULARY = CharacterVocabulary(TASK.characters)
+ENCODED = [VOCABULARY.encode(TASK.prompt(prompt_id)) for prompt_id in range(30, 42)]
 # A policy accepts prompts of any length up to the longest that it was made for.
-RAGGED = [CharacterVocabulary.encode(text) for text in ("7=", "3+4=", "12+5=", "1+2+3=")]
+RAGGED = [VOCABULARY.encode(text) for text in ("7=", "3+4=", "12+5=", "1+2+3=")]
 
 
 def draw(
     model: LlamaForCausalLM, encoded: list[list[int]], *, seed: int = 0, copies: int = 1, temperature: float = 1.0
 ) -> Rollout:
-    prompts, prompt_mask = pad_left(encoded, max(map(len, encoded)))
+    prompts, prompt_mask = pad_left(encoded, VOCABULARY.pad_id)
     return sample(
-        model,
+        Version(model),
         prompts,
         prompt_mask,
+        VOCABULARY,
         copies=copies,
         length=TASK.response_length,
-        temperature=temperature,
+        decoding=Decoding(temperature),
         generator=torch.Generator().manual_seed(seed),
     )
 
@@ -51,9 +55,10 @@ def one_by_one(model: LlamaForCausalLM, rollout: Rollout, temperature: float = 1
     return torch.stack(found)
 
 
-def teacher_forced(model: LlamaForCausalLM, rollout: Rollout) -> Tensor:
-    inputs = (rollout.prompts, rollout.prompt_mask, rollout.responses, rollout.mask)
-    return token_log_probs(model, *inputs).logp
+def texts(rollout: Rollout) -> list[str]:
+    """The sampled characters of each response, the end mark included."""
+    rows = zip(rollout.responses, rollout.mask, strict=True)
+    return [VOCABULARY.decode(tokens[kept].tolist()) for tokens, kept in rows]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,9 @@ def roomy_policy(one_thread: None) -> LlamaForCausalLM:
     """An untrained policy that accepts the ragged prompts; large weights keep its choices far from even."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        model = build(Model(hidden_size=32, intermediate_size=64, layers=2, heads=2), 6, TASK.response_length)
+        model = build(
+            Model(hidden_size=32, intermediate_size=64, layers=2, heads=2), VOCABULARY, 6 + TASK.response_length
+        )
         for weight in model.parameters():
             weight.data *= 8 if weight.dim() > 1 else 1
     return model.requires_grad_(False)
@@ -70,7 +77,7 @@ def roomy_policy(one_thread: None) -> LlamaForCausalLM:
 @pytest.mark.parametrize("copies", [1, 5])
 def test_recorded_log_probs_are_those_of_the_training_pass(tiny_policy: LlamaForCausalLM, copies: int) -> None:
     rollout = draw(tiny_policy, ENCODED, copies=copies)
-    assert rollout.logp[rollout.mask] == pytest.approx(teacher_forced(tiny_policy, rollout), abs=1e-5)
+    assert rollout.logp[rollout.mask] == pytest.approx(evaluate(tiny_policy, rollout).logp, abs=1e-5)
     assert rollout.logp[rollout.mask] == pytest.approx(one_by_one(tiny_policy, rollout), abs=1e-5)
 
 
@@ -79,7 +86,7 @@ def test_padding_on_the_left_changes_no_log_prob(roomy_policy: LlamaForCausalLM,
     rollout = draw(roomy_policy, RAGGED, copies=copies)
     expected = one_by_one(roomy_policy, rollout)
     assert rollout.logp[rollout.mask] == pytest.approx(expected, abs=1e-4)
-    assert teacher_forced(roomy_policy, rollout) == pytest.approx(expected, abs=1e-4)
+    assert evaluate(roomy_policy, rollout).logp == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
@@ -87,23 +94,23 @@ def test_log_probs_are_of_the_tempered_distribution(tiny_policy: LlamaForCausalL
     rollout = draw(tiny_policy, ENCODED, temperature=temperature)
     recorded = rollout.logp[rollout.mask]
     assert recorded == pytest.approx(one_by_one(tiny_policy, rollout, temperature), abs=1e-5)
-    assert (recorded - teacher_forced(tiny_policy, rollout)).abs().max() > 0.05
+    assert (recorded - evaluate(tiny_policy, rollout).logp).abs().max() > 0.05
 
 
 def test_entropy_is_that_of_the_whole_distribution(tiny_policy: LlamaForCausalLM) -> None:
     rollout = draw(tiny_policy, ENCODED)
-    inputs = (rollout.prompts, rollout.prompt_mask, rollout.responses, rollout.mask)
     expected = []
     for row, kept in enumerate(rollout.mask):
         table = distributions(tiny_policy, rollout.prompts[row].tolist(), rollout.responses[row][kept].tolist(), 1.0)
         expected += [-sum(p * p.log() for p in places.exp() if p > 0) for places in table]
-    assert token_log_probs(tiny_policy, *inputs, entropy=True).entropy == pytest.approx(torch.stack(expected), abs=1e-5)
+    found = entropy_of(evaluate(tiny_policy, rollout).distribution)
+    assert found == pytest.approx(torch.stack(expected), abs=1e-5)
 
 
 def test_copies_of_a_prompt_are_neighbours(tiny_policy: LlamaForCausalLM) -> None:
     rollout = draw(tiny_policy, ENCODED, copies=4)
-    shown = [CharacterVocabulary.decode(prompt) for prompt in rollout.prompts.tolist()]
-    assert shown == [CharacterVocabulary.decode(prompt) for prompt in ENCODED for _ in range(4)]
+    shown = [VOCABULARY.decode(prompt) for prompt in rollout.prompts.tolist()]
+    assert shown == [VOCABULARY.decode(prompt) for prompt in ENCODED for _ in range(4)]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.5])
@@ -111,7 +118,7 @@ def test_copies_of_a_prompt_are_neighbours(tiny_policy: LlamaForCausalLM) -> Non
 def test_responses_come_as_often_as_their_probability_says(
     tiny_policy: LlamaForCausalLM, how: str, temperature: float
 ) -> None:
-    n, prompt = 4_000, ENCODED[0]
+    n, prompt = 4_000, ENCODED[1]
     if how == "copies of one prompt":
         rollout = draw(tiny_policy, [prompt], copies=n, temperature=temperature)
     else:
@@ -130,9 +137,9 @@ def test_a_response_ends_with_its_end_mark_or_where_there_is_no_room(tiny_policy
     for response, kept in zip(rollout.responses.tolist(), rollout.mask.tolist(), strict=True):
         length = sum(kept)
         assert kept == [True] * length + [False] * (TASK.response_length - length)
-        assert CharacterVocabulary.end_id not in response[: length - 1]
-        assert length == TASK.response_length or response[length - 1] == CharacterVocabulary.end_id
-        assert set(response[length:]) <= {CharacterVocabulary.pad_id}
+        assert VOCABULARY.end_id not in response[: length - 1]
+        assert length == TASK.response_length or response[length - 1] == VOCABULARY.end_id
+        assert set(response[length:]) <= {VOCABULARY.pad_id}
         ended += length < TASK.response_length
     assert 0 < ended < len(rollout.mask)
 
@@ -143,12 +150,12 @@ def test_the_same_seed_draws_the_same_and_another_one_does_not(tiny_policy: Llam
 
 
 def test_evaluation_is_the_share_of_held_out_prompts_answered_right(tiny_policy: LlamaForCausalLM) -> None:
-    rollout, accuracy = sample_evaluation(tiny_policy, TASK, torch.Generator().manual_seed(0))
-    prompts = [CharacterVocabulary.decode(prompt) for prompt in rollout.prompts.tolist()]
+    rollout, accuracy = sample_evaluation(tiny_policy, TASK, VOCABULARY, torch.Generator().manual_seed(0))
+    prompts = [VOCABULARY.decode(prompt) for prompt in rollout.prompts.tolist()]
     assert prompts == [TASK.prompt(prompt_id) for prompt_id in TASK.evaluation_ids]
     right = 0
     for prompt, response in zip(prompts, texts(rollout), strict=True):
         first, second = prompt.removesuffix("=").split("+")
         right += response == f"{int(first) + int(second):02}\n"
-    assert accuracy == right / len(prompts)
+    assert accuracy == pytest.approx(right / len(prompts))
     assert 0 < right < len(prompts)

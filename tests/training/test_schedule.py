@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.training.small import QUICK
-from trainer.config import Schedule, load
-from trainer.schedule import behavior_version
+from trainer.config import Schedule
+from trainer.schedule import behavior_version, in_window, live_versions
+from trainer.settings import load
 from trainer.snapshots import Snapshots
 
 SCHEDULES = st.builds(
@@ -15,6 +16,12 @@ SCHEDULES = st.builds(
     sync_interval=st.integers(1, 12),
     sync_offset=st.integers(0, 12),
     offline=st.booleans(),
+)
+MIXTURES = st.builds(
+    Schedule,
+    sync_interval=st.integers(1, 6),
+    sync_offset=st.integers(0, 6),
+    mixture=st.lists(st.floats(0.1, 1), min_size=1, max_size=5),
 )
 UPDATES = 60
 
@@ -70,12 +77,38 @@ def numbered(version: int, model: torch.nn.Linear) -> torch.nn.Linear:
 
 
 @QUICK
-@given(SCHEDULES)
+@given(MIXTURES, st.integers(0, 1_000))
+def test_a_mixture_draws_from_the_newest_version_and_those_one_interval_apart(schedule: Schedule, update: int) -> None:
+    versions, newest = live_versions(schedule, update), behavior_version(schedule, update)
+    assert len(versions) == len(schedule.mixture)
+    assert versions == [max(0, newest - place * schedule.sync_interval) for place in range(len(versions))]
+    once_warm = schedule.sync_offset + len(versions) * schedule.sync_interval
+    assert update < once_warm or len(set(versions)) == len(versions)
+
+
+@QUICK
+@example(Schedule(sync_interval=2, sync_offset=1, mixture=[1, 1]), 1, 2)  # the first step is a short one
+@given(MIXTURES, st.integers(1, 5), st.integers(0, 1_000))
+def test_the_window_keeps_the_newest_versions_of_a_mixture(schedule: Schedule, window: int, update: int) -> None:
+    windowed = schedule.model_copy(update={"window": window})
+    versions = live_versions(windowed, update)
+    assert {version for version in versions if in_window(windowed, update, version)} == set(versions[:window])
+    assert all(in_window(schedule, update, version) for version in versions)
+
+
+@QUICK
+@given(st.integers(1, 5), st.integers(0, 100), st.integers(0, 100))
+def test_the_window_of_actors_counts_updates(window: int, update: int, lag: int) -> None:
+    assert in_window(Schedule(actors=2, window=window), update, update - lag) == (lag < window)
+
+
+@QUICK
+@given(st.one_of(SCHEDULES, MIXTURES))
 def test_snapshots_hold_what_the_schedule_asks_for_and_nothing_else(schedule: Schedule) -> None:
     snapshots, model = Snapshots(schedule), torch.nn.Linear(1, 1, bias=False)
     for update in range(UPDATES):
         snapshots.keep(update, numbered(update, model))
-        asked_for = {behavior_version(schedule, later) for later in range(update, UPDATES + 30)}
+        asked_for = {version for later in range(update, UPDATES + 60) for version in live_versions(schedule, later)}
         assert snapshots.weights.keys() == {version for version in asked_for if version <= update}
         assert all(weights["weight"].item() == version for version, weights in snapshots.weights.items())
 

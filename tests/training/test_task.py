@@ -7,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.small import QUICK
-from trainer.tasks.addition import CHARACTERS, END, Addition, CharacterVocabulary
+from trainer.tasks.addition import Addition
+from trainer.vocabulary import END, CharacterVocabulary
+
+VOCABULARY = CharacterVocabulary(Addition.characters)
+CHARACTERS = VOCABULARY.decode(range(VOCABULARY.size))
 
 TASKS = st.builds(Addition, st.integers(1, 3), st.integers(1, 90))
 
@@ -50,7 +54,7 @@ def test_the_answer_is_the_sum_with_leading_zeros_and_fits_the_response(task: Ad
     assert int(task.answer(prompt_id)) == int(first) + int(second)
     assert len(task.prompt(prompt_id)) == task.prompt_length
     assert len(task.answer(prompt_id) + END) == task.response_length
-    assert task.reward(prompt_id, task.answer(prompt_id) + END) == 1.0
+    assert task.reward(prompt_id, task.answer(prompt_id) + END, ended=True) == 1.0
 
 
 @QUICK
@@ -59,29 +63,30 @@ def test_any_other_response_earns_nothing(task: Addition, data: st.DataObject) -
     prompt_id = data.draw(st.integers(0, task.size - 1))
     right = task.answer(prompt_id) + END
     other = data.draw(st.text(CHARACTERS, max_size=task.response_length).filter(lambda text: text != right))
-    assert task.reward(prompt_id, other) == 0.0
+    assert task.reward(prompt_id, other, ended=other.endswith(END)) == 0.0
 
 
 @pytest.mark.parametrize("spoil", [str.strip, lambda right: right + END, lambda right: "0" + right, lambda right: ""])
 def test_the_right_digits_in_the_wrong_form_earn_nothing(spoil: object) -> None:
     task = Addition(2, 10)
     assert callable(spoil)
-    assert task.reward(3, spoil(task.answer(3) + END)) == 0.0
+    spoiled = spoil(task.answer(3) + END)
+    assert task.reward(3, spoiled, ended=spoiled.endswith(END)) == 0.0
 
 
 @QUICK
 @given(st.text(CHARACTERS))
 def test_text_survives_the_vocabulary(text: str) -> None:
-    ids = CharacterVocabulary.encode(text)
-    assert CharacterVocabulary.decode(ids) == text
-    assert all(0 <= token < CharacterVocabulary.size for token in ids)
+    ids = VOCABULARY.encode(text)
+    assert VOCABULARY.decode(ids) == text
+    assert all(0 <= token < VOCABULARY.size for token in ids)
 
 
 def test_only_the_end_mark_has_a_name() -> None:
-    shown = [CharacterVocabulary.text_of(token) for token in range(CharacterVocabulary.size)]
-    assert shown[CharacterVocabulary.end_id] == "<end>"
+    shown = [VOCABULARY.text_of(token) for token in range(VOCABULARY.size)]
+    assert shown[VOCABULARY.end_id] == "<end>"
     assert [text for text in shown if len(text) > 1] == ["<end>"]
-    assert len(set(shown)) == CharacterVocabulary.size
+    assert len(set(shown)) == VOCABULARY.size
 
 
 def test_a_task_without_training_prompts_is_refused() -> None:

@@ -8,8 +8,8 @@ from transformers import LlamaForCausalLM
 
 from tests.training.small import small
 from trainer.config import TrainConfig
-from trainer.policy import warm_started
 from trainer.tasks.addition import Addition
+from trainer.warm_start import warm_started
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,8 @@ def start(config: TrainConfig) -> tuple[LlamaForCausalLM, list[int]]:
     """The policy, and the supervised steps at which training reported."""
     reported: list[int] = []
     task = Addition(config.task.digits, config.task.evaluation_prompts)
-    return warm_started(config, task, lambda step, accuracy: reported.append(step)), reported
+    model, _ = warm_started(config, task, lambda step, accuracy: reported.append(step))
+    return model, reported
 
 
 def same_weights(one: LlamaForCausalLM, other: LlamaForCausalLM) -> bool:

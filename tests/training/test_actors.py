@@ -1,0 +1,114 @@
+"""Real asynchrony: two processes that sample while the learner trains."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ratioscope import Manifest, RatioscopeError
+from tests.training.replay import recomputed_by_own_version, sequences_of, steps_of
+from tests.training.small import Recorded, small, table, train
+from trainer.loop import Progress, Trainer
+
+ACTORS = ("actors=2", "learning_rate=0.003")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread_an_actor() -> Iterator[None]:
+    """Actors are processes of their own, and read the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def asynchronous(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Recorded:
+    """A run whose actors leave unlikely tokens out, so that the training engine has something to say, too."""
+    overrides = (*ACTORS, "updates=30", "top_p=0.95")
+    return train(small(*overrides), tmp_path_factory.mktemp("actors") / "run")
+
+
+def test_a_run_with_actors_trains_to_its_end_and_leaves_no_process_behind(asynchronous: Recorded) -> None:
+    assert asynchronous.status == "finished"
+    assert Manifest.read(asynchronous.folder).status == "finished"
+    assert table(asynchronous.folder, "steps")["step"].to_pylist() == [*range(30)]
+    assert multiprocessing.active_children() == []
+
+
+def test_versions_are_from_the_past_and_grow(asynchronous: Recorded) -> None:
+    lags, newest = [], []
+    for step, tokens in enumerate(steps_of(asynchronous.folder)):
+        version = tokens["behavior_version"]
+        assert 0 <= int(version.min()) <= int(version.max()) <= step
+        lags += (step - version).tolist()
+        newest.append(int(version.max()))
+        sequences = sequences_of(asynchronous.folder, step)
+        assert sequences["behavior_version_min"].equals(sequences["behavior_version_max"])
+        of_groups = sequences["behavior_version_min"].to_pylist()
+        assert all(of_groups[row] == of_groups[row // 4 * 4] for row in range(len(of_groups)))
+    assert newest[-1] > 0
+    assert max(lags) > 0
+
+
+def test_log_probs_of_actors_are_those_of_the_versions_that_they_name(asynchronous: Recorded) -> None:
+    for step, tokens in enumerate(steps_of(asynchronous.folder)):
+        expected = recomputed_by_own_version(asynchronous, step)
+        assert tokens["logp_behavior_train"] == pytest.approx(expected, abs=1e-4)
+        # What is left of a state has at least 95 % of the mass, so that no log-prob grows by more than -log 0.95.
+        grown = tokens["logp_behavior"] - expected
+        assert grown.min() >= -1e-4 and grown.max() <= 0.0514
+        assert {"tv_current_behavior", "tv_version_spread"} <= set(tokens)
+
+
+def test_actors_answer_different_prompts(asynchronous: Recorded) -> None:
+    """Two actors with the same dice would fill every batch with pairs."""
+    pairs = 0
+    for step in range(30):
+        prompts = sequences_of(asynchronous.folder, step)["prompt_id"].to_pylist()[::4]
+        pairs += len(prompts) - len(set(prompts))
+    assert pairs < 30
+
+
+def test_an_actor_that_is_killed_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
+    trainer = Trainer(small(*ACTORS, "updates=100000", "pace=0.02"), tmp_path / "run")
+    victim = multiprocessing.active_children()[0]
+
+    def kill(progress: Progress) -> None:
+        if progress.update == 2:
+            assert victim.pid is not None
+            os.kill(victim.pid, signal.SIGKILL)
+        assert progress.update < 60, "nobody noticed"
+
+    with pytest.raises(RatioscopeError, match=r"^Actor \d has ended with exit code -9; the run stops\.$"):
+        trainer.run(kill)
+    manifest = Manifest.read(tmp_path / "run")
+    assert manifest.status == "failed"
+    assert "has ended with exit code -9" in manifest.status_reason
+    assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_is_the_learners_to_answer(tmp_path: Path) -> None:
+    """A terminal sends it to every process, to actors that have hardly begun, too; the run ends after its update."""
+    trainer, answers = Trainer(small(*ACTORS, "actors=1"), tmp_path / "run"), iter([False, False, True])
+    for actor in multiprocessing.active_children():
+        assert actor.pid is not None
+        os.kill(actor.pid, signal.SIGINT)
+    assert trainer.run(lambda progress: None, lambda: next(answers)) == "interrupted"
+    manifest = Manifest.read(tmp_path / "run")
+    assert (manifest.status, manifest.status_reason) == ("interrupted", "stopped by the user")
+    assert table(tmp_path / "run", "steps")["step"].to_pylist() == [0, 1, 2]
+    assert multiprocessing.active_children() == []
+
+
+def test_what_goes_wrong_inside_an_actor_is_told_by_the_learner(tmp_path: Path) -> None:
+    """More prompts than there are: what the checks of a configuration would have refused."""
+    config = small(*ACTORS, "actors=1")
+    config = config.model_copy(update={"sampler": config.sampler.model_copy(update={"prompts": 1_000})})
+    trainer = Trainer(config, tmp_path / "run")
+    with pytest.raises(RatioscopeError, match=r"^Actor \d has failed: ValueError: Sample larger than population"):
+        trainer.run(lambda progress: None)
+    assert Manifest.read(tmp_path / "run").status == "failed"
+    assert multiprocessing.active_children() == []
