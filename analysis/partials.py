@@ -28,7 +28,8 @@ _QUERIES = ("macros", "tokens", "group_partials", "order_statistics", "log_ratio
 
 _READ_TOKENS = (
     "step", "seq_id", "group_id", "position", "token_id", "behavior_version", "logp_behavior", "logp_current",
-    "logp_new", "advantage", "clipped", "clip_side", "gate", "entropy",
+    "logp_new", "advantage", "clipped", "clip_side", "gate", "entropy", "logp_behavior_train", "logp_reference",
+    "tv_current_behavior", "chi2_current_behavior", "tv_new_current",
 )  # fmt: skip
 _READ_SEQUENCES = ("step", "seq_id", "group_id", "n_tokens", "reward")
 

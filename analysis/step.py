@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy import stats
 from scipy.special import logsumexp
 
 from analysis.intervals import Interval, bootstrap_counts, cluster_interval, fraction_interval, percentile_interval
@@ -38,6 +39,11 @@ _MEANS: dict[str, tuple[str, float, str]] = {
     "u_k": ("drift", 0.5, "n_new"),
     "s_k": ("deviation", 0.5, "n_tokens"),
     "s_k_bounded": ("shortfall", 1.0, "n_tokens"),
+    "s_k_version": ("version_part", 0.5, "n_engine"),
+    "s_k_engine": ("engine_part", 0.5, "n_engine"),
+    "s_k_exact": ("exact_staleness", 1.0, "n_exact"),
+    "u_k_exact": ("exact_drift", 1.0, "n_exact_new"),
+    "chi2_token_exact": ("exact_chi2", 1.0, "n_exact"),
     "tv_new_behavior": ("deviation_new", 0.5, "n_new"),
     "tv_new_behavior_bounded": ("shortfall_new", 1.0, "n_new"),
     "ratio_mean": ("rho", 1.0, "n_tokens"),
@@ -46,6 +52,7 @@ _MEANS: dict[str, tuple[str, float, str]] = {
     "kl_k2": ("k2", 1.0, "n_tokens"),
     "kl_k3": ("k3", 1.0, "n_tokens"),
     "kl_reverse": ("reverse", 1.0, "n_tokens"),
+    "kl_to_reference": ("reference", 1.0, "n_reference"),
     "entropy": ("entropy", 1.0, "n_entropy"),
     "version_lag": ("version_lag", 1.0, "n_tokens"),
     "reward": ("reward", 1.0, "n_reward"),
@@ -68,6 +75,10 @@ _NOT_LOGGED = {
     "n_side": "clip_side is not logged",
     "n_gate": "gate is not logged",
     "n_entropy": "entropy is not logged",
+    "n_engine": "logp_behavior_train is not logged",
+    "n_reference": "logp_reference is not logged",
+    "n_exact": "not estimable from samples, and the exact per-state columns are not logged",
+    "n_exact_new": "the exact per-state columns are not logged",
     "n_positive": "no token with positive advantage",
     "n_negative": "no token with negative advantage",
     "n_reward": "no finite reward",
@@ -131,6 +142,7 @@ def _means(row: StepRow, columns: dict[str, Array]) -> None:
         terms = np.where(weight > 0, columns[numerator], 0.0)
         row.values[key] = terms.sum() / weight.sum()
         row.intervals[key] = fraction_interval(terms, weight)
+    _derived(row, columns)
     usable = columns["n_tokens"] > 0
     if usable.any():
         without_signal = (columns["n_signal"][usable] == 0).astype(float)
@@ -149,6 +161,29 @@ def _means(row: StepRow, columns: dict[str, Array]) -> None:
     else:
         keys = ("zero_advantage_group_fraction", "chi2_token_raw", "ess_token")
         row.notes |= dict.fromkeys(keys, _NO_TOKEN)
+
+
+def _derived(row: StepRow, columns: dict[str, Array]) -> None:
+    """What follows from other numbers of the step, or is a maximum."""
+    exact = columns["n_exact"] > 0
+    if exact.any():
+        row.values["delta_max"] = columns["exact_largest"][exact].max()
+    else:
+        row.notes["delta_max"] = _why_missing("n_exact", columns)
+    low, high = row.intervals.get("ratio_mean", (np.nan, np.nan))
+    if high > low:
+        groups = int((columns["n_tokens"] > 0).sum())
+        error = (high - low) / 2 / stats.t.ppf(0.975, groups - 1)
+        row.values["ratio_mean_z"] = (row.values["ratio_mean"] - 1) / error
+    elif "ratio_mean" in row.values:
+        row.notes["ratio_mean_z"] = "the mean ratio has no standard error here"
+    else:
+        row.notes["ratio_mean_z"] = _NO_TOKEN
+    if "chi2_token" in row.values:
+        length = columns["n_tokens"].sum() / max(columns["n_weights"].sum() + columns["n_undefined"].sum(), 1)
+        row.values["log1p_chi2_seq_predicted"] = length * np.log1p(row.values["chi2_token"])
+    else:
+        row.notes["log1p_chi2_seq_predicted"] = _NO_TOKEN
 
 
 def _why_missing(denominator: str, columns: dict[str, Array]) -> str:

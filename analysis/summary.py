@@ -25,8 +25,8 @@ from analysis.partials import ScanUnit, partials_of, scan_units
 from analysis.step import COUNTS, StepRow, step_rows
 from analysis.store import Run
 from analysis.tails import Array
-from ratioscope import catalogue, metric
-from ratioscope.catalogue import CATALOGUE
+from ratioscope import metric
+from ratioscope.catalogue import CATALOGUE, divergences, learning, weights
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import replace_atomically
 
@@ -123,7 +123,7 @@ def _compute(unit: ScanUnit) -> tuple[list[StepRow], pd.DataFrame]:
 @cache
 def _code_digest() -> str:
     """Changes with the code that turns partials into rows: rows of another version are not mistaken for this one's."""
-    modules = (partials, step, intervals, tails, catalogue, metric)
+    modules = (partials, step, intervals, tails, divergences, weights, learning, metric)
     sources = [Path(str(module.__file__)).read_bytes() for module in modules]
     return hashlib.sha256(b"".join(sources)).hexdigest()[:16]
 

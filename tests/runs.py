@@ -109,6 +109,13 @@ def random_step(
         behavior_version=np.maximum(number - rng.integers(0, 4, n), 0).astype(np.int32),
     )  # fmt: skip
     step.sequences["reward"] = rng.integers(0, 2, len(lengths)).astype(np.float32)
+    step = step.with_tokens(
+        logp_behavior_train=np.minimum(behavior + spread / 5 * rng.standard_normal(n), 0).astype(np.float32),
+        logp_reference=np.minimum(behavior + spread * rng.standard_normal(n), 0).astype(np.float32),
+        tv_current_behavior=rng.uniform(0, 0.5, n).astype(np.float32),
+        chi2_current_behavior=rng.exponential(0.1, n).astype(np.float32),
+        tv_new_current=rng.uniform(0, 0.2, n).astype(np.float32),
+    )
     scalars = {"policy_version": number, "loss": 0.5, "grad_norm": 1.0 + number, "eval_accuracy": 0.25}
     return replace(step, scalars=scalars)
 

@@ -9,10 +9,13 @@ import os
 import queue
 import random
 import signal
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,15 +87,9 @@ class ActorCollector:
             context.Process(target=_act, args=(number, config, self._shared, os.getpid()), daemon=True)
             for number in range(config.schedule.actors)
         ]
-        # Children inherit what is ignored: Ctrl-C is the learner's to answer, also while they are still importing.
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
-        try:
+        with _bare_children():
             for process in self._processes:
                 process.start()
-        finally:
-            if in_main_thread:
-                signal.signal(signal.SIGINT, before)
 
     def publish(self, version: int, model: PreTrainedModel) -> None:
         state = model.state_dict()
@@ -159,6 +156,24 @@ class ActorCollector:
         for number, process in enumerate(self._processes):
             if process.exitcode not in (None, 0):
                 raise RatioscopeError(f"Actor {number} has ended with exit code {process.exitcode}; the run stops.")
+
+
+@contextmanager
+def _bare_children() -> Iterator[None]:
+    """Children that are started inside ignore Ctrl-C from their first moment, and do not import the caller's script.
+
+    That script may be anything: without a guard around its body it would start another run.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        if in_main_thread:
+            signal.signal(signal.SIGINT, before)
 
 
 def _act(number: int, config: TrainConfig, shared: Shared, learner: int) -> None:

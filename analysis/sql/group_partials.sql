@@ -43,7 +43,22 @@ token_terms as (
         count(*) filter (invalid is null and advantage <> 0) as n_signal,
         count(entropy) filter (invalid is null and isfinite(entropy)) as n_entropy,
         sum(entropy) filter (invalid is null and isfinite(entropy)) as entropy,
-        sum(version_lag) filter (invalid is null) as version_lag
+        sum(version_lag) filter (invalid is null) as version_lag,
+        count(*) filter (invalid is null and isfinite(log_engine)) as n_engine,
+        sum(ratio_distance(log_rho, log_engine)) filter (invalid is null and isfinite(log_engine)) as version_part,
+        sum(abs(expm1(log_engine))) filter (invalid is null and isfinite(log_engine)) as engine_part,
+        count(*) filter (invalid is null and isfinite(log_reference)) as n_reference,
+        -- rho (e^x - 1 - x) with x = log_reference - log_rho; its limit at ratio 0 is e^log_reference
+        sum(case
+            when log_rho = '-inf'::double then exp(log_reference)
+            else exp(log_rho) * expm1_minus(log_reference - log_rho) end)
+            filter (invalid is null and isfinite(log_reference)) as reference,
+        count(*) filter (invalid is null and isfinite(tv_current_behavior)) as n_exact,
+        sum(tv_current_behavior) filter (invalid is null and isfinite(tv_current_behavior)) as exact_staleness,
+        max(tv_current_behavior) filter (invalid is null and isfinite(tv_current_behavior)) as exact_largest,
+        sum(chi2_current_behavior) filter (invalid is null and isfinite(tv_current_behavior)) as exact_chi2,
+        count(*) filter (invalid is null and isfinite(tv_new_current)) as n_exact_new,
+        sum(tv_new_current) filter (invalid is null and isfinite(tv_new_current)) as exact_drift
     from token
     join peaks using (step)
     group by step, group_id

@@ -4,6 +4,9 @@ select
     step, group_id, seq_id, position, token_id,
     logp_current::double - logp_behavior::double as log_rho,
     logp_new::double - logp_behavior::double as log_rho_new,
+    logp_behavior_train::double - logp_behavior::double as log_engine,
+    logp_reference::double - logp_behavior::double as log_reference,
+    tv_current_behavior, chi2_current_behavior, tv_new_current,
     advantage, coalesce(clipped, clip_side <> 0) as clipped, clip_side, gate, entropy,
     step - behavior_version as version_lag,
     case

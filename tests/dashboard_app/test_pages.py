@@ -81,7 +81,7 @@ def test_a_finished_run_says_so_and_is_not_followed(look: Look, page: str) -> No
     at = look(page, "finished")
     said = sentences(at)
     assert ":gray-badge[:material/check: finished]" in said
-    assert "grpo · sync every 4, offset 0 · seed 3" in said
+    assert "grpo · sync_interval = 4 · seed 3" in said
     assert "data up to step" not in said
     assert not at.toggle
 

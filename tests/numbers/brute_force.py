@@ -53,6 +53,15 @@ def step_numbers(folder: Path, step: int) -> dict[str, float | None]:
     for row in rows:
         signals[row["group_id"]] |= row["advantage"] != 0
     numbers["zero_advantage_group_fraction"] = _mean([float(not signal) for signal in signals.values()])
+    numbers["delta_max"] = max(
+        (row["tv_current_behavior"] for row in rows if row.get("tv_current_behavior")), default=None
+    )
+    numbers["ratio_mean_z"] = numbers["log1p_chi2_seq_predicted"] = None
+    if rows:
+        theta, variance = _ratio_and_variance(*_sums(rows, lambda row: exp(_log_rho(row))))
+        numbers["ratio_mean_z"] = (theta - 1) / sqrt(variance)
+        length = len(rows) / len({row["seq_id"] for row in all_rows})
+        numbers["log1p_chi2_seq_predicted"] = length * float(mp.log1p(numbers["chi2_token"]))
     numbers["reward"] = _mean([row["reward"] for row in sequences if isfinite(row["reward"])])
     numbers["response_length"] = _mean([row["n_tokens"] for row in sequences])
     return numbers
@@ -79,7 +88,6 @@ def wilson_interval(folder: Path, step: int, key: str) -> tuple[float, float]:
 
 
 def _group_sums(folder: Path, step: int, key: str) -> tuple[list[float], list[float]]:
-    x, n = defaultdict(list), defaultdict(int)
     rows = [row for row in rows_of(folder, "tokens") if row["step"] == step and is_valid(row)]
     if key == "zero_advantage_group_fraction":
         signals = defaultdict(bool)
@@ -92,7 +100,13 @@ def _group_sums(folder: Path, step: int, key: str) -> tuple[list[float], list[fl
         term: Term = lambda row: row[name]  # noqa: E731
     else:
         chosen, term = _token_means(rows)[key]
-    for row in chosen:
+    return _sums(chosen, term)
+
+
+def _sums(rows: list[Row], term: Term) -> tuple[list[float], list[float]]:
+    """Sum of the terms and number of rows of each prompt group."""
+    x, n = defaultdict(list), defaultdict(int)
+    for row in rows:
         x[row["group_id"]].append(term(row))
         n[row["group_id"]] += 1
     return [fsum(values) for values in x.values()], [float(count) for count in n.values()]
@@ -110,12 +124,22 @@ def _token_means(rows: list[Row]) -> dict[str, tuple[list[Row], Term]]:
     with_clip = [row for row in rows if row.get("clip_side") is not None]
     with_gate = [row for row in rows if row.get("gate") is not None]
     with_entropy = [row for row in rows if row.get("entropy") is not None and isfinite(row["entropy"])]
+    with_engine = [row for row in rows if row.get("logp_behavior_train") is not None]
+    with_reference = [row for row in rows if row.get("logp_reference") is not None]
+    with_exact = [row for row in rows if row.get("tv_current_behavior") is not None]
+    with_exact_new = [row for row in rows if row.get("tv_new_current") is not None]
     positive = [row for row in with_clip if row["advantage"] > 0]
     negative = [row for row in with_clip if row["advantage"] < 0]
     return {
         "u_k": (with_new, lambda r: _ratio_distance(_log_rho_new(r), _log_rho(r)) / 2),
         "s_k": (rows, lambda r: abs(expm1(_log_rho(r))) / 2),
         "s_k_bounded": (rows, lambda r: max(-expm1(_log_rho(r)), 0.0)),
+        "s_k_version": (with_engine, lambda r: _ratio_distance(_log_rho(r), _log_engine(r)) / 2),
+        "s_k_engine": (with_engine, lambda r: abs(expm1(_log_engine(r))) / 2),
+        "s_k_exact": (with_exact, lambda r: r["tv_current_behavior"]),
+        "u_k_exact": (with_exact_new, lambda r: r["tv_new_current"]),
+        "chi2_token_exact": (with_exact, lambda r: r["chi2_current_behavior"]),
+        "kl_to_reference": (with_reference, _reference_term),
         "tv_new_behavior": (with_new, lambda r: abs(expm1(_log_rho_new(r))) / 2),
         "tv_new_behavior_bounded": (with_new, lambda r: max(-expm1(_log_rho_new(r)), 0.0)),
         "ratio_mean": (rows, lambda r: exp(_log_rho(r))),
@@ -139,6 +163,17 @@ def _token_means(rows: list[Row]) -> dict[str, tuple[list[Row], Term]]:
 
 def _log_rho(row: Row) -> float:
     return row["logp_current"] - row["logp_behavior"]
+
+
+def _log_engine(row: Row) -> float:
+    return row["logp_behavior_train"] - row["logp_behavior"]
+
+
+def _reference_term(row: Row) -> float:
+    """rho (e^x - 1 - x), x = f - c, multiplied out: at rho = 0 only e^(f - b) is left."""
+    with mp.workdps(50):
+        b, c, f = (mp.mpf(row[name]) for name in ("logp_behavior", "logp_current", "logp_reference"))
+        return float(mp.exp(f - b) - (0 if mp.isinf(c) else mp.exp(c - b) * (1 + f - c)))
 
 
 def _log_rho_new(row: Row) -> float:
@@ -193,7 +228,9 @@ def _order(rows: list[Row]) -> dict[str, float | None]:
         low, fraction = divmod(q * (len(logs) - 1), 1)
         here = logs[int(low)]
         after = logs[min(int(low) + 1, len(logs) - 1)]
-        numbers[f"ratio_{name}"] = exp(here if here == after or not fraction else here + fraction * (after - here))
+        numbers[f"ratio_{name}"] = exp(
+            here if here == after or not fraction or isinf(here) else here + fraction * (after - here)
+        )
     squares = [exp(2 * value) for value in logs]
     top = squares[-max(1, -(-len(squares) // 100)) :]
     numbers["top1pct_share"] = fsum(top) / fsum(squares) if fsum(squares) else None

@@ -205,6 +205,10 @@ def test_an_empty_run_has_an_empty_summary(tmp_path: Path) -> None:
         (["clip_side"], ["clip_fraction_low", "clip_fraction_high"], "clip_side is not logged"),
         (["gate"], ["gate_mean", "effective_token_fraction"], "gate is not logged"),
         (["entropy"], ["entropy"], "entropy is not logged"),
+        (["logp_behavior_train"], ["s_k_version", "s_k_engine"], "logp_behavior_train is not logged"),
+        (["logp_reference"], ["kl_to_reference"], "logp_reference is not logged"),
+        (["tv_current_behavior"], ["s_k_exact", "delta_max", "chi2_token_exact"], "not estimable from samples"),
+        (["tv_new_current"], ["u_k_exact"], "exact per-state columns are not logged"),
     ],
 )
 def test_what_was_not_logged_is_null_and_says_so(

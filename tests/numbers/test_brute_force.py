@@ -17,6 +17,7 @@ STEPS = 3
 TAILS = ("khat_token", "khat_token_new", "khat_seq")
 COMPUTED = [key for key in CATALOGUE if key not in (*TAILS, *LOGGED)]
 MEANS = [
+    "s_k_version", "s_k_engine", "s_k_exact", "u_k_exact", "chi2_token_exact", "kl_to_reference",
     "u_k", "s_k", "s_k_bounded", "tv_new_behavior", "tv_new_behavior_bounded", "ratio_mean", "chi2_token",
     "chi2_token_raw", "kl_k1", "kl_k2", "kl_k3", "kl_reverse", "entropy",
     "version_lag", "reward", "response_length",

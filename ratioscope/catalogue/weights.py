@@ -1,0 +1,94 @@
+"""What importance weights are like: effective sample size, quantiles, tails."""
+
+from ratioscope.catalogue.remedies import TRUNCATE
+from ratioscope.metric import Metric, Moment
+
+ENTRIES = (
+    Metric(
+        key="ess_token",
+        short="ESS, tokens",
+        title="Effective sample size, tokens",
+        symbol=r"\mathrm{ESS}_{\mathrm{token}}",
+        formula=r"\frac{(\sum\rho)^2}{n\sum\rho^2}",
+        definition="Share of the tokens that importance weighting leaves effective.",
+        source="Kish",
+        reading="1 is on-policy; 1/ESS - 1 is the self-normalised chi-square.",
+        remedy=TRUNCATE,
+        better="higher",
+        moment=Moment.SECOND,
+    ),
+    Metric(
+        key="ess_seq",
+        short="ESS, sequences",
+        title="Effective sample size, sequences",
+        symbol=r"\mathrm{ESS}_{\mathrm{seq}}",
+        formula=r"\frac{(\sum W)^2}{n\sum W^2}",
+        definition="Share of the sequences that sequence importance weighting leaves effective.",
+        source="Kish",
+        reading="Near 1/n: one sequence decides the gradient.",
+        remedy="Use token or geometric-mean ratios instead of sequence products, or truncate.",
+        better="higher",
+        moment=Moment.SECOND,
+        khat=("khat_seq",),
+    ),
+    *(
+        Metric(
+            key=f"ratio_{name}",
+            title=f"Ratio, {words}",
+            symbol=rf"\rho_{{{symbol}}}",
+            formula=rf"{symbol}\text{{ of }}\rho_k",
+            definition=f"The {words} of the token ratio, exact.",
+            source="usual",
+            reading="Symmetric widening is drift; a long upper tail is what importance weights suffer from.",
+        )
+        for name, words, symbol in (
+            ("min", "minimum", r"\min"),
+            ("p01", "1 % quantile", r"1\%"),
+            ("p50", "median", r"50\%"),
+            ("p90", "90 % quantile", r"90\%"),
+            ("p99", "99 % quantile", r"99\%"),
+            ("p999", "99.9 % quantile", r"99.9\%"),
+            ("max", "maximum", r"\max"),
+        )
+    ),
+    *(
+        Metric(
+            key=key,
+            title=title,
+            symbol=symbol,
+            formula=r"\hat k\text{ of a generalised Pareto fit to the largest weights}",
+            definition=f"Tail index of the {what}: moments up to 1/k exist.",
+            source="Vehtari et al., Pareto-smoothed importance sampling",
+            reading="Below 0.5 good, 0.5 to 0.7 usable, 0.7 to 1 unreliable, above 1 meaningless for means of the ratio; "
+            "means of its square are unreliable from 0.35.",
+            remedy=TRUNCATE,
+            better="lower",
+        )
+        for key, title, symbol, what in (
+            ("khat_token", "Tail index, tokens", r"\hat k_{\mathrm{token}}", "token ratios, current against behavior"),
+            (
+                "khat_token_new",
+                "Tail index, tokens, new policy",
+                r"\hat k_{\mathrm{new}}",
+                "token ratios, new against behavior",
+            ),
+            (
+                "khat_seq",
+                "Tail index, sequences",
+                r"\hat k_{\mathrm{seq}}",
+                "sequence ratios, current against behavior",
+            ),
+        )
+    ),
+    Metric(
+        key="top1pct_share",
+        title="Weight of the top 1 %",
+        symbol=r"\mathrm{share}_{1\%}",
+        formula=r"\sum_{\text{top }1\%}\rho^2\,/\,\sum\rho^2",
+        definition="Share of the sum of squared token ratios carried by the largest 1 % of tokens.",
+        source="usual",
+        reading="0.01 on-policy; above a half, a few tokens own the variance.",
+        remedy=TRUNCATE,
+        better="lower",
+    ),
+)
