@@ -230,17 +230,6 @@ def test_missing_packages_are_named_with_their_extra(tmp_path: Path, monkeypatch
         check_path(str(tmp_path / "model.gguf"))
 
 
-@pytest.fixture(scope="module")
-def smollm2() -> str:
-    """The real model, where its extra is installed."""
-    try:
-        check_path("smollm2")
-    except RatioscopeError as error:
-        pytest.skip(str(error))
-    return "smollm2"
-
-
-@pytest.mark.usefixtures("smollm2")
 def test_a_damaged_gguf_file_is_refused_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(100))
@@ -250,12 +239,12 @@ def test_a_damaged_gguf_file_is_refused_and_nothing_is_kept(tmp_path: Path, monk
 
 
 @pytest.mark.usefixtures("offline")
-def test_smollm2_answers_a_question(smollm2: str) -> None:
-    load(smollm2, dtype=torch.float32, chat_template=True)
+def test_smollm2_answers_a_question() -> None:
+    load("smollm2", dtype=torch.float32, chat_template=True)
     assert "llama_cpp" not in sys.modules
     (kept,) = cache_folder("pretrained").iterdir()
     written = {file.name: file.stat().st_mtime_ns for file in kept.iterdir()}
-    model, vocabulary = load(smollm2, dtype=torch.float32, chat_template=True)
+    model, vocabulary = load("smollm2", dtype=torch.float32, chat_template=True)
     assert {file.name: file.stat().st_mtime_ns for file in kept.iterdir()} == written  # converted once
 
     prompt = vocabulary.encode("What is the capital of France?")
