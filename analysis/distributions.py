@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
-from analysis.database import connect
+from analysis.relations import relations
 from analysis.store import Run
 from analysis.tails import Array, fit_tail, kept_size
 
@@ -33,20 +32,8 @@ def survival(run: Run, first: int, last: int) -> Survival:
 
     Unusable rows (metric definitions, section 10) are left out, as in the step summary.
     """
-    files = [file for file in run.files["tokens"] if file.name.first_step <= last and file.name.last_step >= first]
-    if not files:
-        return _empty("no tokens in these steps")
-    with connect([run.folder / "tokens"]) as connection:
-        rows = connection.execute(
-            """
-            select logp_current::double - logp_behavior::double as log_rho
-            from read_parquet($files, union_by_name=true, can_have_nan=true)
-            where step between $first and $last
-              and isfinite(logp_behavior) and not isnan(logp_current) and isfinite(advantage)
-              and logp_behavior <= 1e-4 and logp_current <= 1e-4
-            """,
-            {"files": [str(file.path.resolve()) for file in files], "first": first, "last": last},
-        ).fetchnumpy()
+    with relations(run, first, last) as connection:
+        rows = connection.execute("select log_rho from usable").fetchnumpy()
     ordered = np.sort(np.asarray(rows["log_rho"], dtype=float))
     n = len(ordered)
     if n == 0:
@@ -71,27 +58,20 @@ def quadrants(run: Run, first: int, last: int) -> pd.DataFrame:
     One row a quadrant: advantage ("A > 0", "A < 0"), ratio ("ρ > 1", "ρ ≤ 1"), tokens, share of tokens, clipped (share
     of the quadrant's tokens), gradient (share of the sum of |gradient_weight|). What the run does not log is NaN.
     """
-    files = [file for file in run.files["tokens"] if file.name.first_step <= last and file.name.last_step >= first]
-    logged = {name for file in files for name in pq.read_schema(file.path).names}
-    clipped = "avg(clipped::int)" if "clipped" in logged else "null::double"
-    weight = "sum(abs(gradient_weight::double))" if "gradient_weight" in logged else "null::double"
-    if not files:
-        return pd.DataFrame(columns=["advantage", "ratio", "tokens", "share", "clipped", "gradient"])
-    with connect([run.folder / "tokens"]) as connection:
+    with relations(run, first, last) as connection:
         frame = connection.execute(
-            f"""
+            """
             select
                 case when advantage > 0 then 'A > 0' else 'A < 0' end as advantage,
-                case when logp_current > logp_behavior then 'ρ > 1' else 'ρ ≤ 1' end as ratio,
-                count(*)::double as tokens, {clipped} as clipped, {weight} as gradient
-            from read_parquet($files, union_by_name=true, can_have_nan=true)
-            where step between $first and $last and isfinite(advantage) and advantage <> 0
-              and isfinite(logp_behavior) and not isnan(logp_current)
-              and logp_behavior <= 1e-4 and logp_current <= 1e-4
+                case when log_rho > 0 then 'ρ > 1' else 'ρ ≤ 1' end as ratio,
+                count(*)::double as tokens,
+                avg(clipped::int) as clipped,
+                sum(abs(gradient_weight::double)) as gradient
+            from usable
+            where advantage <> 0
             group by 1, 2
             order by 1 desc, 2 desc
-            """,
-            {"files": [str(file.path.resolve()) for file in files], "first": first, "last": last},
+            """
         ).df()
     frame.insert(3, "share", frame["tokens"] / frame["tokens"].sum())
     frame["gradient"] = frame["gradient"] / frame["gradient"].sum()

@@ -19,19 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.database import connect, query
+from analysis.relations import source
 from analysis.store import Run, TableFile
 from analysis.tails import kept_size
 from ratioscope import schema
 from ratioscope.cache import cache_folder
 
 _QUERIES = ("macros", "tokens", "group_partials", "order_statistics", "log_ratio_histogram", "sequence_partials")
-
-_READ_TOKENS = (
-    "step", "seq_id", "group_id", "position", "token_id", "behavior_version", "logp_behavior", "logp_current",
-    "logp_new", "advantage", "clipped", "clip_side", "gate", "entropy", "logp_behavior_train", "logp_reference",
-    "tv_current_behavior", "chi2_current_behavior", "tv_new_current",
-)  # fmt: skip
-_READ_SEQUENCES = ("step", "seq_id", "group_id", "n_tokens", "reward")
 
 
 @dataclass(frozen=True)
@@ -112,42 +106,15 @@ _PARTS = ("groups", "order", "histogram")
 def _scan(unit: ScanUnit) -> tuple[pa.Table, pa.Table, pa.Table]:
     folders = sorted({file.path.parent for file in (*unit.tokens, *unit.sequences)})
     with connect(folders) as connection:
-
-        def source(files: tuple[TableFile, ...], table: schema.Table, columns: tuple[str, ...]) -> str:
-            """A relation with exactly `columns`; what no file has is null."""
-            there = {name for file in files for name in pq.read_schema(file.path).names}
-            paths = ", ".join("'" + str(file.path.resolve()).replace("'", "''") + "'" for file in files)
-            selected = ", ".join(
-                name if name in there else f"null::{_sql_type(table, name)} as {name}" for name in columns
-            )
-            # can_have_nan: without it DuckDB prunes row groups by min and max, in which Parquet leaves NaN out.
-            return f"(select {selected} from read_parquet([{paths}], union_by_name=true, can_have_nan=true))"
-
-        connection.execute(
-            query("tokens").replace("from source", f"from {source(unit.tokens, schema.TOKENS, _READ_TOKENS)}")
-        )
+        connection.execute(query("tokens").replace("from source", f"from {source(unit.tokens, schema.TOKENS)}"))
         groups = connection.sql(query("group_partials")).to_arrow_table()
         largest = connection.execute("select max(n) from (select count(*) as n from token group by step)").fetchall()
         kept = kept_size(largest[0][0] or 0)
         order = connection.sql(query("order_statistics").replace("$kept", str(kept))).to_arrow_table()
         histogram = connection.sql(query("log_ratio_histogram")).to_arrow_table()
         if unit.sequences:
-            relation = source(unit.sequences, schema.SEQUENCES, _READ_SEQUENCES)
+            relation = source(unit.sequences, schema.SEQUENCES)
             rewards = connection.sql(query("sequence_partials").replace("from source", f"from {relation}"))
             groups = groups.join(rewards.to_arrow_table(), ["step", "group_id"], join_type="full outer")
             groups = groups.sort_by([("step", "ascending"), ("group_id", "ascending")])
     return groups, order, histogram
-
-
-def _sql_type(table: schema.Table, name: str) -> str:
-    column = table.column(name)
-    assert column is not None, name
-    names = {
-        "bool": "boolean",
-        "int8": "tinyint",
-        "int32": "integer",
-        "int64": "bigint",
-        "float": "float",
-        "string": "varchar",
-    }
-    return names[str(column.type)]

@@ -1,13 +1,11 @@
 -- grain: one token. Log-ratios in double, and why a row cannot be used (null: it can).
-create or replace temp table token as
+create or replace view token as
 select
-    step, group_id, seq_id, position, token_id,
+    * replace (coalesce(clipped, clip_side <> 0) as clipped),
     logp_current::double - logp_behavior::double as log_rho,
     logp_new::double - logp_behavior::double as log_rho_new,
     logp_behavior_train::double - logp_behavior::double as log_engine,
     logp_reference::double - logp_behavior::double as log_reference,
-    tv_current_behavior, chi2_current_behavior, tv_new_current,
-    advantage, coalesce(clipped, clip_side <> 0) as clipped, clip_side, gate, entropy,
     step - behavior_version as version_lag,
     case
         when logp_behavior is null or logp_current is null then 'nan'  -- required: a writer that knows no better
@@ -17,3 +15,5 @@ select
         when advantage is null or not isfinite(advantage) then 'advantage'
     end as invalid
 from source;
+
+create or replace view usable as select * exclude (invalid) from token where invalid is null;

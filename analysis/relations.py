@@ -1,0 +1,85 @@
+"""A run's tables as relations of a connection: `token`, `usable` and `sequence`, over the files of a range of steps.
+
+with relations(run, first=10, last=20) as connection:
+    frame = connection.execute("select step, avg(exp(log_rho)) from usable group by step").df()
+
+`token` has every declared column of the tokens table (null where the run does not log it), the log-ratios of the pairs
+in double, and `invalid`: why a row cannot be used. `usable` is its rows without such a reason (metric definitions,
+section 10). `sequence` has every declared column of the sequences table, and those named reward_<part>.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.database import connect, query
+from analysis.store import Run, TableFile
+from ratioscope import schema
+from ratioscope.errors import RatioscopeError
+
+
+@contextmanager
+def relations(run: Run, first: int | None = None, last: int | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that sees the steps first..last of a run, both included; None is the first or last there is.
+
+    Raises:
+        RatioscopeError: a file that was there at opening cannot be read any more.
+    """
+    inside = f"step between {first if first is not None else 0} and {last if last is not None else 2**31 - 1}"
+    with connect([run.folder]) as connection:
+        try:
+            for table in (schema.TOKENS, schema.SEQUENCES):
+                files = [file for file in run.files[table.name] if _overlaps(file, first, last)]
+                rows = f"(select * from {source(files, table)} where {inside})"
+                connection.execute(query(table.name).replace("from source", f"from {rows}"))
+            yield connection
+        except (duckdb.IOException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise RatioscopeError(f"{run.folder}: a file vanished or changed while it was read ({reason}).") from None
+
+
+def source(files: Sequence[TableFile], table: schema.Table, columns: Sequence[str] | None = None) -> str:
+    """A relation with the declared columns (or exactly `columns`) of all the files; what no file has is null."""
+    declared = [column.name for column in table.columns] if columns is None else list(columns)
+    found = {name: field for file in files for name, field in _fields(file).items()}
+    selected = [
+        name if name in found else f"null::{_sql_type(table, name)} as {name}"
+        for name in declared
+    ]  # fmt: skip
+    if columns is None:
+        selected += [_quoted(name) for name in found if name.startswith("reward_") and table is schema.SEQUENCES]
+    if not files:
+        return f"(select {', '.join(selected)} where false)"
+    paths = ", ".join("'" + str(file.path.resolve()).replace("'", "''") + "'" for file in files)
+    # can_have_nan: without it DuckDB prunes row groups by min and max, in which Parquet leaves NaN out.
+    return f"(select {', '.join(selected)} from read_parquet([{paths}], union_by_name=true, can_have_nan=true))"
+
+
+def _fields(file: TableFile) -> dict[str, pa.Field]:
+    return {field.name: field for field in pq.read_schema(file.path)}
+
+
+def _overlaps(file: TableFile, first: int | None, last: int | None) -> bool:
+    return (last is None or file.name.first_step <= last) and (first is None or file.name.last_step >= first)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _sql_type(table: schema.Table, name: str) -> str:
+    column = table.column(name)
+    assert column is not None, name
+    names = {
+        "bool": "boolean",
+        "int8": "tinyint",
+        "int32": "integer",
+        "int64": "bigint",
+        "float": "float",
+        "double": "double",
+        "string": "varchar",
+    }
+    return names[str(column.type)]

@@ -1,0 +1,2 @@
+-- grain: one sampled response.
+create or replace view sequence as select * from source;
