@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.relations import relations
 from analysis.store import Run
-from analysis.tails import Array, fit_tail, kept_size
+from ratioscope.tails import Array, fit_tail, kept_size
 
 # Points of a survival curve: even in the logarithm of the share that is left.
 _CURVE_POINTS = 160

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from analysis.database import connect, query
 from analysis.relations import source
 from analysis.store import Run, TableFile
-from analysis.tails import kept_size
 from ratioscope import schema
 from ratioscope.cache import cache_folder
+from ratioscope.tails import kept_size
 
 _QUERIES = ("macros", "tokens", "group_partials", "order_statistics", "log_ratio_histogram", "sequence_partials")
 

@@ -10,9 +10,9 @@ from scipy.special import logsumexp
 
 from analysis.intervals import Interval, bootstrap_counts, cluster_interval, fraction_interval, percentile_interval
 from analysis.partials import Partials
-from analysis.tails import Array, pareto_khat, top_share
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import Moment, khat_limit
+from ratioscope.tails import Array, pareto_khat, top_share
 
 QUANTILES = ("ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999")
 INVALID_CAUSES = ("nan", "infinite", "positive", "advantage")

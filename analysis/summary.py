@@ -20,15 +20,15 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from analysis import intervals, partials, step, tails
+from analysis import intervals, partials, step
 from analysis.partials import ScanUnit, partials_of, scan_units
 from analysis.step import COUNTS, StepRow, step_rows
 from analysis.store import Run
-from analysis.tails import Array
-from ratioscope import metric
+from ratioscope import metric, tails
 from ratioscope.catalogue import CATALOGUE, divergences, learning, weights
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import replace_atomically
+from ratioscope.tails import Array
 
 LOGGED = ("eval_accuracy", "kl_to_initial", "grad_norm")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.tails import FEWEST_TAIL_POINTS, ROUNDING_NATS, kept_size, pareto_khat, tail_size, top_share
+from ratioscope.tails import FEWEST_TAIL_POINTS, ROUNDING_NATS, kept_size, pareto_khat, tail_size, top_share
 
 Array = NDArray[np.float64]
 
