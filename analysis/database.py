@@ -26,10 +26,10 @@ def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> duckdb.Du
             "python_enable_replacements": False,  # SQL must not see Python variables of the calling frame
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
-            "preserve_insertion_order": False,
             "memory_limit": memory_limit,
         },
     )
+    connection.execute("set enable_progress_bar = false")  # it would be printed into the command line's output
     connection.execute(query("macros"))
     folders = ", ".join("'" + str(folder.resolve()).replace("'", "''") + "/'" for folder in readable)
     connection.execute(f"set allowed_directories = [{folders}]")

@@ -1,8 +1,9 @@
 """Uncertainty from prompt groups: the unit of dependence is the group, never the token.
 
-Functions take one step's sums, one value a group.
+Functions in the singular take one step's sums, one value a group; those in the plural take many steps at once.
 """
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 
 LEVEL = 0.95
 BOOTSTRAP_DRAWS = 400
@@ -26,34 +28,81 @@ class Interval(NamedTuple):
 NO_INTERVAL = Interval(float("nan"), float("nan"))
 
 
-@cache
-def _quantile_t(groups: int) -> float:
-    return float(stats.t.ppf((1 + LEVEL) / 2, groups - 1))
+def quantile_t(groups: Array) -> Array:
+    """The 97.5 % quantile of t with groups - 1 degrees of freedom; NaN for fewer than two groups."""
+    return np.asarray(stats.t.ppf((1 + LEVEL) / 2, np.where(groups > 1, groups - 1, np.nan)))
+
+
+def sums(values: Array, starts: Index) -> Array:
+    """Sums of consecutive segments, each from its start to the next one."""
+    return np.add.reduceat(values, starts) if len(starts) else np.zeros(0)
+
+
+def cluster_variances(numerator: Array, denominator: Array, starts: Index) -> Array:
+    """Variance of the ratio of sums over groups, of many steps at once: G/(G-1) sum (X_g - theta N_g)^2 / (sum N_g)^2.
+
+    Groups with N_g = 0 do not count.
+
+    Args:
+        numerator, denominator: X_g and N_g of all groups of all steps, (n_groups,).
+        starts: where each step's groups start, (n_steps,).
+    """
+    used = denominator > 0
+    x, n = np.where(used, numerator, 0.0), np.where(used, denominator, 0.0)
+    groups, total = sums(used.astype(float), starts), sums(n, starts)
+    with np.errstate(all="ignore"):  # infinite or undefined: no interval
+        residual = x - np.repeat(sums(x, starts) / total, np.diff(starts, append=len(n))) * n
+        return groups / (groups - 1) * sums(residual**2, starts) / total**2
+
+
+def cluster_intervals(numerator: Array, denominator: Array, starts: Index) -> tuple[Array, Array]:
+    """Low and high ends of `cluster_interval` of many steps at once; see `cluster_variances`."""
+    used = denominator > 0
+    groups, total = sums(used.astype(float), starts), sums(np.where(used, denominator, 0.0), starts)
+    with np.errstate(all="ignore"):
+        theta = sums(np.where(used, numerator, 0.0), starts) / total
+        half = quantile_t(groups) * np.sqrt(cluster_variances(numerator, denominator, starts))
+    return _where_finite(theta - half, theta + half)
+
+
+def fraction_intervals(successes: Array, trials: Array, starts: Index) -> tuple[Array, Array]:
+    """Low and high ends of `fraction_interval` of many steps at once; see `cluster_variances`."""
+    used = trials > 0
+    groups, total = sums(used.astype(float), starts), sums(np.where(used, trials, 0.0), starts)
+    with np.errstate(all="ignore"):
+        p = sums(np.where(used, successes, 0.0), starts) / total
+        variance = cluster_variances(successes, trials, starts)
+        effective = np.clip(np.where(variance > 0, p * (1 - p) / variance, total), groups, total)
+        n = np.where((p > 0) & (p < 1), effective, groups)
+        t = quantile_t(groups)
+        centre, half = p + t * t / (2 * n), t * np.sqrt(p * (1 - p) / n + t * t / (4 * n * n))
+        scale = 1 + t * t / n
+        return _where_finite(np.maximum(0.0, (centre - half) / scale), np.minimum(1.0, (centre + half) / scale))
+
+
+def _where_finite(low: Array, high: Array) -> tuple[Array, Array]:
+    finite = np.isfinite(low) & np.isfinite(high)
+    return np.where(finite, low, np.nan), np.where(finite, high, np.nan)
+
+
+_ONE = np.zeros(1, dtype=np.intp)
 
 
 def cluster_variance(numerator: Array, denominator: Array) -> float:
-    """Variance of the ratio of sums over groups: G/(G-1) sum (X_g - theta N_g)^2 / (sum N_g)^2.
+    """`cluster_variances` of a single step."""
+    return float(cluster_variances(numerator, denominator, _ONE)[0])
+
+
+def cluster_interval(numerator: Array, denominator: Array) -> Interval:
+    """95 % by t with G - 1 degrees of freedom; none for a single group or non-finite sums.
 
     Args:
         numerator, denominator: X_g and N_g, (n_groups,).
     """
-    groups, total = len(numerator), denominator.sum()
-    theta = numerator.sum() / total
-    with np.errstate(over="ignore"):  # infinite: no interval
-        return float(groups / (groups - 1) * ((numerator - theta * denominator) ** 2).sum() / total**2)
-
-
-def cluster_interval(numerator: Array, denominator: Array) -> Interval:
-    """95 % by t with G - 1 degrees of freedom; none for a single group or non-finite sums."""
-    used = denominator > 0
-    numerator, denominator = numerator[used], denominator[used]
-    if len(numerator) < 2 or not np.isfinite(numerator).all():
+    if not len(numerator):
         return NO_INTERVAL
-    theta = numerator.sum() / denominator.sum()
-    half = _quantile_t(len(numerator)) * cluster_variance(numerator, denominator) ** 0.5
-    if not np.isfinite(half):
-        return NO_INTERVAL
-    return Interval(float(theta - half), float(theta + half))
+    low, high = cluster_intervals(numerator, denominator, _ONE)
+    return Interval(float(low[0]), float(high[0]))
 
 
 def fraction_interval(successes: Array, trials: Array) -> Interval:
@@ -62,20 +111,10 @@ def fraction_interval(successes: Array, trials: Array) -> Interval:
     The effective number is p(1-p) over the cluster-robust variance, between the number of groups and that of trials;
     where p is 0 or 1 the groups tell nothing of their dependence, and the number of groups itself is taken.
     """
-    used = trials > 0
-    successes, trials = successes[used], trials[used]
-    groups = len(trials)
-    if groups < 2:
+    if not len(trials):
         return NO_INTERVAL
-    p = successes.sum() / trials.sum()
-    variance = cluster_variance(successes, trials)
-    n = float(groups)
-    if 0 < p < 1:
-        n = float(np.clip(p * (1 - p) / variance, groups, trials.sum())) if variance > 0 else float(trials.sum())
-    t = _quantile_t(groups)
-    centre, half = p + t * t / (2 * n), t * np.sqrt(p * (1 - p) / n + t * t / (4 * n * n))
-    scale = 1 + t * t / n
-    return Interval(float(max(0.0, (centre - half) / scale)), float(min(1.0, (centre + half) / scale)))
+    low, high = fraction_intervals(successes, trials, _ONE)
+    return Interval(float(low[0]), float(high[0]))
 
 
 @cache
@@ -91,3 +130,29 @@ def percentile_interval(draws: Array) -> Interval:
         return NO_INTERVAL
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
+
+
+def bootstrap_intervals(
+    columns: Sequence[Array], used: NDArray[np.bool_], starts: Index, statistic: Callable[..., Array]
+) -> tuple[Array, Array]:
+    """Percentile intervals of a statistic of group sums, of many steps at once; NaN where there is none.
+
+    Args:
+        columns: what is summed, each (n_groups,).
+        used: which groups count, (n_groups,).
+        starts: where each step's groups start, (n_steps,).
+        statistic: from the resampled sums of the columns, each (draws, steps), to its values, (draws, steps).
+    """
+    ends = np.append(starts[1:], len(used))
+    members = [np.flatnonzero(used[start:end]) + start for start, end in zip(starts, ends, strict=True)]
+    low, high = np.full(len(starts), np.nan), np.full(len(starts), np.nan)
+    sizes = np.asarray([len(groups) for groups in members])
+    for size in np.unique(sizes[sizes > 1]):  # steps of as many groups are resampled alike
+        steps = np.flatnonzero(sizes == size)
+        rows = np.stack([members[step] for step in steps])
+        counts = bootstrap_counts(int(size))
+        with np.errstate(all="ignore"):
+            draws = statistic(*(counts @ column[rows].T for column in columns))
+        finite = np.isfinite(draws).all(axis=0)
+        low[steps[finite]], high[steps[finite]] = np.quantile(draws[:, finite], [0.025, 0.975], axis=0)
+    return low, high

@@ -8,36 +8,69 @@ Partials lie in the user's cache folder, never in the run; of a live run only th
 """
 
 import hashlib
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+import duckdb
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analysis import order_statistics
 from analysis.database import connect, query
-from analysis.relations import source
+from analysis.order_statistics import of_steps
+from analysis.relations import create_views
 from analysis.store import Run, TableFile
-from ratioscope import schema
+from ratioscope import schema, tails
 from ratioscope.cache import cache_folder
-from ratioscope.tails import kept_size
+from ratioscope.recorder import NONFINITE_KEY
 
-_QUERIES = ("macros", "tokens", "group_partials", "order_statistics", "log_ratio_histogram", "sequence_partials")
+_QUERIES = ("macros", "tokens", "sequence_sums", "unusable_sums", "group_sums", "optional_sums", "response_sums")
+_OPTIONAL = {
+    "gate",
+    "entropy",
+    "logp_behavior_train",
+    "logp_reference",
+    "tv_current_behavior",
+    "chi2_current_behavior",
+    "tv_new_current",
+}
+
+# Files are scanned together up to this many tokens: less and starting a query shows, more and memory does.
+_SCAN_TOKENS = 4_000_000
+
+# Beyond these, exp(log rho) of a step's largest ratio leaves too little of the floating-point range for its square, or
+# sums of rho are smaller than the rounding of sums of rho - 1.
+_PEAK_RANGE = (-1.0, 300.0)
 
 
 @dataclass(frozen=True)
 class Partials:
-    """What is kept of a scan unit."""
+    """What is kept of the tokens of some steps."""
 
     groups: pd.DataFrame
-    """One row a (step, group_id): sums and log-sum-exps of the tokens and sequences."""
+    """One row a (step, group_id), in this order: sums and log-sum-exps of the tokens and sequences."""
     order: pd.DataFrame
-    """One row a step: exact quantiles and the kept top of the log-weights."""
+    """One row a step: extremes, quantiles and tail indices."""
     histogram: pd.DataFrame
     """One row a (step, bin): tokens by log-ratio."""
+
+    def between(self, first: int, last: int) -> "Partials":
+        """Those of the steps first..last."""
+        return Partials(*(frame[frame["step"].between(first, last)] for frame in self.frames))
+
+    @property
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+        return self.groups, self.order, self.histogram
+
+
+_PARTS = ("groups", "order", "histogram")
 
 
 @dataclass(frozen=True)
@@ -50,14 +83,25 @@ class ScanUnit:
     @property
     def key(self) -> str:
         identities = [file.identity for file in (*self.tokens, *self.sequences)]
-        # The queries are part of the key: partials of another ratioscope are not mistaken for this one's.
-        texts = [query(name) for name in _QUERIES]
-        return hashlib.sha256("\n".join([*texts, *identities]).encode()).hexdigest()[:32]
+        return hashlib.sha256("\n".join([_definitions(), *identities]).encode()).hexdigest()[:32]
 
     @property
     def cache(self) -> Path:
         """The folder that holds what was computed of it; may not exist yet."""
         return cache_folder("partials") / self.key
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """First and last step."""
+        names = [file.name for file in self.tokens]
+        return min(name.first_step for name in names), max(name.last_step for name in names)
+
+
+@cache
+def _definitions() -> str:
+    """What the partials depend on besides the files: those of another ratioscope are not mistaken for this one's."""
+    code = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in (order_statistics, tails)]
+    return hashlib.sha256("\n".join([*(query(name) for name in _QUERIES), *code]).encode()).hexdigest()
 
 
 def scan_units(run: Run) -> list[ScanUnit]:
@@ -79,42 +123,119 @@ def _overlapping(files: Iterable[TableFile], tokens: list[TableFile]) -> tuple[T
     return tuple(file for file in files if file.name.first_step <= last and file.name.last_step >= first)
 
 
-def partials_of(unit: ScanUnit) -> Partials:
-    """The unit's partials, from the cache when they are there.
+def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]]:
+    """Each unit with its partials, in order; from the cache when they are there.
 
     Raises:
         OSError, duckdb.Error: a file vanished or broke between listing and reading.
     """
-    folder = unit.cache
+    waiting: list[ScanUnit] = []
+    tokens = 0
+    for unit in units:
+        cached = _read(unit)
+        if cached is None:
+            waiting.append(unit)
+            tokens += sum(pq.read_metadata(file.path).num_rows for file in unit.tokens)
+        if waiting and (cached is not None or tokens >= _SCAN_TOKENS):
+            yield from _scan_and_keep(waiting)
+            waiting, tokens = [], 0
+        if cached is not None:
+            yield unit, cached
+    if waiting:
+        yield from _scan_and_keep(waiting)
+
+
+def _read(unit: ScanUnit) -> Partials | None:
     try:
-        return Partials(*(pq.read_table(folder / f"{name}.parquet").to_pandas() for name in _PARTS))
+        return Partials(*(pq.read_table(unit.cache / f"{name}.parquet").to_pandas() for name in _PARTS))
     except (OSError, pa.ArrowInvalid):
-        pass
-    scanned = _scan(unit)
-    with suppress(OSError):  # a cache that cannot be written is no reason to fail
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, table in zip(_PARTS, scanned, strict=True):
-            temporary = folder / f"{name}.tmp-{os.getpid()}"
-            pq.write_table(table, temporary)
-            temporary.replace(folder / f"{name}.parquet")
-    return Partials(*(table.to_pandas() for table in scanned))
+        return None
 
 
-_PARTS = ("groups", "order", "histogram")
+def _scan_and_keep(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]]:
+    scanned = scan(units)
+    for unit in units:
+        part = scanned.between(*unit.steps) if len(units) > 1 else scanned
+        with suppress(OSError):  # a cache that cannot be written is no reason to fail
+            unit.cache.mkdir(parents=True, exist_ok=True)
+            for name, frame in zip(_PARTS, part.frames, strict=True):
+                temporary = unit.cache / f"{name}.tmp-{os.getpid()}"
+                frame.to_parquet(temporary, index=False)
+                temporary.replace(unit.cache / f"{name}.parquet")
+        yield unit, part
 
 
-def _scan(unit: ScanUnit) -> tuple[pa.Table, pa.Table, pa.Table]:
-    folders = sorted({file.path.parent for file in (*unit.tokens, *unit.sequences)})
-    with connect(folders) as connection:
-        connection.execute(query("tokens").replace("from source", f"from {source(unit.tokens, schema.TOKENS)}"))
-        groups = connection.sql(query("group_partials")).to_arrow_table()
-        largest = connection.execute("select max(n) from (select count(*) as n from token group by step)").fetchall()
-        kept = kept_size(largest[0][0] or 0)
-        order = connection.sql(query("order_statistics").replace("$kept", str(kept))).to_arrow_table()
-        histogram = connection.sql(query("log_ratio_histogram")).to_arrow_table()
-        if unit.sequences:
-            relation = source(unit.sequences, schema.SEQUENCES)
-            rewards = connection.sql(query("sequence_partials").replace("from source", f"from {relation}"))
-            groups = groups.join(rewards.to_arrow_table(), ["step", "group_id"], join_type="full outer")
-            groups = groups.sort_by([("step", "ascending"), ("group_id", "ascending")])
-    return groups, order, histogram
+def scan(units: Sequence[ScanUnit]) -> Partials:
+    """Read the files of some units, in one go."""
+    tokens = [file for unit in units for file in unit.tokens]
+    sequences = list(dict.fromkeys(file for unit in units for file in unit.sequences))
+    with connect(sorted({file.path.parent for file in (*tokens, *sequences)})) as connection:
+        create_views(connection, schema.TOKENS, tokens)
+        create_views(connection, schema.SEQUENCES, sequences)
+        logged = {name for file in tokens for name in pq.read_schema(file.path).names}
+        return partials_in(connection, clean=all(map(_known_clean, tokens)), optional=bool(logged & _OPTIONAL))
+
+
+def partials_in(connection: duckdb.DuckDBPyConnection, *, clean: bool = False, optional: bool = True) -> Partials:
+    """The partials of whatever the views `token`, `usable` and `sequence` of a connection show.
+
+    Args:
+        connection: see `analysis.relations`; two temporary tables are made in it.
+        clean: it is known that every row can be used.
+        optional: some column that a run need not have is there.
+    """
+    if clean:
+        connection.execute("create or replace view usable as select * exclude (invalid) from token")
+    connection.execute(query("sequence_sums"))
+    connection.execute(query("unusable_sums").replace("$clean", str(clean)))
+    order, histogram = of_steps(connection)
+    groups = connection.execute(query("group_sums")).df()
+    if optional:
+        groups = groups.merge(connection.execute(query("optional_sums")).df(), how="left", on=["step", "group_id"])
+    groups = groups.merge(connection.execute(query("response_sums")).df(), how="outer", on=["step", "group_id"])
+    groups = _with_scaled_sums(connection, groups, order)
+    return Partials(groups.sort_values(["step", "group_id"], ignore_index=True), order, histogram)
+
+
+def _with_scaled_sums(connection: duckdb.DuckDBPyConnection, groups: pd.DataFrame, order: pd.DataFrame) -> pd.DataFrame:
+    """Sums of rho and its square, times a common factor of the step that keeps them within the floating-point range."""
+    groups = groups.assign(peak=0.0, scaled=groups["rho"], scaled_squared=groups["rho_squared"])
+    extreme = order[~order["highest"].between(*_PEAK_RANGE) & np.isfinite(order["highest"])]
+    if not len(extreme):
+        return groups
+    peaks = extreme[["step", "highest"]].rename(columns={"highest": "peak"})
+    connection.register("peaks", peaks)
+    scaled = connection.execute(
+        """
+        select
+            step, group_id, peak,
+            sum(exp(log_rho - peak)) as scaled,
+            sum(exp(2 * (log_rho - peak))) as scaled_squared
+        from usable join peaks using (step)
+        group by step, group_id, peak
+        """
+    ).df()
+    there = groups["step"].isin(peaks["step"])
+    replaced = groups[["step", "group_id"]].merge(scaled, how="left", on=["step", "group_id"])
+    return groups.assign(**{name: groups[name].mask(there, replaced[name]) for name in scaled.columns[2:]})
+
+
+@cache
+def _known_clean(file: TableFile) -> bool:
+    """Whether the file's footer proves that every row can be used, so that no row need be asked."""
+    metadata = pq.read_metadata(file.path)
+    nonfinite = (metadata.metadata or {}).get(NONFINITE_KEY)
+    columns = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+    log_probabilities = {"logp_behavior", "logp_current", "logp_new"} & set(columns)
+    if nonfinite is None or json.loads(nonfinite).keys() & {*log_probabilities, "advantage"}:
+        return False
+    for group in range(metadata.num_row_groups):
+        for name in (*log_probabilities, "advantage"):
+            statistics = metadata.row_group(group).column(columns.index(name)).statistics
+            if statistics is None or not statistics.has_min_max or not statistics.has_null_count:
+                return False
+            if statistics.null_count and name != "logp_new":
+                return False
+            if name in log_probabilities and not statistics.max <= schema.LARGEST_LOG_PROBABILITY:
+                return False
+    return True

@@ -33,12 +33,19 @@ def relations(run: Run, first: int | None = None, last: int | None = None) -> It
         try:
             for table in (schema.TOKENS, schema.SEQUENCES):
                 files = [file for file in run.files[table.name] if _overlaps(file, first, last)]
-                rows = f"(select * from {source(files, table)} where {inside})"
-                connection.execute(query(table.name).replace("from source", f"from {rows}"))
+                create_views(connection, table, files, where=inside)
             yield connection
         except (duckdb.IOException, OSError) as error:
             reason = str(error).splitlines()[0]
             raise RatioscopeError(f"{run.folder}: a file vanished or changed while it was read ({reason}).") from None
+
+
+def create_views(
+    connection: duckdb.DuckDBPyConnection, table: schema.Table, files: Sequence[TableFile], where: str = "true"
+) -> None:
+    """Make `token` and `usable`, or `sequence`, of the rows of some files."""
+    rows = f"(select * from {source(files, table)} where {where})"
+    connection.execute(query(table.name).replace("from source", f"from {rows}"))
 
 
 def source(files: Sequence[TableFile], table: schema.Table, columns: Sequence[str] | None = None) -> str:
@@ -49,8 +56,8 @@ def source(files: Sequence[TableFile], table: schema.Table, columns: Sequence[st
         name if name in found else f"null::{_sql_type(table, name)} as {name}"
         for name in declared
     ]  # fmt: skip
-    if columns is None:
-        selected += [_quoted(name) for name in found if name.startswith("reward_") and table is schema.SEQUENCES]
+    if columns is None and table is schema.SEQUENCES:
+        selected += [_quoted(name) for name in found if name.startswith("reward_")]
     if not files:
         return f"(select {', '.join(selected)} where false)"
     paths = ", ".join("'" + str(file.path.resolve()).replace("'", "''") + "'" for file in files)

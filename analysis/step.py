@@ -1,20 +1,26 @@
-"""One step: from its group sums and order statistics to metrics with interval and note."""
+"""From group sums and order statistics to metrics, all steps at once: value, interval, and why one is doubtful."""
 
-import warnings
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
-from scipy.special import logsumexp
+import pandas as pd
+from numpy.typing import NDArray
 
-from analysis.intervals import Interval, bootstrap_counts, cluster_interval, fraction_interval, percentile_interval
+from analysis.intervals import (
+    Index,
+    bootstrap_intervals,
+    cluster_intervals,
+    cluster_variances,
+    fraction_intervals,
+    sums,
+)
+from analysis.order_statistics import QUANTILES
 from analysis.partials import Partials
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import Moment, khat_limit
-from ratioscope.tails import Array, pareto_khat, top_share
+from ratioscope.tails import Array
 
-QUANTILES = ("ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999")
 INVALID_CAUSES = ("nan", "infinite", "positive", "advantage")
 COUNTS = (
     *("n_tokens", "n_sequences", "n_groups", "n_invalid"),
@@ -22,17 +28,6 @@ COUNTS = (
     "n_undefined",  # sequences without a W, because a token of theirs is unusable
 )
 FLAGGED_INVALID_SHARE = 1e-3
-
-
-@dataclass
-class StepRow:
-    """One step's metrics, their intervals, and why one is missing or doubtful."""
-
-    step: int
-    values: dict[str, float] = field(default_factory=dict)
-    intervals: dict[str, Interval] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
-
 
 # Metrics that are a ratio of group sums: numerator column, factor, denominator column.
 _MEANS: dict[str, tuple[str, float, str]] = {
@@ -68,8 +63,14 @@ _FRACTIONS: dict[str, tuple[str, str]] = {
     "clip_fraction_positive": ("clipped_positive", "n_positive"),
     "clip_fraction_negative": ("clipped_negative", "n_negative"),
 }
+# How far a sampled mean lies from the exact one, in standard errors: sum of the differences, its denominator.
+_HONESTY: dict[str, tuple[str, str]] = {
+    "s_k_exact_z": ("sampled_minus_exact", "n_exact"),
+    "u_k_exact_z": ("sampled_minus_exact_new", "n_exact_of_new"),
+}
 _NO_TOKEN = "no usable token in this step"
 _NOT_LOGGED = {
+    "n_tokens": _NO_TOKEN,
     "n_new": "logp_new is not logged",
     "n_clip": "neither clipped nor clip_side is logged",
     "n_side": "clip_side is not logged",
@@ -79,6 +80,7 @@ _NOT_LOGGED = {
     "n_reference": "logp_reference is not logged",
     "n_exact": "not estimable from samples, and the exact per-state columns are not logged",
     "n_exact_new": "the exact per-state columns are not logged",
+    "n_exact_of_new": "the exact per-state columns are not logged",
     "n_positive": "no token with positive advantage",
     "n_negative": "no token with negative advantage",
     "n_reward": "no finite reward",
@@ -86,184 +88,266 @@ _NOT_LOGGED = {
 }
 
 
-def step_rows(partials: Partials) -> list[StepRow]:
-    order = {int(row["step"]): row for row in partials.order.to_dict("records")}
-    groups = partials.groups.sort_values(["step", "group_id"])
-    columns = {name: groups[name].to_numpy(dtype=float) for name in groups.columns}
-    for name in columns:
-        if name.startswith(("n_", "clipped")):  # an absent count is 0; an absent sum stays NaN
-            columns[name] = np.nan_to_num(columns[name])
-    steps, starts = np.unique(columns["step"], return_index=True)
-    ends = [*starts[1:], len(groups)]
-    return [
-        _row(int(step), {name: values[start:end] for name, values in columns.items()}, order.get(int(step)))
-        for step, start, end in zip(steps, starts, ends, strict=True)
-    ]
+@dataclass(frozen=True)
+class StepTable:
+    """One row a step, one column a metric; NaN in `values` is undefined, in `low` and `high` no interval."""
+
+    values: pd.DataFrame
+    low: pd.DataFrame
+    high: pd.DataFrame
+    notes: pd.DataFrame
+    """step, key, note: why a number is missing or cannot be trusted."""
+
+    def between(self, first: int, last: int) -> "StepTable":
+        """The steps first..last, both included."""
+        inside = self.notes["step"].between(first, last)
+        return StepTable(
+            self.values.loc[first:last], self.low.loc[first:last], self.high.loc[first:last], self.notes[inside]
+        )
 
 
-def _row(step: int, columns: dict[str, Array], order: dict[Any, Any] | None) -> StepRow:
-    row = StepRow(step)
-    n_tokens = int(columns["n_tokens"].sum())
-    n_sequences = columns["n_sequences"].sum() if "n_sequences" in columns else 0
-    row.values = {
-        "n_tokens": n_tokens,
-        "n_sequences": int(n_sequences or columns["n_weights"].sum() + columns["n_undefined"].sum()),
-        "n_groups": len(columns["step"]),
-        "n_invalid": int(columns["n_rows"].sum()) - n_tokens,
-        **{f"n_invalid_{cause}": int(columns[f"n_invalid_{cause}"].sum()) for cause in INVALID_CAUSES},
-        "n_undefined": int(columns["n_undefined"].sum()),
-    }
-    with warnings.catch_warnings(), np.errstate(all="ignore"):  # what is not finite is handled, and noted, below
-        warnings.simplefilter("ignore")
-        _means(row, columns)
-        _sequence_weights(row, columns)
-        if order is not None:
-            _order_statistics(row, columns, order, n_tokens)
-        else:
-            row.notes |= {key: _NO_TOKEN for key in CATALOGUE if key.startswith(("ratio_", "khat_", "top"))}
-    _judge(row)
-    return row
+def step_table(partials: Partials) -> StepTable:
+    """Every metric that the tokens and sequences of some steps give."""
+    steps = _Steps(partials)
+    with np.errstate(all="ignore"):  # what is not finite is handled, and noted
+        steps.count()
+        steps.means()
+        steps.groups_without_signal()
+        steps.token_weights()
+        steps.sequence_weights()
+        steps.order_statistics(partials.order)
+        steps.derived()
+        steps.judge()
+    return steps.table()
 
 
-def _means(row: StepRow, columns: dict[str, Array]) -> None:
-    for key, (numerator, factor, denominator) in _MEANS.items():
-        weight = columns.get(denominator, np.zeros(1))
-        if not weight.sum():
-            row.notes[key] = _why_missing(denominator, columns)
-            continue
-        terms = np.where(weight > 0, columns[numerator] * factor, 0.0)
-        row.values[key] = terms.sum() / weight.sum()
-        row.intervals[key] = cluster_interval(terms, weight)
-    for key, (numerator, denominator) in _FRACTIONS.items():
-        weight = columns[denominator]
-        if not weight.sum():
-            row.notes[key] = _why_missing(denominator, columns)
-            continue
-        terms = np.where(weight > 0, columns[numerator], 0.0)
-        row.values[key] = terms.sum() / weight.sum()
-        row.intervals[key] = fraction_interval(terms, weight)
-    _derived(row, columns)
-    usable = columns["n_tokens"] > 0
-    if usable.any():
-        without_signal = (columns["n_signal"][usable] == 0).astype(float)
-        row.values["zero_advantage_group_fraction"] = without_signal.mean()
-        row.intervals["zero_advantage_group_fraction"] = fraction_interval(without_signal, np.ones(len(without_signal)))
-        n, squared = columns["n_tokens"][usable], columns["rho_squared"][usable]
-        row.values["chi2_token_raw"] = squared.sum() / n.sum() - 1
-        low, high = cluster_interval(squared, n)
-        row.intervals["chi2_token_raw"] = Interval(low - 1, high - 1)
-        rho, squared = columns["scaled"][usable], columns["scaled_squared"][usable]  # a common factor cancels
-        row.values["ess_token"] = rho.sum() ** 2 / (n.sum() * squared.sum())
-        if len(n) > 1:
-            counts = bootstrap_counts(len(n))
-            draws = (counts @ rho) ** 2 / ((counts @ n) * (counts @ squared))
-            row.intervals["ess_token"] = percentile_interval(draws)
-    else:
-        keys = ("zero_advantage_group_fraction", "chi2_token_raw", "ess_token")
-        row.notes |= dict.fromkeys(keys, _NO_TOKEN)
+class _Steps:
+    """The metrics of all steps in the making: arrays over steps from arrays over their groups."""
 
+    def __init__(self, partials: Partials) -> None:
+        groups = partials.groups
+        self.steps, self.starts = np.unique(groups["step"].to_numpy(dtype=np.int64), return_index=True)
+        self.columns = {name: groups[name].to_numpy(dtype=float, na_value=np.nan) for name in groups.columns}
+        for name in self.columns:
+            if name.startswith(("n_", "clipped")):  # an absent count is 0; an absent sum stays NaN
+                self.columns[name] = np.nan_to_num(self.columns[name])
+        self.values: dict[str, Array] = {}
+        self.intervals: dict[str, tuple[Array, Array]] = {}
+        self.notes: dict[str, NDArray[np.object_]] = {}
+        self.has_tokens = self.total("n_tokens") > 0
 
-def _derived(row: StepRow, columns: dict[str, Array]) -> None:
-    """What follows from other numbers of the step, or is a maximum."""
-    exact = columns["n_exact"] > 0
-    if exact.any():
-        row.values["delta_max"] = columns["exact_largest"][exact].max()
-    else:
-        row.notes["delta_max"] = _why_missing("n_exact", columns)
-    low, high = row.intervals.get("ratio_mean", (np.nan, np.nan))
-    if high > low:
-        groups = int((columns["n_tokens"] > 0).sum())
-        error = (high - low) / 2 / stats.t.ppf(0.975, groups - 1)
-        row.values["ratio_mean_z"] = (row.values["ratio_mean"] - 1) / error
-    elif "ratio_mean" in row.values:
-        row.notes["ratio_mean_z"] = "the mean ratio has no standard error here"
-    else:
-        row.notes["ratio_mean_z"] = _NO_TOKEN
-    if "chi2_token" in row.values:
-        length = columns["n_tokens"].sum() / max(columns["n_weights"].sum() + columns["n_undefined"].sum(), 1)
-        row.values["log1p_chi2_seq_predicted"] = length * np.log1p(row.values["chi2_token"])
-    else:
-        row.notes["log1p_chi2_seq_predicted"] = _NO_TOKEN
+    def column(self, name: str) -> Array:
+        """One value a group; a count or sum that was not taken is 0 or NaN."""
+        absent = 0.0 if name.startswith("n_") else np.nan
+        return self.columns.get(name, np.full(len(self.columns["step"]), absent))
 
+    def total(self, name: str, used: NDArray[np.bool_] | None = None) -> Array:
+        """One value a step: the sum over its groups, or over those that are used."""
+        column = self.column(name)
+        return sums(column if used is None else np.where(used, column, 0.0), self.starts)
 
-def _why_missing(denominator: str, columns: dict[str, Array]) -> str:
-    if denominator not in ("n_reward", "n_sequences") and not columns["n_tokens"].sum():
-        return _NO_TOKEN
-    if denominator in ("n_positive", "n_negative") and not columns["n_clip"].sum():
-        return _NOT_LOGGED["n_clip"]
-    return _NOT_LOGGED[denominator]
+    def largest(self, values: Array) -> Array:
+        return np.fmax.reduceat(values, self.starts) if len(self.starts) else np.zeros(0)
 
+    def note(self, key: str, where: NDArray[np.bool_], text: str | NDArray[np.object_]) -> None:
+        """Say of a metric, in some steps, what is the matter with it."""
+        notes = self.notes.setdefault(key, np.full(len(self.steps), None, dtype=object))
+        notes[where] = text if isinstance(text, str) else text[where]
 
-def _sequence_weights(row: StepRow, columns: dict[str, Array]) -> None:
-    """chi-square and effective sample size of the sequence ratios, in log space until the very last step."""
-    keys = ("chi2_seq", "log1p_chi2_seq", "ess_seq")
-    used = columns["n_weights"] > 0
-    n = columns["n_weights"][used]
-    if not len(n):
-        row.notes |= dict.fromkeys(keys, "no sequence without an unusable token")
-        return
-    lse_chi2, lse_w, lse_squared = (columns[name][used] for name in ("lse_chi2", "lse_w", "lse_w_squared"))
-    log_chi2 = logsumexp(lse_chi2) - np.log(n.sum())
-    row.values["log1p_chi2_seq"] = np.logaddexp(0.0, log_chi2)
-    row.values["chi2_seq"] = np.exp(log_chi2)
-    log_ess = 2 * logsumexp(lse_w) - np.log(n.sum()) - logsumexp(lse_squared)
-    if np.isfinite(log_ess):
-        row.values["ess_seq"] = np.exp(log_ess)
-    else:
-        row.notes["ess_seq"] = "every sequence ratio is 0"
-    row.intervals["chi2_seq"] = cluster_interval(np.exp(lse_chi2), n)
-    if len(n) > 1:
-        counts = bootstrap_counts(len(n))
-        scale = max(lse_chi2.max(), -700.0)  # a common scale keeps the resampled sums finite
-        log_draws = np.log(counts @ np.exp(lse_chi2 - scale)) + scale - np.log(counts @ n)
-        row.intervals["log1p_chi2_seq"] = percentile_interval(np.logaddexp(0.0, log_draws))
-        if "ess_seq" in row.values:
-            w, squared = np.exp(lse_w - lse_w.max()), np.exp(lse_squared - 2 * lse_w.max())
-            row.intervals["ess_seq"] = percentile_interval((counts @ w) ** 2 / ((counts @ n) * (counts @ squared)))
+    def note_missing(self, key: str, denominator: str, missing: NDArray[np.bool_]) -> None:
+        self.note(key, missing, _NOT_LOGGED[denominator])
+        if denominator == "n_exact_of_new":
+            self.note(key, missing & (self.total("n_new") == 0), _NOT_LOGGED["n_new"])
+        if denominator in ("n_positive", "n_negative"):
+            self.note(key, missing & (self.total("n_clip") == 0), _NOT_LOGGED["n_clip"])
+        if denominator not in ("n_reward", "n_sequences"):
+            self.note(key, missing & ~self.has_tokens, _NO_TOKEN)
 
+    def count(self) -> None:
+        n_tokens, n_undefined = self.total("n_tokens"), self.total("n_undefined")
+        listed = self.total("n_sequences")
+        self.values = {
+            "n_tokens": n_tokens,
+            "n_sequences": np.where(listed > 0, listed, self.total("n_weights") + n_undefined),
+            "n_groups": sums(np.ones(len(self.columns["step"])), self.starts),
+            "n_invalid": self.total("n_invalid"),
+            **{f"n_invalid_{cause}": self.total(f"n_invalid_{cause}") for cause in INVALID_CAUSES},
+            "n_undefined": n_undefined,
+        }
 
-def _order_statistics(row: StepRow, columns: dict[str, Array], order: dict[Any, Any], n_tokens: int) -> None:
-    row.values["ratio_min"], row.values["ratio_max"] = np.exp(order["lowest"]), np.exp(order["highest"])
-    row.values |= dict(zip(QUANTILES, np.exp(np.asarray(order["quantiles"], dtype=float)), strict=True))
-    tails = (
-        ("khat_token", "top_token", n_tokens),
-        ("khat_token_new", "top_token_new", int(columns["n_new"].sum())),
-        ("khat_seq", "top_sequence", int(columns["n_weights"].sum())),
-    )
-    for key, name, n in tails:
-        top = order[name]
-        khat, reason = pareto_khat(np.asarray([] if top is None else top, dtype=float), n)
-        if khat is None:
-            row.notes[key] = f"not estimable: {reason}"
-        else:
-            row.values[key] = khat
-    log_sum_squares = 2 * np.nanmax(columns["peak"]) + np.log(np.nansum(columns["scaled_squared"]))
-    share = top_share(np.asarray(order["top_token"], dtype=float), n_tokens, log_sum_squares)
-    if share is None:
-        row.notes["top1pct_share"] = "every ratio is 0"
-    else:
-        row.values["top1pct_share"] = share
+    def means(self) -> None:
+        for key, (numerator, factor, denominator) in _MEANS.items():
+            self._ratio(key, self.column(numerator) * factor, denominator, cluster_intervals)
+        for key, (numerator, denominator) in _FRACTIONS.items():
+            self._ratio(key, self.column(numerator), denominator, fraction_intervals)
+        self._ratio("chi2_token_raw", self.column("rho_squared"), "n_tokens", cluster_intervals)
+        self.values["chi2_token_raw"] -= 1
+        low, high = self.intervals["chi2_token_raw"]
+        self.intervals["chi2_token_raw"] = (low - 1, high - 1)
+        for key, (difference, denominator) in _HONESTY.items():
+            weight = self.column(denominator)
+            terms = np.where(weight > 0, self.column(difference), 0.0)
+            error = np.sqrt(cluster_variances(terms, weight, self.starts))
+            self.values[key] = np.where(error > 0, sums(terms, self.starts) / sums(weight, self.starts) / error, np.nan)
+            self.note(key, np.isnan(self.values[key]), "the difference has no standard error here")
+            self.note_missing(key, denominator, sums(weight, self.starts) == 0)
 
+    def _ratio(
+        self,
+        key: str,
+        numerator: Array,
+        denominator: str,
+        interval: Callable[[Array, Array, Index], tuple[Array, Array]],
+    ) -> None:
+        weight = self.column(denominator)
+        terms, total = np.where(weight > 0, numerator, 0.0), sums(weight, self.starts)
+        self.values[key] = sums(terms, self.starts) / total
+        self.intervals[key] = interval(terms, weight, self.starts)
+        self.note_missing(key, denominator, total == 0)
 
-def _judge(row: StepRow) -> None:
-    """Mark what cannot be trusted, and withhold intervals that would only look narrow."""
-    for key, metric in CATALOGUE.items():
-        value = row.values.get(key)
-        if value is not None and not np.isfinite(value):
-            row.notes[key] = (
-                "infinite: a ratio of 0 or beyond the floating-point range" if np.isinf(value) else "undefined"
-            )
-            row.intervals.pop(key, None)
-            continue
-        if value is None or metric.moment is Moment.BOUNDED:
-            continue
-        n = int(row.values["n_sequences"] if "khat_seq" in metric.khat else row.values["n_tokens"])
-        limit = khat_limit(metric.moment, n)
-        for tail in metric.khat:
-            khat = row.values.get(tail)
-            if khat is not None and limit is not None and khat >= limit:
-                row.notes[key] = f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated"
-                row.intervals.pop(key, None)
-    n_rows = row.values["n_tokens"] + row.values["n_invalid"]
-    if row.values["n_invalid"] > FLAGGED_INVALID_SHARE * n_rows:
-        row.notes["n_invalid"] = f"{row.values['n_invalid']:.0f} of {n_rows:.0f} rows cannot be used"
+    def groups_without_signal(self) -> None:
+        weight = (self.column("n_tokens") > 0).astype(float)
+        without = weight * (self.column("n_signal") == 0)
+        key = "zero_advantage_group_fraction"
+        self.values[key] = sums(without, self.starts) / sums(weight, self.starts)
+        self.intervals[key] = fraction_intervals(without, weight, self.starts)
+        self.note(key, ~self.has_tokens, _NO_TOKEN)
+
+    def token_weights(self) -> None:
+        used = self.column("n_tokens") > 0
+        columns = [np.where(used, self.column(name), 0.0) for name in ("scaled", "scaled_squared", "n_tokens")]
+
+        def effective_share(rho: Array, squared: Array, n: Array) -> Array:
+            return rho**2 / (n * squared)
+
+        self.values["ess_token"] = effective_share(*(sums(column, self.starts) for column in columns))
+        self.intervals["ess_token"] = bootstrap_intervals(columns, used, self.starts, effective_share)
+        self.note("ess_token", ~self.has_tokens, _NO_TOKEN)
+
+    def sequence_weights(self) -> None:
+        """chi-square and effective sample size of the sequence ratios, in log space until the very last step."""
+        used = self.column("n_weights") > 0
+        n = np.where(used, self.column("n_weights"), 0.0)
+        groups_of = np.diff(self.starts, append=len(n))
+        scaled, scale = {}, {}
+        for name, factor in (("lse_w", 1), ("lse_w_squared", 2), ("lse_chi2", 1)):
+            logs = np.where(used, self.column(name), -np.inf)
+            top = self.largest(np.where(used, self.column("lse_w" if factor == 2 else name), -np.inf)) * factor
+            scale[name] = np.where(np.isfinite(top), top, 0.0)
+            scaled[name] = np.exp(logs - np.repeat(scale[name], groups_of))
+        total = {name: sums(values, self.starts) for name, values in scaled.items()}
+        count = sums(n, self.starts)
+        log_chi2 = np.log(total["lse_chi2"]) + scale["lse_chi2"] - np.log(count)
+        self.values |= {
+            "chi2_seq": np.exp(log_chi2),
+            "log1p_chi2_seq": np.logaddexp(0.0, log_chi2),
+            "ess_seq": np.where(
+                total["lse_w_squared"] > 0, total["lse_w"] ** 2 / (count * total["lse_w_squared"]), np.nan
+            ),
+        }
+        chi2_terms = np.where(used, np.exp(self.column("lse_chi2")), 0.0)
+        self.intervals["chi2_seq"] = cluster_intervals(chi2_terms, n, self.starts)
+        draws = bootstrap_intervals(
+            [scaled["lse_chi2"], n], used, self.starts, lambda chi2, drawn: np.log(chi2) - np.log(drawn)
+        )
+        low, high = (np.logaddexp(0.0, end + scale["lse_chi2"]) for end in draws)
+        self.intervals["log1p_chi2_seq"] = (low, high)
+        self.intervals["ess_seq"] = bootstrap_intervals(
+            [scaled["lse_w"], scaled["lse_w_squared"], n],
+            used,
+            self.starts,
+            lambda w, squared, drawn: w**2 / (drawn * squared),
+        )
+        self.note("ess_seq", np.isnan(self.values["ess_seq"]), "every sequence ratio is 0")
+        for key in ("chi2_seq", "log1p_chi2_seq", "ess_seq"):
+            self.note(key, count == 0, "no sequence without an unusable token")
+            self.values[key] = np.where(count == 0, np.nan, self.values[key])
+
+    def order_statistics(self, order: pd.DataFrame) -> None:
+        there = order.set_index("step").reindex(self.steps)
+        numbers = {name: there[name].to_numpy(dtype=float) for name in ("lowest", "highest", "top_squares", *QUANTILES)}
+        self.values |= {"ratio_min": np.exp(numbers["lowest"]), "ratio_max": np.exp(numbers["highest"])}
+        self.values |= {key: np.exp(numbers[key]) for key in QUANTILES}
+        log_sum_squares = 2 * self.largest(self.column("peak")) + np.log(self.total("scaled_squared", self._used()))
+        self.values["top1pct_share"] = np.exp(numbers["top_squares"] - log_sum_squares)
+        self.note("top1pct_share", np.isnan(self.values["top1pct_share"]), "every ratio is 0")
+        for key in ("khat_token", "khat_token_new", "khat_seq"):
+            self.values[key] = there[key].to_numpy(dtype=float)
+            reasons = ("not estimable: " + there[f"{key}_reason"]).to_numpy(dtype=object)
+            self.note(key, np.isnan(self.values[key]), reasons)
+        for key in CATALOGUE:
+            if key.startswith(("ratio_", "khat_", "top")):
+                self.note(key, ~self.has_tokens, _NO_TOKEN)
+
+    def _used(self) -> NDArray[np.bool_]:
+        return self.column("n_tokens") > 0
+
+    def derived(self) -> None:
+        """What follows from other numbers of the step, or is a maximum."""
+        self.values["delta_max"] = self.largest(self.column("exact_largest"))
+        self.note_missing("delta_max", "n_exact", self.total("n_exact") == 0)
+        rho, n = self.column("rho"), self.column("n_tokens")
+        error = np.sqrt(cluster_variances(rho, n, self.starts))
+        z = np.where((error > 0) & np.isfinite(error), (self.values["ratio_mean"] - 1) / error, np.nan)
+        self.values["ratio_mean_z"] = z
+        self.note("ratio_mean_z", np.isnan(z), "the mean ratio has no standard error here")
+        self.note("ratio_mean_z", ~self.has_tokens, _NO_TOKEN)
+        length = self.total("n_tokens") / np.maximum(self.total("n_weights") + self.total("n_undefined"), 1)
+        self.values["log1p_chi2_seq_predicted"] = length * np.log1p(self.values["chi2_token"])
+        self.note("log1p_chi2_seq_predicted", ~self.has_tokens, _NO_TOKEN)
+
+    def judge(self) -> None:
+        """Mark what cannot be trusted, and withhold intervals that would only look narrow."""
+        for key, metric in CATALOGUE.items():
+            value = self.values.get(key)
+            if value is None:
+                continue
+            infinite = np.isinf(value)
+            self.note(key, infinite, "infinite: a ratio of 0 or beyond the floating-point range")
+            undefined = np.isnan(value) & (self.notes[key] == None)  # noqa: E711 elementwise
+            self.note(key, undefined, "undefined")
+            self._withhold(key, infinite | undefined)
+            if metric.moment is not Moment.BOUNDED:
+                self._doubt(key, metric.moment, metric.khat, np.isfinite(value))
+        rows = self.values["n_tokens"] + self.values["n_invalid"]
+        flagged = self.values["n_invalid"] > FLAGGED_INVALID_SHARE * rows
+        pairs = zip(self.values["n_invalid"], rows, strict=True)
+        sentences = np.asarray([f"{invalid:.0f} of {n:.0f} rows cannot be used" for invalid, n in pairs], dtype=object)
+        self.note("n_invalid", flagged, sentences)
+
+    def _doubt(self, key: str, moment: Moment, tails: Sequence[str], finite: NDArray[np.bool_]) -> None:
+        sizes = self.values["n_sequences" if "khat_seq" in tails else "n_tokens"]
+        limits = np.asarray([khat_limit(moment, int(n)) for n in sizes], dtype=float)
+        for tail in tails:
+            doubtful = finite & (self.values[tail] >= limits)
+            pairs = zip(self.values[tail], limits, strict=True)
+            text = [
+                f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated" if doubt else ""
+                for (khat, limit), doubt in zip(pairs, doubtful, strict=True)
+            ]
+            self.note(key, doubtful, np.asarray(text, dtype=object))
+            self._withhold(key, doubtful)
+
+    def _withhold(self, key: str, where: NDArray[np.bool_]) -> None:
+        if key in self.intervals:
+            low, high = self.intervals[key]
+            self.intervals[key] = (np.where(where, np.nan, low), np.where(where, np.nan, high))
+
+    def table(self) -> StepTable:
+        index = pd.Index(self.steps, name="step", dtype="int64")
+        keys = [*COUNTS, *CATALOGUE]
+        low = {key: ends[0] for key, ends in self.intervals.items()}
+        high = {key: ends[1] for key, ends in self.intervals.items()}
+        values, low_frame, high_frame = (
+            pd.DataFrame(columns, index=index).reindex(columns=keys).astype(float)
+            for columns in (self.values, low, high)
+        )
+        noted = {key: np.flatnonzero(texts != None) for key, texts in self.notes.items()}  # noqa: E711 elementwise
+        notes = pd.DataFrame(
+            {
+                "step": np.concatenate([self.steps[places] for places in noted.values()]),
+                "key": np.repeat(list(noted), [len(places) for places in noted.values()]),
+                "note": np.concatenate([self.notes[key][places] for key, places in noted.items()]),
+            }
+        )
+        return StepTable(values, low_frame, high_frame, notes)

@@ -7,30 +7,31 @@ summary.notes[step]["chi2_seq"]  # why it is missing or cannot be trusted
 """
 
 import hashlib
-import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
+import pyarrow as pa
 
-from analysis import intervals, partials, step
-from analysis.partials import ScanUnit, partials_of, scan_units
-from analysis.step import COUNTS, StepRow, step_rows
+from analysis import intervals, step
+from analysis.partials import Partials, ScanUnit, partials_of, scan_units
+from analysis.step import COUNTS, StepTable, step_table
 from analysis.store import Run
-from ratioscope import metric, tails
+from ratioscope import metric
+from ratioscope.cache import cache_folder
 from ratioscope.catalogue import CATALOGUE, divergences, learning, weights
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import replace_atomically
-from ratioscope.tails import Array
 
 LOGGED = ("eval_accuracy", "kl_to_initial", "grad_norm")
+_KEYS = [*COUNTS, *CATALOGUE]
+_KINDS = ("value", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class StepSummary:
     values: pd.DataFrame
     low: pd.DataFrame
     high: pd.DataFrame
-    notes: dict[int, dict[str, str]]
+    notes: Mapping[int, Mapping[str, str]]
     histogram: pd.DataFrame
     """step, bin, tokens: the log-ratio histogram (`bin_log_ratio`)."""
     steps: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -67,16 +68,34 @@ class StepSummary:
         )  # fmt: skip
 
 
-def bin_log_ratio(bins: Array) -> Array:
-    """The log-ratio at the centre of a histogram bin: bins are even in asinh(log rho / 0.01)."""
-    return 0.01 * np.sinh(bins * 0.15)
+class Notes(Mapping[int, Mapping[str, str]]):
+    """Notes by step, then by metric, read from a table (step, key, note) when they are first asked for."""
+
+    def __init__(self, steps: pd.Index, table: pd.DataFrame) -> None:
+        self._steps, self._table = steps, table
+
+    @cached_property
+    def _by_step(self) -> dict[int, dict[str, str]]:
+        notes: dict[int, dict[str, str]] = {number: {} for number in self._steps.tolist()}
+        for number, key, note in zip(*(self._table[name].tolist() for name in ("step", "key", "note")), strict=True):
+            notes[number][key] = note
+        return notes
+
+    def __getitem__(self, number: int) -> dict[str, str]:
+        return self._by_step[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_step)
+
+    def __len__(self) -> int:
+        return len(self._by_step)
 
 
 class Summariser:
     """Keeps what it has computed, so that a live run costs only its new files."""
 
     def __init__(self) -> None:
-        self._units: dict[str, tuple[list[StepRow], pd.DataFrame]] = {}
+        self._units: dict[str, tuple[StepTable, pd.DataFrame]] = {}
 
     def summarise(self, run: Run, progress: Callable[[int, int], None] = lambda done, of: None) -> StepSummary:
         """The summary of everything the run holds.
@@ -85,14 +104,20 @@ class Summariser:
             RatioscopeError: a file that was there at opening cannot be read any more.
         """
         units = scan_units(run)
-        known = {}
-        for number, unit in enumerate(units):
-            known[unit.key] = self._units.get(unit.key) or _compute(unit)
-            progress(number + 1, len(units))
-        self._units = known
-        rows = [row for rows, _ in known.values() for row in rows]
-        histograms = [histogram for _, histogram in known.values()]
-        return _assemble(run, rows, histograms)
+        key = _key(run, units)
+        cached = None if self._units else _read(key)
+        if cached is not None:
+            return cached
+        new = [unit for unit in units if unit.key not in self._units]
+        if new:
+            self._units |= dict(_compute(new, progress))
+        self._units = {unit.key: self._units[unit.key] for unit in units}
+        summary, notes = _assemble(
+            run, [table for table, _ in self._units.values()], [bins for _, bins in self._units.values()]
+        )
+        if run.status != "running":
+            _write(key, summary, notes)
+        return summary
 
 
 def summarise(run: Run) -> StepSummary:
@@ -100,59 +125,96 @@ def summarise(run: Run) -> StepSummary:
     return Summariser().summarise(run)
 
 
-def _compute(unit: ScanUnit) -> tuple[list[StepRow], pd.DataFrame]:
-    """A unit's rows and histogram; once computed they come from the cache, without any arithmetic."""
-    rows_file = unit.cache / f"rows-{_code_digest()}.json"
+def _key(run: Run, units: list[ScanUnit]) -> str:
+    """Changes with any file of the run, and with the code that turns partials into metrics."""
+    modules = (step, intervals, divergences, weights, learning, metric)
+    sources = [Path(str(module.__file__)).read_bytes() for module in modules]
+    names = [*(unit.key for unit in units), *(file.identity for file in run.files["steps"])]
+    return hashlib.sha256(b"".join([*sources, *(name.encode() for name in names)])).hexdigest()[:32]
+
+
+def _read(key: str) -> StepSummary | None:
+    """A summary that was computed before; each of its tables is an Arrow file."""
+    folder = cache_folder("summaries") / key
     try:
-        histogram = pq.read_table(unit.cache / "histogram.parquet").to_pandas()
-        return [StepRow(**row) for row in json.loads(rows_file.read_bytes())], histogram
-    except (OSError, ValueError, TypeError):
-        pass
+        tables = {
+            name: pd.read_feather(folder / f"{name}.arrow") for name in ("numbers", "notes", "histogram", "steps")
+        }
+    except (OSError, pa.ArrowInvalid):
+        return None
+    numbers = tables["numbers"].set_index("step")
+    values, low, high = (
+        numbers.filter(regex=f"^{kind} ").rename(columns=lambda name: name.partition(" ")[2]).reindex(columns=_KEYS)
+        for kind in _KINDS
+    )
+    return StepSummary(
+        values, low, high, Notes(values.index, tables["notes"]), tables["histogram"], tables["steps"].set_index("step")
+    )
+
+
+def _write(key: str, summary: StepSummary, notes: pd.DataFrame) -> None:
+    frames = zip(_KINDS, (summary.values, summary.low, summary.high), strict=True)
+    numbers = [frame.dropna(axis="columns", how="all").add_prefix(f"{kind} ") for kind, frame in frames]
+    tables = {
+        "numbers": pd.concat(numbers, axis="columns"),
+        "notes": notes,
+        "histogram": summary.histogram,
+        "steps": summary.steps.reset_index(),
+    }
+    folder = cache_folder("summaries") / key
+    with suppress(OSError):  # a cache that cannot be written is no reason to fail
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            temporary = folder / f"{name}.tmp-{os.getpid()}"
+            table.reset_index(drop=name != "numbers").to_feather(temporary, compression="uncompressed")
+            temporary.replace(folder / f"{name}.arrow")
+
+
+def _compute(
+    units: list[ScanUnit], progress: Callable[[int, int], None]
+) -> Iterator[tuple[str, tuple[StepTable, pd.DataFrame]]]:
+    """Each unit's key, with its table and histogram."""
+    found: list[tuple[ScanUnit, Partials]] = []
     try:
-        computed = partials_of(unit)
+        for unit, partials in partials_of(units):
+            found.append((unit, partials))
+            progress(len(found), len(units))
     except (duckdb.Error, OSError) as error:
         reason = str(error).splitlines()[0]
-        where = unit.tokens[0].path
+        where = units[len(found)].tokens[0].path
         raise RatioscopeError(f"{where}: vanished or changed while it was read ({reason}); try again.") from None
-    rows = step_rows(computed)
-    with suppress(OSError):
-        replace_atomically(rows_file, json.dumps([asdict(row) for row in rows]).encode())
-    return rows, computed.histogram
+    frames = zip(*(partials.frames for _, partials in found), strict=True)
+    table = step_table(Partials(*(pd.concat(parts, ignore_index=True) for parts in frames)))
+    for unit, partials in found:
+        yield unit.key, (table.between(*unit.steps), partials.histogram)
 
 
-@cache
-def _code_digest() -> str:
-    """Changes with the code that turns partials into rows: rows of another version are not mistaken for this one's."""
-    modules = (partials, step, intervals, tails, divergences, weights, learning, metric)
-    sources = [Path(str(module.__file__)).read_bytes() for module in modules]
-    return hashlib.sha256(b"".join(sources)).hexdigest()[:16]
-
-
-def _empty_row(step: int) -> StepRow:
-    """A step that the run lists and that no token can be read of: nulls, not zeros and not a missing line."""
-    reasons = {key: "no token of this step is on disk" for key in CATALOGUE if key not in LOGGED}
-    return StepRow(step, values=dict.fromkeys(COUNTS, 0), notes=reasons)
-
-
-def _assemble(run: Run, rows: list[StepRow], histograms: list[pd.DataFrame]) -> StepSummary:
+def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame]) -> tuple[StepSummary, pd.DataFrame]:
+    """The summary, and its notes as a table."""
     steps = run.read("steps").set_index("step").sort_index()
     steps = steps[~steps.index.duplicated(keep="last")]
-    empty = steps.index.difference([row.step for row in rows])
-    rows = sorted([*rows, *(_empty_row(int(step)) for step in empty)], key=lambda row: row.step)
-    index = pd.Index([row.step for row in rows], name="step", dtype="int64")
-    keys = [*COUNTS, *CATALOGUE]
-    values = pd.DataFrame([row.values for row in rows], index=index).reindex(columns=keys).astype(float)
-    low, high = (
-        pd.DataFrame([{k: interval[end] for k, interval in row.intervals.items()} for row in rows], index=index)
-        .reindex(columns=keys)
-        .astype(float)
-        for end in (0, 1)
+    values, low, high = (
+        pd.concat([getattr(table, name) for table in tables]) if tables else pd.DataFrame(columns=_KEYS, dtype=float)
+        for name in ("values", "low", "high")
     )
-    notes = {row.step: row.notes for row in rows}
+    empty = steps.index.difference(values.index)
+    index = pd.Index(values.index.union(empty), name="step", dtype="int64")  # sorted
+    values, low, high = (frame.reindex(index) for frame in (values, low, high))
+    # A step that the run lists and that no token can be read of: nulls, not zeros and not a missing line.
+    values.loc[empty, list(COUNTS)] = 0
+    missing = [key for key in CATALOGUE if key not in LOGGED]
+    reasons = pd.DataFrame(
+        {
+            "step": np.repeat(empty, len(missing)),
+            "key": missing * len(empty),
+            "note": "no token of this step is on disk",
+        }
+    )
     for key in LOGGED:
         values[key] = steps[key].reindex(index).astype(float)
+    notes = pd.concat([*(table.notes for table in tables), reasons], ignore_index=True)
     histogram = pd.concat(histograms) if histograms else pd.DataFrame({"step": [], "bin": [], "tokens": []})
-    return StepSummary(values, low, high, notes, histogram.reset_index(drop=True), steps)
+    return StepSummary(values, low, high, Notes(index, notes), histogram.reset_index(drop=True), steps), notes
 
 
 def to_json(run: Run, summary: StepSummary) -> dict[str, Any]:
@@ -166,7 +228,7 @@ def to_json(run: Run, summary: StepSummary) -> dict[str, Any]:
             finite = bool(np.isfinite(value))
             entry[str(key)] = (int(value) if key in COUNTS else float(value)) if finite else None
             if not finite and key not in notes:
-                notes = notes | {str(key): "not logged for this step"}
+                notes = dict(notes) | {str(key): "not logged for this step"}
         entry["intervals"] = {
             str(key): [float(low[key]), float(high[key])] for key in values.index if np.isfinite(low[key])
         }

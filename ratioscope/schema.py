@@ -23,6 +23,9 @@ from ratioscope.errors import RunFormatError
 
 SCHEMA_VERSION = "1.0"
 
+# Rounding in a bfloat16 forward pass may lift a log-probability a little above 0; more is an error.
+LARGEST_LOG_PROBABILITY = 1e-4
+
 # A row group is the unit of parallel reading; DuckDB is 5-10 times slower below 5,000 rows.
 ROW_GROUP_ROWS = 250_000
 

@@ -27,7 +27,7 @@ def metric_tile(summary: StepSummary, key: str) -> None:
     metric = CATALOGUE[key]
     series = summary.values[key].dropna()
     if not len(series):
-        reason = next((notes[key] for notes in reversed(summary.notes.values()) if key in notes), "not logged")
+        reason = next((notes[key] for notes in reversed(list(summary.notes.values())) if key in notes), "not logged")
         st.metric(
             f"{metric.label} ${metric.symbol}$", "–", help=tooltip(key), border=True, delta=reason, delta_color="off"
         )

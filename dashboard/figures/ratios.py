@@ -5,7 +5,8 @@ import plotly.graph_objects as go
 
 from analysis.answers import sync_steps
 from analysis.distributions import Survival
-from analysis.summary import StepSummary, bin_log_ratio
+from analysis.order_statistics import bin_log_ratio
+from analysis.summary import StepSummary
 from dashboard import theme
 from dashboard.figures import base
 from dashboard.theme import DARK, Mode

@@ -62,6 +62,8 @@ def step_numbers(folder: Path, step: int) -> dict[str, float | None]:
         numbers["ratio_mean_z"] = (theta - 1) / sqrt(variance)
         length = len(rows) / len({row["seq_id"] for row in all_rows})
         numbers["log1p_chi2_seq_predicted"] = length * float(mp.log1p(numbers["chi2_token"]))
+    for key, sampled, exact in (("s_k_exact_z", "s_k", "s_k_exact"), ("u_k_exact_z", "u_k", "u_k_exact")):
+        numbers[key] = _standard_errors_apart(*(_token_means(rows)[name] for name in (sampled, exact)))
     numbers["reward"] = _mean([row["reward"] for row in sequences if isfinite(row["reward"])])
     numbers["response_length"] = _mean([row["n_tokens"] for row in sequences])
     return numbers
@@ -116,6 +118,15 @@ def _ratio_and_variance(x: list[float], n: list[float]) -> tuple[float, float]:
     theta, groups = fsum(x) / fsum(n), len(x)
     squares = fsum((xg - theta * ng) ** 2 for xg, ng in zip(x, n, strict=True))
     return theta, groups / (groups - 1) * squares / fsum(n) ** 2
+
+
+def _standard_errors_apart(sampled: tuple[list[Row], Term], exact: tuple[list[Row], Term]) -> float | None:
+    """The mean difference of two terms over the rows that have the second, over its standard error."""
+    rows = exact[0]
+    if not rows:
+        return None
+    theta, variance = _ratio_and_variance(*_sums(rows, lambda row: sampled[1](row) - exact[1](row)))
+    return theta / sqrt(variance)
 
 
 def _token_means(rows: list[Row]) -> dict[str, tuple[list[Row], Term]]:

@@ -200,15 +200,19 @@ def test_an_empty_run_has_an_empty_summary(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "keys", "reason"),
     [
-        (["logp_new"], ["u_k", "tv_new_behavior", "tv_new_behavior_bounded"], "logp_new is not logged"),
+        (["logp_new"], ["u_k", "tv_new_behavior", "tv_new_behavior_bounded", "u_k_exact_z"], "logp_new is not logged"),
         (["clipped", "clip_side"], [key for key in CATALOGUE if key.startswith("clip_")], "logged"),
         (["clip_side"], ["clip_fraction_low", "clip_fraction_high"], "clip_side is not logged"),
         (["gate"], ["gate_mean", "effective_token_fraction"], "gate is not logged"),
         (["entropy"], ["entropy"], "entropy is not logged"),
         (["logp_behavior_train"], ["s_k_version", "s_k_engine"], "logp_behavior_train is not logged"),
         (["logp_reference"], ["kl_to_reference"], "logp_reference is not logged"),
-        (["tv_current_behavior"], ["s_k_exact", "delta_max", "chi2_token_exact"], "not estimable from samples"),
-        (["tv_new_current"], ["u_k_exact"], "exact per-state columns are not logged"),
+        (
+            ["tv_current_behavior"],
+            ["s_k_exact", "delta_max", "chi2_token_exact", "s_k_exact_z"],
+            "not estimable from samples",
+        ),
+        (["tv_new_current"], ["u_k_exact", "u_k_exact_z"], "exact per-state columns are not logged"),
     ],
 )
 def test_what_was_not_logged_is_null_and_says_so(

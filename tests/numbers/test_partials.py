@@ -1,5 +1,6 @@
 """Partial sums: the numbers do not depend on how rows, steps and files are cut, and nothing is scanned twice."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +32,13 @@ def reference(steps: list[Step], tmp_path_factory: pytest.TempPathFactory) -> pd
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[partials.ScanUnit]:
     """The units that are scanned from now on."""
     seen: list[partials.ScanUnit] = []
-    original = partials._scan
+    original = partials.scan
 
-    def scan(unit: partials.ScanUnit) -> object:
-        seen.append(unit)
-        return original(unit)
+    def scan(units: Sequence[partials.ScanUnit]) -> partials.Partials:
+        seen.extend(units)
+        return original(units)
 
-    monkeypatch.setattr(partials, "_scan", scan)
+    monkeypatch.setattr(partials, "scan", scan)
     return seen
 
 

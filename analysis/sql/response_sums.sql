@@ -5,7 +5,6 @@ select
     count(reward) filter (isfinite(reward)) as n_reward,
     sum(reward) filter (isfinite(reward)) as reward,
     sum(n_tokens) as response_length
-from source
-where step in (select step from token)
+from sequence
+where step in (select step from sequence_sums union select step from unusable_sums)
 group by step, group_id
-order by step, group_id

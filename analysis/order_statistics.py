@@ -1,0 +1,103 @@
+"""What does not add up: extremes, quantiles, tail indices and the log-ratio histogram of each step."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from ratioscope.tails import Array, kept_size, pareto_khat
+
+QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p90": 0.9, "ratio_p99": 0.99, "ratio_p999": 0.999}
+
+# Bins are even in asinh(log rho / BIN_SCALE): fine around ratio 1, logarithmic far from it.
+BIN_SCALE, BIN_WIDTH, LAST_BIN = 0.01, 0.15, 100
+
+# Steps are fetched together up to this many tokens.
+_FETCH_TOKENS = 1_000_000
+
+
+def bin_log_ratio(bins: Array) -> Array:
+    """The log-ratio at the centre of a histogram bin."""
+    return BIN_SCALE * np.sinh(bins * BIN_WIDTH)
+
+
+_EDGES: Array = bin_log_ratio(np.arange(-LAST_BIN, LAST_BIN, dtype=float) + 0.5)
+
+
+def of_steps(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Order statistics (one row a step) and histogram (one row a step and bin) of the view `usable`.
+
+    Needs the tables `sequence_sums` and `unusable_sums`. The first has, in nats, lowest and highest log-ratio,
+    the quantiles, and log of the sum of squares of the largest 1 % of ratios; and the tail indices, NaN where they
+    cannot be estimated, for the reason in <name>_reason.
+    """
+    weights = connection.execute(
+        "select step, log_w from sequence_sums anti join unusable_sums using (step, seq_id)"
+    ).fetchnumpy()
+    log_weights = {step: weights["log_w"][rows] for step, rows in _rows_of_steps(weights["step"])}
+    rows, histograms = [], []
+    for first, last in _batches(connection):
+        tokens = connection.execute(
+            "select step, log_rho, log_rho_new from usable where step between ? and ?", [first, last]
+        ).fetchnumpy()
+        new = np.ma.filled(tokens["log_rho_new"].astype(float), np.nan)
+        for step, places in _rows_of_steps(tokens["step"]):
+            ordered = np.sort(tokens["log_rho"][places])
+            rows.append({"step": step} | _of_step(ordered, new[places], log_weights.get(step, np.empty(0))))
+            counts = np.diff(np.searchsorted(ordered, _EDGES), prepend=0, append=len(ordered))
+            filled = np.flatnonzero(counts)
+            histograms.append(pd.DataFrame({"step": step, "bin": filled - LAST_BIN, "tokens": counts[filled]}))
+    empty = pd.DataFrame({"step": [], "bin": [], "tokens": []}, dtype=np.int64)
+    order = pd.DataFrame(rows, columns=["step", *_of_step(np.zeros(1), np.zeros(0), np.zeros(0))])
+    return order, pd.concat(histograms, ignore_index=True) if histograms else empty
+
+
+def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[int, int]]:
+    """First and last step of what is fetched together."""
+    sizes = connection.execute("select step, sum(n_tokens) from sequence_sums group by step order by step").fetchall()
+    first, tokens = None, 0
+    for place, (step, size) in enumerate(sizes):
+        first, tokens = step if first is None else first, tokens + size
+        if tokens >= _FETCH_TOKENS or place == len(sizes) - 1:
+            yield first, step
+            first, tokens = None, 0
+
+
+def _rows_of_steps(step: NDArray[np.integer]) -> Iterator[tuple[int, slice | NDArray[np.intp]]]:
+    """Each step with the places of its rows: a slice where the rows are in step order, as they usually are."""
+    changes = np.diff(step)
+    if (changes < 0).any():
+        order = np.argsort(step, kind="stable")
+        starts = np.flatnonzero(np.diff(step[order])) + 1
+        yield from ((int(step[places[0]]), places) for places in np.split(order, starts))
+        return
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(step)]
+    yield from ((int(step[start]), slice(start, end)) for start, end in pairwise(bounds) if end > start)
+
+
+def _of_step(ordered: Array, log_rho_new: Array, log_weights: Array) -> dict[str, Any]:
+    """Args: log-ratios of the tokens, ascending; of the new policy, NaN where it is not logged; of the sequences."""
+    row: dict[str, Any] = {"lowest": ordered[0], "highest": ordered[-1]}
+    row |= {name: _quantile(ordered, q) for name, q in QUANTILES.items()}
+    with np.errstate(invalid="ignore"):  # every ratio 0: the share is undefined, and said to be
+        row["top_squares"] = logsumexp(2 * ordered[-max(1, ceil(len(ordered) / 100)) :])
+    tails = {"khat_token": ordered, "khat_token_new": log_rho_new[~np.isnan(log_rho_new)], "khat_seq": log_weights}
+    for name, logs in tails.items():
+        kept = min(kept_size(len(logs)), len(logs))
+        top = np.sort(np.partition(logs, len(logs) - kept)[len(logs) - kept :]) if kept else logs
+        khat, reason = pareto_khat(top[::-1], len(logs))
+        row |= {name: np.nan if khat is None else khat, f"{name}_reason": reason}
+    return row
+
+
+def _quantile(ordered: Array, q: float) -> float:
+    """By linear interpolation of the log-ratios; a neighbour at -inf is only reached where there is nothing between."""
+    place, fraction = divmod(q * (len(ordered) - 1), 1)
+    low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
+    return float(low if low == high or fraction == 0 or np.isneginf(low) else low + fraction * (high - low))

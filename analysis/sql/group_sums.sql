@@ -1,0 +1,69 @@
+-- grain: one prompt group of one step. Plain sums and log-sum-exps: they merge by addition, whatever split the rows.
+with
+token_sums as (
+    select
+        step, group_id,
+        sum(n_tokens)::bigint as n_tokens,
+        sum(n_tokens + signed_deviation) as rho,
+        sum(n_tokens + 2 * signed_deviation + deviation_squared) as rho_squared,
+        sum(signed_deviation + 2 * shortfall) as deviation,
+        sum(shortfall) as shortfall,
+        sum(deviation_squared) as deviation_squared,
+        -sum(log_w) as k1,
+        sum(k2) as k2,
+        sum(k3) as k3,
+        sum(reverse) as reverse,
+        sum(n_new)::bigint as n_new,
+        sum(drift) as drift,
+        sum(signed_deviation_new + 2 * shortfall_new) as deviation_new,
+        sum(shortfall_new) as shortfall_new,
+        sum(n_clip)::bigint as n_clip,
+        sum(n_side)::bigint as n_side,
+        sum(clipped)::bigint as clipped,
+        sum(clipped_low)::bigint as clipped_low,
+        sum(clipped_high)::bigint as clipped_high,
+        sum(n_signal)::bigint as n_signal,
+        sum(n_positive)::bigint as n_positive,
+        sum(clipped_positive)::bigint as clipped_positive,
+        sum(n_negative)::bigint as n_negative,
+        sum(clipped_negative)::bigint as clipped_negative,
+        sum(version_lag) as version_lag
+    from sequence_sums
+    group by step, group_id
+),
+log_weights as (  -- a sequence with an unusable token has no W
+    select step, group_id, log_w, 2 * log_abs_expm1(log_w) as log_square
+    from sequence_sums anti join unusable_sums using (step, seq_id)
+),
+tops as (
+    select step, group_id, max(log_w) as top_w, max(log_square) as top_square from log_weights group by step, group_id
+),
+weight_sums as (
+    select
+        step, group_id,
+        count(*) as n_weights,
+        any_value(top_w) + ln(sum(case when isfinite(top_w) then exp(log_w - top_w) else 1 end)) as lse_w,
+        2 * any_value(top_w)
+            + ln(sum(case when isfinite(top_w) then exp(2 * (log_w - top_w)) else 1 end)) as lse_w_squared,
+        any_value(top_square)
+            + ln(sum(case when isfinite(top_square) then exp(log_square - top_square) else 1 end)) as lse_chi2
+    from log_weights join tops using (step, group_id)
+    group by step, group_id
+),
+unusable as (
+    select
+        step, group_id,
+        count(*) as n_undefined,
+        sum(n_invalid)::bigint as n_invalid,
+        sum(n_invalid_nan)::bigint as n_invalid_nan,
+        sum(n_invalid_infinite)::bigint as n_invalid_infinite,
+        sum(n_invalid_positive)::bigint as n_invalid_positive,
+        sum(n_invalid_advantage)::bigint as n_invalid_advantage
+    from unusable_sums
+    group by step, group_id
+)
+select *
+from token_sums
+full join unusable using (step, group_id)
+left join weight_sums using (step, group_id)
+order by step, group_id
