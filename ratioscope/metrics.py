@@ -1,0 +1,163 @@
+"""The metrics of one batch, inside any training loop: tensors in, a dictionary out; computed where the tensors lie.
+
+    from ratioscope.metrics import batch_metrics
+
+    # TRL, verl, own code: padded [batch, length] log-probabilities of the sampled tokens, one advantage a response
+    metrics = batch_metrics(
+        inputs["sampling_per_token_logps"],  # the sampler's own
+        inputs["old_per_token_logps"],       # the policy before the update
+        logp_new=new_per_token_logps,        # the policy after it, where there is a forward pass to spare
+        advantage=inputs["advantages"],      # [batch] or [batch, length]
+        mask=inputs["completion_mask"],
+        group=torch.arange(batch, device=device) // num_generations,
+    )
+    wandb.log(metrics)                       # {"s_k": 0.031, "chi2_token": 0.012, "khat_token": 0.21, ...}
+    metrics.notes                            # {"chi2_seq": "unreliable: khat_seq is 0.52, ...", ...}
+
+Keys and definitions are those of `ratioscope.catalogue` and of the step summary (`analysis.summary`), which computes
+the same numbers from a recorded run. Arithmetic is float64; nothing is clamped. A GPU is waited for once.
+Intervals need the whole step with its groups: record it (`RunRecorder`) and let the summary compute them.
+"""
+
+from collections.abc import Mapping
+from math import isinf, isnan
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ratioscope import estimates
+from ratioscope.batch import flatten
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.metric import khat_limit
+from ratioscope.tails import Array, pareto_khat, top_share
+
+_CLIP = "clipped or clip_side"
+_NEEDED = {
+    **dict.fromkeys(("u_k", "tv_new_behavior", "tv_new_behavior_bounded", "khat_token_new"), "logp_new"),
+    **dict.fromkeys(("s_k_version", "s_k_engine"), "logp_behavior_train"),
+    "kl_to_reference": "logp_reference",
+    "entropy": "entropy",
+    "clip_fraction": _CLIP,
+    **dict.fromkeys(("clip_fraction_low", "clip_fraction_high"), "clip_side"),
+    **dict.fromkeys(("clip_fraction_positive", "clip_fraction_negative"), f"advantage and {_CLIP}"),
+    "gate_mean": "gate",
+    "effective_token_fraction": "advantage and gate",
+    "zero_advantage_group_fraction": "advantage",
+}
+# Why a number that was computed may still be undefined.
+_UNDEFINED = {
+    "clip_fraction_positive": "no token with positive advantage",
+    "clip_fraction_negative": "no token with negative advantage",
+    "entropy": "no finite entropy",
+    **dict.fromkeys(("s_k_version", "s_k_engine"), "no finite logp_behavior_train"),
+    "kl_to_reference": "no finite logp_reference",
+    "ratio_mean_z": "the mean ratio has no standard error here",
+    **dict.fromkeys(("ess_token", "top1pct_share"), "every ratio is 0"),
+    "ess_seq": "no sequence with a ratio above 0",
+    **dict.fromkeys(("chi2_seq", "log1p_chi2_seq"), "no sequence without an unusable token"),
+}
+
+
+class BatchMetrics(dict[str, float]):
+    """Value by metric key, and the counts of the batch. What is undefined has no key: loggers would draw it as 0."""
+
+    def __init__(self, values: Mapping[str, float], notes: dict[str, str]) -> None:
+        super().__init__(values)
+        self.notes = notes
+        """Why a key is missing, infinite or not to be trusted; one sentence a key."""
+
+
+@torch.no_grad()
+def batch_metrics(
+    logp_behavior: Tensor,
+    logp_current: Tensor,
+    *,
+    logp_new: Tensor | None = None,
+    logp_behavior_train: Tensor | None = None,
+    logp_reference: Tensor | None = None,
+    advantage: Tensor | None = None,
+    sequence: Tensor | None = None,
+    group: Tensor | None = None,
+    mask: Tensor | None = None,
+    clip_side: Tensor | None = None,
+    clipped: Tensor | None = None,
+    gate: Tensor | None = None,
+    entropy: Tensor | None = None,
+) -> BatchMetrics:
+    """Every metric of the catalogue that the given tensors allow, and the counts of the step summary.
+
+    Unusable tokens (NaN, infinite, positive log-probabilities, non-finite advantages) are left out and counted in
+    `n_invalid`; a ratio of 0 is a number like any other. A sequence with an unusable token has no sequence ratio.
+
+    Args:
+        logp_behavior, logp_current, logp_new, logp_behavior_train, logp_reference: log-probabilities of the sampled
+            tokens in nats, [tokens] or [batch, length]; all of one shape and on one device. The names are those of
+            the run format (`ratioscope explain format`).
+        mask: true (or non-zero) where a token is eligible for the loss; without it every token is.
+        sequence: integer ids of the tokens' sequences; of padded tensors every row is one, flat ones need it.
+        group: integer ids of the prompt groups; without it every sequence is a group of its own.
+        advantage, clip_side, clipped, gate, entropy: as in the run format. All but the log-probabilities may have one
+            value a row, [batch] or [batch, 1], where the log-probabilities are [batch, length].
+
+    Raises:
+        RatioscopeError: a tensor has another shape, or flat log-probabilities come without `sequence`.
+    """
+    optional = {
+        "logp_new": logp_new, "logp_behavior_train": logp_behavior_train, "logp_reference": logp_reference,
+        "advantage": advantage, "sequence": sequence, "group": group, "mask": mask,
+        "clip_side": clip_side, "clipped": clipped, "gate": gate, "entropy": entropy,
+    }  # fmt: skip
+    given = {"logp_behavior": logp_behavior, "logp_current": logp_current}
+    given |= {name: tensor for name, tensor in optional.items() if tensor is not None}
+    batch = flatten(given)
+    return _judged(*_transferred(estimates.numbers(batch), estimates.largest_weights(batch)))
+
+
+def unreliable(metrics: Mapping[str, float]) -> dict[str, str]:
+    """Which of the metrics are infinite or cannot be estimated from this many samples, and why.
+
+    Args:
+        metrics: as `batch_metrics` returns them; a moment is judged by the tail index of its own weights.
+    """
+    notes = {}
+    for key, value in metrics.items():
+        if key not in CATALOGUE:
+            continue
+        metric = CATALOGUE[key]
+        if isinf(value):
+            notes[key] = "infinite: a ratio of 0 or beyond the floating-point range"
+            continue
+        limit = khat_limit(metric.moment, int(metrics["n_sequences" if "khat_seq" in metric.khat else "n_tokens"]))
+        for tail in metric.khat:
+            khat = metrics.get(tail)
+            if khat is not None and limit is not None and khat >= limit:
+                notes[key] = f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated"
+    return notes
+
+
+def _transferred(numbers: dict[str, Tensor], tops: dict[str, Tensor]) -> tuple[dict[str, float], dict[str, Array]]:
+    """Everything on the host: the one moment at which the device is waited for."""
+    scalars = torch.stack(list(numbers.values()))
+    here = torch.cat([scalars, *tops.values()]).cpu().numpy()
+    values, *largest = np.split(here, np.cumsum([len(scalars), *map(len, tops.values())])[:-1])
+    return dict(zip(numbers, values.tolist(), strict=True)), dict(zip(tops, largest, strict=True))
+
+
+def _judged(values: dict[str, float], tops: dict[str, Array]) -> BatchMetrics:
+    """The defined values with what the tails add, and a note for everything else."""
+    notes = {key: f"{needed} not given" for key, needed in _NEEDED.items() if key not in (*values, *tops)}
+    n_tokens, n_weights = int(values["n_tokens"]), int(values["n_sequences"] - values["n_undefined"])
+    for key, top in tops.items():
+        khat, reason = pareto_khat(top, n_weights if key == "khat_seq" else n_tokens)
+        if khat is None:
+            notes[key] = f"not estimable: {reason}"
+        else:
+            values[key] = khat
+    share = top_share(tops["khat_token"], n_tokens, values.pop(estimates.LOG_SUM_SQUARES))
+    values["top1pct_share"] = float("nan") if share is None else share
+    for key, value in values.items():
+        if isnan(value):
+            notes[key] = _UNDEFINED.get(key, "not a number") if n_tokens else "no usable token in this batch"
+    defined = {key: value for key, value in values.items() if not isnan(value)}
+    return BatchMetrics(defined, notes | unreliable(defined))
