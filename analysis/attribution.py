@@ -1,0 +1,360 @@
+"""Attribution: who owns a sum over tokens. Which sequences are the worst is in `analysis.worst_sequences`.
+
+owned = shares(run, "rho_squared", "token_position", first=10, last=20, among_top=0.01)
+owned.frame, owned.half, sentence(owned)
+
+A share of a heavy-tailed sum describes the logged tokens and no others; where the sum's moment cannot be estimated the
+result says so and gives no intervals. Rows that cannot be used (metric definitions, section 10) own nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil, inf, isfinite, nan
+from typing import Any, TypeVar
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.database import query
+from analysis.intervals import NO_INTERVAL, Interval, cluster_interval
+from analysis.relations import relations
+from analysis.store import Run
+from ratioscope import schema
+from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.metric import Moment, khat_limit
+from ratioscope.tails import Array, kept_size, pareto_khat
+
+# Of the curve "the top x of the tokens carry y of the sum".
+TOP_FRACTIONS = (0.001, 0.01, 0.1)
+
+# A prompt can be pages long, a sentence cannot.
+_LONGEST_LABEL = 60
+
+Texts = Mapping[Any, str]
+Row = TypeVar("Row")
+
+_NOT_LOGGED = "not logged"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A sum over tokens of something that is never negative."""
+
+    symbol: str
+    column: str
+    """Logarithm of a token's part, in `attribution_terms.sql`."""
+    moment: Moment
+    ratios: tuple[str, ...] = ("log_rho",)
+    """The log-ratios whose tails decide whether the sum can be estimated."""
+
+
+MEASURES: dict[str, Measure] = {
+    "rho_squared": Measure("Σρ²", "log_rho_squared", Moment.SECOND),
+    "chi2": Measure("Σ(ρ − 1)²", "log_chi2", Moment.SECOND),
+    "deviation": Measure("Σ|ρ − 1|", "log_deviation", Moment.FIRST),
+    "kl": Measure("Σ(ρ − 1 − log ρ)", "log_kl", Moment.FIRST),
+    "update": Measure("Σ|ρₖ₊₁ − ρₖ|", "log_update", Moment.FIRST, ("log_rho", "log_rho_new")),
+}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A way to say whose a token is."""
+
+    title: str
+    keys: tuple[str, ...]
+    """SQL, by which tokens are put together; null: not logged."""
+    label: Callable[[tuple[Any, ...], Texts], str]
+    """The words for one owner, from its keys and the texts of tokens or prompts."""
+    phrase: str = "{}"
+    """How a sentence speaks of a label."""
+
+
+def _token(token_id: int, texts: Texts) -> str:
+    return texts.get(token_id, f"token {token_id}")
+
+
+_SIGNS = {1: "A > 0", 0: "A = 0", -1: "A < 0"}
+
+OWNERS: dict[str, Owner] = {
+    "token": Owner("Token", ("token_id",), lambda keys, texts: _token(keys[0], texts), "the token '{}'"),
+    "token_position": Owner(
+        "Token at a position",
+        ("token_id", "position"),
+        lambda keys, texts: f"'{_token(keys[0], texts)}' at position {keys[1]}",
+        "the token {}",
+    ),
+    "position": Owner("Position", ("position",), lambda keys, _: f"position {keys[0]}"),
+    "prompt": Owner(
+        "Prompt", ("prompt",), lambda keys, texts: texts.get(keys[0], f"prompt {keys[0]}"), "the prompt '{}'"
+    ),
+    "version": Owner("Behavior version", ("behavior_version",), lambda keys, _: f"version {keys[0]}"),
+    "version_lag": Owner("Version lag", ("version_lag",), lambda keys, _: f"lag {keys[0]}"),
+    "step": Owner("Step", ("step",), lambda keys, _: f"step {keys[0]}"),
+    "sequence": Owner("Sequence", ("step", "seq_id"), lambda keys, _: f"step {keys[0]}, sequence {keys[1]}"),
+    "group": Owner("Prompt group", ("step", "group_id"), lambda keys, _: f"step {keys[0]}, group {keys[1]}"),
+    "advantage": Owner("Sign of the advantage", ("sign(advantage)::int",), lambda keys, _: _SIGNS[keys[0]]),
+}
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Who owns a measure over a range of steps."""
+
+    measure: Measure
+    owner: Owner
+    frame: pd.DataFrame
+    """The largest owners: owner (keys as text), label, tokens, share_of_tokens, tokens_counted, share (of the measure),
+    low, high (95 %), share_ratio (share over share_of_tokens), largest_log_ratio (nats), and the token with the largest
+    part as step, seq_id, position. With `among_top` the share is that of the top tokens' sum, of `tokens_counted`."""
+    n_tokens: int
+    n_owners: int
+    """Owners of the tokens that count."""
+    half: int | None
+    """How many of the largest owners carry 50 % of the measure; None where it has no shares."""
+    four_fifths: int | None
+    top: dict[float, float]
+    """Share of the measure that the top x of all tokens carry, by x; NaN where it has no shares."""
+    among_top: float | None
+    notes: tuple[str, ...]
+    """Why there are no shares or no intervals, and what else to know."""
+
+
+def shares(
+    run: Run,
+    measure: str,
+    owner: str,
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    top: int | None = 20,
+    among_top: float | None = None,
+) -> Attribution:
+    """Shares of a measure by owner over the steps first..last, both included.
+
+    Args:
+        top: how many owners to list, the largest first; None: all.
+        among_top: count the tokens with the largest parts only, this share of all tokens.
+
+    Raises:
+        RatioscopeError: unknown measure or owner, or `among_top` outside (0, 1].
+    """
+    chosen, by = known("measure", measure, MEASURES), known("owner", owner, OWNERS)
+    if among_top is not None and not 0 < among_top <= 1:
+        raise RatioscopeError(f"among_top = {among_top}: it is a share of the tokens, above 0 and at most 1.")
+    with relations(run, first, last) as connection:
+        connection.execute(query("attribution_terms"))
+        parts = _descending(connection, chosen.column)
+        undefined, unreliable = _why_no_shares(chosen, parts), _why_no_intervals(connection, chosen, len(parts))
+        peak = nan if undefined else float(parts[0])
+        groups = _owned(connection, chosen, by, peak, _counts(connection, chosen.column, len(parts), among_top))
+        prompts = _prompts(connection) if by.keys == ("prompt",) else {}
+    frame = _by_owner(groups, by, vocabulary(run) if "token_id" in by.keys else prompts)
+    cumulative = frame["share"].cumsum().to_numpy()
+    listed = frame if top is None else frame.head(top)
+    intervals = _intervals(groups, listed["owner"], withheld=bool(undefined or unreliable))
+    listed = listed.assign(low=[low for low, _ in intervals], high=[high for _, high in intervals])[_COLUMNS]
+    notes = [undefined, unreliable]
+    if among_top is not None:
+        notes.append("the cut-off of the top tokens is taken as given")
+    if (frame["label"] == _NOT_LOGGED).any():
+        missing = int(frame.loc[frame["label"] == _NOT_LOGGED, "tokens"].sum())
+        notes.append(f"{by.title.lower()} is not logged for {missing} of {len(parts)} tokens")
+    return Attribution(
+        measure=chosen,
+        owner=by,
+        frame=listed,
+        n_tokens=len(parts),
+        n_owners=len(frame),
+        half=_fewest(cumulative, 0.5),
+        four_fifths=_fewest(cumulative, 0.8),
+        top={fraction: _carried(parts, peak, fraction) for fraction in sorted({*TOP_FRACTIONS, among_top or 0.01})},
+        among_top=among_top,
+        notes=tuple(note for note in notes if note),
+    )
+
+
+_COLUMNS = [
+    *("owner", "label", "tokens", "share_of_tokens", "tokens_counted", "share", "low", "high", "share_ratio"),
+    *("largest_log_ratio", "step", "seq_id", "position"),
+]
+
+
+def known(what: str, name: str, rows: Mapping[str, Row]) -> Row:
+    """The row of that name, or an error that names them all."""
+    if name not in rows:
+        raise RatioscopeError(f"{name!r} is no {what}; take one of {', '.join(rows)}.")
+    return rows[name]
+
+
+def _descending(connection: duckdb.DuckDBPyConnection, column: str, limit: int | None = None) -> Array:
+    """A column of the terms, the largest first; what is not logged is left out."""
+    some = "" if limit is None else f"order by {column} desc limit {limit}"
+    rows = connection.execute(f"select {column} as value from term where {column} is not null {some}").fetchnumpy()
+    return np.sort(np.asarray(rows["value"], dtype=float))[::-1]
+
+
+def _why_no_shares(measure: Measure, parts: Array) -> str:
+    if not len(parts):
+        return f"{measure.symbol} has no token here: nothing usable, or a log-probability that it needs is not logged"
+    if parts[0] == inf:
+        return f"{measure.symbol} is infinite: a ratio is 0"
+    if parts[0] == -inf:
+        return f"{measure.symbol} is 0: nobody owns it"
+    return ""
+
+
+def _why_no_intervals(connection: duckdb.DuckDBPyConnection, measure: Measure, n: int) -> str:
+    limit = khat_limit(measure.moment, n)
+    for ratio in measure.ratios:
+        khat, _ = pareto_khat(_descending(connection, ratio, kept_size(n)), n)
+        if khat is not None and limit is not None and khat >= limit:
+            return (
+                f"{measure.symbol} cannot be estimated (k-hat is {khat:.2f}, the limit {limit:.2f}): "
+                "the shares describe these tokens only"
+            )
+    return ""
+
+
+def _counts(connection: duckdb.DuckDBPyConnection, column: str, n: int, fraction: float | None) -> str:
+    """SQL for "is one of the top tokens"; equal parts in the order of their places, so that the answer repeats."""
+    if fraction is None or n == 0:
+        return "true"
+    (cut,) = connection.execute(
+        f"""
+        select {column}, step, seq_id, position from term where {column} is not null
+        order by {column} desc, step, seq_id, position limit 1 offset {ceil(fraction * n) - 1}
+        """
+    ).fetchall()
+    level = f"'{cut[0]!r}'::double"
+    return f"({column} > {level} or {column} = {level} and (step, seq_id, position) <= {cut[1:]})"
+
+
+def _carried(parts: Array, peak: float, fraction: float) -> float:
+    """Share of the sum that the largest `fraction` of the tokens carry; NaN without a peak."""
+    scaled = np.exp(parts - peak)
+    return float(scaled[: ceil(fraction * len(parts))].sum() / scaled.sum()) if len(parts) else nan
+
+
+def _owned(
+    connection: duckdb.DuckDBPyConnection, measure: Measure, owner: Owner, peak: float, counts: str
+) -> pd.DataFrame:
+    """One row an owner and prompt group of a step, with `owner`, `keys` and the parts; NaN without a peak."""
+    text = query("attribution_shares")
+    for name, value in {
+        "$keys": ", ".join(f"{key} as key_{number}" for number, key in enumerate(owner.keys)),
+        "$term": measure.column,
+        "$peak": f"'{peak!r}'::double",
+        "$counts": counts,
+        "$prompt": str("prompt" in owner.keys),
+    }.items():
+        text = text.replace(name, value)
+    frame = connection.execute(text).df()
+    keys = [f"key_{number}" for number in range(len(owner.keys))]
+    columns = [frame[key].astype(object).where(frame[key].notna(), None).tolist() for key in keys]
+    frame["keys"] = [None if None in row else row for row in zip(*columns, strict=True)]
+    frame["owner"] = ["" if row is None else "/".join(map(str, row)) for row in frame["keys"]]
+    return frame
+
+
+def _by_owner(groups: pd.DataFrame, owner: Owner, texts: Texts) -> pd.DataFrame:
+    """One row an owner of tokens that count, the largest share first."""
+    frame = groups.groupby("owner", as_index=False).agg(
+        keys=("keys", "first"),
+        tokens=("tokens", "sum"),
+        tokens_counted=("tokens_counted", "sum"),
+        part=("part", "sum"),
+        largest_log_ratio=("largest_log_ratio", "max"),
+    )
+    frame["label"] = [_NOT_LOGGED if keys is None else owner.label(keys, texts) for keys in frame["keys"]]
+    frame["share_of_tokens"] = frame["tokens"] / frame["tokens"].sum()
+    frame["share"] = frame["part"].astype(float) / frame["part"].sum(skipna=False)
+    frame["share_ratio"] = frame["share"] / frame["share_of_tokens"]
+    places = ["example_step", "example_seq_id", "example_position"]
+    first = groups.sort_values(["example_term", *places], ascending=[False, True, True, True]).drop_duplicates("owner")
+    renamed = {place: place.removeprefix("example_") for place in places}
+    frame = frame.merge(first[["owner", *places]].rename(columns=renamed), on="owner")
+    counted = frame[frame["tokens_counted"] > 0]
+    return counted.sort_values(["share", "tokens", "owner"], ascending=[False, False, True], ignore_index=True)
+
+
+def _intervals(groups: pd.DataFrame, owners: "pd.Series[str]", *, withheld: bool) -> list[Interval]:
+    """95 % intervals of the owners' shares, a ratio of sums over prompt groups, inside [0, 1].
+
+    None for an owner that is seen in one prompt group only: it is itself what was sampled.
+    """
+    cluster = groups.groupby(["step", "group_id"]).ngroup().to_numpy()
+    part = groups["part"].to_numpy(dtype=float)
+    total = np.bincount(cluster, part).astype(float)
+    rows = groups.groupby("owner").indices
+    intervals = []
+    for owner in owners:
+        own = rows[owner]
+        low, high = NO_INTERVAL
+        if not withheld and len(own) > 1:
+            low, high = cluster_interval(np.bincount(cluster[own], part[own], len(total)).astype(float), total)
+        intervals.append(Interval(float(np.maximum(low, 0)), float(np.minimum(high, 1))))
+    return intervals
+
+
+def _fewest(cumulative: Array, share: float) -> int | None:
+    """How many of the largest owners reach a share; None where shares are undefined."""
+    if not len(cumulative) or not isfinite(cumulative[-1]):
+        return None
+    # The sum of all shares may miss 1 by rounding, and a share of 1 by as much.
+    return int(np.argmax(cumulative >= share * (1 - 1e-12))) + 1
+
+
+def sentence(result: Attribution) -> str:
+    """The answer in one sentence or two."""
+    symbol, first = result.measure.symbol, result.frame.iloc[0] if len(result.frame) else None
+    if first is None or not isfinite(first["share"]):
+        return f"{result.notes[0]}."
+    label = str(first["label"])
+    owner = result.owner.phrase.format(label if len(label) <= _LONGEST_LABEL else f"{label[:_LONGEST_LABEL]}…")
+    if result.among_top is not None:
+        carried = _percent(result.top[result.among_top])
+        text = f"{_percent(result.among_top)} of the tokens carry {carried} of {symbol}; "
+        text += f"{_percent(first['share'])} of that is {owner}."
+    else:
+        text = f"{_percent(first['share'])} of {symbol} is {owner}, with {_percent(first['share_of_tokens'])} of the "
+        text += f"tokens; {result.half} of {result.n_owners} carry half of it."
+    unreliable = next((note for note in result.notes if "cannot be estimated" in note), "")
+    return f"{text} {unreliable}." if unreliable else text
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+
+
+def _prompts(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Prompt texts by prompt_id as text; a prompt without an id goes by its text."""
+    return dict(
+        connection.execute(
+            """
+            select coalesce(prompt_id::varchar, prompt) as key, min(prompt)
+            from sequence where prompt is not null group by key
+            """
+        ).fetchall()
+    )
+
+
+def vocabulary(run: Run) -> dict[int, str]:
+    """Texts of the token ids that occur in a run; empty where it has no vocabulary.
+
+    Raises:
+        RunFormatError: the file is there and cannot be read.
+    """
+    path = run.folder / "vocabulary.parquet"
+    if not path.is_file():
+        return {}
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        reason = str(error).splitlines()[0]
+        raise RunFormatError(f"{path}: cannot be read ({reason}); remove it to see token ids instead.") from None
+    schema.check(schema.VOCABULARY, table.schema, path)
+    return dict(zip(table["token_id"].to_pylist(), table["text"].to_pylist(), strict=True))
