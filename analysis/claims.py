@@ -11,9 +11,8 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from analysis.comparison import LAST_VALUES
+from analysis.comparison import LAST_VALUES, end_value, t_interval
 from analysis.summary import StepSummary
 
 Values = Mapping[int, float]
@@ -68,7 +67,7 @@ def _accuracy(summary: StepSummary) -> pd.Series:
 
 
 def _end(summary: StepSummary) -> float:
-    return float(_accuracy(summary).iloc[-LAST_VALUES:].mean())
+    return end_value(summary.values["eval_accuracy"])
 
 
 def _change(summary: StepSummary) -> float:
@@ -122,12 +121,9 @@ def judge(claim: Claim, of: Values, than: Values | None = None) -> Judgement:
     seeds = sorted(of.keys() & than.keys()) if than is not None else sorted(of)
     values = np.asarray([of[seed] - (than[seed] if than is not None else 0.0) for seed in seeds])
     values = values[np.isfinite(values)]
-    mean = float(values.mean()) if len(values) else float("nan")
-    if len(values) < 2:
-        return Judgement(claim, Verdict.UNDECIDED, mean, float("nan"), float("nan"), len(values))
-    half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    low, high = mean - half, mean + half
-    return Judgement(claim, _verdict(claim, low, high), mean, low, high, len(values))
+    mean, low, high = map(float, t_interval(values))
+    verdict = _verdict(claim, low, high) if len(values) > 1 else Verdict.UNDECIDED
+    return Judgement(claim, verdict, mean, low, high, len(values))
 
 
 def _verdict(claim: Claim, low: float, high: float) -> Verdict:

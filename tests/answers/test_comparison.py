@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.comparison import LAST_VALUES, Member, differences, schedule_words, settings
+from analysis.comparison import (
+    LAST_VALUES,
+    Member,
+    component_differences,
+    components,
+    differences,
+    schedule_words,
+    settings,
+)
 from analysis.store import discover, open_run
 from analysis.summary import summarise
 from dashboard.theme import ALGORITHMS as COLOURED
+from tests.answers.members import member
 from trainer.algorithms import ALGORITHMS
 
 SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
@@ -74,6 +83,36 @@ def test_differences_show_the_settings_and_not_the_seed(members: list[Member]) -
     assert "schedule.sync_interval" in table.index
     assert "algorithm.parameters.epsilon_high" in table.index
     assert not any("seed" in key for key in table.index)
+
+
+def test_components_are_the_parts_and_parameters_of_the_algorithms(members: list[Member]) -> None:
+    here = [setting for setting in settings(members) if setting.schedule == "sync_interval = 20"]
+    table = components(here)
+    assert table.columns.tolist() == [setting.label for setting in here]
+    for setting in here:
+        parts = setting.members[0].run.manifest.algorithm["parts"]
+        assert table[setting.label].to_dict().items() >= parts.items()
+        assert table.index[: len(parts)].tolist() == list(parts)
+    assert table.loc["epsilon_low", "reinforce, sync_interval = 20"] == "-"
+
+
+def test_component_differences_are_the_rows_in_which_settings_differ(members: list[Member]) -> None:
+    named = {setting.label: setting for setting in settings(members)}
+    grpo, one_side = named["grpo, sync_interval = 20"], named["rec_oneside_is, sync_interval = 20"]
+    table = component_differences([grpo, one_side])
+    assert table.to_dict(orient="index") == {
+        "advantage": {grpo.label: "group_normalised", one_side.label: "group_mean"}
+    }
+    assert not len(component_differences([grpo]))
+
+
+def test_settings_that_differ_in_a_part_are_named_by_it() -> None:
+    runs = [member([0.5], name=name, parts={"aggregation": name}) for name in ("token_mean", "sequence_mean")]
+    variants = {setting.variant for setting in settings(runs)}
+    assert variants == {"grpo (aggregation token_mean)", "grpo (aggregation sequence_mean)"}
+    assert schedule_words({"segment_length": 4, "switch_probability": 0.5}) == (
+        "switch_probability = 0.5, segment_length = 4"
+    )
 
 
 def test_every_algorithm_of_the_trainer_has_its_colour_by_place() -> None:

@@ -1,4 +1,4 @@
-"""Ablations: runs side by side, seeds of one setting together, and what differs between the settings."""
+"""Runs of an ablation, and settings: runs that differ in nothing but the seed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from analysis.comparison.aggregates import aggregate, t_interval
+from analysis.comparison.configuration import UNSET, configuration, differing_keys
 from analysis.store import Run
 from analysis.summary import StepSummary
 
@@ -22,6 +23,16 @@ class Member:
     run_id: str
     run: Run
     summary: StepSummary
+
+    @property
+    def unit(self) -> str:
+        """What is repeated: the seed; a run that does not say its seed stands for itself.
+
+        Two runs of one setting with one seed are one repetition, not two, so the unit is what counts and what is
+        resampled.
+        """
+        seed = self.run.manifest.seed
+        return f"run {self.run_id}" if seed is None else f"seed {seed}"
 
 
 @dataclass(frozen=True)
@@ -43,32 +54,30 @@ class Setting:
         """One column a run, aligned by step; NaN where a run has no value."""
         return pd.DataFrame({member.run_id: member.summary.values[metric] for member in self.members})
 
-    def mean(self, metric: str) -> pd.DataFrame:
-        """mean, low and high over the seeds by step; low and high are NaN with a single seed.
+    def by_seed(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """This setting's columns of a frame with one column a run, as one column a seed; runs of one seed averaged.
 
-        The band is the smallest and the largest seed: with two or three seeds an interval would be a fiction.
+        Columns are sorted: what is computed from them does not depend on the order in which runs were found.
         """
-        frame = self.series(metric)
-        several = frame.notna().sum(axis=1) > 1
-        return pd.DataFrame(
-            {
-                "mean": frame.mean(axis=1),
-                "low": frame.min(axis=1).where(several),
-                "high": frame.max(axis=1).where(several),
-            }
-        ).dropna(subset=["mean"])
+        units = {member.run_id: member.unit for member in self.members if member.run_id in frame.columns}
+        return frame[list(units)].rename(columns=units).T.groupby(level=0).mean().T
+
+    def mean(self, metric: str) -> pd.DataFrame:
+        """mean, low, high and number of seeds by step; `band_words` says what low and high are."""
+        frame = aggregate(self.by_seed(self.series(metric))).rename(columns={"value": "mean"})
+        return frame.dropna(subset=["mean"])
 
     def end(self, metric: str) -> tuple[float, float, float]:
         """Mean over the seeds of each run's last values, with a 95 % t interval over seeds (NaN with one seed)."""
-        last = [float(series.dropna().iloc[-LAST_VALUES:].mean()) for _, series in self.series(metric).items()]
-        values = np.asarray([value for value in last if np.isfinite(value)])
-        if not len(values):
-            return float("nan"), float("nan"), float("nan")
-        mean = float(values.mean())
-        if len(values) < 2:
-            return mean, float("nan"), float("nan")
-        half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-        return mean, mean - half, mean + half
+        ends = pd.DataFrame({run_id: [end_value(series)] for run_id, series in self.series(metric).items()})
+        values = self.by_seed(ends).to_numpy()[0]
+        mean, low, high = t_interval(values[np.isfinite(values)])
+        return float(mean), float(low), float(high)
+
+
+def end_value(series: "pd.Series[float]") -> float:
+    """The mean of the last logged values; NaN where there are none."""
+    return float(series.dropna().iloc[-LAST_VALUES:].mean())
 
 
 def settings(members: Iterable[Member]) -> list[Setting]:
@@ -78,7 +87,7 @@ def settings(members: Iterable[Member]) -> list[Setting]:
     different = differing_keys(flat.values())
     groups: dict[tuple[str, ...], list[Member]] = {}
     for member in members:
-        groups.setdefault(tuple(str(flat[member.run_id].get(key, "-")) for key in different), []).append(member)
+        groups.setdefault(tuple(str(flat[member.run_id].get(key, UNSET)) for key in different), []).append(member)
     result = []
     for group in groups.values():
         manifest = group[0].run.manifest
@@ -91,11 +100,11 @@ def settings(members: Iterable[Member]) -> list[Setting]:
 
 def _in_brackets(flat: Mapping[str, Any], different: list[str]) -> str:
     """What tells a setting from others of its algorithm: parameters by value, as S3 writes them, the rest by name."""
-    parameters = [str(flat.get(key, "-")) for key in different if key.startswith("algorithm.parameters.")]
+    parameters = [str(flat.get(key, UNSET)) for key in different if key.startswith("algorithm.parameters.")]
     rest = [
-        f"{key.rpartition('.')[2]} {flat.get(key, '-')}"
+        f"{key.rpartition('.')[2]} {flat.get(key, UNSET)}"
         for key in different
-        if not key.startswith(("algorithm.", "schedule."))
+        if not key.startswith(("algorithm.parameters.", "schedule."))
     ]
     return f" ({', '.join([*parameters, *rest])})" if parameters or rest else ""
 
@@ -105,7 +114,7 @@ def schedule_words(schedule: Mapping[str, Any]) -> str:
     if schedule.get("offline"):
         return "offline"
     usual: dict[str, float | None] = {"sync_interval": 1, "sync_offset": 0, "switch_probability": 0.0, "actors": 0}
-    usual |= {"epsilon_stale": None, "window": None}
+    usual |= {"segment_length": 1, "epsilon_stale": None, "window": None}
     parts = [f"{key} = {schedule[key]}" for key, value in usual.items() if schedule.get(key, value) != value]
     if schedule.get("mixture"):
         parts.append(f"mixture of {len(schedule['mixture'])} versions")
@@ -119,42 +128,4 @@ def _age(setting: Setting) -> tuple[bool, float, float]:
         bool(schedule.get("offline")),
         float(offset) if isinstance(offset, int) else 0.0,
         float(interval) if isinstance(interval, int) else 1.0,
-    )
-
-
-def configuration(run: Run) -> dict[str, Any]:
-    """What was set, flat: {"schedule.sync_interval": 20, ...}; the seed is not part of it."""
-    manifest = run.manifest
-    sections = {
-        "algorithm": manifest.algorithm,
-        "schedule": manifest.schedule,
-        "sampler": manifest.sampler,
-        "optimiser": manifest.optimiser,
-        "model": manifest.model,
-        "task": manifest.task,
-    }
-    return dict(_flatten(sections)) | {"updates": manifest.planned_updates}
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def differing_keys(configurations: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Keys that do not have one and the same value everywhere, in order of appearance."""
-    configurations = list(configurations)
-    keys = dict.fromkeys(key for flat in configurations for key in flat)
-    return [key for key in keys if len({str(flat.get(key)) for flat in configurations}) > 1]
-
-
-def differences(members: Iterable[Member]) -> pd.DataFrame:
-    """One row a differing key, one column a run; "-" where a run does not set it."""
-    flat = {member.run_id: configuration(member.run) for member in members}
-    keys = differing_keys(flat.values())
-    return pd.DataFrame(
-        {run_id: [str(values.get(key, "-")) for key in keys] for run_id, values in flat.items()}, index=pd.Index(keys)
     )

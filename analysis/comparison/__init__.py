@@ -1,0 +1,77 @@
+"""Ablations: is A better than B, in what do they differ, and how sure can one be?
+
+groups = settings(Member(run_id, run, summarise(run)) for ...)   # runs that differ in their seed only
+groups[0].mean("eval_accuracy")                                  # mean over seeds with its band, by step
+align(members, "eval_accuracy", by="tokens").frame               # or by="step", by="time"
+aggregate(frame, "iqm")                                          # interquartile mean with its bootstrap band
+difference_over(a, b, "eval_accuracy")                           # A - B along the axis
+verdict(a, b).sentence                                           # "A is better than B by ..." or "cannot tell: ..."
+ranking(groups, "eval_accuracy")                                 # best first
+component_differences(groups)                                    # which parts of the algorithms differ
+prompt_difference(pairs_by_seed(a, b))                           # reward on the prompts that both saw
+"""
+
+from analysis.comparison.aggregates import aggregate, band_words, t_interval, welch_interval
+from analysis.comparison.alignment import AXES, Aligned, Axis, End, align, common_end, ends
+from analysis.comparison.configuration import (
+    component_differences,
+    components,
+    configuration,
+    differences,
+    differing_keys,
+)
+from analysis.comparison.contrast import (
+    Difference,
+    difference,
+    difference_over,
+    end_difference,
+    probability_of_improvement,
+    seeds_needed,
+)
+from analysis.comparison.grouping import LAST_VALUES, Member, Setting, end_value, schedule_words, settings
+from analysis.comparison.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
+from analysis.comparison.ranking import over_schedules, probability_best, ranking
+from analysis.comparison.report import Report, report
+from analysis.comparison.verdict import Answer, verdict
+
+__all__ = [
+    "AXES",
+    "LAST_VALUES",
+    "Aligned",
+    "Answer",
+    "Axis",
+    "Difference",
+    "End",
+    "Member",
+    "PromptDifference",
+    "Report",
+    "Setting",
+    "aggregate",
+    "align",
+    "band_words",
+    "common_end",
+    "component_differences",
+    "components",
+    "configuration",
+    "difference",
+    "difference_over",
+    "differences",
+    "differing_keys",
+    "end_difference",
+    "end_value",
+    "ends",
+    "over_schedules",
+    "pairs_by_seed",
+    "probability_best",
+    "probability_of_improvement",
+    "prompt_difference",
+    "prompt_rewards",
+    "ranking",
+    "report",
+    "schedule_words",
+    "seeds_needed",
+    "settings",
+    "t_interval",
+    "verdict",
+    "welch_interval",
+]
