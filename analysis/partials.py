@@ -176,13 +176,16 @@ def scan(units: Sequence[ScanUnit]) -> Partials:
         return partials_in(connection, clean=all(map(_known_clean, tokens)), optional=bool(logged & _OPTIONAL))
 
 
-def partials_in(connection: duckdb.DuckDBPyConnection, *, clean: bool = False, optional: bool = True) -> Partials:
+def partials_in(
+    connection: duckdb.DuckDBPyConnection, *, clean: bool = False, optional: bool = True, tokenless: bool = False
+) -> Partials:
     """The partials of whatever the views `token`, `usable` and `sequence` of a connection show.
 
     Args:
         connection: see `analysis.relations`; two temporary tables are made in it.
         clean: it is known that every row can be used.
         optional: some column that a run need not have is there.
+        tokenless: steps that have responses and no token count as well.
     """
     if clean:
         connection.execute("create or replace view usable as select * exclude (invalid) from token")
@@ -192,7 +195,8 @@ def partials_in(connection: duckdb.DuckDBPyConnection, *, clean: bool = False, o
     groups = connection.execute(query("group_sums")).df()
     if optional:
         groups = groups.merge(connection.execute(query("optional_sums")).df(), how="left", on=["step", "group_id"])
-    groups = groups.merge(connection.execute(query("response_sums")).df(), how="outer", on=["step", "group_id"])
+    responses = connection.execute(query("response_sums").replace("$all", str(tokenless))).df()
+    groups = groups.merge(responses, how="outer", on=["step", "group_id"])
     groups = _with_scaled_sums(connection, groups, order)
     return Partials(groups.sort_values(["step", "group_id"], ignore_index=True), order, histogram)
 
