@@ -3,7 +3,8 @@
     from ratioscope import RunRecorder      # write a run from any trainer
     from ratioscope import catalogue        # what every number means
 
-`schema`, `manifest` and `recorder` need pyarrow and the standard library only; `ratios` and `gates` import torch.
+`schema`, `manifest` and `recorder` need pyarrow and the standard library only; `ratios`, `gates`, `weights` and
+`metrics` (the step's numbers inside a training loop) import torch.
 """
 
 from ratioscope.errors import RatioscopeError, RunFormatError

@@ -20,7 +20,10 @@ OUT_OF_REACH = {
     **dict.fromkeys(("eval_accuracy", "kl_to_initial", "grad_norm"), "read from the steps table"),
     **dict.fromkeys(("reward", "response_length"), "of whole responses, from the sequences table"),
     "version_lag": "needs the versions of the policy",
-    **dict.fromkeys(("s_k_exact", "u_k_exact", "chi2_token_exact", "delta_max"), "need the full distributions"),
+    **dict.fromkeys(
+        ("s_k_exact", "u_k_exact", "chi2_token_exact", "delta_max", "s_k_exact_z", "u_k_exact_z"),
+        "need the full distributions",
+    ),
 }
 SHARED = [*COUNTS, *(key for key in CATALOGUE if key not in OUT_OF_REACH)]
 OPTIONAL = ("logp_new", "logp_behavior_train", "logp_reference", "clip_side", "clipped", "gate", "entropy")
@@ -105,7 +108,7 @@ def far_apart(rng: np.random.Generator) -> list[Step]:
         n = c + 0.1 * rng.standard_normal(60)
         n[11] -= nats
         step = plain_step(b, c, n, sequence=np.arange(60) // 5, group=np.arange(60) // 10)
-        near = {"logp_behavior_train": b, "logp_reference": c}
+        near = {"logp_behavior_train": b, "logp_reference": b}
         noisy = {name: values + 0.05 * rng.standard_normal(60) for name, values in near.items()}
         steps.append(step.with_tokens(**{name: values.astype(np.float32) for name, values in noisy.items()}))
     return steps

@@ -176,8 +176,8 @@ def test_splitting_the_work_over_processes_changes_nothing(
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as processes:
         parts = list(processes.map(_summarise_part, [folder] * 2, shares))
     assert [part.index.tolist() for part in parts] == [list(share) for share in shares]
-    computed = _contents(tmp_path / "cache")
+    computed = _contents(tmp_path / "cache" / "partials")
     together = summarise(open_run(folder))
-    assert computed and _contents(tmp_path / "cache") == computed
+    assert computed and _contents(tmp_path / "cache" / "partials") == computed
     assert_same(together, reference)
     pd.testing.assert_frame_equal(pd.concat(parts).sort_index(), together.values.loc[[0, 1, 2, 3]], check_exact=True)
