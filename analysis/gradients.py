@@ -9,19 +9,15 @@ the gradient is, not what the run's optimiser made of it.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import ArrayLike
 from scipy import stats
 
 from analysis.intervals import LEVEL
 from analysis.store import Run
-from ratioscope import schema
-from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.errors import RatioscopeError
 from ratioscope.tails import Array
 
 TERMS = ("gradient_norm_squared", "gradient_dot_bias", "bias_norm_squared", "variance", "cosine", "rescaling")
@@ -34,35 +30,14 @@ def probes(run: Run) -> pd.DataFrame:
     Columns: those of the probes table, and for each of TERMS <term>_low and <term>_high, a 95 % interval by t with
     batches - 1 degrees of freedom (NaN: no standard error), and note, why a term or interval is missing. Squared
     norms may be below 0 and the cosine beyond 1: they are debiased, and shown as they are.
-
-    Raises:
-        RatioscopeError: a file of the probes cannot be read.
     """
-    names = [column.name for column in schema.PROBES.columns]
-    tables = [_read(path) for path in sorted((run.folder / "probes").glob("*.parquet"))]
-    if not tables:
-        ends = [f"{term}_{end}" for term in TERMS for end in ("low", "high")]
-        return pd.DataFrame(columns=[*names, *ends, "note"])
-    frame = pa.concat_tables(tables, promote_options="permissive").to_pandas().reindex(columns=names)
-    frame = frame.sort_values(["step", "estimator"], ignore_index=True)
+    frame = run.read("probes").sort_values(["step", "estimator"], ignore_index=True)
     degrees = frame["batches"].astype(float).sub(1).where(lambda values: values > 0)
     quantile = pd.Series(stats.t.ppf((1 + LEVEL) / 2, degrees), index=frame.index)
     for term in TERMS:
         value, half = frame[term].astype(float), quantile * frame[f"{term}_se"].astype(float)
         frame[f"{term}_low"], frame[f"{term}_high"] = value - half, value + half
     return frame.assign(note=[_note(row) for _, row in frame.iterrows()])
-
-
-def _read(path: Path) -> pa.Table:
-    try:
-        table = pq.read_table(path)
-        schema.check(schema.PROBES, table.schema, path)
-    except RunFormatError:
-        raise
-    except (OSError, pa.ArrowInvalid) as error:
-        reason = str(error).splitlines()[0]
-        raise RatioscopeError(f"{path}: the probes cannot be read ({reason}); remove the file.") from None
-    return table
 
 
 def _note(row: "pd.Series[float]") -> str:

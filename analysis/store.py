@@ -4,8 +4,10 @@ Reading is read-only: nothing is ever written into a run's folder. A bad file is
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -14,9 +16,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope import schema
+from ratioscope import __version__, schema
+from ratioscope.cache import cache_folder
 from ratioscope.errors import RatioscopeError, RunFormatError
-from ratioscope.manifest import MANIFEST_NAME, Manifest
+from ratioscope.manifest import MANIFEST_NAME, Manifest, replace_atomically
 
 # Runs may lie in folders of an ablation; deeper trees are somebody's home folder.
 SEARCH_DEPTH = 4
@@ -63,7 +66,7 @@ class Run:
 
     def read(self, table: str, columns: list[str] | None = None) -> pd.DataFrame:
         """A whole table as a frame; for the small ones (steps, sequences). Empty when nothing was written yet."""
-        declared = schema.TABLES[table]
+        declared = schema.ALL_TABLES[table]
         names = columns or [column.name for column in declared.columns]
         parts = []
         for file in self.files[table]:
@@ -86,16 +89,19 @@ def open_run(folder: str | Path) -> Run:
     if not folder.is_dir():
         raise RunFormatError(f"{folder}: there is no such folder.")
     manifest = Manifest.read(folder)
-    problems: list[str] = []
     # Steps are written last and listed first: the tokens of every listed step are on disk.
-    last_first = reversed(schema.TABLES)
-    files = {table: tuple(_complete_files(folder / table, schema.TABLES[table], problems)) for table in last_first}
-    return Run(folder, manifest, files, tuple(problems), signature(folder))
+    listed = {table: _listed(folder / table) for table in [*reversed(schema.TABLES), *schema.OCCASIONAL_TABLES]}
+    problems = [problem for _, found in listed.values() for problem in found]
+    refused = _refused(listed, keep=manifest.status != "running")
+    files = {
+        table: tuple(file for file in found if file.identity not in refused) for table, (found, _) in listed.items()
+    }
+    return Run(folder, manifest, files, (*problems, *refused.values()), signature(folder))
 
 
 def signature(folder: Path) -> str:
     """A short text that changes whenever the run has news: its manifest's or a table folder's change time."""
-    places = [folder / MANIFEST_NAME, *(folder / table for table in schema.TABLES)]
+    places = [folder / MANIFEST_NAME, *(folder / table for table in schema.ALL_TABLES)]
     stamps = [str(place.stat().st_mtime_ns) if place.exists() else "-" for place in places[1:]]
     manifest = places[0]
     # The heartbeat rewrites the manifest every few seconds; only what it says of the state is news.
@@ -106,24 +112,37 @@ def signature(folder: Path) -> str:
     return hashlib.sha256("|".join([*stamps, state]).encode()).hexdigest()[:16]
 
 
-def _complete_files(folder: Path, table: schema.Table, problems: list[str]) -> Iterator[TableFile]:
+def _listed(folder: Path) -> tuple[list[TableFile], list[str]]:
+    """The files of a table, by their names, and one sentence for each that has another name."""
+    files: list[TableFile] = []
+    problems: list[str] = []
     if not folder.is_dir():
-        return
+        return files, problems
     with os.scandir(folder) as entries:
         found = sorted((entry.name, entry) for entry in entries if entry.is_file(follow_symlinks=False))
     for text, entry in found:
         name = schema.FileName.parse(text)
-        if name is None:
-            if text.endswith(".parquet"):
-                problems.append(f"{entry.path}: left out, its name is not first-last-w<writer>.parquet.")
-            continue
-        stat = entry.stat()
-        file = TableFile(Path(entry.path), name, stat.st_size, stat.st_mtime_ns)
-        problem = _file_problem(file, table.name)
-        if problem:
-            problems.append(problem)
-        else:
-            yield file
+        if name is not None:
+            stat = entry.stat()
+            files.append(TableFile(Path(entry.path), name, stat.st_size, stat.st_mtime_ns))
+        elif text.endswith(".parquet"):
+            problems.append(f"{entry.path}: left out, its name is not first-last-w<writer>.parquet.")
+    return files, problems
+
+
+def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool) -> dict[str, str]:
+    """The files that cannot be used, by identity, and why. What is found out of a run that has ended is kept."""
+    files = [(table, file) for table, (found, _) in listed.items() for file in found]
+    names = [schema.SCHEMA_VERSION, __version__, *(file.identity for _, file in files)]
+    place = cache_folder("footers") / f"{hashlib.sha256('|'.join(names).encode()).hexdigest()[:32]}.json"
+    with suppress(OSError, ValueError):
+        return dict(json.loads(place.read_text(encoding="utf-8")))
+    refused = {file.identity: problem for table, file in files if (problem := _file_problem(file, table))}
+    if keep:
+        with suppress(OSError):  # a cache that cannot be written is no reason to fail
+            place.parent.mkdir(parents=True, exist_ok=True)
+            replace_atomically(place, json.dumps(refused).encode())
+    return refused
 
 
 @lru_cache(maxsize=100_000)
@@ -133,7 +152,7 @@ def _file_problem(file: TableFile, table: str) -> str:
         found = pq.read_schema(file.path)
         version = (found.metadata or {}).get(b"ratioscope.schema_version", schema.SCHEMA_VERSION.encode())
         schema.check_version(version.decode(), str(file.path))
-        schema.check(schema.TABLES[table], found, file.path)
+        schema.check(schema.ALL_TABLES[table], found, file.path)
     except RunFormatError as error:
         return f"{error} The file is left out."
     except (OSError, pa.ArrowInvalid) as error:

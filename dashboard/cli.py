@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -18,6 +18,7 @@ from rich.console import Console
 from ratioscope.errors import RatioscopeError
 
 if TYPE_CHECKING:
+    from analysis.comparison import Member
     from trainer.ablation import Grid
     from trainer.config import TrainConfig
     from trainer.loop import Progress as TrainingProgress
@@ -35,6 +36,7 @@ console = Console(highlight=False, markup=False, stderr=True)
 DEFAULT_ROOT = Path("runs")
 DEFAULT_PORT = 8501
 USAGE_ERROR = 2
+PROBLEMS_FOUND = 1
 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, e.g. sync_interval=20.")
@@ -199,10 +201,81 @@ def summarize(
     print(summary.values[columns].tail(20).to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
 
 
+@app.command(epilog="Example: ratioscope compare runs/grpo-seed0 runs/grpo-seed1 runs/asymre-seed0 --by tokens")
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs; a folder with runs in it will do.")],
+    metric: Annotated[str, typer.Option(help="A metric's key.")] = "eval_accuracy",
+    by: Annotated[Literal["step", "tokens", "time"], typer.Option(help="What runs are brought in line by.")] = "step",
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Is A better than B? Runs that differ in their seed only are one setting; the best against each of the others."""
+    from analysis.comparison import report
+
+    found = report(_members(runs), metric, by)
+    print(json.dumps(found.to_json(), allow_nan=False) if as_json else found.text())
+
+
+@app.command(epilog="Example: ratioscope check sample_runs/mismatch-grpo-seed0 --json")
+def check(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Every remark with numbers, steps and example rows.")] = False,
+) -> None:
+    """Whether a log is what it claims to be; exit code 1 when it is not (a warning or worse)."""
+    from analysis.linter import lint, to_json
+    from analysis.store import open_run
+
+    opened = open_run(run)
+    with console.status("Checking") as status:
+        remarks = lint(opened, progress=lambda done, of: status.update(f"Checking, {done} of {of}"))
+    if as_json:
+        contents = {"schema_version": opened.manifest.schema_version, "run": opened.manifest.name}
+        print(json.dumps(contents | {"remarks": to_json(remarks)}, allow_nan=False))
+    else:
+        for remark in remarks:
+            print(
+                f"{remark.severity.word if remark.severity else remark.outcome:<12} {remark.check}: {remark.sentence}"
+            )
+            if remark.severity:
+                print(f"{'':<12} {remark.do}")
+    if any(remark.is_problem for remark in remarks):
+        raise typer.Exit(PROBLEMS_FOUND)
+
+
+@app.command(epilog="Example: ratioscope diagnose runs/latest --fail-on warning")
+def diagnose(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Every finding with its numbers and steps.")] = False,
+    fail_on: Annotated[
+        Literal["notice", "warning", "critical"] | None,
+        typer.Option(help="Exit code 1 when there is a finding of this severity or worse."),
+    ] = None,
+    thresholds: Annotated[
+        Path | None, typer.Option(help="A TOML file; default: ratioscope.toml beside the run or above it.")
+    ] = None,
+) -> None:
+    """What is wrong with a run, why, and what to change; worst first."""
+    from analysis.diagnosis import Severity, read_thresholds, thresholds_of
+    from analysis.diagnosis import diagnose as find
+    from analysis.diagnosis.report import text, to_json
+    from analysis.store import open_run
+    from analysis.summary import summarise
+
+    opened = open_run(run)
+    limits = read_thresholds(thresholds) if thresholds else thresholds_of(run, [Path.cwd()])
+    for problem in opened.problems:
+        print(f"ratioscope: {problem}", file=sys.stderr)
+    with console.status("Reading"):
+        findings = find(summarise(opened), opened, limits)
+    print(json.dumps(to_json(opened, findings, limits), allow_nan=False) if as_json else text(findings))
+    if fail_on and any(finding.severity >= Severity[fail_on.upper()] for finding in findings):
+        raise typer.Exit(PROBLEMS_FOUND)
+
+
 @app.command(epilog="Example: ratioscope explain s_k")
 def explain(
     what: Annotated[
-        str | None, typer.Argument(help="A metric's key, an algorithm's name, or format, metrics, algorithms.")
+        str | None,
+        typer.Argument(help="A metric's key, an algorithm's name, or format, metrics, algorithms, thresholds."),
     ] = None,
 ) -> None:
     """What a metric, an algorithm or the run format is, with its formula and source."""
@@ -215,12 +288,14 @@ def explain(
         print(describe(ALGORITHMS[ALIASES.get(str(what), str(what))]))
     elif what == "format":
         print(schema.describe())
+    elif what == "thresholds":
+        print(catalogue.thresholds.explain())
     elif what == "algorithms":
         print(table())
     elif what in (None, "metrics"):
         for entry in catalogue.CATALOGUE.values():
             print(f"{entry.key:<30} {entry.title}")
-        print("\nalgorithms, format: more to explain.")
+        print("\nalgorithms, format, thresholds: more to explain.")
     else:
         raise RatioscopeError(f"There is nothing called {what!r} to explain; see ratioscope explain metrics.")
 
@@ -233,6 +308,35 @@ def sample_runs_folder() -> Path | None:
     here = Path(__file__).resolve().parent
     places = (here / "sample_runs", here.parent / "sample_runs")
     return next((place for place in places if place.is_dir()), None)
+
+
+def _members(folders: list[Path]) -> "list[Member]":
+    """The runs in these folders with their summaries; a bad run inside a folder of runs is named and left out."""
+    from analysis.comparison import Member
+    from analysis.store import discover, open_run
+    from analysis.summary import summarise
+
+    members = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise RatioscopeError(f"{folder}: there is no such folder.")
+        listed = discover([folder])
+        if not listed:
+            raise RatioscopeError(f"{folder}: there is no run in this folder.")
+        for entry in listed:
+            if entry.problem and entry.folder != folder:
+                print(f"ratioscope: {entry.problem} The run is left out.", file=sys.stderr)
+                continue
+            with console.status(f"Reading {entry.folder.name}"):
+                run = open_run(entry.folder)
+                summary = summarise(run)
+            for problem in run.problems:
+                print(f"ratioscope: {problem}", file=sys.stderr)
+            if len(summary.values):
+                members[entry.folder.resolve()] = Member(str(entry.folder), run, summary)
+            else:
+                print(f"ratioscope: {entry.folder}: left out, no step is on disk yet.", file=sys.stderr)
+    return list(members.values())
 
 
 def _train(config: "TrainConfig", folder: Path, *, resume: bool, quiet: bool, flush_seconds: float = 3.0) -> str:

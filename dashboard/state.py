@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from analysis.diagnosis import Finding, diagnose
+from analysis.diagnosis import Finding, diagnose, thresholds_of
 from analysis.store import Listed, Run, discover, open_run, signature
 from analysis.summary import StepSummary, Summariser
 from dashboard import theme
@@ -40,21 +40,22 @@ def _summariser(folder: str) -> Summariser:
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)
-def _opened(run_id: str, folder: str, news: str) -> Opened:
+def _opened(run_id: str, folder: str, news: str, thresholds: tuple[tuple[str, float], ...]) -> Opened:
     run = open_run(folder)
     summary = _summariser(folder).summarise(run)
-    return Opened(run_id, run, summary, diagnose(summary))
+    return Opened(run_id, run, summary, diagnose(summary, run, dict(thresholds)))
 
 
 def open_listed(listed: Listed) -> Opened:
     """The run in its present state; computed once for each state.
 
     Raises:
-        RatioscopeError: it cannot be read.
+        RatioscopeError: it cannot be read, or its ratioscope.toml cannot be used.
     """
     if listed.problem:
         raise RatioscopeError(listed.problem)
-    return _opened(listed.run_id, str(listed.folder), signature(listed.folder))
+    thresholds = thresholds_of(listed.folder, roots())
+    return _opened(listed.run_id, str(listed.folder), signature(listed.folder), tuple(thresholds.items()))
 
 
 def chosen_ids() -> list[str]:

@@ -4,6 +4,13 @@ Every gate has the signature `(ratios: LogRatios, advantage: Tensor, **parameter
 tokens or of whole sequences (`ratioscope.ratios.LEVELS`). The trainer's losses and the what-if analysis use the same
 functions. Conventions (S3 eq. 8): bounds are inclusive; the mask is strict in the
 advantage, but a token with advantage 0 has no gradient to lose, so it is kept and not counted as clipped.
+
+Filters decide by more than a ratio and an advantage: by the rest of the sequence, by probabilities, by age. They have
+the signature `(rows: Rows, **parameters) -> Gate`, take token ratios and aggregate them themselves, and follow the same
+conventions. No algorithm of the trainer has one; the what-if analysis does.
+
+Masks that have a name elsewhere: IcePop is `two_side` at token level, sequence masking `two_side` at sequence or
+geometric level, token masking `masked` at token level.
 """
 
 import math
@@ -13,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ratioscope.ratios import LogRatios
+from ratioscope.ratios import LogRatios, sequence_log_ratio
 
 
 class Gate(NamedTuple):
@@ -113,3 +120,112 @@ def soft(ratios: LogRatios, advantage: Tensor, *, tau_positive: float, tau_negat
 GATES: dict[str, Callable[..., Gate]] = {
     gate.__name__: gate for gate in (none, one_side, two_side, ring, adaptive, incremental, one_side_log, masked, soft)
 }
+
+
+class Rows(NamedTuple):
+    """What a filter may look at, each of shape (n_tokens,)."""
+
+    ratios: LogRatios
+    """Of tokens, not of sequences."""
+    advantage: Tensor
+    sequence: Tensor
+    """Index of the token's sequence, from 0."""
+    logp_behavior: Tensor
+    """Log-probability of the token when it was sampled, nats."""
+    version_lag: Tensor
+    """How many updates ago the token was sampled."""
+
+
+def opposite_sign(rows: Rows, *, delta: float) -> Gate:
+    """OPSM: drop A<0 in sequences whose mean k1, -log rho_theta, is above `delta` nats (DeepSeek-V3.2)."""
+    divergence = _over_sequence["mean"](-rows.ratios.behavior, rows.sequence)
+    below = (rows.advantage < 0) & (divergence > delta)
+    return _hard(below=below, above=torch.zeros_like(below))
+
+
+def probability_difference(rows: Rows, *, difference_low: float, difference_high: float) -> Gate:
+    """DPPO: PPO's mask on the difference of probabilities, pi_theta - behavior, instead of their ratio."""
+    difference = _difference(rows.logp_behavior.double() + rows.ratios.behavior, rows.logp_behavior.double())
+    return _hard(
+        below=(rows.advantage < 0) & (difference < -difference_low),
+        above=(rows.advantage > 0) & (difference > difference_high),
+    )
+
+
+def stale(rows: Rows, *, epsilon_stale: float) -> Gate:
+    """Keep |rho_k - 1| <= epsilon_stale (S0 5.6, 7.3)."""
+    distance, active = torch.expm1(rows.ratios.current), rows.advantage != 0
+    return _hard(below=active & (distance < -epsilon_stale), above=active & (distance > epsilon_stale))
+
+
+def window(rows: Rows, *, max_lag: float) -> Gate:
+    """Keep sequences whose oldest token was sampled at most `max_lag` updates ago; older ones are on side -1.
+
+    S0 5.6's window of the newest W versions is `max_lag` = W - 1 where every update makes a version.
+    """
+    oldest = _over_sequence["max"](rows.version_lag.double(), rows.sequence)
+    below = (rows.advantage != 0) & (oldest > max_lag)
+    return _hard(below=below, above=torch.zeros_like(below))
+
+
+def _mean(values: Tensor, sequence: Tensor) -> Tensor:
+    return _sum(values, sequence) / torch.bincount(sequence)[sequence]
+
+
+def _sum(values: Tensor, sequence: Tensor) -> Tensor:
+    return sequence_log_ratio(values, sequence, _count(sequence))[sequence]
+
+
+def _max(values: Tensor, sequence: Tensor) -> Tensor:
+    lowest = torch.full((_count(sequence),), -torch.inf, dtype=values.dtype, device=values.device)
+    return lowest.scatter_reduce(0, sequence, values, "amax")[sequence]
+
+
+def _count(sequence: Tensor) -> int:
+    return int(sequence.max()) + 1 if len(sequence) else 0
+
+
+_over_sequence: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"sum": _sum, "mean": _mean, "max": _max}
+
+# Estimators of KL(behavior || pi_theta) from one token's log rho_theta.
+_divergence: dict[str, Callable[[Tensor], Tensor]] = {
+    "k1": lambda log_rho: -log_rho,
+    "k2": lambda log_rho: log_rho**2 / 2,
+    "k3": lambda log_rho: torch.expm1(log_rho) - log_rho,
+}
+
+
+def _rejection(estimator: str, over: str) -> Callable[..., Gate]:
+    """The filter that drops what has `estimator`, of tokens or aggregated over a sequence, above a threshold."""
+
+    def reject(rows: Rows, *, threshold: float) -> Gate:
+        divergence, direction = _divergence[estimator](rows.ratios.behavior), rows.ratios.behavior
+        if over != "token":
+            divergence = _over_sequence[over](divergence, rows.sequence)
+            direction = _sum(direction, rows.sequence)
+        out = (rows.advantage != 0) & (divergence > threshold)
+        return _hard(below=out & (direction <= 0), above=out & (direction > 0))
+
+    reject.__doc__ = (
+        f"Drop {'tokens' if over == 'token' else f'sequences by the {over} over their tokens'} with {estimator} above "
+        "`threshold` nats; the side is the log-ratio's."
+    )
+    return reject
+
+
+_TOKEN_FILTERS: dict[str, Callable[..., Gate]] = {
+    "probability_difference": probability_difference,
+    "stale": stale,
+    **{f"reject_token_{estimator}": _rejection(estimator, "token") for estimator in _divergence},
+}
+# These have to see whole sequences.
+SEQUENCE_FILTERS: dict[str, Callable[..., Gate]] = {
+    "opposite_sign": opposite_sign,
+    "window": window,
+    **{
+        f"reject_{over}_{estimator}": _rejection(estimator, over)
+        for over in _over_sequence
+        for estimator in _divergence
+    },
+}
+FILTERS: dict[str, Callable[..., Gate]] = _TOKEN_FILTERS | SEQUENCE_FILTERS

@@ -71,3 +71,6 @@ class Threshold:
     value: float
     source: str
     meaning: str
+    lowest: float
+    highest: float
+    """A project may move it between these two."""

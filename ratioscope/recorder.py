@@ -82,7 +82,7 @@ class RunRecorder:
         except OSError as error:
             raise RatioscopeError(f"{self.folder}: cannot be written ({error}).") from error
 
-        self._tables = schema.TABLES | schema.OCCASIONAL_TABLES
+        self._tables = schema.ALL_TABLES
         self._last_on_disk = {name: self._last_recorded(name) for name in self._tables}
         self._next_step: int | None = None
         self._vocabulary_of = vocabulary

@@ -183,6 +183,7 @@ VOCABULARY = Table(
 TABLES = {table.name: table for table in (TOKENS, SEQUENCES, STEPS)}
 # Rows at some steps only; a run need not have them.
 OCCASIONAL_TABLES = {table.name: table for table in (PROBES,)}
+ALL_TABLES = TABLES | OCCASIONAL_TABLES
 
 _FILE_NAME = re.compile(r"([0-9]{6,})-([0-9]{6,})-w([0-9]+)\.parquet")
 
@@ -253,7 +254,7 @@ def check(table: Table, found: pa.Schema, where: str | Path) -> None:
 def describe() -> str:
     """The format as text, for `ratioscope explain format`."""
     lines = [f"Run format {SCHEMA_VERSION}", "", (__doc__ or "").split("\n\n", 1)[1].strip(), ""]
-    for table in (*TABLES.values(), *OCCASIONAL_TABLES.values(), VOCABULARY):
+    for table in (*ALL_TABLES.values(), VOCABULARY):
         lines += [f"{table.name}: {table.grain}", f"  key: {', '.join(table.key)}"]
         for column in table.columns:
             mark = "required" if column.required else "optional"

@@ -24,6 +24,13 @@ def ratio(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     return ratios.behavior.exp()
 
 
+def incremental(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
+    """r = pi_theta / pi_k: the data are taken as if pi_k had sampled them (PPO with recomputed log-probs)."""
+    # Where both policies exclude a token, which one does not change.
+    unchanged = ratios.behavior == ratios.current
+    return ratios.incremental.masked_fill(unchanged, 0.0).exp()
+
+
 def truncated(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, cap: float) -> Tensor:
     """min(rho, cap): truncated importance sampling (S1 7)."""
     return ratios.behavior.clamp(max=math.log(cap)).exp()
@@ -45,5 +52,5 @@ def geometric_of_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor,
 
 
 WEIGHTS: dict[str, Callable[..., Tensor]] = {
-    weight.__name__: weight for weight in (none, ratio, truncated, upper_clipped, geometric_of_clipped)
+    weight.__name__: weight for weight in (none, ratio, incremental, truncated, upper_clipped, geometric_of_clipped)
 }

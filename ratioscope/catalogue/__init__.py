@@ -1,34 +1,25 @@
 """What every number means: one entry a metric, read by tooltips, `ratioscope explain`, findings and axis titles.
 
-Keys are those of the step summary. `source` names section or equation of one of `SOURCES`; "usual" is textbook
+Keys of `CATALOGUE` are those of the step summary; `ENTRIES` has those of the theory pages as well. `source` names section or equation of one of `SOURCES`; "usual" is textbook
 knowledge. `moment` says which moment of the ratio an estimate needs, and with that when its sample value can be trusted
 (`ratioscope.metric`).
 """
 
-from ratioscope.catalogue import divergences, learning, weights
-from ratioscope.metric import KHAT_LIMIT, SOURCES, Metric, Moment, Threshold
+from ratioscope.catalogue import divergences, learning, theory, weights
+from ratioscope.catalogue.thresholds import EPSILON, EPSILON_STALE, THRESHOLDS
+from ratioscope.metric import KHAT_LIMIT, SOURCES, Metric, Moment
+
+__all__ = ["CATALOGUE", "ENTRIES", "EPSILON", "EPSILON_STALE", "THRESHOLDS", "explain"]
 
 CATALOGUE: dict[str, Metric] = {
     entry.key: entry for entry in (*divergences.ENTRIES, *weights.ENTRIES, *learning.ENTRIES)
 }
-
-
-EPSILON = Threshold(
-    "epsilon", "ε", 0.2, "S0 summary, key parameters", "clip width of an update; an update may drift by ε/2"
-)
-EPSILON_STALE = Threshold(
-    "epsilon_stale",
-    "ε_stale",
-    0.4,
-    "S0 5.6, key parameters",
-    "largest deviation of a usable ratio from 1; staleness should stay below ε_stale/2",
-)
-THRESHOLDS = {threshold.name: threshold for threshold in (EPSILON, EPSILON_STALE)}
+ENTRIES = CATALOGUE | {entry.key: entry for entry in theory.ENTRIES}
 
 
 def explain(key: str) -> str:
     """A catalogue entry as text, for the command line."""
-    entry = CATALOGUE[key]
+    entry = ENTRIES[key]
     lines = [
         f"{entry.title} ({entry.key})",
         "",

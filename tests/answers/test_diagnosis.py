@@ -1,6 +1,5 @@
-"""Rules on made-up runs: each threshold, the bounded form, silence on clean and on empty runs."""
+"""The diagnosis of made-up logs: two limits end to end, the bounded form, silence on clean runs, order of findings."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +54,7 @@ def test_an_update_is_found_above_half_of_epsilon(tmp_path: Path, factor: float,
 
 def test_a_finding_quotes_the_summary(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.3, drift=0.01)
-    (finding,) = diagnose(summary)
+    finding = diagnose(summary)[0]
     worst = finding.numbers[0]
     assert worst.value == pytest.approx(0.3, abs=1e-6)
     assert finding.steps == tuple(range(6))
@@ -74,9 +73,19 @@ def test_truncated_support_makes_the_bounded_form_the_primary_one(tmp_path: Path
     assert {finding.metric for finding in diagnose(summary)} == {"s_k_bounded"}
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_no_rule_fires_or_fails_on_an_empty_run(tmp_path: Path, rule: Callable[[StepSummary], object]) -> None:
-    assert rule(summarise(open_run(write_run(tmp_path / "run", [])))) is None
+def test_findings_come_worst_first_and_causes_before_consequences(tmp_path: Path) -> None:
+    findings = diagnose(summary_with(tmp_path / "run", staleness=0.45, drift=0.02))
+    places = list(RULES)
+    order = [(-finding.severity, places.index(finding.rule)) for finding in findings]
+    assert order == sorted(order) and len(order) > 1
+
+
+def test_thresholds_move_the_verdict(tmp_path: Path) -> None:
+    summary = summary_with(tmp_path / "run", staleness=0.25, drift=0.02)
+    assert {finding.rule for finding in diagnose(summary, thresholds={"epsilon_stale": 0.8, "kl": 1})} == set()
+    usual = {finding.rule for finding in diagnose(summary)}
+    assert {finding.rule for finding in diagnose(summary, thresholds={"epsilon": 0.03})} == usual | {"update_large"}
+    assert "staleness_high" in usual and "update_large" not in usual
 
 
 def test_a_run_without_the_new_policy_is_judged_by_what_it_logs(tmp_path: Path) -> None:

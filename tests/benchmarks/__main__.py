@@ -1,10 +1,10 @@
-"""`python -m tests.benchmarks [training] [pretrained] [reading] [listing]`: all of them, or the named ones."""
+"""`python -m tests.benchmarks [training] [pretrained] [reading] [scanning] [listing]`: all of them, or the named ones."""
 
 import sys
 
-from tests.benchmarks import listing, pretrained, reading, training
+from tests.benchmarks import listing, pretrained, reading, scanning, training
 
-BENCHMARKS = {"training": training, "pretrained": pretrained, "reading": reading, "listing": listing}
+BENCHMARKS = {"training": training, "pretrained": pretrained, "reading": reading, "scanning": scanning, "listing": listing}
 
 if __name__ == "__main__":
     unknown = [name for name in sys.argv[1:] if name not in BENCHMARKS]

@@ -21,6 +21,7 @@ Formula = Callable[..., float]
 PARAMETERS: dict[str, dict[str, float]] = {
     "none": {},
     "ratio": {},
+    "incremental": {},
     "truncated": {"cap": 2.0},
     "upper_clipped": {"epsilon_high": 0.5},
     "geometric_of_clipped": {"epsilon_log": 0.4},
@@ -33,6 +34,11 @@ def none(batch: Batch, token: int) -> float:
 
 def ratio(batch: Batch, token: int) -> float:
     """rho itself (S4 eq. 106)."""
+    return batch[token][0]
+
+
+def incremental(batch: Batch, token: int) -> float:
+    """pi_theta / pi_k; here pi_k is the behavior policy."""
     return batch[token][0]
 
 
@@ -57,7 +63,7 @@ def geometric_of_clipped(batch: Batch, token: int, epsilon_log: float) -> float:
 
 
 FORMULAS: dict[str, Formula] = {
-    formula.__name__: formula for formula in (none, ratio, truncated, upper_clipped, geometric_of_clipped)
+    formula.__name__: formula for formula in (none, ratio, incremental, truncated, upper_clipped, geometric_of_clipped)
 }
 
 # log-ratio, advantage and sequence.
@@ -141,3 +147,10 @@ def test_a_weight_at_its_bound_is_the_bound() -> None:
     batch = [(log(bound), 1.0, 0) for bound in (1.0, 1.5, 2.0, 4.0)]
     assert weights("truncated", batch, cap=2.0).tolist() == pytest.approx([1.0, 1.5, 2.0, 2.0], rel=1e-15)
     assert weights("upper_clipped", batch, epsilon_high=0.5).tolist() == pytest.approx([1.0, 1.5, 1.5, 1.5], rel=1e-15)
+
+
+def test_the_incremental_weight_is_the_step_from_the_current_policy() -> None:
+    behavior, current = [log(3.0), log(0.5), -inf, -inf, 900.0], [log(2.0), 0.0, 0.0, -inf, 899.0]
+    ratios = LogRatios(*torch.tensor([behavior, current], dtype=torch.float64))
+    found = WEIGHTS["incremental"](ratios, torch.ones(5), torch.arange(5)).tolist()
+    assert found == pytest.approx([1.5, 0.5, 0.0, 1.0, exp(1)], rel=1e-12)

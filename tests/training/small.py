@@ -79,7 +79,7 @@ def table(folder: Path, name: str) -> pa.Table:
     files = [pq.read_table(path) for path in sorted((folder / name).glob("*.parquet"))]
     whole = pa.concat_tables(files, promote_options="default")
     whole = whole.select(sorted(set(whole.column_names) - set(CLOCKS.get(name, ()))))
-    key = (schema.TABLES | schema.OCCASIONAL_TABLES)[name].key
+    key = schema.ALL_TABLES[name].key
     return whole.sort_by([(column, "ascending") for column in key])
 
 

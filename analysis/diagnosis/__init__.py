@@ -1,0 +1,85 @@
+"""Rules that turn a run into findings: what is wrong, how sure, why, what to change, where to look.
+
+diagnose(summary)                                              # what the step summary alone can tell
+diagnose(summary, run, thresholds_of(run.folder, [root]))      # and the tokens, with the project's thresholds
+
+A rule is a function `Evidence -> Finding | None` in `RULES`, in the module of its question; its limits are thresholds
+of the catalogue. A finding needs steps beyond their own noise, or a robust share of the steps.
+"""
+
+from collections.abc import Callable, Mapping
+
+from analysis.diagnosis.clipping import clip_is_saturated, clip_never_binds
+from analysis.diagnosis.collapse import reward_has_collapsed
+from analysis.diagnosis.evidence import Evidence, default_thresholds, staleness_metric
+from analysis.diagnosis.finding import Finding, Number, Severity
+from analysis.diagnosis.learning import entropy_has_collapsed, groups_have_no_signal
+from analysis.diagnosis.staleness import bias_dominates, kl_is_high, staleness_is_growing, staleness_is_high
+from analysis.diagnosis.support import denominator_is_wrong, engine_differs, support_is_truncated, survivors_are_biased
+from analysis.diagnosis.thresholds import read_thresholds, thresholds_of
+from analysis.diagnosis.trust_region import (
+    certificate_is_negative,
+    certificate_is_vacuous,
+    trust_region_is_infeasible,
+)
+from analysis.diagnosis.update import update_is_large
+from analysis.diagnosis.weights import sample_has_collapsed, sequences_are_a_trap, tail_is_heavy, variance_dominates
+from analysis.store import Run
+from analysis.summary import StepSummary
+
+__all__ = [
+    "RULES",
+    "Evidence",
+    "Finding",
+    "Number",
+    "Rule",
+    "Severity",
+    "diagnose",
+    "read_thresholds",
+    "staleness_metric",
+    "thresholds_of",
+]
+
+Rule = Callable[[Evidence], Finding | None]
+
+# Causes before their consequences.
+RULES: dict[str, Rule] = {
+    "engine_mismatch": engine_differs,
+    "denominator_wrong": denominator_is_wrong,
+    "truncated_support": support_is_truncated,
+    "survivor_bias": survivors_are_biased,
+    "staleness_high": staleness_is_high,
+    "staleness_growing": staleness_is_growing,
+    "kl_high": kl_is_high,
+    "bias_regime": bias_dominates,
+    "update_large": update_is_large,
+    "trust_region_infeasible": trust_region_is_infeasible,
+    "heavy_tail": tail_is_heavy,
+    "variance_regime": variance_dominates,
+    "ess_collapse": sample_has_collapsed,
+    "length_trap": sequences_are_a_trap,
+    "clip_saturated": clip_is_saturated,
+    "clip_zero": clip_never_binds,
+    "zero_signal": groups_have_no_signal,
+    "entropy_collapse": entropy_has_collapsed,
+    "reward_collapse": reward_has_collapsed,
+    "certificate_vacuous": certificate_is_vacuous,
+    "certificate_negative": certificate_is_negative,
+}
+
+
+def diagnose(
+    summary: StepSummary, run: Run | None = None, thresholds: Mapping[str, float] | None = None
+) -> list[Finding]:
+    """All findings, worst first; among equals causes come before their consequences, as in `RULES`.
+
+    Args:
+        run: where the summary is from: its manifest and tokens let more rules speak.
+        thresholds: by name; those that are missing have the catalogue's value.
+
+    Raises:
+        RatioscopeError: a file of the run cannot be read any more.
+    """
+    evidence = Evidence(summary, run, default_thresholds() | dict(thresholds or {}))
+    findings = [finding for rule in RULES.values() if (finding := rule(evidence)) is not None]
+    return sorted(findings, key=lambda finding: -finding.severity)

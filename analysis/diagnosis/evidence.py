@@ -1,0 +1,129 @@
+"""What rules look at: the step summary, the run it came from where there is one, and the thresholds that hold for it.
+
+Whatever needs the tokens is computed when a rule first asks for it, over the latest steps only: a live run is
+diagnosed again whenever it has news.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from analysis.certificate import Certificate, certificate
+from analysis.diagnosis.finding import Number
+from analysis.store import Run
+from analysis.summary import StepSummary
+from ratioscope.catalogue import CATALOGUE, THRESHOLDS
+
+Series = pd.Series
+Steps = tuple[int, ...]
+
+LATEST = 20
+"""How many of the last steps rules read the tokens of."""
+_LEAST_STEPS = 3
+
+# What no heavy tail can spoil and has to agree where the interval of a metric is withheld.
+_BOUNDED = {
+    "s_k": "s_k_bounded",
+    "s_k_engine": "s_k_bounded",
+    "tv_new_behavior": "tv_new_behavior_bounded",
+}
+
+
+def default_thresholds() -> dict[str, float]:
+    """The catalogue's thresholds by name."""
+    return {name: threshold.value for name, threshold in THRESHOLDS.items()}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that rules know of a run."""
+
+    summary: StepSummary
+    run: Run | None = None
+    thresholds: Mapping[str, float] = field(default_factory=default_thresholds)
+
+    @property
+    def values(self) -> pd.DataFrame:
+        return self.summary.values
+
+    def part(self, name: str) -> str:
+        """A part of the algorithm as the manifest names it (gate, weight, level); empty where that is unknown."""
+        parts = self.run.manifest.algorithm.get("parts") if self.run else None
+        return str(parts.get(name, "")) if isinstance(parts, dict) else ""
+
+    def above(self, metric: str, limit: float) -> "Series[float]":
+        """The series where it exceeds the limit beyond its own noise.
+
+        A step counts when its interval lies above the limit, or, where the interval is withheld because of a heavy
+        tail, when the value does and its bounded form agrees.
+        """
+        values, low = self.values[metric], self.summary.low[metric]
+        agrees = self.values[_BOUNDED.get(metric, metric)] > limit
+        return values[(values > limit) & ((low > limit) | (low.isna() & agrees))]
+
+    def below(self, metric: str, limit: float) -> "Series[float]":
+        """The series where it is below the limit beyond its own noise, or with its interval withheld."""
+        values, high = self.values[metric], self.summary.high[metric]
+        return values[(values < limit) & ((high < limit) | high.isna())]
+
+    def often(self, steps: "Series[float]") -> bool:
+        """Whether so many steps show it that chance cannot: three of them, and the share of all that is set."""
+        return len(steps) >= self.least(len(self.values))
+
+    def least(self, steps: int) -> float:
+        """How many of so many steps have to show what single ones show by chance."""
+        return max(_LEAST_STEPS, self.thresholds["step_share"] * steps)
+
+    @property
+    def first_of_latest(self) -> int:
+        return max(self.summary.last_step - LATEST + 1, 0)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """The certificate of the latest steps; None without a run, or without a response in them."""
+        if self.run is None or not self.values["response_length"].tail(LATEST).notna().any():
+            return None
+        return certificate(self.run, first=self.first_of_latest)
+
+    def number(self, metric: str, step: int, which: str) -> Number:
+        """A step's value as a finding quotes it."""
+        return Number(
+            label=f"{CATALOGUE[metric].title}, {which} (step {step})",
+            value=float(self.values[metric].loc[step]),
+            low=float(self.summary.low[metric].loc[step]),
+            high=float(self.summary.high[metric].loc[step]),
+            note=self.summary.notes.get(step, {}).get(metric, ""),
+        )
+
+    def median(self, metric: str, steps: "pd.Index[int]") -> Number:
+        """The median over the steps concerned; steps are not independent, so there is no interval."""
+        value = float(self.values[metric].loc[steps].median())
+        return Number(f"{CATALOGUE[metric].title}, median of these steps", value)
+
+    def latest(self, metric: str) -> Number:
+        """The last value there is."""
+        return self.number(metric, step_of(self.values[metric].last_valid_index()), "latest")
+
+
+def staleness_metric(summary: StepSummary) -> str:
+    """`s_k`, or its bounded form where the mean ratio is significantly below 1 in most steps (truncated support)."""
+    significant = summary.high["ratio_mean"] < 1
+    return "s_k_bounded" if len(significant) and significant.mean() > 0.5 else "s_k"
+
+
+def share_text(steps: "Series[float]", evidence: Evidence) -> str:
+    """How many of how many steps, for sentences."""
+    return f"in {len(steps)} of {len(evidence.values)} steps"
+
+
+def steps_of(series: "Series[float]") -> Steps:
+    return tuple(int(step) for step in series.index)
+
+
+def step_of(label: object) -> int:
+    """A label of the step index; pandas types it as anything hashable."""
+    assert isinstance(label, int | np.integer), label
+    return int(label)

@@ -1,0 +1,73 @@
+"""Whether there is anything left to learn from: zero-signal groups and entropy (S4 5.4.2, S3 B.3)."""
+
+from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from analysis.diagnosis.finding import Finding, Number, Severity
+
+_WINDOW = 10
+"""Steps over which shares of a few groups are averaged: one step's have too coarse a grain."""
+
+
+def groups_have_no_signal(evidence: Evidence) -> Finding | None:
+    """Most prompt groups have the same reward for every response, on average over ten steps."""
+    metric, limit = "zero_advantage_group_fraction", evidence.thresholds["zero_signal"]
+    smooth = evidence.values[metric].rolling(_WINDOW).mean()
+    steps = smooth[smooth > limit]
+    if not evidence.often(steps):
+        return None
+    reward = evidence.values["reward"].loc[steps.index].mean()
+    before = evidence.values["reward"].head(_WINDOW).mean()
+    solved = reward > before
+    return Finding(
+        rule="zero_signal",
+        severity=Severity.WARNING,
+        sentence=f"Over ten steps up to {smooth.max():.0%} of the prompt groups had no signal, every response with the "
+        f"same reward; more than {limit:.0%} {share_text(steps, evidence)}.",
+        metric=metric,
+        steps=steps_of(steps),
+        numbers=(
+            Number("mean of these steps", float(evidence.values[metric].loc[steps.index].mean())),
+            evidence.median("effective_token_fraction", steps.index),
+            evidence.latest(metric),
+        ),
+        why=f"The mean reward is {reward:.2g} there against {before:.2g} at the start: "
+        + ("the prompts have become too easy." if solved else "nearly every answer is wrong."),
+        do="Harder prompts, or dynamic sampling, which asks again until a group has a signal."
+        if solved
+        else "Easier prompts, a less sparse reward, or more samples a prompt; first see whether the policy collapsed.",
+        source="S4 5.4.2 (DAPO)",
+        page="clipping",
+        limit=limit,
+    )
+
+
+def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
+    """Entropy below a share of what it was at the start, and still so at the end."""
+    entropy = evidence.values["entropy"].dropna()
+    if len(entropy) < 2 * _WINDOW:
+        return None
+    start = float(entropy.head(_WINDOW).median())
+    limit = evidence.thresholds["entropy_share"] * start
+    smooth = entropy.rolling(_WINDOW, min_periods=1).median()
+    low = entropy[smooth < limit]
+    if not len(low) or smooth.iloc[-1] >= limit:
+        return None
+    first = step_of(low.index[0])
+    level = evidence.values["reward"]
+    better = level.tail(_WINDOW).mean() > level.head(_WINDOW).mean()
+    return Finding(
+        rule="entropy_collapse",
+        severity=Severity.NOTICE if better else Severity.WARNING,
+        sentence=f"Entropy has fallen from {start:.2g} to {smooth.iloc[-1]:.2g} nats, below "
+        f"{evidence.thresholds['entropy_share']:.0%} of its start since step {first}.",
+        metric="entropy",
+        steps=steps_of(low),
+        numbers=(Number("median of the first ten steps", start), evidence.latest("entropy")),
+        why="The policy has become sure, and its reward has risen: what it does not try any more it cannot learn."
+        if better
+        else "The policy has become sure without having become better: it repeats itself and explores no more.",
+        do="If learning stalls: raise the upper clip bound (clip-higher), add an entropy bonus or a KL penalty, or "
+        "raise the temperature and log the probabilities that it gives.",
+        source="S4 5.4.2 (DAPO, decoupled clip); S3 B.3",
+        page="overview",
+        limit=limit,
+    )

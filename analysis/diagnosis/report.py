@@ -1,0 +1,57 @@
+"""Findings as text and as JSON, for the command line."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.diagnosis.finding import Finding
+from analysis.store import Run
+
+
+def text(findings: Sequence[Finding]) -> str:
+    """One paragraph a finding: severity and sentence, then cause and remedy."""
+    if not findings:
+        return "Nothing to report."
+    return "\n".join(
+        f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} Why: {finding.why}\n{'':<9} Do: {finding.do}"
+        for finding in findings
+    )
+
+
+def to_json(run: Run, findings: Sequence[Finding], thresholds: Mapping[str, float]) -> dict[str, Any]:
+    """The stable shape of `ratioscope diagnose --json`: undefined is null."""
+    return {
+        "schema_version": run.manifest.schema_version,
+        "run": run.manifest.name,
+        "thresholds": dict(thresholds),
+        "findings": [
+            {
+                "rule": finding.rule,
+                "severity": finding.severity.word,
+                "sentence": finding.sentence,
+                "metric": finding.metric,
+                "limit": _finite(finding.limit),
+                "steps": list(finding.steps),
+                "numbers": [
+                    {
+                        "label": number.label,
+                        "value": _finite(number.value),
+                        "interval": [number.low, number.high]
+                        if math.isfinite(number.low) and math.isfinite(number.high)
+                        else None,
+                        "note": number.note,
+                    }
+                    for number in finding.numbers
+                ],
+                "why": finding.why,
+                "do": finding.do,
+                "source": finding.source,
+                "page": finding.page,
+            }
+            for finding in findings
+        ],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,154 @@
+"""How far the data are from the policy before the update starts, and what that distance costs (S0 5.6, S1 6)."""
+
+import numpy as np
+import pandas as pd
+
+from analysis.diagnosis.evidence import Evidence, share_text, staleness_metric, step_of, steps_of
+from analysis.diagnosis.finding import Finding, Number, Severity
+
+_LEAST_THIRD = 10
+"""Steps; thirds of a shorter run say nothing of a trend."""
+
+
+def staleness_is_growing(evidence: Evidence) -> Finding | None:
+    """S_k of the last third far above that of the middle third, and no longer small.
+
+    The first third is left out: every run starts on-policy.
+    """
+    metric = staleness_metric(evidence.summary)
+    staleness = evidence.values[metric].dropna()
+    third = len(staleness) // 3
+    if third < _LEAST_THIRD:
+        return None
+    middle, last = staleness.iloc[-2 * third : -third], staleness.iloc[-third:]
+    growth, limit = evidence.thresholds["staleness_growth"], evidence.thresholds["epsilon_stale"] / 2
+    # Half of the last third must be beyond the middle one's mean by more than the growth that is let pass.
+    if last.mean() < limit / 4 or not min(last.mean(), last.median()) > growth * middle.mean():
+        return None
+    lag = evidence.values["version_lag"]
+    older = lag.loc[last.index].mean() > 1.2 * lag.loc[middle.index].mean()
+    return Finding(
+        rule="staleness_growing",
+        severity=Severity.WARNING,
+        sentence=f"Staleness keeps growing: {last.mean():.2g} on average over the last {third} steps against "
+        f"{middle.mean():.2g} over the {third} before (limit {limit:g}).",
+        metric=metric,
+        steps=steps_of(last),
+        numbers=(
+            Number("mean of the middle third", float(middle.mean())),
+            Number("mean of the last third", float(last.mean())),
+            evidence.latest(metric),
+        ),
+        why="The data grow older: the version lag rises too."
+        if older
+        else "The data are no older than before: each update moves the policy further, or the engines drift apart.",
+        do="Bound the age of the data (version window, smaller sync_interval); if the lag is constant, "
+        "lower the learning rate.",
+        source="S0 5.6, S3 3",
+        page="drift",
+        limit=limit,
+    )
+
+
+def staleness_is_high(evidence: Evidence) -> Finding | None:
+    """S_k above epsilon_stale / 2 (S0 5.6)."""
+    summary, values = evidence.summary, evidence.values
+    metric = staleness_metric(summary)
+    limit = evidence.thresholds["epsilon_stale"] / 2
+    excess = evidence.above(metric, limit)
+    if not len(excess):
+        return None
+    worst, lag = step_of(excess.idxmax()), values["version_lag"]
+    lag_in_excess = lag.loc[excess.index].mean()
+    if lag.max() == 0:
+        why = "Every batch was sampled by the policy that it updates, so this is not version lag: the sampler's engine "
+        why += "computes other probabilities than the trainer's (precision, temperature, top-p)."
+    else:
+        why = f"The batches concerned were sampled {lag_in_excess:.0f} updates earlier on average"
+        why += " (all batches: " + f"{lag.mean():.0f})." if lag_in_excess > 1.2 * lag.mean() else "."
+        drift = values["u_k"].loc[excess.index].mean()
+        if np.isfinite(drift):
+            why += f" The policy moves {drift:.3f} an update there: staleness is what such moves add up to."
+    return Finding(
+        rule="staleness_high",
+        severity=Severity.CRITICAL if excess.max() > 2 * limit else Severity.WARNING,
+        sentence=f"Staleness is above ε_stale/2 = {limit:g} {share_text(excess, evidence)}; "
+        f"at its worst {excess.max() / limit:.1f} × the limit, in step {worst}.",
+        metric=metric,
+        steps=steps_of(excess),
+        numbers=(evidence.number(metric, worst, "worst"), evidence.latest(metric)),
+        why=why,
+        do="Push weights to the sampler more often (smaller sync_interval), buffer fewer batches (sync_offset), "
+        "or drop tokens with |ρ - 1| > ε_stale. Until then prefer a clip: it stops what REINFORCE does to stale data.",
+        source="S0 5.6 and 7.3; S3 section 4.1",
+        page="drift",
+        limit=limit,
+    )
+
+
+def kl_is_high(evidence: Evidence) -> Finding | None:
+    """KL(behavior || current) beyond verl's health limit in many steps, by the estimator that no tail can spoil."""
+    limit = evidence.thresholds["kl"]
+    excess = evidence.above("kl_k1", limit)
+    if not evidence.often(excess):
+        return None
+    worst = step_of(excess.idxmax())
+    return Finding(
+        rule="kl_high",
+        severity=Severity.NOTICE,
+        sentence=f"The KL from the sampler to the policy is above {limit:g} nats {share_text(excess, evidence)}; "
+        f"its largest value is {excess.max():.2g} nats, in step {worst}.",
+        metric="kl_k1",
+        steps=steps_of(excess),
+        numbers=(
+            evidence.number("kl_k1", worst, "worst"),
+            evidence.median("kl_k3", excess.index),
+            evidence.latest("kl_k1"),
+        ),
+        why="The distance that staleness measures in probability, seen in log-probability: KL also counts how "
+        "unlikely the sampled tokens have become.",
+        do="The remedies of staleness. With a small staleness look for few tokens that have become very unlikely.",
+        source="verl, documented health limits of rollout correction",
+        page="drift",
+        limit=limit,
+    )
+
+
+def bias_dominates(evidence: Evidence) -> Finding | None:
+    """Large total variation with moderate weights: the uncontrolled regime, in which bias is the main concern."""
+    limit = evidence.thresholds["epsilon_stale"] / 2
+    far = evidence.above("s_k_bounded", limit)
+    far = far[evidence.values["chi2_token"].loc[far.index] <= evidence.thresholds["chi2_token"]]
+    if not evidence.often(far):
+        return None
+    worst = step_of(far.idxmax())
+    length = evidence.values["response_length"].loc[far.index].mean()
+    return Finding(
+        rule="bias_regime",
+        severity=Severity.NOTICE,
+        sentence=f"Bias, not variance, is what off-policy data cost {share_text(far, evidence)}: "
+        f"total variation is up to {far.max():.2g} while the ratios' variance stays moderate.",
+        metric="s_k_bounded",
+        steps=steps_of(far),
+        numbers=(
+            evidence.number("s_k_bounded", worst, "worst"),
+            evidence.median("chi2_token", far.index),
+            evidence.median("response_length", far.index),
+        ),
+        why=_origin(evidence, far.index)
+        + f" Token ratios correct the choice of a token, not its prefix: a bias that grows with T² (T = {length:.0f}).",
+        do="Make the data fresher, or align the engines. While responses are short, sequence ratios with a cap remove "
+        "the prefix bias at a variance that these weights can still pay.",
+        source="S1 6.2 and 7",
+        page="drift",
+        limit=limit,
+    )
+
+
+def _origin(evidence: Evidence, steps: "pd.Index[int]") -> str:
+    """Where the distance comes from, as far as the log can tell."""
+    engine, version = (evidence.values[key].loc[steps].mean() for key in ("s_k_engine", "s_k_version"))
+    if np.isnan(engine):
+        return "Whether old weights or the sampler's engine cause it is unknown: logp_behavior_train is not logged."
+    larger = "the sampler's engine" if engine > version else "old weights"
+    return f"Most of it comes from {larger} ({version:.2g} from old weights, {engine:.2g} from the engine)."

@@ -1,0 +1,216 @@
+"""Whether the sampler is the policy that it is taken for: support, denominators, engines, selection (S0 7)."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from analysis.diagnosis.finding import Finding, Number, Severity
+
+_MOST = 0.5
+"""A systematic error shows in most steps; a z-score beyond its limit in some is chance or an unseen tail."""
+_TRIFLE = 1e-3
+"""With many tokens even the rounding of logged log-probs is significant."""
+
+
+def engine_differs(evidence: Evidence) -> Finding | None:
+    """The engine's part of staleness: above NeMo-RL's alert, or the larger part of what the data are off by."""
+    values = evidence.values
+    engine = values["s_k_engine"].dropna()
+    if not len(engine):
+        return None
+    limit = (evidence.thresholds["mult_prob_error"] - 1) / 2
+    high = evidence.above("s_k_engine", limit)
+    matters = engine > evidence.thresholds["engine_to_update"] * values["u_k"].loc[engine.index].fillna(np.inf)
+    larger = engine[(engine > values["s_k_version"].loc[engine.index]) & matters & (engine > _noise_floor(evidence))]
+    if evidence.often(high):
+        severity, steps = Severity.WARNING, high
+        sentence = f"The sampler's engine is {high.max():.2g} away from the trainer's with the same weights "
+        sentence += f"(limit {limit:.3g}) {share_text(high, evidence)}."
+    elif evidence.often(larger) and len(larger) > _MOST * len(engine):
+        severity, steps = Severity.NOTICE, larger
+        sentence = "More of the staleness comes from the sampler's engine than from old weights "
+        sentence += f"{share_text(larger, evidence)}: {larger.median():.2g} against "
+        sentence += f"{values['s_k_version'].loc[larger.index].median():.2g} (medians)."
+    else:
+        return None
+    worst = step_of(steps.idxmax())
+    return Finding(
+        rule="engine_mismatch",
+        severity=severity,
+        sentence=sentence,
+        metric="s_k_engine",
+        steps=steps_of(steps),
+        numbers=(
+            evidence.number("s_k_engine", worst, "worst"),
+            evidence.median("s_k_version", steps.index),
+            evidence.median("u_k", steps.index),
+            *_floors(evidence),
+        ),
+        why="The same weights give other probabilities in the sampler: number format, kernels, or decoding "
+        f"transforms{_settings(evidence, _ENGINE)}. Fresher weights do not remove that.",
+        do="Align number format and decoding of both engines, and keep the sampler's own log-probs as the denominator.",
+        source="S0 7.1, 7.2; S1 6.2; NeMo-RL, alert on token_mult_prob_error",
+        page="drift",
+        limit=limit,
+    )
+
+
+def _noise_floor(evidence: Evidence) -> float:
+    """What two passes over the same weights differ by; 0 where that was not measured."""
+    return max((floor.value for floor in _floors(evidence)), default=0.0)
+
+
+def _floors(evidence: Evidence) -> tuple[Number, ...]:
+    labels = {
+        "noise_floor_shape": "noise floor, other batch shapes (median)",
+        "noise_floor_dtype": "noise floor, other number format (median)",
+    }
+    columns = {key: evidence.summary.steps[key].dropna() for key in labels if key in evidence.summary.steps}
+    return tuple(Number(labels[key], float(floor.median())) for key, floor in columns.items() if len(floor))
+
+
+def support_is_truncated(evidence: Evidence) -> Finding | None:
+    """Mean ratio significantly below 1 in most steps: the policy can say what the sampler cannot."""
+    z, mean = evidence.values["ratio_mean_z"].dropna(), evidence.values["ratio_mean"]
+    below = z[(z < -evidence.thresholds["mean_ratio_z"]) & (mean.loc[z.index] < 1 - _TRIFLE)]
+    if not evidence.often(below) or len(below) <= _MOST * len(z):
+        return None
+    missing = 1 - mean.loc[below.index]
+    worst = step_of(missing.idxmax())
+    dropped = _dropped(evidence).sum().sum() > 0
+    if dropped:
+        why = "Tokens were dropped after sampling; what is left is no sample of the sampler's policy."
+    elif settings := _settings(evidence, _TRUNCATION):
+        why = f"The sampler cuts off what the policy may still say{settings}."
+    else:
+        why = "The sampler cuts off what the policy may still say (top-p, top-k), its log-probs are too high, or the "
+        why += "mass sits in tokens that are too rare to have been sampled."
+    return Finding(
+        rule="truncated_support",
+        severity=Severity.WARNING if missing.median() > evidence.thresholds["missing_mass"] else Severity.NOTICE,
+        sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: about {missing.median():.1%} "
+        "of the policy's probability lies where the sampler never goes.",
+        metric="ratio_mean",
+        steps=steps_of(below),
+        numbers=(
+            evidence.number("ratio_mean", worst, "smallest"),
+            evidence.median("ratio_mean_z", below.index),
+            evidence.median("s_k_bounded", below.index),
+        ),
+        why=why,
+        do="Read the bounded staleness: the plain one misses half of that mass. Sample without top-p and top-k, or "
+        "smooth the sampler's probabilities.",
+        source="S0 7.3; identity 1 of the metric definitions",
+        page="drift",
+        limit=1.0,
+    )
+
+
+def denominator_is_wrong(evidence: Evidence) -> Finding | None:
+    """Mean ratio significantly above 1 in most steps, or beyond verl's limits: no support can explain it."""
+    values, thresholds = evidence.values, evidence.thresholds
+    z = values["ratio_mean_z"].dropna()
+    above = z[(z > thresholds["mean_ratio_z"]) & (values["ratio_mean"].loc[z.index] > 1 + _TRIFLE)]
+    systematic = evidence.often(above) and len(above) > _MOST * len(z)
+    outside = pd.concat(
+        [
+            evidence.above("ratio_mean", thresholds["mean_ratio_high"]),
+            evidence.below("ratio_mean", thresholds["mean_ratio_low"]),
+        ]
+    ).sort_index()
+    extreme = evidence.often(outside)
+    if not (systematic or extreme):
+        return None
+    steps = outside if extreme else values["ratio_mean"].loc[above.index]
+    worst = step_of((steps - 1).abs().idxmax())
+    low, high = thresholds["mean_ratio_low"], thresholds["mean_ratio_high"]
+    found = f"outside of {low:g} to {high:g}" if extreme else "significantly above 1"
+    return Finding(
+        rule="denominator_wrong",
+        severity=Severity.CRITICAL if extreme else Severity.WARNING,
+        sentence=f"The mean ratio is {found} {share_text(steps, evidence)}; it is {steps.loc[worst]:.3g} in step "
+        f"{worst} and would be 1 if the logged log-probs were those that sampled.",
+        metric="ratio_mean",
+        steps=steps_of(steps),
+        numbers=(evidence.number("ratio_mean", worst, "worst"), evidence.median("ratio_mean_z", steps.index)),
+        why="logp_behavior is not the probability with which the token was drawn: temperature or top-p left out, "
+        "another version's weights, or tokens selected after sampling.",
+        do="Log the sampler's own log-probs after its decoding transforms, at sampling time, and train against those.",
+        source="S0 7.3; verl, documented health limits of rollout correction",
+        page="drift",
+        limit=high if extreme and steps.loc[worst] > 1 else low if extreme else 1.0,
+    )
+
+
+_DROPPED = {
+    "tokens_dropped_stale": "for a ratio beyond ε_stale",
+    "tokens_dropped_window": "for an old version",
+    "tokens_dropped_excess_negative": "to balance good and bad answers",
+    "tokens_dropped_no_signal": "with groups without a signal",
+}
+
+
+def survivors_are_biased(evidence: Evidence) -> Finding | None:
+    """Many tokens were dropped before the loss: every number is one of the survivors."""
+    dropped = _dropped(evidence)
+    total = dropped.sum(axis=1)
+    share = total / (total + evidence.values["n_tokens"])
+    limit = evidence.thresholds["dropped_share"]
+    steps = share[share > limit]
+    if not evidence.often(steps):
+        return None
+    by_reason = dropped.loc[steps.index].sum()
+    reason = str(by_reason.idxmax())
+    by_ratio = reason == "tokens_dropped_stale"
+    return Finding(
+        rule="survivor_bias",
+        severity=Severity.WARNING if by_ratio else Severity.NOTICE,
+        sentence=f"{steps.median():.0%} of the tokens (median) were dropped before the loss "
+        f"{share_text(steps, evidence)}, mostly {_DROPPED[reason]}: the numbers here are those of the survivors.",
+        metric="ratio_mean",
+        steps=steps_of(steps),
+        numbers=(
+            Number("share dropped, median of these steps", float(steps.median())),
+            Number("share dropped, largest", float(steps.max())),
+            evidence.median("ratio_mean", steps.index),
+        ),
+        why="Tokens are chosen by what was sampled. The staleness of those kept is below ε_stale/2 by construction, "
+        "while the policies themselves may be further apart."
+        if by_ratio
+        else "Responses are chosen after they were sampled, so means over what is left (ratio, reward, staleness) "
+        "are not means under the sampler.",
+        do="Judge the sampler by what it sampled, not by what was kept: make the data fresher until little is dropped."
+        if by_ratio
+        else "Compare rewards of runs with other selections by evaluation accuracy, not by training reward.",
+        source="S0 5.6, 7.3; S3 section 4.3",
+        page="drift",
+        limit=1.0,
+    )
+
+
+def _dropped(evidence: Evidence) -> pd.DataFrame:
+    """Tokens dropped before the loss, one column a reason; 0 where a reason is not logged."""
+    steps = evidence.summary.steps
+    columns = {key: steps[key] if key in steps else pd.Series(dtype=float) for key in _DROPPED}
+    return pd.DataFrame(columns).reindex(evidence.values.index).astype(float).fillna(0.0)
+
+
+_TRUNCATION = {"top_p": 1.0, "top_k": 0}
+_ENGINE = {"temperature": 1.0, "dtype": "float32", **_TRUNCATION}
+
+
+def _settings(evidence: Evidence, usual: Mapping[str, object]) -> str:
+    """The sampler's settings that are not the usual ones, in brackets; empty when there are none.
+
+    They end up in a page's text, so that only numbers and plain words of a log are let through.
+    """
+    sampler = evidence.run.manifest.sampler if evidence.run else {}
+    found = {key: sampler.get(key, value) for key, value in usual.items()}
+    told = [
+        f"{key} {value}"
+        for key, value in found.items()
+        if value not in (usual[key], None, -1) and (isinstance(value, int | float) or str(value).isalnum())
+    ]
+    return f" ({', '.join(told)})" if told else ""

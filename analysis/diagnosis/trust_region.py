@@ -1,0 +1,154 @@
+"""What theory says of the trust region: can it be met, and what does it promise (S0 Observation 3.1, Corollary 3.2)."""
+
+import pandas as pd
+
+from analysis.certificate import Certificate
+from analysis.diagnosis.evidence import LATEST, Evidence, staleness_metric, step_of, steps_of
+from analysis.diagnosis.finding import Finding, Number, Severity
+from analysis.feasibility import feasibility, recommendation
+from analysis.relations import relations
+from analysis.store import Run
+
+# Clips that are centred at the current policy do not ask the new one to be near the old ones.
+_CENTRED_AT_CURRENT = ("adaptive", "incremental")
+_UNCLIPPED = ("none", "soft")
+
+_MOST = 0.5
+
+# An infeasible share below this is a handful of states.
+_TRIFLE = 0.01
+
+# From so many tokens on multiplicative bounds hold many unlikely ones back (S0 5.5).
+_LARGE_VOCABULARY = 10_000
+
+
+def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
+    """A clip around 1 under a mixture of versions that no policy is near to at once.
+
+    A few states beyond the limit are expected in any mixture; it counts where the share's interval is above 0 in many
+    of the latest steps.
+    """
+    if evidence.run is None or evidence.part("gate") in (*_CENTRED_AT_CURRENT, *_UNCLIPPED):
+        return None
+    epsilon = evidence.thresholds["epsilon"]
+    found = feasibility(evidence.run, epsilon, first=evidence.first_of_latest)
+    numeric = ["infeasible_share", "infeasible_low", "infeasible_high", "version_spread_max", "n_versions"]
+    found = found.astype(dict.fromkeys(numeric, float))
+    found = found[found["infeasible_low"] > _TRIFLE]
+    if len(found) < evidence.least(min(LATEST, len(evidence.values))):
+        return None
+    share = found["infeasible_share"]
+    versions = found["n_versions"].median()
+    staleness = evidence.values[staleness_metric(evidence.summary)].loc[found.index].mean()
+    advice = recommendation(
+        float(share.mean()), float(staleness), _vocabulary_is_large(evidence.run, evidence.first_of_latest)
+    )
+    at_least = "at least " if "lower bound" in set(found["kind"]) else ""
+    worst = step_of(share.idxmax())
+    many = versions > evidence.thresholds["version_window"]
+    return Finding(
+        rule="trust_region_infeasible",
+        severity=Severity.WARNING,
+        sentence=f"No policy is within ε/2 = {epsilon / 2:g} of all versions in {at_least}{share.mean():.1%} of the "
+        f"states ({len(found)} of the latest steps, {versions:.0f} versions each): a clip around 1 cannot hold there.",
+        metric="tv_new_behavior",
+        steps=steps_of(share),
+        numbers=(
+            _number(
+                found,
+                ("infeasible_share", "infeasible_low", "infeasible_high"),
+                worst,
+                f"share of infeasible states, worst (step {worst})",
+            ),
+            Number("largest distance of two versions in a state", float(found["version_spread_max"].max())),
+            evidence.median("tv_new_behavior", found.index),
+        ),
+        why="The batch mixes versions that have moved further than ε apart: the clip is spent on their distance, not "
+        "on the update." + (" They are more versions than the window W allows." if many else ""),
+        do=(f"{advice.method} ({advice.algorithm}). {advice.sentence}" if advice else "Method One or Two (S0 5.3).")
+        + f" Or mix fewer versions: at most W = {evidence.thresholds['version_window']:g}.",
+        source="S0 Observation 3.1, 5.5, 5.6",
+        page="drift",
+        limit=epsilon / 2,
+    )
+
+
+def certificate_is_vacuous(evidence: Evidence) -> Finding | None:
+    """The penalties exceed every possible gap of returns in most of the latest steps."""
+    bound = evidence.certificate
+    if bound is None:
+        return None
+    terms = bound.terms[bound.terms["mark"] == "vacuous"]
+    if len(terms) <= _MOST * len(bound.terms):
+        return None
+    penalty = terms["update_penalty"].fillna(0) + terms["staleness_penalty"]
+    times = (penalty / terms["largest_gap"]).median()
+    return _finding(
+        evidence, bound, terms, "certificate_vacuous",
+        sentence=f"Theory certifies nothing here: the penalties are {times:.3g} × the largest possible gap of returns "
+        f"(median of {len(terms)} of the latest {len(bound.terms)} steps, γ = {bound.gamma:.3g}).",
+        why="No fault of this run: the factors grow with the square of the horizon, so the bound says something for "
+        "very short responses or nearly on-policy data only.",
+        do="Nothing. Compare its terms over time and between runs, or read it with γ = 0, the response as one action.",
+    )  # fmt: skip
+
+
+def certificate_is_negative(evidence: Evidence) -> Finding | None:
+    """The bound allows the update to have made the policy worse in most of the latest steps, and is seldom vacuous."""
+    bound = evidence.certificate
+    if bound is None or (bound.terms["mark"] == "vacuous").mean() > _MOST:
+        return None
+    terms = bound.terms[bound.terms["mark"] != ""]
+    if len(terms) <= _MOST * len(bound.terms):
+        return None
+    return _finding(
+        evidence, bound, terms, "certificate_negative",
+        sentence=f"The improvement bound is negative in {len(terms)} of the latest {len(bound.terms)} steps (median "
+        f"{terms['improvement_bound'].median():.2g} in units of reward): these updates are not certified to help.",
+        why="The penalties for update and staleness exceed what the surrogate promises. A bound below 0 does not say "
+        "that the policy got worse.",
+        do="Lower the larger penalty: smaller updates for the one, fresher data for the other.",
+    )  # fmt: skip
+
+
+def _finding(
+    evidence: Evidence, bound: Certificate, terms: pd.DataFrame, rule: str, *, sentence: str, why: str, do: str
+) -> Finding:
+    worst = step_of(terms["improvement_bound"].astype(float).fillna(float("inf")).idxmin())
+    labels = {
+        "improvement_bound": "lower bound of the improvement",
+        "surrogate": "surrogate objective",
+        "update_penalty": "penalty for the update",
+        "staleness_penalty": "penalty for staleness",
+    }
+    # Staleness alone uses up the largest gap of returns from here on.
+    limit = float((terms["largest_gap"] / terms["c2"]).median())
+    return Finding(
+        rule=rule,
+        severity=Severity.NOTICE,
+        sentence=sentence,
+        metric="s_k",
+        steps=steps_of(terms["mark"]),
+        numbers=tuple(
+            _number(terms, (key, f"{key}_low", f"{key}_high"), worst, f"{label}, in units of reward (step {worst})")
+            for key, label in labels.items()
+        ),
+        why=why,
+        do=do,
+        source="S0 Corollary 3.2; S1 5.4",
+        page="drift",
+        limit=limit,
+    )
+
+
+def _number(frame: pd.DataFrame, columns: tuple[str, str, str], step: int, label: str) -> Number:
+    """A value with its interval, from three columns of a step's row."""
+    value, low, high = (float(frame[column].loc[step]) for column in columns)
+    return Number(label, value, low, high)
+
+
+def _vocabulary_is_large(run: Run, first: int) -> bool:
+    """By the largest token id of the latest steps: no small vocabulary has such ids."""
+    with relations(run, first=first) as connection:
+        largest = connection.execute("select max(token_id) from token").fetchall()[0][0]
+    return largest is not None and int(largest) >= _LARGE_VOCABULARY

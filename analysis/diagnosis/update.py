@@ -1,0 +1,39 @@
+"""How far an update moved the policy (S0 5.2)."""
+
+import numpy as np
+
+from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from analysis.diagnosis.finding import Finding, Severity
+
+
+def update_is_large(evidence: Evidence) -> Finding | None:
+    """U_k above epsilon / 2 (S0 5.2)."""
+    limit = evidence.thresholds["epsilon"] / 2
+    excess = evidence.above("u_k", limit)
+    if not len(excess):
+        return None
+    worst = step_of(excess.idxmax())
+    clipped = evidence.values["clip_fraction"].loc[excess.index].mean()
+    why = "One update moved the policy further than a clip of width ε is meant to allow. "
+    if np.isnan(clipped):
+        why += "Clip masks are not logged, so what the gate did is unknown."
+    elif clipped == 0:
+        why += "No token was clipped in these steps: nothing held the update back."
+    else:
+        why += f"The gate removed {clipped:.1%} of the tokens' gradients there: "
+        why += "a mask stops gradients, it does not bound steps."
+    return Finding(
+        rule="update_large",
+        severity=Severity.CRITICAL if excess.max() > 2 * limit else Severity.WARNING,
+        sentence=f"The update drift is above ε/2 = {limit:g} {share_text(excess, evidence)}; "
+        f"at its worst {excess.max() / limit:.1f} × the limit, in step {worst}.",
+        metric="u_k",
+        steps=steps_of(excess),
+        numbers=(evidence.number("u_k", worst, "worst"), evidence.latest("u_k")),
+        why=why,
+        do="Lower the learning rate or take fewer passes; under stale data centre the clip at ρ_k "
+        "(Method One: adaptive_clip, Method Two: incremental_clip).",
+        source="S0 5.2, 5.3",
+        page="drift",
+        limit=limit,
+    )

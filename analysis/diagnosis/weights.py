@@ -1,0 +1,149 @@
+"""What the importance weights cost: heavy tails, variance, effective sample size, sequence products (S1 4.2, 7)."""
+
+import numpy as np
+
+from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from analysis.diagnosis.finding import Finding, Number, Severity
+from ratioscope.catalogue import CATALOGUE
+
+_TRUNCATE = (
+    "Truncate or mask the ratio, or make the data fresher. Read the bounded staleness and the clip fraction, "
+    "which no tail can spoil; ignore χ² and effective sample size in these steps."
+)
+
+
+def tail_is_heavy(evidence: Evidence) -> Finding | None:
+    """k-hat of the token ratios beyond its limit, where the tail carries weight (metric definitions, Tails)."""
+    limit, values = evidence.thresholds["khat"], evidence.values
+    khat = values["khat_token"].dropna()
+    share_of_top = values["top1pct_share"]
+    # A heavy tail of weights that are almost all 1 costs nothing: the top 1 % must carry ten times its fair share.
+    excess = khat[(khat >= limit) & (share_of_top.reindex(khat.index) >= evidence.thresholds["tail_share"])]
+    if not evidence.often(excess):
+        return None
+    return Finding(
+        rule="heavy_tail",
+        severity=Severity.CRITICAL if (excess >= 1).mean() > 0.5 else Severity.WARNING,
+        sentence=f"The ratios have a heavy tail {share_text(excess, evidence)}: the tail index "
+        f"reaches {excess.max():.2f}, and from {limit:g} on means of the ratio cannot be trusted.",
+        metric="khat_token",
+        steps=steps_of(excess),
+        numbers=(
+            Number("largest tail index", float(excess.max())),
+            Number(
+                "share of Σρ² in the top 1 % of tokens, median of these steps",
+                float(share_of_top.loc[excess.index].median()),
+            ),
+            Number("largest ratio", float(values["ratio_max"].loc[excess.index].max())),
+        ),
+        why="A few tokens that the sampler found unlikely have become likely. They own importance-weighted sums, "
+        "while total variation can still look small.",
+        do=_TRUNCATE,
+        source=CATALOGUE["khat_token"].source,
+        page="ratios",
+        limit=limit,
+    )
+
+
+def variance_dominates(evidence: Evidence) -> Finding | None:
+    """Small total variation with a huge chi-square: what a trust region in TV or KL cannot see (S1 4.3)."""
+    limit, near = evidence.thresholds["chi2_token"], evidence.thresholds["epsilon_stale"] / 2
+    large = evidence.above("chi2_token", limit)
+    large = large[evidence.values["s_k_bounded"].loc[large.index] <= near]
+    if not evidence.often(large):
+        return None
+    worst = step_of(large.idxmax())
+    weighted = _weighted(evidence)
+    return Finding(
+        rule="variance_regime",
+        severity=Severity.WARNING if weighted else Severity.NOTICE,
+        sentence=f"Total variation is small and the ratios' variance huge {share_text(large, evidence)}: "
+        f"χ² reaches {large.max():.3g} (limit {limit:g}) at a distance of at most {near:g}.",
+        metric="chi2_token",
+        steps=steps_of(large),
+        numbers=(
+            evidence.number("chi2_token", worst, "worst"),
+            evidence.median("s_k_bounded", large.index),
+            evidence.median("top1pct_share", large.index),
+        ),
+        why="Few, very large ratios: they hardly move the distance between the policies and own the variance of "
+        "every importance-weighted mean."
+        + ("" if weighted else " This loss does not weight by the ratio; a switch to one that does would."),
+        do=_TRUNCATE + " High variance forces the learning rate down in proportion.",
+        source="S1 4.2, 4.3; verl, documented health limits",
+        page="ratios",
+        limit=limit,
+    )
+
+
+def sample_has_collapsed(evidence: Evidence) -> Finding | None:
+    """Effective sample size of the token ratios below verl's limit.
+
+    With a withheld interval the value counts all the same: a tail that the sample has not seen lowers it further.
+    """
+    limit = evidence.thresholds["ess"]
+    few = evidence.below("ess_token", limit)
+    if not evidence.often(few):
+        return None
+    worst = step_of(few.idxmin())
+    weighted = _weighted(evidence)
+    return Finding(
+        rule="ess_collapse",
+        severity=Severity.WARNING if weighted else Severity.NOTICE,
+        sentence=f"Importance weighting leaves less than {limit:.0%} of the tokens effective "
+        f"{share_text(few, evidence)}; at worst {few.min():.1%}, in step {worst}.",
+        metric="ess_token",
+        steps=steps_of(few),
+        numbers=(evidence.number("ess_token", worst, "worst"), evidence.latest("ess_token")),
+        why="The weights are so uneven that most tokens hardly count in a weighted mean."
+        + ("" if weighted else " This loss does not weight by the ratio, so it says how far off-policy the data are."),
+        do="Make the data fresher or truncate the ratio; a larger batch only helps in proportion.",
+        source="Kish; verl, documented health limits of rollout correction",
+        page="ratios",
+        limit=limit,
+    )
+
+
+def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
+    """Token ratios are fine, their products over a response are not (S1 7).
+
+    Either the sample shows it, or the product of independent tokens would need more responses than a step has: then
+    the measured value only looks well because the sample cannot see the tail.
+    """
+    limit, values = evidence.thresholds["ess"], evidence.values
+    seen = values["ess_seq"] < limit
+    unseen = values["log1p_chi2_seq_predicted"] > np.log(values["n_sequences"])
+    trap = values["ess_seq"][(seen | unseen) & (values["ess_token"] >= limit)].dropna()
+    if not evidence.often(trap):
+        return None
+    worst = step_of(trap.idxmin())
+    uses_them = evidence.part("level") == "sequence" and _weighted(evidence)
+    length = values["response_length"].loc[trap.index].mean()
+    return Finding(
+        rule="length_trap",
+        severity=Severity.WARNING if uses_them else Severity.NOTICE,
+        sentence=f"Weights of whole responses leave {trap.median():.1%} of the responses effective (median) "
+        f"{share_text(trap, evidence)}, where weights of tokens leave "
+        f"{values['ess_token'].loc[trap.index].median():.0%} of the tokens.",
+        metric="ess_seq",
+        steps=steps_of(trap),
+        numbers=(
+            evidence.number("ess_seq", worst, "worst"),
+            evidence.median("ess_seq", trap.index),
+            evidence.median("ess_token", trap.index),
+        ),
+        why=f"χ² of a product grows like (1 + χ²)^T, with T = {length:.0f} tokens here; a moderate spread of each "
+        "token is enough.",
+        do="Use token ratios, the geometric mean (GSPO), or a truncated product."
+        if uses_them
+        else "Keep the token ratios. Before a change to sequence ratios (seq_is, seq_tis) shorten the responses, make "
+        "the data fresher, or use the geometric mean (GSPO).",
+        source="S1 4.2, 7; verl, documented health limits of rollout correction",
+        page="ratios",
+        limit=limit,
+    )
+
+
+def _weighted(evidence: Evidence) -> bool:
+    """Whether the loss multiplies by an unbounded ratio; where the log does not say, it is assumed to."""
+    return evidence.part("weight") in ("", "ratio")

@@ -1,0 +1,77 @@
+"""Is this log what it claims to be: checks of a run's tables before anybody believes their numbers.
+
+for remark in lint(open_run("runs/mine")):
+    print(remark.severity, remark.check, remark.sentence)
+
+A check is a function `(evidence) -> list[Remark]` in `CHECKS`: one remark when it passes or cannot look, one for each
+thing that it finds. To add one, write it in the module of its question and name it in `CHECKS`.
+"""
+
+from collections.abc import Callable
+
+from analysis.linter import alignment, keys, masks, noise_floor, signatures, values
+from analysis.linter.evidence import Evidence
+from analysis.linter.remark import Example, Outcome, Remark, not_checked, to_json
+from analysis.relations import relations
+from analysis.store import Run
+
+__all__ = ["CHECKS", "Check", "Example", "Outcome", "Remark", "lint", "to_json"]
+
+Check = Callable[[Evidence], list[Remark]]
+
+CHECKS: dict[str, Check] = {
+    check.__name__: check
+    for check in (
+        keys.files,
+        keys.steps,
+        keys.versions,
+        keys.sequence_rows,
+        keys.prompts,
+        values.invalid_values,
+        values.zero_filled,
+        values.constant_columns,
+        values.copied_columns,
+        alignment.shifted,
+        masks.masks,
+        noise_floor.on_policy_ratio,
+        signatures.temperature,
+        signatures.truncated_support,
+        signatures.mean_ratio,
+    )
+}
+
+# What needs no tokens.
+_WITHOUT_TOKENS = ("files",)
+
+
+def lint(
+    run: Run,
+    first: int | None = None,
+    last: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> list[Remark]:
+    """All checks on the steps first..last, both included: what was found, worst first, then the rest.
+
+    Args:
+        run: from `open_run`.
+        first, last: None is the first or last there is; of a run that is being written, the last complete step.
+        progress: called with the number of checks done, and of all.
+
+    Raises:
+        RatioscopeError: a file that was there at opening cannot be read any more.
+    """
+    if last is None and run.status == "running":
+        # Tokens are written first: those of later steps may have no sequences yet.
+        last = max((file.name.last_step for file in run.files["steps"]), default=-1)
+    remarks: list[Remark] = []
+    with relations(run, first, last) as connection:
+        evidence = Evidence(run, connection, first, last)
+        for done, (name, check) in enumerate(CHECKS.items()):
+            progress(done, len(CHECKS))
+            if evidence.n_rows or name in _WITHOUT_TOKENS:
+                remarks += check(evidence)
+            else:
+                remarks += not_checked(name, "There are no tokens in these steps.")
+    progress(len(CHECKS), len(CHECKS))
+    order = {Outcome.FOUND: 0, Outcome.NOT_CHECKED: 1, Outcome.PASSED: 2}
+    return sorted(remarks, key=lambda remark: (order[remark.outcome], -(remark.severity or 0)))

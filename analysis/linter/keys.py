@@ -1,0 +1,266 @@
+"""Do the tables fit together: files, steps, versions, keys, positions, groups and prompts."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from analysis.diagnosis import Severity
+from analysis.linter.evidence import EXAMPLES, Evidence, in_steps, steps_with
+from analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
+
+# Tokens that one version of the weights produced agree to this share when two columns mean the same version.
+EQUAL_SHARE = 0.99
+FEWEST_TOKENS = 100
+
+
+def files(evidence: Evidence) -> list[Remark]:
+    """Files that had to be left out."""
+    problems = evidence.run.problems
+    if not problems:
+        return passed("files", f"All {sum(map(len, evidence.run.files.values()))} files can be read.")
+    more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""
+    return [
+        Remark(
+            "files",
+            Outcome.FOUND,
+            f"{problems[0]}{more}",
+            Severity.WARNING,
+            "Write the files again, or take them away: what they hold is missing from every number.",
+            (estimate("files left out", len(problems)),),
+        )
+    ]
+
+
+def steps(evidence: Evidence) -> list[Remark]:
+    """Steps that are missing, that one table lacks, or that are there twice."""
+    name = "steps"
+    listed, with_tokens = evidence.steps["step"], {int(step) for step in evidence.by_step.index}
+    present = sorted({int(step) for step in listed})
+    if not present:
+        return not_checked(name, "The steps table has no rows in this range.")
+    # A trainer may log every n-th update: the most frequent distance is the rule, larger ones are gaps.
+    distance = int(pd.Series(present).diff().mode().iloc[0]) if len(present) > 1 else 1
+    dropped = evidence.steps.filter(like="tokens_dropped").fillna(0).sum(axis=1).groupby(evidence.steps["step"]).sum()
+    empty = [step for step in present if step not in with_tokens and not dropped[step]]
+    faults = (
+        (
+            sorted(set(range(present[0], present[-1], distance)) - set(present)),
+            Severity.WARNING,
+            f"Steps missing between {present[0]} and {present[-1]}, where one is logged every {distance}",
+            "Means over steps and the age of batches are wrong there: look for updates that failed or were not logged.",
+        ),
+        (
+            sorted(with_tokens - set(present)),
+            Severity.WARNING,
+            "Steps with tokens and no row in the steps table",
+            "Without policy_version the step number stands for it: log one row a step.",
+        ),
+        (
+            empty,
+            Severity.NOTICE,
+            "Steps with a row in the steps table, no tokens, and no count of dropped ones",
+            "Log how many tokens were dropped, or the tokens.",
+        ),
+        (
+            sorted({int(step) for step in listed[listed.duplicated()]}),
+            Severity.WARNING,
+            "Steps with several rows in the steps table",
+            "Write each step once; a resumed run must not repeat the steps that are on disk.",
+        ),
+    )
+    remarks = [
+        Remark(
+            name, Outcome.FOUND, f"{words}: {len(where)}, {in_steps(tuple(where))}.", severity, do,
+            (estimate("steps", len(where)),), tuple(where), ("step",),
+        )
+        for where, severity, words, do in faults
+        if where
+    ]  # fmt: skip
+    return remarks or passed(name, f"{len(present)} steps from {present[0]} to {present[-1]}, one every {distance}.")
+
+
+def versions(evidence: Evidence) -> list[Remark]:
+    """Tokens from a policy that did not exist yet, and version numbers that are off by one."""
+    name, by_step, remarks = "versions", evidence.by_step, []
+    future = evidence.total("future")
+    if future:
+        remarks.append(
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"{future:,} tokens were sampled by a version newer than the policy at the start of their update, "
+                f"{in_steps(steps_with(by_step['future']))}; the newest is {-int(by_step['min_lag'].min())} ahead.",
+                Severity.CRITICAL,
+                "Count versions as the steps table does: policy_version is the version before the update, and "
+                "the sampler's weights cannot be newer.",
+                (estimate("tokens", future),),
+                steps_with(by_step["future"]),
+                ("behavior_version", "policy_version"),
+                evidence.examples("future"),
+            )
+        )
+    one_behind, equal = evidence.total("n_one_behind"), evidence.total("n_one_behind_equal")
+    if one_behind >= FEWEST_TOKENS and by_step["min_lag"].min() == 1 and equal > EQUAL_SHARE * one_behind:
+        remarks.append(
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"No token has its update's own version, and the {one_behind:,} tokens that are one version old have "
+                "the current policy's log-probabilities: the version numbers are off by one.",
+                Severity.WARNING,
+                "Log the version before the update as policy_version, and number the sampler's weights the same way.",
+                (estimate("share of equal tokens one version back", equal / one_behind),),
+                steps_with(by_step["n_one_behind_equal"]),
+                ("behavior_version", "policy_version"),
+                evidence.rows_where("lag = 1 and uncertain and abs(log_rho) <= 1e-5"),
+            )
+        )
+    newest = int(by_step["min_lag"].min())
+    return remarks or passed(name, f"No token is newer than its update; the newest are {newest} versions old.")
+
+
+def sequence_rows(evidence: Evidence) -> list[Remark]:
+    """Duplicate rows, gaps, sequences that one of the tables lacks, counts and groups on which they disagree."""
+    remarks = [
+        Remark(
+            "sequence_rows",
+            Outcome.FOUND,
+            f"Sequences {words}: {len(found):,}, {in_steps(steps_with(found.groupby('step').size()))}.",
+            severity,
+            do,
+            (estimate("sequences", len(found)),),
+            steps_with(found.groupby("step").size()),
+            columns,
+            _examples(found),
+        )
+        for found, severity, words, columns, do in _contradictions(evidence)
+        if len(found)
+    ]
+    return remarks or passed(
+        "sequence_rows",
+        "Every sequence is in both tables, with as many rows as it has tokens, in one group, each position once"
+        + (" (rows that filters dropped aside)." if len(evidence.sequences) else "."),
+    )
+
+
+_Contradiction = tuple[pd.DataFrame, Severity, str, tuple[str, ...], str]
+
+
+def _contradictions(evidence: Evidence) -> Iterator[_Contradiction]:
+    """The sequences with each kind of contradiction, and what to say of them."""
+    found = evidence.sequences
+    in_both = found["n_rows"].notna() & found["n_listed"].notna()
+    was_dropped = found["dropped"].notna()
+    yield (
+        found[found["n_rows"] > found["n_positions"]],
+        Severity.CRITICAL,
+        "with several rows for one position",
+        ("step", "seq_id", "position"),
+        "A key that is there twice counts twice: number sequences uniquely within a step, and write each row once.",
+    )
+    yield (
+        found[found["n_listed"] > 1],
+        Severity.CRITICAL,
+        "with several rows in the sequences table",
+        ("step", "seq_id"),
+        "Number sequences uniquely within a step.",
+    )
+    yield (
+        found[found["n_listed"].isna()],
+        Severity.WARNING,
+        "with tokens and no row in the sequences table",
+        ("seq_id",),
+        "Write a row for every sequence; without it there is no reward, length or text.",
+    )
+    yield (
+        found[(found["lowest_group"] != found["highest_group"]) & found["n_rows"].notna()],
+        Severity.CRITICAL,
+        "with tokens in several prompt groups",
+        ("group_id",),
+        "A response belongs to one prompt; intervals resample groups and would be too narrow.",
+    )
+    yield (
+        found[
+            in_both & (found["lowest_group"] == found["highest_group"]) & (found["lowest_group"] != found["group_id"])
+        ],
+        Severity.CRITICAL,
+        "with another group_id in the tokens table than in the sequences table",
+        ("group_id",),
+        "Use one numbering of prompt groups for both tables.",
+    )
+    yield (
+        found[in_both & (found["n_rows"] > found["n_tokens"]) & (found["n_rows"] == found["n_positions"])],
+        Severity.CRITICAL,
+        "with more token rows than n_tokens",
+        ("n_tokens",),
+        "Padding or prompt tokens were logged as response tokens: apply the response mask before logging.",
+    )
+    short = found[found["n_listed"].notna() & ~was_dropped & (found["n_rows"].fillna(0) < found["n_tokens"])]
+    unexplained = short[short["step"].isin(_unexplained_steps(evidence, short))]
+    yield (
+        unexplained,
+        Severity.WARNING,
+        "with fewer token rows than n_tokens, which no count of dropped tokens explains",
+        ("n_tokens", "dropped"),
+        "Log every response token, or say in `dropped` and tokens_dropped_… what was left out.",
+    )
+    yield (
+        found[was_dropped & found["n_rows"].notna()],
+        Severity.NOTICE,
+        "with token rows although they are marked as dropped from the loss",
+        ("dropped",),
+        "Token rows are what the loss saw; leave out those of dropped sequences.",
+    )
+    gaps = found[(found["last_position"] + 1 > found["n_positions"]) & ~found.index.isin(short.index)]
+    yield (
+        gaps,
+        Severity.NOTICE,
+        "with gaps in their positions although no row is missing",
+        ("position",),
+        "Right where tool tokens are left out; otherwise positions do not start at 0 or padding was counted.",
+    )
+
+
+def _unexplained_steps(evidence: Evidence, short: pd.DataFrame) -> list[int]:
+    """The steps in which more rows are missing than the filters say they dropped."""
+    missing = (short["n_tokens"] - short["n_rows"].fillna(0)).groupby(short["step"]).sum()
+    filters = ["tokens_dropped_stale", "tokens_dropped_window", "tokens_dropped_excess_negative"]
+    counted = evidence.steps[filters].fillna(0).sum(axis=1).groupby(evidence.steps["step"]).sum()
+    explained = counted.reindex(missing.index).fillna(0)
+    return [int(step) for step in missing.index[missing > explained]]
+
+
+def prompts(evidence: Evidence) -> list[Remark]:
+    """Groups that hold the answers to different prompts."""
+    name = "prompts"
+    logged = evidence.frame("select count(prompt_id) as n from sequence")["n"].iloc[0]
+    if not logged:
+        return not_checked(name, "prompt_id is not logged.")
+    mixed = evidence.frame(
+        "select step, group_id, count(distinct prompt_id) as prompts, "
+        "min(seq_id) filter (prompt_id <> usual) as seq_id "
+        "from (select *, mode(prompt_id) over (partition by step, group_id) as usual from sequence) "
+        "group by step, group_id having count(distinct prompt_id) > 1 order by step, group_id"
+    )
+    if mixed.empty:
+        return passed(name, "Every group answers one prompt.")
+    where = steps_with(mixed.groupby("step").size())
+    return [
+        Remark(
+            name,
+            Outcome.FOUND,
+            f"Groups with answers to several prompts (up to {mixed['prompts'].max()}): {len(mixed):,}, "
+            f"{in_steps(where)}.",
+            Severity.CRITICAL,
+            "group_id must be the prompt's: intervals resample groups, and group advantages compare within one prompt.",
+            (estimate("groups", len(mixed)),),
+            where,
+            ("group_id", "prompt_id"),
+            _examples(mixed),
+        )
+    ]
+
+
+def _examples(sequences: pd.DataFrame) -> tuple[Example, ...]:
+    first = sequences.head(EXAMPLES)
+    return tuple(Example(int(step), int(seq)) for step, seq in zip(first["step"], first["seq_id"], strict=True))

@@ -1,0 +1,64 @@
+"""Is the ratio 1 where it must be: two engines with the same weights, against the noise that two passes make anyway."""
+
+import numpy as np
+
+from analysis.diagnosis import Severity
+from analysis.linter.evidence import Evidence, in_steps, steps_with
+from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+
+# Half the mean of |ratio - 1| between float32 passes of one model: far above what rounding makes (1e-7 to 1e-5).
+FLOAT32_FLOOR = 1e-4
+# Batches differ; within this factor of the logged floor a step is at the floor.
+TIMES_FLOOR = 3.0
+# What a pass in bfloat16 makes is measured itself, on the same batch: a difference of that size may be precision alone.
+TIMES_PRECISION = 1.5
+
+
+def on_policy_ratio(evidence: Evidence) -> list[Remark]:
+    """Sampler against trainer on the same weights: on-policy tokens, or all where logp_behavior_train is logged."""
+    name, by_step = "on_policy_ratio", evidence.by_step[evidence.by_step["n_fresh"] > 0]
+    if by_step.empty:
+        return not_checked(
+            name,
+            "No token was sampled by the policy that it updates, and logp_behavior_train is not logged: "
+            "what the engine does cannot be told from staleness.",
+        )
+    steps = evidence.steps
+    shape, dtype = (float(steps[f"noise_floor_{kind}"].max()) for kind in ("shape", "dtype"))
+    logged = np.isfinite(shape)
+    floor = max(FLOAT32_FLOOR, TIMES_FLOOR * shape) if logged else FLOAT32_FLOOR
+    against = f"{TIMES_FLOOR:g} × the measured noise floor" if floor > FLOAT32_FLOOR else "float32 rounding"
+    staleness = by_step["fresh_deviation"] / by_step["n_fresh"] / 2
+    worst, largest = staleness.idxmax(), float(by_step["max_fresh"].max())
+    numbers = (
+        estimate("largest S_k on the same weights", staleness.max()),
+        estimate("largest |log ratio| there", largest),
+        estimate("limit", floor, note=against),
+    )
+    above = steps_with((staleness > floor).astype(int))
+    if not above:
+        return passed(
+            name,
+            f"On the same weights S_k is at most {staleness.max():.1e} and |log ratio| {largest:.1e} in "
+            f"{len(by_step)} steps, below {floor:.1e} ({against}).",
+            *numbers,
+        )
+    # NaN, where the floor was not measured, explains nothing.
+    precision = staleness.max() <= TIMES_PRECISION * dtype
+    kind = "logp_behavior_train" if evidence.total("n_train") else "logp_current"
+    return [
+        Remark(
+            name,
+            Outcome.FOUND,
+            f"With the same weights sampler and trainer disagree {in_steps(above)}: S_k up to "
+            f"{staleness.max():.2g} (step {worst}), |log ratio| up to {largest:.2g}; {against} allows {floor:.1e}."
+            + (f" A pass in bfloat16 differs by as much ({dtype:.1e}): precision." if precision else ""),
+            Severity.NOTICE if precision else Severity.WARNING,
+            "This is not staleness. Unless the values themselves are wrong, it is engine mismatch: compare precision "
+            "(weights, logits and softmax in float32), decoding settings and what the sampler logs (raw or processed).",
+            numbers,
+            above,
+            ("logp_behavior", kind),
+            evidence.rows_where("fresh is not null", "abs(fresh) desc, step, seq_id, position"),
+        )
+    ]

@@ -1,0 +1,90 @@
+"""What a check says about a log: that it passed, what it found, or why it could not look."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from analysis.diagnosis import Number, Severity
+from analysis.intervals import NO_INTERVAL, Interval
+
+
+class Outcome(StrEnum):
+    """How a check ended."""
+
+    PASSED = "passed"
+    FOUND = "found"
+    NOT_CHECKED = "not checked"
+
+
+class Example(NamedTuple):
+    """A row of the log in which the offence can be seen; None where it is not about a single token."""
+
+    step: int
+    seq_id: int
+    position: int | None = None
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What one check has to say; a check makes one remark when it passes, and one for each thing it finds."""
+
+    check: str
+    """Its name in `CHECKS`."""
+    outcome: Outcome
+    sentence: str
+    """What, where, and what was measured; why, when nothing could be checked."""
+    severity: Severity | None = None
+    """None: nothing was found."""
+    do: str = ""
+    numbers: tuple[Number, ...] = ()
+    steps: tuple[int, ...] = ()
+    """The steps concerned."""
+    columns: tuple[str, ...] = ()
+    """The columns concerned."""
+    examples: tuple[Example, ...] = ()
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether the log should not be trusted before somebody has looked."""
+        return self.severity is not None and self.severity >= Severity.WARNING
+
+
+def passed(check: str, sentence: str, *numbers: Number) -> list[Remark]:
+    """The one remark of a check that found nothing."""
+    return [Remark(check, Outcome.PASSED, sentence, numbers=numbers)]
+
+
+def not_checked(check: str, reason: str) -> list[Remark]:
+    """The one remark of a check that had nothing to look at."""
+    return [Remark(check, Outcome.NOT_CHECKED, reason)]
+
+
+def estimate(label: str, value: float, interval: Interval = NO_INTERVAL, note: str = "") -> Number:
+    """A number with its interval, where it is an estimate."""
+    return Number(label, float(value), float(interval.low), float(interval.high), note)
+
+
+def to_json(remarks: list[Remark]) -> list[dict[str, Any]]:
+    """The stable shape of `ratioscope check --json`: what is undefined is null."""
+    return [
+        {
+            "check": remark.check,
+            "outcome": remark.outcome.value,
+            "severity": remark.severity.word if remark.severity else None,
+            "sentence": remark.sentence,
+            "do": remark.do,
+            "numbers": [
+                {"label": n.label, "value": _finite(n.value), "interval": [_finite(n.low), _finite(n.high)]}
+                for n in remark.numbers
+            ],
+            "steps": list(remark.steps),
+            "columns": list(remark.columns),
+            "examples": [example._asdict() for example in remark.examples],
+        }
+        for remark in remarks
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,209 @@
+"""What decoding leaves behind in the log-ratios: temperature makes them linear in the log-probability, top-k and top-p
+shift them all down; staleness does neither where E rho = 1 holds.
+
+The temperature is estimated inside states that several responses share (one prompt, the same tokens so far, one
+version): there b = c/T - log Z with one Z, so that the log-ratio is a straight line in the mean of the two
+log-probabilities, of slope 2 (T - 1)/(T + 1), whatever the state. Over different states neither holds: their
+normalisers differ, and the kept mass of top-p alone then makes a slope.
+"""
+
+from collections.abc import Callable
+from math import sqrt
+
+import numpy as np
+import pandas as pd
+
+from analysis.diagnosis import Number, Severity
+from analysis.intervals import NO_INTERVAL, Array, Interval, cluster_interval, cluster_variance
+from analysis.linter.alignment import shifted
+from analysis.linter.evidence import Evidence, steps_with
+from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from analysis.linter.values import constant_columns, copied_columns, invalid_values, zero_filled
+
+# Slopes below 0.01 (T within 1 %) change no ratio that matters.
+LEAST_SLOPE = 0.01
+# A mean ratio this near to 1 is 1 for all purposes.
+LEAST_DEFICIT = 1e-3
+STANDARD_ERRORS = 4.0
+FEWEST_GROUPS = 8
+# Groups that carry the slope: 1 over the sum of their squared shares.
+FEWEST_EFFECTIVE_GROUPS = 4.0
+# Share of the variance that the line explains: half for the engine alone (it may be noisy), nearly all under staleness.
+LEAST_R2, LEAST_R2_STALE = 0.5, 0.9
+# Top-k and top-p shift down; at most this share of what moves may move up (the engine's own noise).
+LARGEST_SHARE_ABOVE = 0.1
+# A mean ratio departs from 1 beyond this z; where a tenth of the steps do, all on one side, it is no accident.
+MEAN_Z, SHARE_OF_STEPS = 3.0, 0.1
+# The standard error of a mean needs a variance, which a tail index of 1/2 and more does not leave.
+LARGEST_KHAT = 0.5
+
+
+def temperature(evidence: Evidence) -> list[Remark]:
+    """Log-ratios linear in the log-probability inside states that several responses share."""
+    name, remarks, measured = "temperature", [], []
+    for fresh, of_kind in evidence.states.groupby("is_fresh"):
+        xx, xy, yy = (of_kind[column].to_numpy(float) for column in ("xx", "xy", "yy"))
+        if not xx.sum() > 0 or xx.sum() ** 2 / (xx**2).sum() < FEWEST_EFFECTIVE_GROUPS:
+            continue
+        slope, error = xy.sum() / xx.sum(), sqrt(cluster_variance(xy, xx))
+        r2 = xy.sum() ** 2 / (xx.sum() * yy.sum()) if yy.sum() > 0 else 0.0
+        interval = cluster_interval(xy, xx)
+        measured.append(
+            estimate(f"slope, {'same weights' if fresh else 'older versions'}", slope, interval, f"R² {r2:.2f}")
+        )
+        least_r2 = LEAST_R2 if fresh else LEAST_R2_STALE
+        if abs(slope) > LEAST_SLOPE and r2 > least_r2 and abs(slope) > STANDARD_ERRORS * error and abs(slope) < 2:
+            remarks.append(_temperature_found(evidence, bool(fresh), measured[-1], r2, of_kind))
+    if remarks:
+        return remarks
+    if not measured:
+        return not_checked(
+            name,
+            "Too few groups have responses that share a state with different tokens in it: "
+            "a temperature cannot be told from other differences.",
+        )
+    if any("same weights" in number.label for number in measured):
+        return passed(name, "On the same weights the log-ratio does not follow the log-probability.", *measured)
+    return passed(
+        name,
+        "Under older versions the log-ratio is no straight line in the log-probability; with no tokens of the same "
+        "weights, a temperature beneath the staleness cannot be excluded.",
+        *measured,
+    )
+
+
+def _temperature_found(evidence: Evidence, fresh: bool, slope: Number, r2: float, states: pd.DataFrame) -> Remark:
+    value, low, high = (_temperature_of(s) for s in (slope.value, slope.low, slope.high))
+    attributed = f"the sampler drew at {value:.3g} × the temperature of the trainer's log-probabilities"
+    logged = evidence.run.manifest.sampler.get("temperature")
+    stated = "" if logged is None else f" The manifest states a sampler temperature of {logged:g}."
+    return Remark(
+        "temperature",
+        Outcome.FOUND,
+        f"The log-ratio is a straight line in the log-probability (slope {slope.value:.3f}, R² {r2:.2f}): "
+        + (f"{attributed}." if fresh else f"suspected that {attributed}; a policy that got sharper looks alike.")
+        + stated,
+        Severity.WARNING if fresh else Severity.NOTICE,
+        "Divide the trainer's logits by the same temperature, or log the sampler's processed log-probabilities; "
+        "otherwise every ratio, clip and KL contains the temperature.",
+        (slope, estimate("temperature ratio", value, Interval(low, high))),
+        steps_with(states.groupby("step").size()),
+        ("logp_behavior", "logp_behavior_train" if evidence.total("n_train") and fresh else "logp_current"),
+        evidence.rows_where(
+            "fresh is not null" if fresh else "invalid is null and fresh is null",
+            "abs(coalesce(fresh, log_rho)) desc, step, seq_id, position",
+        ),
+    )
+
+
+def _temperature_of(slope: float) -> float:
+    """T from the slope 2 (T - 1)/(T + 1); NaN outside of what a temperature can make."""
+    return (2 + slope) / (2 - slope) if abs(slope) < 2 else float("nan")
+
+
+def truncated_support(evidence: Evidence) -> list[Remark]:
+    """Top-k or top-p: on the same weights no ratio is above 1, and the mean ratio is the mass that was kept."""
+    name, groups = "truncated_support", evidence.groups[evidence.groups["n_fresh"] > 0]
+    if len(groups) < FEWEST_GROUPS:
+        return not_checked(
+            name, f"Fewer than {FEWEST_GROUPS} prompt groups have tokens of the same weights in both engines."
+        )
+    others = _problems(evidence, zero_filled, constant_columns, shifted, temperature)
+    if others:
+        return not_checked(name, f"Ratios on the same weights are wrong for another reason: {', '.join(others)}.")
+    rho, n = groups["fresh_rho"].to_numpy(float), groups["n_fresh"].to_numpy(float)
+    mean, interval = rho.sum() / n.sum(), cluster_interval(rho, n)
+    above, below = groups["n_fresh_above"].sum(), groups["n_fresh_below"].sum()
+    share_above = above / max(above + below, 1)
+    numbers = (estimate("mean ratio, same weights", mean, interval), estimate("moved up, of all moved", share_above))
+    error = sqrt(cluster_variance(rho, n))
+    if not (1 - mean > max(LEAST_DEFICIT, STANDARD_ERRORS * error) and share_above <= LARGEST_SHARE_ABOVE):
+        return passed(name, f"On the same weights the mean ratio is {mean:.4f}: no mass is missing.", *numbers)
+    settings = {key: evidence.run.manifest.sampler.get(key) for key in ("top_k", "top_p")}
+    stated = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
+    return [
+        Remark(
+            name,
+            Outcome.FOUND,
+            f"On the same weights the mean ratio is {mean:.4f} and {1 - share_above:.0%} of the log-ratios that differ "
+            f"from 0 are negative: the sampler leaves tokens out (top-k, top-p) and renormalises; it kept {mean:.1%} "
+            "of the mass." + (f" The manifest states {stated}." if stated else ""),
+            Severity.WARNING,
+            "Apply the same truncation in the trainer, or sample without it; read the bounded staleness meanwhile, "
+            "which truncation does not bias.",
+            numbers,
+            steps_with(groups.groupby("step").size()),
+            ("logp_behavior", "logp_behavior_train" if evidence.total("n_train") else "logp_current"),
+            evidence.rows_where("fresh is not null", "fresh, step, seq_id, position"),
+        )
+    ]
+
+
+def mean_ratio(evidence: Evidence) -> list[Remark]:
+    """E rho = 1: the mean ratio of many steps beyond ±3 standard errors on one side, and of all steps together."""
+    name = "mean_ratio"
+    groups = evidence.groups[(evidence.groups["n_usable"] > 0) & np.isfinite(evidence.groups["rho"])]
+    if len(groups) < FEWEST_GROUPS:
+        return not_checked(name, f"Fewer than {FEWEST_GROUPS} prompt groups have usable tokens.")
+    z = pd.Series(
+        {
+            step: _z_of_one(of_step["rho"].to_numpy(float), of_step["n_usable"].to_numpy(float))
+            for step, of_step in groups.groupby("step")
+        }
+    )
+    rho, n = groups["rho"].to_numpy(float), groups["n_usable"].to_numpy(float)
+    mean, together = rho.sum() / n.sum(), _z_of_one(rho, n)
+    interval = cluster_interval(rho, n) if (evidence.khat or 0) < LARGEST_KHAT else NO_INTERVAL
+    side = z[z * np.sign(together) > MEAN_Z]
+    numbers = (
+        estimate("mean ratio of all steps", mean, interval),
+        estimate("z of all steps", together),
+        estimate("steps beyond ±3", len(side)),
+    )
+    many = len(side) >= max(min(2, len(z)), SHARE_OF_STEPS * z.notna().sum())
+    if not (many and abs(together) > MEAN_Z and abs(mean - 1) > LEAST_DEFICIT):
+        return passed(
+            name,
+            f"The mean ratio is {mean:.4f} (z {together:.1f}), beyond ±3 in {len(side)} of {len(z)} steps.",
+            *numbers,
+        )
+    reasons = _reasons(evidence)
+    return [
+        Remark(
+            name,
+            Outcome.FOUND,
+            f"The mean ratio is significantly {'below' if together < 0 else 'above'} 1 in {len(side)} of {len(z)} "
+            f"steps ({mean:.4f} over all, z {together:.1f})"
+            + (f"; explained by: {', '.join(reasons)}." if reasons else "; nothing else that was checked explains it."),
+            Severity.NOTICE if reasons else Severity.WARNING,
+            "Look at what the ratio's denominator is (which version, raw or processed log-probabilities), whether the "
+            "sampler leaves tokens out, and what was selected after sampling; S_k is no distance until then.",
+            numbers,
+            tuple(int(step) for step in side.index),
+            ("logp_behavior", "logp_current"),
+        )
+    ]
+
+
+def _z_of_one(rho: Array, n: Array) -> float:
+    """(mean ratio - 1) in cluster-robust standard errors; NaN where there is no error."""
+    error = sqrt(cluster_variance(rho, n)) if len(rho) > 1 else 0.0
+    return (rho.sum() / n.sum() - 1) / error if error > 0 else float("nan")
+
+
+def _reasons(evidence: Evidence) -> list[str]:
+    """Why the mean ratio may differ from 1, as far as this log can tell."""
+    reasons = _problems(
+        evidence, invalid_values, zero_filled, constant_columns, copied_columns, shifted, temperature, truncated_support
+    )
+    dropped = evidence.steps.filter(like="tokens_dropped").fillna(0).to_numpy().sum()
+    if dropped or evidence.frame("select count(dropped) as n from sequence")["n"].iloc[0]:
+        reasons.append("selection after sampling (tokens were dropped)")
+    if (evidence.khat or 0) >= LARGEST_KHAT:
+        reasons.append(f"a tail too heavy for its standard error (tail index {evidence.khat:.2f})")
+    return reasons
+
+
+def _problems(evidence: Evidence, *checks: Callable[[Evidence], list[Remark]]) -> list[str]:
+    """Which of the checks found a problem, in words."""
+    return [check.__name__.replace("_", " ") for check in checks if any(found.is_problem for found in check(evidence))]

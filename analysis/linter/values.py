@@ -1,0 +1,209 @@
+"""Are the values possible: not a number, infinite, above zero, zero where there should be a value, all the same."""
+
+from analysis.diagnosis import Severity
+from analysis.linter.evidence import LOG_PROBS, ROW_FAULTS, Evidence, in_steps, steps_with
+from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+
+# From this share of a step's rows on, moments of the step describe a selection (metric definitions, section 10).
+LARGEST_INVALID_SHARE = 1e-3
+# A column with one and the same value in fewer rows than this says nothing.
+FEWEST_ROWS = 20
+# Equal in more than this share of the rows that could differ: one is a copy of the other.
+COPIED_SHARE = 0.99
+
+_CAUSES = {
+    "nan": ("is NaN or missing in a log-probability", LOG_PROBS),
+    "infinite": ("has an infinite log-probability that is no legitimate ratio of 0", LOG_PROBS),
+    "positive": ("has a log-probability above zero", LOG_PROBS),
+    "advantage": ("has an advantage that is not finite", ("advantage",)),
+}
+
+
+def invalid_values(evidence: Evidence) -> list[Remark]:
+    """Rows that no moment can use, by cause, and those with a legitimate ratio of 0."""
+    name, by_step = "invalid_values", evidence.by_step
+    remarks = []
+    for cause, (words, columns) in _CAUSES.items():
+        count = evidence.total(cause)
+        if not count:
+            continue
+        steps = steps_with(by_step[cause])
+        share = (by_step[cause] / by_step["n_rows"]).max()
+        remarks.append(
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"{count:,} of {evidence.n_rows:,} rows: the row {words}, {in_steps(steps)}; "
+                f"up to {share:.2%} of a step's rows.",
+                _severity(share),
+                "These rows are left out of every moment, which selects the others: mend the writer. "
+                "Subtract and normalise logits in float32, and mask padding before it is logged.",
+                (estimate("rows", count), estimate("largest share of a step's rows", share)),
+                steps,
+                columns,
+                evidence.examples(cause),
+            )
+        )
+    zeros = evidence.total("ratio_zero")
+    if zeros:
+        steps = steps_with(by_step["ratio_zero"])
+        remarks.append(
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"{zeros:,} tokens have probability 0 under the current or the new policy (log-probability -inf), "
+                f"{in_steps(steps)}; their ratio is 0 and they count as such.",
+                Severity.NOTICE,
+                "Expected where the trainer masks tokens; otherwise look for an overflow in its logits.",
+                (estimate("tokens with ratio 0", zeros),),
+                steps,
+                ("logp_current", "logp_new"),
+                evidence.examples("ratio_zero"),
+            )
+        )
+    return remarks or passed(
+        name, f"All {evidence.n_rows:,} rows have finite log-probabilities of at most 0 and a finite advantage."
+    )
+
+
+def zero_filled(evidence: Evidence) -> list[Remark]:
+    """Log-probabilities that are exactly 0 where another column, or the entropy, says that the token is uncertain."""
+    name, remarks = "zero_filled", []
+    for column in LOG_PROBS:
+        fault = f"zero_{column}"
+        count = evidence.total(fault)
+        if not count:
+            continue
+        steps = steps_with(evidence.by_step[fault])
+        share = (evidence.by_step[fault] / evidence.by_step["n_rows"]).max()
+        truncation = column == "logp_behavior" and _truncation_explains(evidence)
+        remarks.append(
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"{column} is exactly 0 (probability 1) for {count:,} tokens that another column gives less than one "
+                f"half, {in_steps(steps)}: {_pattern(evidence, column, fault)}."
+                + (
+                    " The manifest states top-k or top-p; where they keep one token it is certain."
+                    if truncation
+                    else ""
+                ),
+                _severity(share) if not truncation else Severity.NOTICE,
+                "Where missing values were replaced by 0, which reads as certainty, log null or NaN instead."
+                + (" A sampler that keeps one token is greedy: ratios against it say little." if truncation else ""),
+                (estimate("tokens", count), estimate("largest share of a step's rows", share)),
+                steps,
+                (column,),
+                evidence.examples(fault),
+            )
+        )
+    return remarks or passed(name, "No log-probability is exactly 0 where another column says otherwise.")
+
+
+def _truncation_explains(evidence: Evidence) -> bool:
+    """Whether the sampler may have been certain by leaving every other token out, as far as the manifest says.
+
+    Top-p keeps at least the mass p, so that with the same weights in both engines it cannot hide one half.
+    """
+    sampler = evidence.run.manifest.sampler
+    top_p = sampler.get("top_p") or 1.0
+    return bool(sampler.get("top_k")) or top_p < (0.5 if evidence.total("n_train") else 1.0)
+
+
+def _severity(share: float) -> Severity:
+    return Severity.CRITICAL if share > LARGEST_INVALID_SHARE else Severity.WARNING
+
+
+def _pattern(evidence: Evidence, column: str, fault: str) -> str:
+    """Which rows are zero: all of them, one position, whole sequences, or here and there."""
+    found = evidence.frame(
+        f"with sequences as (select count(*) as n, count(*) filter ({column} = 0) as zeros, "
+        f"count(*) filter ({ROW_FAULTS[fault]}) as faults, "
+        f"min(position) filter ({ROW_FAULTS[fault]}) as low, max(position) filter ({ROW_FAULTS[fault]}) as high "
+        "from examined group by step, seq_id) "
+        "select sum(n) as n, sum(zeros) as zeros, min(low) as low, max(high) as high, "
+        "count(*) filter (faults > 0) as affected, count(*) filter (faults > 0 and zeros = n) as whole from sequences"
+    ).iloc[0]
+    if found["zeros"] == found["n"]:
+        return "the whole column"
+    if found["low"] == found["high"]:
+        return f"always at position {int(found['low'])}"
+    if found["whole"] == found["affected"]:
+        return f"{int(found['whole']):,} whole sequences"
+    return f"single tokens of {int(found['affected']):,} sequences"
+
+
+def constant_columns(evidence: Evidence) -> list[Remark]:
+    """A log-probability that is one and the same for every token of a step."""
+    name, by_step = "constant_columns", evidence.by_step[evidence.by_step["n_rows"] >= FEWEST_ROWS]
+    if by_step.empty:
+        return not_checked(name, f"No step has {FEWEST_ROWS} rows.")
+    remarks = []
+    for column in LOG_PROBS:
+        low, high = by_step[f"min_{column}"], by_step[f"max_{column}"]
+        same = (low == high) & (low < 0)
+        if same.any():
+            steps = steps_with(same.astype(int))
+            remarks.append(
+                Remark(
+                    name,
+                    Outcome.FOUND,
+                    f"{column} is {low[same].iloc[0]:.4g} for every token {in_steps(steps)}.",
+                    Severity.WARNING,
+                    "Right only for a policy that is uniform over a fixed number of actions: otherwise a placeholder "
+                    "was logged instead of the token's log-probability.",
+                    (estimate("value", low[same].iloc[0]),),
+                    steps,
+                    (column,),
+                )
+            )
+    return remarks or passed(name, f"Every log-probability varies in each of the {len(by_step)} steps.")
+
+
+def copied_columns(evidence: Evidence) -> list[Remark]:
+    """Columns that are equal where the policies differ: behavior = current in old data, new = current after a step."""
+    name, remarks = "copied_columns", []
+    stale, moved = evidence.total("n_stale"), evidence.total("n_moved")
+    if len(evidence.steps) and (evidence.steps["grad_norm"] == 0).all():
+        return not_checked(name, "No update had a gradient: the policies may well be the same.")
+    if stale < FEWEST_ROWS and moved < FEWEST_ROWS:
+        return not_checked(name, "No token is older than its update, and logp_new is not logged.")
+    share = evidence.total("copied_behavior") / stale if stale >= FEWEST_ROWS else 0.0
+    share_new = evidence.total("copied_new") / moved if moved >= FEWEST_ROWS else 0.0
+    if share > COPIED_SHARE:
+        remarks.append(
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"logp_behavior equals logp_current in {share:.1%} of the {stale:,} tokens that were sampled by older "
+                "versions: it is a copy, or behavior_version is wrong.",
+                Severity.CRITICAL,
+                "Log what the sampler returned with the tokens; the trainer's own recomputation belongs into "
+                "logp_current (or, for the old weights, into logp_behavior_train).",
+                (estimate("share of equal tokens", share),),
+                steps_with(evidence.by_step["copied_behavior"]),
+                ("logp_behavior", "logp_current", "behavior_version"),
+                evidence.examples("copied_behavior"),
+            )
+        )
+    if share_new > COPIED_SHARE:
+        remarks.append(
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"logp_new equals logp_current in {share_new:.1%} of {moved:,} tokens although gradients are not 0: "
+                "it is a copy, and the update drift would read as 0.",
+                Severity.CRITICAL,
+                "Compute logp_new by a forward pass after the optimiser's last step of the update.",
+                (estimate("share of equal tokens", share_new),),
+                steps_with(evidence.by_step["copied_new"]),
+                ("logp_new", "logp_current"),
+                evidence.examples("copied_new"),
+            )
+        )
+    measured = []
+    if stale >= FEWEST_ROWS:
+        measured.append(f"logp_behavior equals logp_current in {share:.2%} of {stale:,} tokens from older versions")
+    if moved >= FEWEST_ROWS:
+        measured.append(f"logp_new equals logp_current in {share_new:.2%} of {moved:,} tokens")
+    return remarks or passed(name, f"No copies: {'; '.join(measured)}.")

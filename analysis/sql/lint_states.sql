@@ -1,0 +1,31 @@
+-- grain: one prompt group of one step, tokens of the same weights (`is_fresh`) and others apart. Sums of squares and
+-- products inside states that several responses share (same prompt, same tokens so far, same version): the normaliser
+-- of a temperature is one and the same there. x: mean of the two log-probs, y: their difference.
+with
+opening as (
+    select
+        step, group_id, behavior_version, position, fresh is not null as is_fresh,
+        (logp_same_engine + logp_behavior) / 2 as x,
+        coalesce(fresh, log_rho) as y,
+        invalid is null and isfinite(coalesce(fresh, log_rho)) as counts,
+        count(*) over before as n_before,
+        sum(hash(token_id, position)) over before as path
+    from examined
+    where position < 16
+    window before as (partition by step, seq_id order by position rows between unbounded preceding and 1 preceding)
+),
+inside as (
+    select
+        step, group_id, is_fresh,
+        x - avg(x) over state as x,
+        y - avg(y) over state as y,
+        count(*) over state as n_sharing
+    from opening
+    where counts and n_before = position
+    window state as (partition by step, group_id, behavior_version, position, path, is_fresh)
+)
+select step, group_id, is_fresh, count(*) as n, sum(x * x) as xx, sum(x * y) as xy, sum(y * y) as yy
+from inside
+where n_sharing > 1
+group by step, group_id, is_fresh
+order by step, group_id

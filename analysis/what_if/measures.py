@@ -1,0 +1,121 @@
+"""What an outcome says: every number of a rule, as a ratio of sums over prompt groups, with the moment that it needs.
+
+*Signal tokens* are those with an advantage other than 0: the others have no gradient that a rule could change. A token
+is *kept* where it is a signal token and its gate is above 0. rho is the ratio at the level of the rule's weight, v the
+applied weight: weight x gate. Fractions of all tokens are those of the catalogue (metric definitions, section 5).
+"""
+
+from dataclasses import dataclass
+
+from analysis.intervals import Array, Index, cluster_intervals, fraction_intervals
+from ratioscope.metric import Moment
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of an outcome: numerator / denominator, both sums over groups."""
+
+    title: str
+    definition: str
+    numerator: str
+    denominator: str
+    moment: Moment = Moment.BOUNDED
+    tail: str = ""
+    """Whose tail index decides whether it can be trusted: a key of `TAILS`."""
+
+    def intervals(self, numerator: Array, denominator: Array, starts: Index) -> tuple[Array, Array]:
+        """Low and high ends of 95 % intervals, cluster-robust over prompt groups, of many steps at once.
+
+        Args:
+            numerator, denominator: sums by group, (n_groups,).
+            starts: where each step's groups start, (n_steps,).
+        """
+        of = fraction_intervals if self.moment is Moment.BOUNDED else cluster_intervals
+        return of(numerator, denominator, starts)
+
+
+TAILS = {
+    "raw": "rho of the signal tokens (of their sequences, for weights of sequences)",
+    "weight": "the rule's weight before its gate, of the signal tokens",
+    "applied": "v of the kept tokens",
+    "kept": "rho_k of the kept tokens",
+    "token": "rho_k of the signal tokens",
+    "new": "rho_{k+1} of the signal tokens",
+}
+
+MEASURES: dict[str, Measure] = {
+    "clip_fraction": Measure("Clipped", "Share of all tokens that the gate stops.", "clipped", "tokens"),
+    "clip_fraction_low": Measure("Clipped below", "Stopped at the lower bound.", "clipped_low", "tokens"),
+    "clip_fraction_high": Measure("Clipped above", "Stopped at the upper bound.", "clipped_high", "tokens"),
+    "clip_fraction_positive": Measure("Clipped, A > 0", "Of the tokens with A > 0.", "clipped_positive", "positive"),
+    "clip_fraction_negative": Measure("Clipped, A < 0", "Of the tokens with A < 0.", "clipped_negative", "negative"),
+    "gate_mean": Measure("Mean gate", "Over all tokens.", "gate", "tokens"),
+    "effective_token_fraction": Measure(
+        "Effective tokens", "Mean of gate x [A ≠ 0] over all tokens.", "effective", "tokens"
+    ),
+    "kept_tokens": Measure("Kept tokens", "Share of the signal tokens, counted by their gate.", "effective", "signal"),
+    "kept_gradient": Measure(
+        "Kept gradient", "Share of Σ|weight A| that the gate leaves.", "v_advantage", "w_advantage",
+        Moment.FIRST, "weight",
+    ),
+    "mean_weight": Measure("Mean weight", "Mean v of the kept tokens.", "v", "kept", Moment.FIRST, "applied"),
+    "mean_weight_raw": Measure("Mean ratio", "Mean rho of the signal tokens.", "rho", "signal", Moment.FIRST, "raw"),
+    "chi2": Measure("χ²", "Mean (v - 1)² of the kept tokens.", "v_deviation", "kept", Moment.SECOND, "applied"),
+    "chi2_raw": Measure(
+        "χ², raw", "Mean (rho - 1)² of the signal tokens.", "rho_deviation", "signal", Moment.SECOND, "raw"
+    ),
+    "variance_proxy": Measure(
+        "Variance proxy", "Mean v² of the signal tokens: the gradient's variance grows with it (S1 4.2).",
+        "v_squared", "signal", Moment.SECOND, "applied",
+    ),
+    "variance_proxy_raw": Measure(
+        "Variance proxy, raw", "Mean rho² of the signal tokens.", "rho_squared", "signal", Moment.SECOND, "raw"
+    ),
+    "truncated_mass": Measure(
+        "Truncated mass", "Mean gate x (rho - weight)⁺ of the signal tokens.", "truncated", "signal",
+        Moment.FIRST, "raw",
+    ),
+    "masked_mass": Measure(
+        "Masked mass", "Mean rho (1 - gate) of the signal tokens.", "masked", "signal", Moment.FIRST, "raw"
+    ),
+    "bias_proxy": Measure(
+        "Bias proxy", "Truncated and masked mass together: the part of E rho that the rule takes away.",
+        "taken", "signal", Moment.FIRST, "raw",
+    ),
+    "staleness": Measure(
+        "Staleness of what is kept", "½ mean |rho_k - 1| of the kept tokens.", "kept_staleness", "kept",
+        Moment.FIRST, "kept",
+    ),
+    "staleness_raw": Measure(
+        "Staleness", "½ mean |rho_k - 1| of the signal tokens.", "staleness", "signal", Moment.FIRST, "token"
+    ),
+    "drift_kept": Measure(
+        "Drift, kept", "½ mean |rho_{k+1} - rho_k| of the kept tokens, as the run's own update moved them.",
+        "kept_drift", "kept", Moment.FIRST, "new",
+    ),
+    "drift_clipped": Measure(
+        "Drift, clipped", "The same of the clipped tokens.", "clipped_drift", "clipped", Moment.FIRST, "new"
+    ),
+    "permitted_drift": Measure(
+        "Permitted drift", "Largest U_k that the rule's bounds permit on these tokens.", "permitted", "signal",
+        Moment.FIRST, "token",
+    ),
+}  # fmt: skip
+
+# Not means: no interval.
+OTHERS = {
+    "ess": "(Σv)² / (n Σv²) of the n kept tokens.",
+    "ess_raw": "(Σrho)² / (n Σrho²) of the n signal tokens.",
+    "max_weight": "Largest v.",
+    "max_weight_raw": "Largest rho of the signal tokens.",
+}
+
+WHY_EMPTY = {
+    "tokens": "no token",
+    "signal": "no token with an advantage other than 0",
+    "kept": "the rule keeps no token",
+    "clipped": "the rule stops no token",
+    "positive": "no token with positive advantage",
+    "negative": "no token with negative advantage",
+    "w_advantage": "the rule gives no token a weight",
+}

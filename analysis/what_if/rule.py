@@ -1,0 +1,251 @@
+"""Rules: a gate (or filter) and a weight with their parameters, and the string that carries one in a URL.
+
+rule = Rule(gate="two_side", gate_parameters={"epsilon_low": 0.5, "epsilon_high": 4.0}, weight="ratio")
+str(rule)                   # two_side(epsilon_low~0.5~epsilon_high~4.0)*ratio
+parse(str(rule)) == rule
+own_rule(run)               # what the run was trained with
+"""
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from analysis.relations import relations
+from analysis.store import Run
+from ratioscope.errors import RatioscopeError
+from ratioscope.gates import FILTERS, GATES, SEQUENCE_FILTERS, Gate
+from ratioscope.ratios import LEVELS
+from ratioscope.weights import WEIGHTS
+
+STOPPING: dict[str, Callable[..., Gate]] = GATES | FILTERS
+"""Everything that can stand in a rule's gate."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Meaning and allowed values of a parameter; `above` excludes `low` itself."""
+
+    meaning: str
+    low: float = 0.0
+    high: float = math.inf
+    above: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return (value > self.low if self.above else value >= self.low) and value <= self.high
+
+    def __str__(self) -> str:
+        low = f"{'above' if self.above else 'from'} {self.low:g}"
+        return low if self.high == math.inf else f"{low} to {self.high:g}"
+
+
+PARAMETERS: dict[str, Range] = {
+    "epsilon_low": Range("lower bound of the ratio: 1 - epsilon_low", high=1),
+    "epsilon_high": Range("upper bound of the ratio: 1 + epsilon_high"),
+    "outer_low": Range("lower outer margin of the ring, at least epsilon_low", high=1),
+    "outer_high": Range("upper outer margin of the ring, at least epsilon_high"),
+    "epsilon": Range("half the width of a band centred at the current policy", above=True),
+    "epsilon_log": Range("bound on the log-ratio, nats", above=True),
+    "epsilon_stale": Range("largest distance of rho_k from 1"),
+    "cap": Range("largest ratio", low=1),
+    "tau_positive": Range("temperature of the soft gate where A > 0", above=True),
+    "tau_negative": Range("temperature of the soft gate where A < 0", above=True),
+    "delta": Range("largest mean divergence of a sequence with A < 0, nats"),
+    "difference_low": Range("how far a probability may fall", high=1),
+    "difference_high": Range("how far a probability may rise", high=1),
+    "threshold": Range("largest divergence that is kept, nats"),
+    "max_lag": Range("updates since the oldest token of a sequence was sampled, at most"),
+}
+
+# The outer margin of a ring lies outside of its band.
+_ORDERED = (("epsilon_low", "outer_low"), ("epsilon_high", "outer_high"))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a loss does with a token's gradient: weight x gate.
+
+    Raises:
+        RatioscopeError: an unknown name, a parameter that is missing, unknown or out of its range.
+    """
+
+    gate: str = "none"
+    gate_parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
+    weight: str = "ratio"
+    weight_parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
+    gate_level: str = "token"
+    weight_level: str = "token"
+
+    def __post_init__(self) -> None:
+        for what, name, known in (
+            ("gate", self.gate, STOPPING),
+            ("weight", self.weight, WEIGHTS),
+            ("level of the gate", self.gate_level, LEVELS),
+            ("level of the weight", self.weight_level, LEVELS),
+        ):
+            if name not in known:
+                raise RatioscopeError(f"There is no {what} {name!r}; {_near(name, known)}.")
+        if self.gate in FILTERS and self.gate_level != "token":
+            raise RatioscopeError(f"{self.gate} looks at whole sequences by itself; leave its level at 'token'.")
+        gate = _checked(self.gate, STOPPING[self.gate], self.gate_parameters)
+        weight = _checked(self.weight, WEIGHTS[self.weight], self.weight_parameters)
+        # In the order of declaration, so that equal rules have equal strings.
+        object.__setattr__(self, "gate_parameters", gate)
+        object.__setattr__(self, "weight_parameters", weight)
+
+    def __str__(self) -> str:
+        gate = _format(self.gate, self.gate_level, self.gate_parameters)
+        return f"{gate}*{_format(self.weight, self.weight_level, self.weight_parameters)}"
+
+    @property
+    def words(self) -> str:
+        """The rule for people: gate one_side (epsilon_low 0.2, epsilon_high 0.2), weight ratio."""
+        gate = _in_words(self.gate, self.gate_level, self.gate_parameters)
+        return f"gate {gate}, weight {_in_words(self.weight, self.weight_level, self.weight_parameters)}"
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of what can be swept; a name that gate and weight share is one number, as in the trainer."""
+        return list(dict.fromkeys([*self.gate_parameters, *self.weight_parameters]))
+
+    @property
+    def needs_sequences(self) -> bool:
+        """Whether it can be judged on whole sequences only."""
+        return self.gate_level != "token" or self.gate in SEQUENCE_FILTERS or self.shares_weights
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether the tokens of a sequence have one weight."""
+        return self.weight_level != "token" or self.weight == "geometric_of_clipped"
+
+    def with_parameter(self, name: str, value: float) -> "Rule":
+        """The same rule with another value wherever it has this parameter.
+
+        Raises:
+            RatioscopeError: it has no such parameter, or the value is out of its range.
+        """
+        if name not in self.parameters:
+            raise RatioscopeError(f"The rule {self} has no parameter {name!r}; {_near(name, self.parameters)}.")
+        gate, weight = (
+            dict(own) | ({name: value} if name in own else {}) for own in (self.gate_parameters, self.weight_parameters)
+        )
+        return replace(self, gate_parameters=gate, weight_parameters=weight)
+
+
+def keywords(part: Callable[..., Any]) -> list[str]:
+    """Names of the parameters that a gate, filter or weight takes."""
+    arguments = inspect.signature(part).parameters.values()
+    return [argument.name for argument in arguments if argument.kind is argument.KEYWORD_ONLY]
+
+
+def parse(text: str) -> Rule:
+    """The rule of a string that `str(rule)` made.
+
+    Raises:
+        RatioscopeError: the text is not a rule.
+    """
+    parts = [_PART.fullmatch(part) for part in text.split("*")]
+    if len(parts) != 2 or parts[0] is None or parts[1] is None:
+        raise RatioscopeError(f"{text!r} is not a rule; write it like two_side(epsilon_low~0.5~epsilon_high~4)*ratio.")
+    (gate, gate_level, gate_text), (weight, weight_level, weight_text) = (part.groups() for part in parts if part)
+    return Rule(
+        gate, _numbers(text, gate_text), weight, _numbers(text, weight_text),
+        gate_level or "token", weight_level or "token",
+    )  # fmt: skip
+
+
+class Own(NamedTuple):
+    """The rule of a run; None, with the reason, where the run does not say enough to replay it."""
+
+    rule: Rule | None
+    reason: str = ""
+
+
+def own_rule(run: Run) -> Own:
+    """What the run was trained with, from its manifest: on the logged columns it gives the logged `clipped`."""
+    parts, parameters = run.manifest.algorithm.get("parts"), run.manifest.algorithm.get("parameters")
+    if not isinstance(parts, Mapping) or not isinstance(parameters, Mapping):
+        return Own(None, f"{run.manifest.name} does not state its algorithm's parts and parameters.")
+    missing = [part for part in ("gate", "weight", "level") if part not in parts]
+    if missing:
+        return Own(None, f"{run.manifest.name} does not state its algorithm's {' and '.join(missing)}.")
+    gate, weight, level = (str(parts[part]) for part in ("gate", "weight", "level"))
+    try:
+        needed = {name: keywords(table[part]) for name, table, part in _both(gate, weight)}
+        rule = Rule(
+            gate, {name: float(parameters[name]) for name in needed["gate"]},
+            weight, {name: float(parameters[name]) for name in needed["weight"]},
+            level, level,
+        )  # fmt: skip
+    except KeyError as error:
+        return Own(None, f"{run.manifest.name} has {gate} and {weight}, and {error} of them is not known here.")
+    except RatioscopeError as error:
+        return Own(None, f"{run.manifest.name} states a rule that cannot be replayed: {error}")
+    except (TypeError, ValueError):
+        return Own(None, f"{run.manifest.name} states parameters of {gate} and {weight} that are no numbers.")
+    passes = [parameters.get(name, 1) for name in ("epochs", "minibatches")]
+    if gate != "none" and any(number != 1 for number in passes) and not _logs_gate_ratios(run):
+        return Own(
+            None, f"{run.manifest.name} takes several passes an update and does not log logp_gate, where they gated."
+        )
+    return Own(rule)
+
+
+def _both(gate: str, weight: str) -> tuple[tuple[str, Mapping[str, Callable[..., Any]], str], ...]:
+    return (("gate", STOPPING, gate), ("weight", WEIGHTS, weight))
+
+
+def _logs_gate_ratios(run: Run) -> bool:
+    with relations(run) as connection:
+        row = connection.execute("select count(*) = count(logp_gate) from token").fetchone()
+    return bool(row and row[0])
+
+
+def _checked(name: str, part: Callable[..., Any], parameters: Mapping[str, float]) -> dict[str, float]:
+    wanted = keywords(part)
+    for given in parameters:
+        if given not in wanted:
+            choice = _near(given, wanted) if wanted else "it takes none"
+            raise RatioscopeError(f"{name} has no parameter {given!r}; {choice}.")
+    missing = [parameter for parameter in wanted if parameter not in parameters]
+    if missing:
+        raise RatioscopeError(f"{name} needs {' and '.join(missing)}.")
+    for parameter in wanted:
+        value, allowed = parameters[parameter], PARAMETERS[parameter]
+        if value not in allowed:
+            raise RatioscopeError(f"{name}: {parameter}={value:g} must be {allowed} ({allowed.meaning}).")
+    for inner, outer in _ORDERED:
+        if outer in wanted and parameters[outer] < parameters[inner]:
+            raise RatioscopeError(f"{name}: {outer}={parameters[outer]:g} is inside of {inner}={parameters[inner]:g}.")
+    return {parameter: float(parameters[parameter]) for parameter in wanted}
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(close)}" if close else f"there are {', '.join(known)}"
+
+
+# Only what no URL has to escape: letters, digits, and . _ - ~ * ( ).
+_PART = re.compile(r"(\w+)(?:\.(\w+))?(?:\(([\w.~-]+)\))?")
+
+
+def _format(name: str, level: str, parameters: Mapping[str, float]) -> str:
+    # 1e+20 without its plus sign, which a query string would read as a space.
+    numbers = "~".join(f"{key}~{value!r}".replace("+", "") for key, value in parameters.items())
+    return name + (f".{level}" if level != "token" else "") + (f"({numbers})" if numbers else "")
+
+
+def _in_words(name: str, level: str, parameters: Mapping[str, float]) -> str:
+    numbers = ", ".join(f"{key} {value:g}" for key, value in parameters.items())
+    return name + (f" of {level} ratios" if level != "token" else "") + (f" ({numbers})" if numbers else "")
+
+
+def _numbers(text: str, inside: str | None) -> dict[str, float]:
+    words = inside.split("~") if inside else []
+    try:
+        return dict(zip(words[::2], map(float, words[1::2]), strict=True))
+    except ValueError:
+        raise RatioscopeError(f"{text!r} is not a rule: {inside!r} does not alternate names and numbers.") from None
