@@ -18,8 +18,10 @@ QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p90": 0.9, "ratio_p99":
 # Bins are even in asinh(log rho / BIN_SCALE): fine around ratio 1, logarithmic far from it.
 BIN_SCALE, BIN_WIDTH, LAST_BIN = 0.01, 0.15, 100
 
+Rows = slice | NDArray[np.intp]
+
 # Steps are fetched together up to this many tokens.
-_FETCH_TOKENS = 1_000_000
+_FETCH_TOKENS = 5_000_000
 
 
 def bin_log_ratio(bins: Array) -> Array:
@@ -42,34 +44,41 @@ def of_steps(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.Da
     ).fetchnumpy()
     log_weights = {step: weights["log_w"][rows] for step, rows in _rows_of_steps(weights["step"])}
     rows, histograms = [], []
-    for first, last in _batches(connection):
-        tokens = connection.execute(
-            "select step, log_rho, log_rho_new from usable where step between ? and ?", [first, last]
-        ).fetchnumpy()
-        new = np.ma.filled(tokens["log_rho_new"].astype(float), np.nan)
-        for step, places in _rows_of_steps(tokens["step"]):
-            ordered = np.sort(tokens["log_rho"][places])
-            rows.append({"step": step} | _of_step(ordered, new[places], log_weights.get(step, np.empty(0))))
+    for where in _batches(connection):
+        # No nulls: they would cost a mask.
+        table = connection.sql(
+            f"select step, log_rho, coalesce(log_rho_new, 'nan'::double) as log_rho_new from usable where {where}"
+        ).to_arrow_table()
+        step, log_rho, log_rho_new = (column.to_numpy() for column in table.columns)
+        for number, places in _rows_of_steps(step):
+            ordered = np.sort(log_rho[places])
+            row = _of_step(ordered, log_rho_new[places], log_weights.get(number, np.empty(0)))
+            rows.append({"step": number} | row)
             counts = np.diff(np.searchsorted(ordered, _EDGES), prepend=0, append=len(ordered))
             filled = np.flatnonzero(counts)
-            histograms.append(pd.DataFrame({"step": step, "bin": filled - LAST_BIN, "tokens": counts[filled]}))
+            histograms.append(pd.DataFrame({"step": number, "bin": filled - LAST_BIN, "tokens": counts[filled]}))
     empty = pd.DataFrame({"step": [], "bin": [], "tokens": []}, dtype=np.int64)
     order = pd.DataFrame(rows, columns=["step", *_of_step(np.zeros(1), np.zeros(0), np.zeros(0))])
     return order, pd.concat(histograms, ignore_index=True) if histograms else empty
 
 
-def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[int, int]]:
-    """First and last step of what is fetched together."""
+def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """Which steps are fetched together, as a condition."""
     sizes = connection.execute("select step, sum(n_tokens) from sequence_sums group by step order by step").fetchall()
+    if not sizes:
+        return
+    if sum(size for _, size in sizes) <= _FETCH_TOKENS:
+        yield "true"  # a filter would be half of the work
+        return
     first, tokens = None, 0
     for place, (step, size) in enumerate(sizes):
         first, tokens = step if first is None else first, tokens + size
         if tokens >= _FETCH_TOKENS or place == len(sizes) - 1:
-            yield first, step
+            yield f"step between {first} and {step}"
             first, tokens = None, 0
 
 
-def _rows_of_steps(step: NDArray[np.integer]) -> Iterator[tuple[int, slice | NDArray[np.intp]]]:
+def _rows_of_steps(step: NDArray[Any]) -> Iterator[tuple[int, Rows]]:
     """Each step with the places of its rows: a slice where the rows are in step order, as they usually are."""
     changes = np.diff(step)
     if (changes < 0).any():

@@ -101,5 +101,5 @@ def test_every_metric_can_be_explained(metric: Metric) -> None:
 def test_thresholds_say_where_they_come_from() -> None:
     assert THRESHOLDS["epsilon"].value == 0.2 and THRESHOLDS["epsilon_stale"].value == 0.4
     for name, threshold in THRESHOLDS.items():
-        assert name == threshold.name and threshold.symbol and threshold.source and threshold.meaning
+        assert name == threshold.name and threshold.source and threshold.meaning
         assert threshold.lowest <= threshold.value <= threshold.highest
