@@ -141,7 +141,8 @@ def bootstrap_intervals(
         columns: what is summed, each (n_groups,).
         used: which groups count, (n_groups,).
         starts: where each step's groups start, (n_steps,).
-        statistic: from the resampled sums of the columns, each (draws, steps), to its values, (draws, steps).
+        statistic: from the numbers of some steps, (steps,), and the resampled sums of each column there,
+            (draws, steps), to its values, (draws, steps).
     """
     ends = np.append(starts[1:], len(used))
     members = [np.flatnonzero(used[start:end]) + start for start, end in zip(starts, ends, strict=True)]
@@ -152,7 +153,7 @@ def bootstrap_intervals(
         rows = np.stack([members[step] for step in steps])
         counts = bootstrap_counts(int(size))
         with np.errstate(all="ignore"):
-            draws = statistic(*(counts @ column[rows].T for column in columns))
+            draws = statistic(steps, *(counts @ column[rows].T for column in columns))
         finite = np.isfinite(draws).all(axis=0)
         low[steps[finite]], high[steps[finite]] = np.quantile(draws[:, finite], [0.025, 0.975], axis=0)
     return low, high

@@ -124,25 +124,34 @@ def _overlapping(files: Iterable[TableFile], tokens: list[TableFile]) -> tuple[T
 
 
 def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]]:
-    """Each unit with its partials, in order; from the cache when they are there.
+    """Each unit with its partials, those that are in the cache first.
 
     Raises:
         OSError, duckdb.Error: a file vanished or broke between listing and reading.
     """
-    waiting: list[ScanUnit] = []
-    tokens = 0
+    missing = []
     for unit in units:
         cached = _read(unit)
         if cached is None:
-            waiting.append(unit)
-            tokens += sum(pq.read_metadata(file.path).num_rows for file in unit.tokens)
-        if waiting and (cached is not None or tokens >= _SCAN_TOKENS):
-            yield from _scan_and_keep(waiting)
-            waiting, tokens = [], 0
-        if cached is not None:
+            missing.append(unit)
+        else:
             yield unit, cached
-    if waiting:
-        yield from _scan_and_keep(waiting)
+    for batch in _batches(missing):
+        yield from _scan_and_keep(batch)
+
+
+def _batches(units: Sequence[ScanUnit]) -> Iterator[list[ScanUnit]]:
+    """Which units are scanned together."""
+    batch: list[ScanUnit] = []
+    tokens = 0
+    for unit in units:
+        batch.append(unit)
+        tokens += sum(pq.read_metadata(file.path).num_rows for file in unit.tokens)
+        if tokens >= _SCAN_TOKENS:
+            yield batch
+            batch, tokens = [], 0
+    if batch:
+        yield batch
 
 
 def _read(unit: ScanUnit) -> Partials | None:

@@ -121,6 +121,10 @@ def step_table(partials: Partials) -> StepTable:
     return steps.table()
 
 
+def _effective_share(steps: Index, weight: Array, squared: Array, n: Array) -> Array:
+    return weight**2 / (n * squared)
+
+
 class _Steps:
     """The metrics of all steps in the making: arrays over steps from arrays over their groups."""
 
@@ -217,11 +221,9 @@ class _Steps:
         used = self.column("n_tokens") > 0
         columns = [np.where(used, self.column(name), 0.0) for name in ("scaled", "scaled_squared", "n_tokens")]
 
-        def effective_share(rho: Array, squared: Array, n: Array) -> Array:
-            return rho**2 / (n * squared)
-
-        self.values["ess_token"] = effective_share(*(sums(column, self.starts) for column in columns))
-        self.intervals["ess_token"] = bootstrap_intervals(columns, used, self.starts, effective_share)
+        rho, squared, n = (sums(column, self.starts) for column in columns)
+        self.values["ess_token"] = rho**2 / (n * squared)
+        self.intervals["ess_token"] = bootstrap_intervals(columns, used, self.starts, _effective_share)
         self.note("ess_token", ~self.has_tokens, _NO_TOKEN)
 
     def sequence_weights(self) -> None:
@@ -247,16 +249,14 @@ class _Steps:
         }
         chi2_terms = np.where(used, np.exp(self.column("lse_chi2")), 0.0)
         self.intervals["chi2_seq"] = cluster_intervals(chi2_terms, n, self.starts)
-        draws = bootstrap_intervals(
-            [scaled["lse_chi2"], n], used, self.starts, lambda chi2, drawn: np.log(chi2) - np.log(drawn)
-        )
-        low, high = (np.logaddexp(0.0, end + scale["lse_chi2"]) for end in draws)
-        self.intervals["log1p_chi2_seq"] = (low, high)
-        self.intervals["ess_seq"] = bootstrap_intervals(
-            [scaled["lse_w"], scaled["lse_w_squared"], n],
+        self.intervals["log1p_chi2_seq"] = bootstrap_intervals(
+            [scaled["lse_chi2"], n],
             used,
             self.starts,
-            lambda w, squared, drawn: w**2 / (drawn * squared),
+            lambda steps, chi2, drawn: np.logaddexp(0.0, np.log(chi2) + scale["lse_chi2"][steps] - np.log(drawn)),
+        )
+        self.intervals["ess_seq"] = bootstrap_intervals(
+            [scaled["lse_w"], scaled["lse_w_squared"], n], used, self.starts, _effective_share
         )
         self.note("ess_seq", np.isnan(self.values["ess_seq"]), "every sequence ratio is 0")
         for key in ("chi2_seq", "log1p_chi2_seq", "ess_seq"):

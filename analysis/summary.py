@@ -179,10 +179,11 @@ def _compute(
         for unit, partials in partials_of(units):
             found.append((unit, partials))
             progress(len(found), len(units))
-    except (duckdb.Error, OSError) as error:
+    except (duckdb.IOException, duckdb.InvalidInputException, OSError) as error:
         reason = str(error).splitlines()[0]
-        where = units[len(found)].tokens[0].path
+        where = units[0].tokens[0].path.parent
         raise RatioscopeError(f"{where}: vanished or changed while it was read ({reason}); try again.") from None
+    found.sort(key=lambda pair: pair[0].steps)
     frames = zip(*(partials.frames for _, partials in found), strict=True)
     table = step_table(Partials(*(pd.concat(parts, ignore_index=True) for parts in frames)))
     for unit, partials in found:

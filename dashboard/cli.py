@@ -282,7 +282,7 @@ def explain(
     from ratioscope import catalogue, schema
     from trainer.algorithms import ALGORITHMS, ALIASES, describe, table
 
-    if what in catalogue.CATALOGUE:
+    if what in catalogue.ENTRIES:
         print(catalogue.explain(what))
     elif what in ALGORITHMS or what in ALIASES:
         print(describe(ALGORITHMS[ALIASES.get(str(what), str(what))]))
@@ -293,7 +293,7 @@ def explain(
     elif what == "algorithms":
         print(table())
     elif what in (None, "metrics"):
-        for entry in catalogue.CATALOGUE.values():
+        for entry in catalogue.ENTRIES.values():
             print(f"{entry.key:<30} {entry.title}")
         print("\nalgorithms, format, thresholds: more to explain.")
     else:

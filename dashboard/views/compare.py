@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import streamlit as st
 
-from analysis.comparison import Member, Setting, differences, settings
+from analysis.comparison import Member, Setting, band_words, differences, settings
 from dashboard import state
 from dashboard.components.chart import step_chart
 from dashboard.components.frame import no_runs
@@ -55,7 +55,7 @@ def render() -> None:
     step_chart(
         drawn,
         key="compare",
-        title=f"{CATALOGUE[metric].title}: mean over seeds, band from the lowest to the highest seed",
+        title=f"{CATALOGUE[metric].title}: mean over seeds ({band_words(max(len(group.members) for group in groups))})",
         takeaway=_answer(facets, metric),
         data=pd.concat({setting.label: setting.mean(metric)["mean"] for setting in groups}, axis=1),
     )

@@ -3,7 +3,8 @@
 import streamlit as st
 
 from analysis import answers
-from dashboard import state
+from analysis.diagnosis import Severity
+from dashboard import state, theme
 from dashboard.components.chart import step_chart
 from dashboard.components.finding_card import finding_card
 from dashboard.components.frame import run_page
@@ -21,8 +22,14 @@ def render() -> None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
     st.markdown(f"**{answers.overview(summary, opened.findings)}**")
-    for finding in opened.findings:
+    grave = [finding for finding in opened.findings if finding.severity > Severity.NOTICE]
+    notices = opened.findings[len(grave) :]
+    for finding in grave:
         finding_card(finding, summary, mode, opened.run_id)
+    if notices:
+        with st.expander(f"{len(notices)} notice{'s' * (len(notices) > 1)}", icon=theme.SEVERITY_ICON[Severity.NOTICE]):
+            for finding in notices:
+                finding_card(finding, summary, mode, opened.run_id)
 
     metric_row(summary, TILES[:4])
     metric_row(summary, TILES[4:])

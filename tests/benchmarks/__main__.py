@@ -1,10 +1,16 @@
-"""`python -m tests.benchmarks [training] [pretrained] [reading] [scanning] [listing]`: all of them, or the named ones."""
+"""`python -m tests.benchmarks [NAME ...]`: the named benchmarks, or all of them."""
 
 import sys
 
 from tests.benchmarks import listing, pretrained, reading, scanning, training
 
-BENCHMARKS = {"training": training, "pretrained": pretrained, "reading": reading, "scanning": scanning, "listing": listing}
+BENCHMARKS = {
+    "training": training,
+    "pretrained": pretrained,
+    "reading": reading,
+    "scanning": scanning,
+    "listing": listing,
+}
 
 if __name__ == "__main__":
     unknown = [name for name in sys.argv[1:] if name not in BENCHMARKS]

@@ -157,5 +157,5 @@ def test_both_colour_schemes_are_drawn(open_page: OpenPage, scheme: str) -> None
     surface = page.locator("[data-testid=stApp]").evaluate("element => getComputedStyle(element).backgroundColor")
     dark = sum(map(int, re.findall(r"\d+", surface)[:3])) < 3 * 128
     assert dark == (scheme == "dark")
-    tick = charts(page).first.locator(".xtick text").first.evaluate("element => getComputedStyle(element).fill")
+    tick = charts(page).locator(".xtick text").first.evaluate("element => getComputedStyle(element).fill")
     assert (sum(map(int, re.findall(r"\d+", tick)[:3])) > 3 * 128) == dark
