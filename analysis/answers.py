@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analysis.diagnosis import Finding, staleness_metric
+from analysis.diagnosis import Finding, Severity, staleness_metric
 from analysis.summary import StepSummary
 from ratioscope.catalogue import EPSILON, EPSILON_STALE
 from ratioscope.metric import KHAT_LIMIT, Moment
@@ -15,11 +15,12 @@ def overview(summary: StepSummary, findings: list[Finding]) -> str:
         return "No step is on disk yet."
     steps = len(summary.values)
     reward = _change(summary.values["eval_accuracy"].dropna(), "Evaluation accuracy")
-    if findings:
-        count = f"{len(findings)} finding{'s' * (len(findings) > 1)} in {steps} steps. {findings[0].sentence}"
+    grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
+    if grave:
+        count = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps} steps. {grave[0].sentence}"
     else:
         count = (
-            f"Nothing to report in {steps} steps: "
+            f"Nothing to worry about in {steps} steps: "
             f"staleness at most {_top(summary, staleness_metric(summary)):.2g} (limit {EPSILON_STALE.value / 2:g}), "
             f"update drift at most {_top(summary, 'u_k'):.2g} (limit {EPSILON.value / 2:g})."
         )

@@ -16,6 +16,7 @@ Index = NDArray[np.intp]
 
 LEVEL = 0.95
 BOOTSTRAP_DRAWS = 400
+_ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 
 
 class Interval(NamedTuple):
@@ -117,6 +118,10 @@ def fraction_interval(successes: Array, trials: Array) -> Interval:
     return Interval(float(low[0]), float(high[0]))
 
 
+# More groups than these are resampled in blocks of consecutive ones, which are as independent.
+MOST_BLOCKS = 2_000
+
+
 @cache
 def bootstrap_counts(groups: int) -> Array:
     """How often each group is drawn in each resample, (draws, n_groups); the same for every call: results repeat."""
@@ -124,11 +129,20 @@ def bootstrap_counts(groups: int) -> Array:
     return generator.multinomial(groups, np.full(groups, 1 / groups), size=BOOTSTRAP_DRAWS).astype(float)
 
 
+def resampled_sums(groups: Array) -> Array:
+    """Sums over each resample of the groups, (draws, n_columns), of (n_groups, n_columns); of one group none."""
+    if len(groups) < 2:
+        return groups[:0]
+    if len(groups) > MOST_BLOCKS:
+        groups = np.add.reduceat(groups, np.linspace(0, len(groups), MOST_BLOCKS, endpoint=False, dtype=int))
+    return bootstrap_counts(len(groups)) @ groups
+
+
 def percentile_interval(draws: Array) -> Interval:
     """The middle 95 % of a statistic's resamples; none when some are not finite."""
     if len(draws) == 0 or not np.isfinite(draws).all():
         return NO_INTERVAL
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(draws, _ENDS)
     return Interval(float(low), float(high))
 
 
@@ -150,10 +164,10 @@ def bootstrap_intervals(
     sizes = np.asarray([len(groups) for groups in members])
     for size in np.unique(sizes[sizes > 1]):  # steps of as many groups are resampled alike
         steps = np.flatnonzero(sizes == size)
-        rows = np.stack([members[step] for step in steps])
-        counts = bootstrap_counts(int(size))
+        rows = np.stack([members[step] for step in steps])  # (steps, size)
+        resampled = [resampled_sums(column[rows].T) for column in columns]
         with np.errstate(all="ignore"):
-            draws = statistic(steps, *(counts @ column[rows].T for column in columns))
+            draws = statistic(steps, *resampled)
         finite = np.isfinite(draws).all(axis=0)
-        low[steps[finite]], high[steps[finite]] = np.quantile(draws[:, finite], [0.025, 0.975], axis=0)
+        low[steps[finite]], high[steps[finite]] = np.quantile(draws[:, finite], _ENDS, axis=0)
     return low, high

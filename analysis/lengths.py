@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.intervals import Interval, percentile_interval
-from analysis.pairs import PAIRS, create_units, measure_units, resampled_sums
+from analysis.intervals import Interval, percentile_interval, resampled_sums
+from analysis.pairs import PAIRS, create_units, measure_units
 from analysis.relations import relations
 from analysis.store import Run
 from ratioscope.errors import RatioscopeError

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from ratioscope.tails import Array, kept_size, pareto_khat
+from ratioscope.tails import Array, khat_of
 
 QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p90": 0.9, "ratio_p99": 0.99, "ratio_p999": 0.999}
 
@@ -98,9 +98,7 @@ def _of_step(ordered: Array, log_rho_new: Array, log_weights: Array) -> dict[str
         row["top_squares"] = logsumexp(2 * ordered[-max(1, ceil(len(ordered) / 100)) :])
     tails = {"khat_token": ordered, "khat_token_new": log_rho_new[~np.isnan(log_rho_new)], "khat_seq": log_weights}
     for name, logs in tails.items():
-        kept = min(kept_size(len(logs)), len(logs))
-        top = np.sort(np.partition(logs, len(logs) - kept)[len(logs) - kept :]) if kept else logs
-        khat, reason = pareto_khat(top[::-1], len(logs))
+        khat, reason = khat_of(logs)
         row |= {name: np.nan if khat is None else khat, f"{name}_reason": reason}
     return row
 

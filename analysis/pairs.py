@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.database import query
-from analysis.intervals import NO_INTERVAL, Interval, bootstrap_counts, cluster_interval, percentile_interval
+from analysis.intervals import NO_INTERVAL, Interval, cluster_interval, percentile_interval, resampled_sums
 from analysis.relations import relations
 from analysis.store import Run
 from ratioscope.errors import RatioscopeError
-from ratioscope.metric import Moment, khat_limit
+from ratioscope.metric import Moment, doubt
 from ratioscope.tails import Array, pareto_khat, tail_size
 
 Level = Literal["token", "sequence", "geometric"]
@@ -98,8 +98,6 @@ _DESCRIPTIONS = {
     "geometric_unit": "a description: a geometric mean is not an importance ratio, its mean need not be 1",
     "token_by_sequence_unit": "a description: 1/length depends on the sampled actions, the mean ratio need not be 1",
 }
-# A bootstrap over more groups than this draws blocks of them, which are as independent.
-MOST_BLOCKS = 2000
 
 COLUMNS = ("pair", "metric", "value", "low", "high", "note", "n", "n_undefined", "n_groups")
 
@@ -236,12 +234,11 @@ def _lines(pair: Pair, groups: pd.DataFrame, top: Mapping[Any, Any], description
     for metric, (value, interval) in estimates.items():
         moment = METRICS[metric]
         # The weight q/b bounds nothing: what is at most q/b has its tail.
-        limit = khat_limit(Moment.FIRST if moment is Moment.BOUNDED and pair.weighted else moment, n)
         tail, khat = judges[moment]
+        reason = doubt(tail, khat, Moment.FIRST if moment is Moment.BOUNDED and pair.weighted else moment, n)
         if not np.isfinite(value):
             lines[metric] = _Line(value, _INFINITE if np.isinf(value) else _UNDEFINED)
-        elif limit is not None and khat >= limit:
-            reason = f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated"
+        elif reason:
             lines[metric] = _Line(value, reason)
         elif len(groups) == 1:
             lines[metric] = _Line(value, "no interval: one prompt group")
@@ -298,15 +295,3 @@ def _at_one_scale(peaks: Array, sums: Array) -> tuple[float, Array]:
     if np.isneginf(peak):
         return 0.0, np.zeros_like(sums)
     return peak, np.where(peaks == peak, sums, sums * np.exp(peaks - peak))
-
-
-def resampled_sums(groups: Array) -> Array:
-    """Sums of the columns over each resample of the groups, (draws, n_columns) of (n_groups, n_columns); none of one.
-
-    Where there are too many groups to draw, blocks of consecutive ones are drawn: they are as independent.
-    """
-    if len(groups) < 2:
-        return groups[:0]
-    if len(groups) > MOST_BLOCKS:
-        groups = np.add.reduceat(groups, np.linspace(0, len(groups), MOST_BLOCKS, endpoint=False, dtype=int))
-    return bootstrap_counts(len(groups)) @ groups

@@ -18,7 +18,7 @@ from analysis.intervals import (
 from analysis.order_statistics import QUANTILES
 from analysis.partials import Partials
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import Moment, khat_limit
+from ratioscope.metric import Moment, doubt
 from ratioscope.tails import Array
 
 INVALID_CAUSES = ("nan", "infinite", "positive", "advantage")
@@ -317,15 +317,13 @@ class _Steps:
 
     def _doubt(self, key: str, moment: Moment, tails: Sequence[str], finite: NDArray[np.bool_]) -> None:
         sizes = self.values["n_sequences" if "khat_seq" in tails else "n_tokens"]
-        limits = np.asarray([khat_limit(moment, int(n)) for n in sizes], dtype=float)
         for tail in tails:
-            doubtful = finite & (self.values[tail] >= limits)
-            pairs = zip(self.values[tail], limits, strict=True)
-            text = [
-                f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated" if doubt else ""
-                for (khat, limit), doubt in zip(pairs, doubtful, strict=True)
-            ]
-            self.note(key, doubtful, np.asarray(text, dtype=object))
+            doubts = np.asarray(
+                [doubt(tail, khat, moment, int(n)) for khat, n in zip(self.values[tail], sizes, strict=True)],
+                dtype=object,
+            )
+            doubtful = finite & (doubts != "")
+            self.note(key, doubtful, doubts)
             self._withhold(key, doubtful)
 
     def _withhold(self, key: str, where: NDArray[np.bool_]) -> None:

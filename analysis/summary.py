@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pyarrow import feather
 
 from analysis import intervals, step
 from analysis.partials import Partials, ScanUnit, partials_of, scan_units
@@ -31,7 +32,7 @@ from ratioscope.errors import RatioscopeError
 
 LOGGED = ("eval_accuracy", "kl_to_initial", "grad_norm")
 _KEYS = [*COUNTS, *CATALOGUE]
-_KINDS = ("value", "low", "high")
+_TABLES = ("notes", "histogram", "steps")
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,13 @@ class StepSummary:
 class Notes(Mapping[int, Mapping[str, str]]):
     """Notes by step, then by metric, read from a table (step, key, note) when they are first asked for."""
 
-    def __init__(self, steps: pd.Index, table: pd.DataFrame) -> None:
+    def __init__(self, steps: pd.Index, table: pa.Table) -> None:
         self._steps, self._table = steps, table
 
     @cached_property
     def _by_step(self) -> dict[int, dict[str, str]]:
         notes: dict[int, dict[str, str]] = {number: {} for number in self._steps.tolist()}
-        for number, key, note in zip(*(self._table[name].tolist() for name in ("step", "key", "note")), strict=True):
+        for number, key, note in zip(*(self._table[name].to_pylist() for name in ("step", "key", "note")), strict=True):
             notes[number][key] = note
         return notes
 
@@ -127,46 +128,43 @@ def summarise(run: Run) -> StepSummary:
 
 def _key(run: Run, units: list[ScanUnit]) -> str:
     """Changes with any file of the run, and with the code that turns partials into metrics."""
+    names = [_code(), *(unit.key for unit in units), *(file.identity for file in run.files["steps"])]
+    return hashlib.sha256("|".join(names).encode()).hexdigest()[:32]
+
+
+@cache
+def _code() -> str:
     modules = (step, intervals, divergences, weights, learning, metric)
-    sources = [Path(str(module.__file__)).read_bytes() for module in modules]
-    names = [*(unit.key for unit in units), *(file.identity for file in run.files["steps"])]
-    return hashlib.sha256(b"".join([*sources, *(name.encode() for name in names)])).hexdigest()[:32]
+    return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
 
 
 def _read(key: str) -> StepSummary | None:
-    """A summary that was computed before; each of its tables is an Arrow file."""
+    """A summary that was computed before."""
     folder = cache_folder("summaries") / key
     try:
-        tables = {
-            name: pd.read_feather(folder / f"{name}.arrow") for name in ("numbers", "notes", "histogram", "steps")
-        }
-    except (OSError, pa.ArrowInvalid):
+        numbers = np.load(folder / "numbers.npy")  # (values low high, steps, step and keys)
+        notes, histogram, steps = (feather.read_table(folder / f"{name}.arrow") for name in _TABLES)
+    except (OSError, ValueError, pa.ArrowInvalid):
         return None
-    numbers = tables["numbers"].set_index("step")
-    values, low, high = (
-        numbers.filter(regex=f"^{kind} ").rename(columns=lambda name: name.partition(" ")[2]).reindex(columns=_KEYS)
-        for kind in _KINDS
-    )
+    index = pd.Index(numbers[0, :, 0].astype(np.int64), name="step")
+    values, low, high = (pd.DataFrame(kind[:, 1:], index=index, columns=_KEYS) for kind in numbers)
     return StepSummary(
-        values, low, high, Notes(values.index, tables["notes"]), tables["histogram"], tables["steps"].set_index("step")
+        values, low, high, Notes(index, notes), histogram.to_pandas(), steps.to_pandas().set_index("step")
     )
 
 
-def _write(key: str, summary: StepSummary, notes: pd.DataFrame) -> None:
-    frames = zip(_KINDS, (summary.values, summary.low, summary.high), strict=True)
-    numbers = [frame.dropna(axis="columns", how="all").add_prefix(f"{kind} ") for kind, frame in frames]
-    tables = {
-        "numbers": pd.concat(numbers, axis="columns"),
-        "notes": notes,
-        "histogram": summary.histogram,
-        "steps": summary.steps.reset_index(),
-    }
+def _write(key: str, summary: StepSummary, notes: pa.Table) -> None:
+    numbers = np.stack([frame.reset_index().to_numpy(float) for frame in (summary.values, summary.low, summary.high)])
+    tables = (notes, pa.Table.from_pandas(summary.histogram), pa.Table.from_pandas(summary.steps.reset_index()))
     folder = cache_folder("summaries") / key
     with suppress(OSError):  # a cache that cannot be written is no reason to fail
         folder.mkdir(parents=True, exist_ok=True)
-        for name, table in tables.items():
+        temporary = folder / f"tmp-{os.getpid()}.npy"
+        np.save(temporary, numbers)
+        temporary.replace(folder / "numbers.npy")
+        for name, table in zip(_TABLES, tables, strict=True):
             temporary = folder / f"{name}.tmp-{os.getpid()}"
-            table.reset_index(drop=name != "numbers").to_feather(temporary, compression="uncompressed")
+            feather.write_feather(table, str(temporary), compression="uncompressed")
             temporary.replace(folder / f"{name}.arrow")
 
 
@@ -190,7 +188,7 @@ def _compute(
         yield unit.key, (table.between(*unit.steps), partials.histogram)
 
 
-def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame]) -> tuple[StepSummary, pd.DataFrame]:
+def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame]) -> tuple[StepSummary, pa.Table]:
     """The summary, and its notes as a table."""
     steps = run.read("steps").set_index("step").sort_index()
     steps = steps[~steps.index.duplicated(keep="last")]
@@ -213,7 +211,7 @@ def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame])
     )
     for key in LOGGED:
         values[key] = steps[key].reindex(index).astype(float)
-    notes = pd.concat([*(table.notes for table in tables), reasons], ignore_index=True)
+    notes = pa.Table.from_pandas(pd.concat([*(table.notes for table in tables), reasons], ignore_index=True))
     histogram = pd.concat(histograms) if histograms else pd.DataFrame({"step": [], "bin": [], "tokens": []})
     return StepSummary(values, low, high, Notes(index, notes), histogram.reset_index(drop=True), steps), notes
 

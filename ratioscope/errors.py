@@ -1,5 +1,8 @@
 """Errors that a user can cause: one sentence that says what, where and what to do; the command line prints it alone."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class RatioscopeError(Exception):
     """Something the user can mend; `str(error)` is the whole message."""
@@ -7,3 +10,21 @@ class RatioscopeError(Exception):
 
 class RunFormatError(RatioscopeError):
     """A file or folder does not follow the run format."""
+
+
+# More names than these are not listed.
+_MOST_LISTED = 12
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> RatioscopeError:
+    """The error for a name that is none of `known`: what it might have meant, or what there is.
+
+    Args:
+        what: what it should name, with its article: "a metric", "a gate".
+    """
+    names = list(known)
+    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return RatioscopeError(f"{name!r} is not {what}; did you mean {' or '.join(close)}?")
+    listed = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
+    return RatioscopeError(f"{name!r} is not {what}; there are: {listed}.")

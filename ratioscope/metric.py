@@ -62,6 +62,19 @@ def khat_limit(moment: Moment, n: int) -> float | None:
     return min(KHAT_LIMIT[moment], by_size if moment is Moment.FIRST else by_size / 2)
 
 
+def doubt(tail: str, khat: float | None, moment: Moment, n: int) -> str:
+    """Why a mean of n terms of this moment cannot be trusted, or "" when its tail index does not say so.
+
+    Args:
+        tail: what the tail index is of, as a note should call it.
+        khat: the tail index; None or NaN when it cannot be estimated, which says nothing.
+    """
+    limit = khat_limit(moment, n)
+    if khat is None or limit is None or not khat >= limit:
+        return ""
+    return f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated"
+
+
 @dataclass(frozen=True)
 class Threshold:
     """A limit that findings are measured against."""

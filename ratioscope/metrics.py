@@ -29,7 +29,7 @@ from torch import Tensor
 from ratioscope import estimates
 from ratioscope.batch import flatten
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import khat_limit
+from ratioscope.metric import doubt
 from ratioscope.tails import Array, pareto_khat, top_share
 
 _CLIP = "clipped or clip_side"
@@ -128,11 +128,10 @@ def unreliable(metrics: Mapping[str, float]) -> dict[str, str]:
         if isinf(value):
             notes[key] = "infinite: a ratio of 0 or beyond the floating-point range"
             continue
-        limit = khat_limit(metric.moment, int(metrics["n_sequences" if "khat_seq" in metric.khat else "n_tokens"]))
+        n = int(metrics["n_sequences" if "khat_seq" in metric.khat else "n_tokens"])
         for tail in metric.khat:
-            khat = metrics.get(tail)
-            if khat is not None and limit is not None and khat >= limit:
-                notes[key] = f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated"
+            if reason := doubt(tail, metrics.get(tail), metric.moment, n):
+                notes[key] = reason
     return notes
 
 

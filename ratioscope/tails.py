@@ -86,6 +86,14 @@ def pareto_khat(top: Array, n: int) -> tuple[float | None, str]:
     return tail.khat, tail.reason
 
 
+def khat_of(log_weights: Array) -> tuple[float | None, str]:
+    """k-hat of log-weights in any order, (n,), or None and why it cannot be estimated."""
+    n = len(log_weights)
+    kept = min(kept_size(n), n)
+    top = np.sort(np.partition(log_weights, n - kept)[n - kept :]) if kept else log_weights
+    return pareto_khat(top[::-1], n)
+
+
 def _fit_generalised_pareto(excess: Array) -> tuple[float, float]:
     """Shape (positive for heavy tails) and scale of a generalised Pareto distribution.
 

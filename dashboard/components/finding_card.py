@@ -1,4 +1,4 @@
-"""A finding card: one sentence, severity, sparkline with the steps concerned, numbers, why, do, show me."""
+"""A finding card: a sentence, severity, sparkline of the steps concerned, numbers, why, do, show me; and a notice."""
 
 from typing import Literal
 
@@ -35,13 +35,25 @@ def finding_card(finding: Finding, summary: StepSummary, mode: Mode, run_id: str
                 config={"displayModeBar": False, "staticPlot": True},
                 alt=finding.sentence,
             )
-        why, do = st.columns(2, gap="medium")
-        why.markdown(f"**Why** — {finding.why}")
-        do.markdown(f"**Do** — {finding.do}")
-        source, link = st.columns([3, 1], vertical_alignment="center")
-        source.caption(f"Source: {finding.source}")
-        with link:
-            show_me(finding, run_id)
+        _reasons(finding, run_id)
+
+
+def notice(finding: Finding, run_id: str) -> None:
+    """Draw what is worth a word and no more."""
+    with st.container(border=True):
+        st.markdown(f"**{finding.sentence}**")
+        st.caption(" · ".join(_quote(finding.metric, quoted) for quoted in finding.numbers))
+        _reasons(finding, run_id)
+
+
+def _reasons(finding: Finding, run_id: str) -> None:
+    why, do = st.columns(2, gap="medium")
+    why.markdown(f"**Why** — {finding.why}")
+    do.markdown(f"**Do** — {finding.do}")
+    source, link = st.columns([3, 1], vertical_alignment="center")
+    source.caption(f"Source: {finding.source}")
+    with link:
+        show_me(finding, run_id)
 
 
 def show_me(finding: Finding, run_id: str) -> None:

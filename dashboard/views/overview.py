@@ -6,7 +6,7 @@ from analysis import answers
 from analysis.diagnosis import Severity
 from dashboard import state, theme
 from dashboard.components.chart import step_chart
-from dashboard.components.finding_card import finding_card
+from dashboard.components.finding_card import finding_card, notice
 from dashboard.components.frame import run_page
 from dashboard.components.tile import metric_row
 from dashboard.figures.series import Limit, over_steps
@@ -29,7 +29,7 @@ def render() -> None:
     if notices:
         with st.expander(f"{len(notices)} notice{'s' * (len(notices) > 1)}", icon=theme.SEVERITY_ICON[Severity.NOTICE]):
             for finding in notices:
-                finding_card(finding, summary, mode, opened.run_id)
+                notice(finding, opened.run_id)
 
     metric_row(summary, TILES[:4])
     metric_row(summary, TILES[4:])

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -71,7 +70,9 @@ def _cost(action: Callable[..., None], arguments: tuple[object, ...]) -> _Cost:
     os.environ["RATIOSCOPE_CACHE"] = tempfile.mkdtemp(dir=os.environ["RATIOSCOPE_CACHE"].rpartition("/")[0])
     started = time.perf_counter()
     action(*arguments)
-    return _Cost(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MEGABYTE)
+    took = time.perf_counter() - started
+    status = Path("/proc/self/status").read_text(encoding="ascii")  # of this process alone, unlike getrusage
+    return _Cost(took, int(status.partition("VmHWM:")[2].split()[0]) * 1024 / MEGABYTE)
 
 
 def _bare_sum(files: list[str], columns: tuple[str, ...]) -> None:
@@ -151,7 +152,7 @@ def _pandas(files: list[str]) -> None:
 
 def _appended_file(folder: Path) -> None:
     """A live run whose next file holds 500,000 tokens in five steps."""
-    _write(folder, STEPS_A_FILE)
+    _write(folder, STEPS_A_FILE, status="running")
     live = Summariser()
     live.summarise(open_run(folder))
     times = []
@@ -180,9 +181,9 @@ def _cached_summaries(folder: Path) -> None:
     row("20 runs of 1,000 steps, summarised before", loaded, read, "reading their log-probs with pandas")
 
 
-def _write(folder: Path, steps: int) -> Path:
+def _write(folder: Path, steps: int, status: str = "finished") -> Path:
     folder.mkdir(parents=True)
-    Manifest(name=folder.name, status="finished").write(folder)
+    Manifest(name=folder.name, status=status).write(folder)
     for table in schema.TABLES:
         (folder / table).mkdir()
     for first in range(0, steps, STEPS_A_FILE):
