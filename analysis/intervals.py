@@ -3,7 +3,7 @@
 Functions in the singular take one step's sums, one value a group; those in the plural take many steps at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -73,8 +73,8 @@ def fraction_intervals(successes: Array, trials: Array, starts: Index) -> tuple[
     with np.errstate(all="ignore"):
         p = sums(np.where(used, successes, 0.0), starts) / total
         variance = cluster_variances(successes, trials, starts)
-        effective = np.clip(np.where(variance > 0, p * (1 - p) / variance, total), groups, total)
-        n = np.where((p > 0) & (p < 1), effective, groups)
+        effective = np.clip(np.where(variance > 0, p * (1 - p) / variance, total), 1.0, total)
+        n = np.where((p > 0) & (p < 1), effective, total**2 / sums(np.where(used, trials, 0.0) ** 2, starts))
         t = quantile_t(groups)
         centre, half = p + t * t / (2 * n), t * np.sqrt(p * (1 - p) / n + t * t / (4 * n * n))
         scale = 1 + t * t / n
@@ -109,8 +109,8 @@ def cluster_interval(numerator: Array, denominator: Array) -> Interval:
 def fraction_interval(successes: Array, trials: Array) -> Interval:
     """Wilson's interval at the effective number of trials, so that 0 of n is not known for certain.
 
-    The effective number is p(1-p) over the cluster-robust variance, between the number of groups and that of trials;
-    where p is 0 or 1 the groups tell nothing of their dependence, and the number of groups itself is taken.
+    The effective number is p(1-p) over the cluster-robust variance, at most the number of trials; where p is 0 or 1 the
+    groups tell nothing of their dependence, and the number of groups of one size that are worth as much is taken.
     """
     if not len(trials):
         return NO_INTERVAL
@@ -146,28 +146,28 @@ def percentile_interval(draws: Array) -> Interval:
     return Interval(float(low), float(high))
 
 
-def bootstrap_intervals(
-    columns: Sequence[Array], used: NDArray[np.bool_], starts: Index, statistic: Callable[..., Array]
-) -> tuple[Array, Array]:
-    """Percentile intervals of a statistic of group sums, of many steps at once; NaN where there is none.
+# Below so many groups the linearised logarithm of a product of sums does not cover.
+FEWEST_LINEARISED = 4
+
+
+def log_intervals(powers: Sequence[tuple[Array, int]], starts: Index) -> tuple[Array, Array]:
+    """Low and high ends of the logarithm of a product of powers of sums over groups, of many steps at once.
+
+    By linearisation in the groups (delta method) and t with G - 1 degrees of freedom: with few groups it covers better
+    than a bootstrap over them. NaN below `FEWEST_LINEARISED` groups.
 
     Args:
-        columns: what is summed, each (n_groups,).
-        used: which groups count, (n_groups,).
+        powers: for each factor its terms, (n_groups,), and its exponent; a group whose terms are all 0 does not count.
         starts: where each step's groups start, (n_steps,).
-        statistic: from the numbers of some steps, (steps,), and the resampled sums of each column there,
-            (draws, steps), to its values, (draws, steps).
     """
-    ends = np.append(starts[1:], len(used))
-    members = [np.flatnonzero(used[start:end]) + start for start, end in zip(starts, ends, strict=True)]
-    low, high = np.full(len(starts), np.nan), np.full(len(starts), np.nan)
-    sizes = np.asarray([len(groups) for groups in members])
-    for size in np.unique(sizes[sizes > 1]):  # steps of as many groups are resampled alike
-        steps = np.flatnonzero(sizes == size)
-        rows = np.stack([members[step] for step in steps])  # (steps, size)
-        resampled = [resampled_sums(column[rows].T) for column in columns]
-        with np.errstate(all="ignore"):
-            draws = statistic(steps, *resampled)
-        finite = np.isfinite(draws).all(axis=0)
-        low[steps[finite]], high[steps[finite]] = np.quantile(draws[:, finite], _ENDS, axis=0)
-    return low, high
+    used = np.logical_or.reduce([terms != 0 for terms, _ in powers])
+    groups, sizes = sums(used.astype(float), starts), np.diff(starts, append=len(used))
+    log, influence = np.zeros(len(starts)), np.zeros(len(used))
+    with np.errstate(all="ignore"):
+        for terms, exponent in powers:
+            total = sums(terms, starts)
+            log += exponent * np.log(total)
+            influence += exponent * terms / np.repeat(total, sizes)
+        half = quantile_t(groups) * np.sqrt(groups / (groups - 1) * sums(influence**2, starts))
+    few = groups < FEWEST_LINEARISED
+    return _where_finite(np.where(few, np.nan, log - half), np.where(few, np.nan, log + half))

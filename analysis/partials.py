@@ -22,7 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis import order_statistics
+from analysis import order_statistics, relations
 from analysis.database import connect, query
 from analysis.order_statistics import of_steps
 from analysis.relations import create_views
@@ -100,7 +100,8 @@ class ScanUnit:
 @cache
 def _definitions() -> str:
     """What the partials depend on besides the files: those of another ratioscope are not mistaken for this one's."""
-    code = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in (order_statistics, tails)]
+    modules = [Path(__file__), *(Path(str(module.__file__)) for module in (order_statistics, relations, tails))]
+    code = [path.read_text(encoding="utf-8") for path in modules]
     return hashlib.sha256("\n".join([*(query(name) for name in _QUERIES), *code]).encode()).hexdigest()
 
 

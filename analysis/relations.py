@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -33,19 +34,45 @@ def relations(run: Run, first: int | None = None, last: int | None = None) -> It
         try:
             for table in (schema.TOKENS, schema.SEQUENCES):
                 files = [file for file in run.files[table.name] if _overlaps(file, first, last)]
-                create_views(connection, table, files, where=inside)
+                create_views(connection, table, files, inside, versions_ahead(run.read("steps")))
             yield connection
         except (duckdb.IOException, OSError) as error:
             reason = str(error).splitlines()[0]
             raise RatioscopeError(f"{run.folder}: a file vanished or changed while it was read ({reason}).") from None
 
 
+def versions_ahead(steps: pd.DataFrame) -> "pd.Series[int]":
+    """By how much the policy's version at the start of a step exceeds the step, by step, where it does."""
+    versions = steps.drop_duplicates("step", keep="last").set_index("step")["policy_version"]
+    ahead = (versions - versions.index).rename("ahead")
+    return ahead[ahead != 0]
+
+
 def create_views(
-    connection: duckdb.DuckDBPyConnection, table: schema.Table, files: Sequence[TableFile], where: str = "true"
+    connection: duckdb.DuckDBPyConnection,
+    table: schema.Table,
+    files: Sequence[TableFile],
+    where: str = "true",
+    ahead: "pd.Series[int] | None" = None,
 ) -> None:
-    """Make `token` and `usable`, or `sequence`, of the rows of some files."""
+    """Make `token` and `usable`, or `sequence`, of the rows of some files.
+
+    Args:
+        connection: may read the files.
+        table: TOKENS or SEQUENCES.
+        files: of this table.
+        where: which rows, in SQL.
+        ahead: see `versions_ahead`; without it versions are counted like steps.
+    """
     rows = f"(select * from {source(files, table)} where {where})"
-    connection.execute(query(table.name).replace("from source", f"from {rows}"))
+    if table is schema.TOKENS:
+        if ahead is not None and len(ahead):
+            connection.register("versions", ahead.reset_index())
+            rows = f"(select rows.*, coalesce(ahead, 0) as ahead from {rows} as rows left join versions using (step))"
+        else:
+            rows = f"(select *, 0 as ahead from {rows})"
+    text = query(table.name).replace("$largest", str(schema.LARGEST_LOG_PROBABILITY))
+    connection.execute(text.replace("from source", f"from {rows}"))
 
 
 def source(files: Sequence[TableFile], table: schema.Table, columns: Sequence[str] | None = None) -> str:

@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 
 from analysis.intervals import (
     Index,
-    bootstrap_intervals,
     cluster_intervals,
     cluster_variances,
     fraction_intervals,
+    log_intervals,
     sums,
 )
 from analysis.order_statistics import QUANTILES
 from analysis.partials import Partials
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import Moment, doubt
-from ratioscope.tails import Array
+from ratioscope.tails import WITHIN_ROUNDING, Array
 
 INVALID_CAUSES = ("nan", "infinite", "positive", "advantage")
 COUNTS = (
@@ -38,7 +38,7 @@ _MEANS: dict[str, tuple[str, float, str]] = {
     "s_k_engine": ("engine_part", 0.5, "n_engine"),
     "s_k_exact": ("exact_staleness", 1.0, "n_exact"),
     "u_k_exact": ("exact_drift", 1.0, "n_exact_new"),
-    "chi2_token_exact": ("exact_chi2", 1.0, "n_exact"),
+    "chi2_token_exact": ("exact_chi2", 1.0, "n_exact_chi2"),
     "tv_new_behavior": ("deviation_new", 0.5, "n_new"),
     "tv_new_behavior_bounded": ("shortfall_new", 1.0, "n_new"),
     "ratio_mean": ("rho", 1.0, "n_tokens"),
@@ -79,6 +79,7 @@ _NOT_LOGGED = {
     "n_engine": "logp_behavior_train is not logged",
     "n_reference": "logp_reference is not logged",
     "n_exact": "not estimable from samples, and the exact per-state columns are not logged",
+    "n_exact_chi2": "not estimable from samples, and the exact per-state columns are not logged",
     "n_exact_new": "the exact per-state columns are not logged",
     "n_exact_of_new": "the exact per-state columns are not logged",
     "n_positive": "no token with positive advantage",
@@ -121,10 +122,6 @@ def step_table(partials: Partials) -> StepTable:
     return steps.table()
 
 
-def _effective_share(steps: Index, weight: Array, squared: Array, n: Array) -> Array:
-    return weight**2 / (n * squared)
-
-
 class _Steps:
     """The metrics of all steps in the making: arrays over steps from arrays over their groups."""
 
@@ -138,6 +135,7 @@ class _Steps:
         self.values: dict[str, Array] = {}
         self.intervals: dict[str, tuple[Array, Array]] = {}
         self.notes: dict[str, NDArray[np.object_]] = {}
+        self.tail_reasons: dict[str, list[str]] = {}
         self.has_tokens = self.total("n_tokens") > 0
 
     def column(self, name: str) -> Array:
@@ -219,12 +217,16 @@ class _Steps:
 
     def token_weights(self) -> None:
         used = self.column("n_tokens") > 0
-        columns = [np.where(used, self.column(name), 0.0) for name in ("scaled", "scaled_squared", "n_tokens")]
-
-        rho, squared, n = (sums(column, self.starts) for column in columns)
-        self.values["ess_token"] = rho**2 / (n * squared)
-        self.intervals["ess_token"] = bootstrap_intervals(columns, used, self.starts, _effective_share)
+        rho, squared, n = (np.where(used, self.column(name), 0.0) for name in ("scaled", "scaled_squared", "n_tokens"))
+        self._effective_sample_size("ess_token", rho, squared, n)
         self.note("ess_token", ~self.has_tokens, _NO_TOKEN)
+
+    def _effective_sample_size(self, key: str, weight: Array, squared: Array, n: Array) -> None:
+        totals = (sums(terms, self.starts) for terms in (weight, squared, n))
+        total_weight, total_squared, count = totals
+        self.values[key] = np.where(total_squared > 0, total_weight**2 / (count * total_squared), np.nan)
+        low, high = log_intervals([(weight, 2), (squared, -1), (n, -1)], self.starts)
+        self.intervals[key] = (np.exp(low), np.exp(np.minimum(high, 0.0)))
 
     def sequence_weights(self) -> None:
         """chi-square and effective sample size of the sequence ratios, in log space until the very last step."""
@@ -237,27 +239,17 @@ class _Steps:
             top = self.largest(np.where(used, self.column("lse_w" if factor == 2 else name), -np.inf)) * factor
             scale[name] = np.where(np.isfinite(top), top, 0.0)
             scaled[name] = np.exp(logs - np.repeat(scale[name], groups_of))
-        total = {name: sums(values, self.starts) for name, values in scaled.items()}
         count = sums(n, self.starts)
-        log_chi2 = np.log(total["lse_chi2"]) + scale["lse_chi2"] - np.log(count)
-        self.values |= {
-            "chi2_seq": np.exp(log_chi2),
-            "log1p_chi2_seq": np.logaddexp(0.0, log_chi2),
-            "ess_seq": np.where(
-                total["lse_w_squared"] > 0, total["lse_w"] ** 2 / (count * total["lse_w_squared"]), np.nan
-            ),
-        }
+        log_chi2 = np.log(sums(scaled["lse_chi2"], self.starts)) + scale["lse_chi2"] - np.log(count)
+        self.values |= {"chi2_seq": np.exp(log_chi2), "log1p_chi2_seq": np.logaddexp(0.0, log_chi2)}
         chi2_terms = np.where(used, np.exp(self.column("lse_chi2")), 0.0)
         self.intervals["chi2_seq"] = cluster_intervals(chi2_terms, n, self.starts)
-        self.intervals["log1p_chi2_seq"] = bootstrap_intervals(
-            [scaled["lse_chi2"], n],
-            used,
-            self.starts,
-            lambda steps, chi2, drawn: np.logaddexp(0.0, np.log(chi2) + scale["lse_chi2"][steps] - np.log(drawn)),
+        low, high = log_intervals([(scaled["lse_chi2"], 1), (n, -1)], self.starts)
+        self.intervals["log1p_chi2_seq"] = (
+            np.logaddexp(0.0, low + scale["lse_chi2"]),
+            np.logaddexp(0.0, high + scale["lse_chi2"]),
         )
-        self.intervals["ess_seq"] = bootstrap_intervals(
-            [scaled["lse_w"], scaled["lse_w_squared"], n], used, self.starts, _effective_share
-        )
+        self._effective_sample_size("ess_seq", scaled["lse_w"], scaled["lse_w_squared"], n)
         self.note("ess_seq", np.isnan(self.values["ess_seq"]), "every sequence ratio is 0")
         for key in ("chi2_seq", "log1p_chi2_seq", "ess_seq"):
             self.note(key, count == 0, "no sequence without an unusable token")
@@ -273,8 +265,9 @@ class _Steps:
         self.note("top1pct_share", np.isnan(self.values["top1pct_share"]), "every ratio is 0")
         for key in ("khat_token", "khat_token_new", "khat_seq"):
             self.values[key] = there[key].to_numpy(dtype=float)
-            reasons = ("not estimable: " + there[f"{key}_reason"]).to_numpy(dtype=object)
-            self.note(key, np.isnan(self.values[key]), reasons)
+            reasons = there[f"{key}_reason"].fillna(_NO_TOKEN)
+            self.note(key, np.isnan(self.values[key]), ("not estimable: " + reasons).to_numpy(dtype=object))
+            self.tail_reasons[key] = reasons.replace(WITHIN_ROUNDING, "").to_list()
         for key in CATALOGUE:
             if key.startswith(("ratio_", "khat_", "top")):
                 self.note(key, ~self.has_tokens, _NO_TOKEN)
@@ -318,10 +311,8 @@ class _Steps:
     def _doubt(self, key: str, moment: Moment, tails: Sequence[str], finite: NDArray[np.bool_]) -> None:
         sizes = self.values["n_sequences" if "khat_seq" in tails else "n_tokens"]
         for tail in tails:
-            doubts = np.asarray(
-                [doubt(tail, khat, moment, int(n)) for khat, n in zip(self.values[tail], sizes, strict=True)],
-                dtype=object,
-            )
+            rows = zip(self.values[tail], sizes, self.tail_reasons[tail], strict=True)
+            doubts = np.asarray([doubt(tail, khat, moment, int(n), reason) for khat, n, reason in rows], dtype=object)
             doubtful = finite & (doubts != "")
             self.note(key, doubtful, doubts)
             self._withhold(key, doubtful)

@@ -23,6 +23,7 @@ from pyarrow import feather
 
 from analysis import intervals, step
 from analysis.partials import Partials, ScanUnit, partials_of, scan_units
+from analysis.relations import versions_ahead
 from analysis.step import COUNTS, StepTable, step_table
 from analysis.store import Run
 from ratioscope import metric
@@ -135,7 +136,8 @@ def _key(run: Run, units: list[ScanUnit]) -> str:
 @cache
 def _code() -> str:
     modules = (step, intervals, divergences, weights, learning, metric)
-    return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
+    sources = [Path(__file__), *(Path(str(module.__file__)) for module in modules)]
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 def _read(key: str) -> StepSummary | None:
@@ -196,6 +198,9 @@ def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame])
         pd.concat([getattr(table, name) for table in tables]) if tables else pd.DataFrame(columns=_KEYS, dtype=float)
         for name in ("values", "low", "high")
     )
+    ahead = versions_ahead(steps.reset_index()).reindex(values.index).fillna(0)
+    for frame in (values, low, high):  # partials are of token files alone, which do not know the policy's version
+        frame["version_lag"] += ahead
     empty = steps.index.difference(values.index)
     index = pd.Index(values.index.union(empty), name="step", dtype="int64")  # sorted
     values, low, high = (frame.reindex(index) for frame in (values, low, high))

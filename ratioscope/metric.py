@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from math import log10
+from math import isnan, log10
 
 SOURCES = {
     "S0": '"Off-Policy Training in Large Language Model Reinforcement Learning: From Theory to Practice" (2025)',
@@ -62,15 +62,20 @@ def khat_limit(moment: Moment, n: int) -> float | None:
     return min(KHAT_LIMIT[moment], by_size if moment is Moment.FIRST else by_size / 2)
 
 
-def doubt(tail: str, khat: float | None, moment: Moment, n: int) -> str:
-    """Why a mean of n terms of this moment cannot be trusted, or "" when its tail index does not say so.
+def doubt(tail: str, khat: float | None, moment: Moment, n: int, reason: str = "") -> str:
+    """Why a mean of n terms of this moment cannot be trusted, or "" where nothing speaks against it.
 
     Args:
         tail: what the tail index is of, as a note should call it.
-        khat: the tail index; None or NaN when it cannot be estimated, which says nothing.
+        khat: the tail index; None or NaN where it cannot be estimated.
+        reason: why it cannot; "" where that is harmless (`ratioscope.tails.WITHIN_ROUNDING`).
     """
     limit = khat_limit(moment, n)
-    if khat is None or limit is None or not khat >= limit:
+    if limit is None:
+        return ""
+    if khat is None or isnan(khat):
+        return f"unreliable: {tail} cannot be estimated, {reason}" if reason else ""
+    if khat < limit:
         return ""
     return f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated"
 

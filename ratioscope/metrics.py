@@ -30,7 +30,7 @@ from ratioscope import estimates
 from ratioscope.batch import flatten
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import doubt
-from ratioscope.tails import Array, pareto_khat, top_share
+from ratioscope.tails import WITHIN_ROUNDING, Array, pareto_khat, top_share
 
 _CLIP = "clipped or clip_side"
 _NEEDED = {
@@ -114,7 +114,7 @@ def batch_metrics(
     return _judged(*_transferred(estimates.numbers(batch), estimates.largest_weights(batch)))
 
 
-def unreliable(metrics: Mapping[str, float]) -> dict[str, str]:
+def unreliable(metrics: BatchMetrics) -> dict[str, str]:
     """Which of the metrics are infinite or cannot be estimated from this many samples, and why.
 
     Args:
@@ -130,7 +130,8 @@ def unreliable(metrics: Mapping[str, float]) -> dict[str, str]:
             continue
         n = int(metrics["n_sequences" if "khat_seq" in metric.khat else "n_tokens"])
         for tail in metric.khat:
-            if reason := doubt(tail, metrics.get(tail), metric.moment, n):
+            why = metrics.notes.get(tail, "").removeprefix("not estimable: ").replace(WITHIN_ROUNDING, "")
+            if reason := doubt(tail, metrics.get(tail), metric.moment, n, why):
                 notes[key] = reason
     return notes
 
@@ -159,4 +160,4 @@ def _judged(values: dict[str, float], tops: dict[str, Array]) -> BatchMetrics:
         if isnan(value):
             notes[key] = _UNDEFINED.get(key, "not a number") if n_tokens else "no usable token in this batch"
     defined = {key: value for key, value in values.items() if not isnan(value)}
-    return BatchMetrics(defined, notes | unreliable(defined))
+    return BatchMetrics(defined, notes | unreliable(BatchMetrics(defined, notes)))

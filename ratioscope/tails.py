@@ -19,6 +19,14 @@ ROUNDING_NATS = 1e-4
 SPAN_NATS = 700.0
 
 
+# The one reason for which a tail index that cannot be estimated is no reason to doubt: there is no tail.
+WITHIN_ROUNDING = "the largest weights agree to within rounding"
+
+
+# The quantiles of the ratio that the step summary has.
+QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p90": 0.9, "ratio_p99": 0.99, "ratio_p999": 0.999}
+
+
 def tail_size(n: int) -> int:
     """How many of the n largest weights make the tail: min(n/5, 3 sqrt n), rounded up (Vehtari et al., section 3)."""
     return ceil(min(n / 5, 3 * sqrt(n)))
@@ -65,7 +73,7 @@ def fit_tail(top: Array, n: int) -> Tail:
     if not np.isfinite(tail[-1]):
         return Tail(None, "the largest weight is not finite")
     if tail[-1] - cut_off < ROUNDING_NATS:
-        return Tail(None, "the largest weights agree to within rounding")
+        return Tail(None, WITHIN_ROUNDING)
     lower_quartile = tail[_quartile(size)]
     if not lower_quartile > cut_off:
         return Tail(None, "the tail is tied: its lower quartile equals the cut-off")

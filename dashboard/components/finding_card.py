@@ -70,7 +70,7 @@ def _quote(metric: str, quoted: Number) -> str:
     if quoted.low == quoted.low:  # not NaN
         text += f" (95 %: {number(metric, quoted.low)} to {number(metric, quoted.high)})"
     elif quoted.note.startswith("unreliable"):
-        text += " (interval withheld: heavy tail)"
+        text += " (interval withheld)"
     return text
 
 

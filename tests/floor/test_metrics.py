@@ -135,7 +135,8 @@ def test_on_policy_data_are_exactly_on_policy(dtype: torch.dtype) -> None:
     one = [key for key in found if key.startswith(("ess_", "ratio_"))]
     assert len(one) == 10 and {found[key] for key in one} == {1.0}
     assert "ratio_mean_z" not in found and "standard error" in found.notes["ratio_mean_z"]
-    assert "not estimable" in found.notes["khat_token"] and unreliable(found) == {}
+    assert "not estimable" in found.notes["khat_token"]
+    assert all("seq" in key for key in unreliable(found))  # a dozen responses are too few to know
 
 
 def test_differences_are_taken_in_double_precision() -> None:
@@ -268,13 +269,17 @@ def test_flat_tokens_need_their_sequences() -> None:
 def test_a_moment_is_judged_by_the_tail_of_its_own_weights() -> None:
     values = dict.fromkeys(CATALOGUE, 0.5) | {"n_tokens": 10_000, "n_sequences": 10_000}
     light = {"khat_token": 0.1, "khat_token_new": 0.1, "khat_seq": 0.1}
-    assert unreliable(values | light) == {}
+
+    def doubted(metrics: dict[str, float]) -> dict[str, str]:
+        return unreliable(BatchMetrics(metrics, {}))
+
+    assert doubted(values | light) == {}
     second = {"chi2_token", "chi2_token_raw", "ess_token", "log1p_chi2_seq_predicted"}
-    assert unreliable(values | light | {"khat_token": 0.36}).keys() == second
-    assert unreliable(values | light | {"khat_seq": 0.36}).keys() == {"chi2_seq", "log1p_chi2_seq", "ess_seq"}
-    first = unreliable(values | light | {"khat_token_new": 0.71}).keys()
+    assert doubted(values | light | {"khat_token": 0.36}).keys() == second
+    assert doubted(values | light | {"khat_seq": 0.36}).keys() == {"chi2_seq", "log1p_chi2_seq", "ess_seq"}
+    first = doubted(values | light | {"khat_token_new": 0.71}).keys()
     assert {"u_k", "tv_new_behavior"} <= first and not {"s_k", "s_k_bounded", "clip_fraction"} & first
-    assert "khat_token_new is 0.71" in unreliable(values | light | {"khat_token_new": 0.71})["u_k"]
+    assert "khat_token_new is 0.71" in doubted(values | light | {"khat_token_new": 0.71})["u_k"]
 
 
 class Recorded(TorchDispatchMode):

@@ -81,7 +81,10 @@ def wilson_interval(folder: Path, step: int, key: str) -> tuple[float, float]:
     """The two p0 at which |p - p0| = t sqrt(p0 (1 - p0) / n), n effective: p (1 - p) over the cluster variance."""
     x, n = _group_sums(folder, step, key)
     p, variance = _ratio_and_variance(x, n)
-    effective = min(max(p * (1 - p) / variance if variance else inf, len(x)), fsum(n)) if 0 < p < 1 else len(x)
+    if 0 < p < 1:
+        effective = min(max(p * (1 - p) / variance if variance else inf, 1.0), fsum(n))
+    else:
+        effective = fsum(n) ** 2 / fsum(size * size for size in n)
     t = stats.t.ppf(0.975, len(x) - 1)
     # (p - p0)^2 n = t^2 p0 (1 - p0)  <=>  (n + t^2) p0^2 - (2 p n + t^2) p0 + p^2 n = 0
     roots = mp.polyroots([effective + t * t, -(2 * p * effective + t * t), p * p * effective])

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from analysis.intervals import Interval, cluster_interval, fraction_interval
+from analysis.intervals import Interval, cluster_interval, fraction_interval, log_intervals
 
 Array = NDArray[np.float64]
 
@@ -92,6 +92,8 @@ def simulated(setting: Setting) -> tuple[Array, dict[str, Array]]:
         "s_k": abs(rho - 1) / 2,
         "clip_fraction": abs(rho - 1) > EPSILON,
         "chi2_token": (rho - 1) ** 2,
+        "rho": rho,
+        "rho_squared": rho**2,
     }
     return sizes[..., 0].astype(float), {key: (term * there).sum(axis=2, dtype=float) for key, term in terms.items()}
 
@@ -118,3 +120,41 @@ def test_the_truth_is_what_all_data_sets_together_give(setting: Setting, key: st
 def test_more_groups_repair_what_a_strong_spread_costs() -> None:
     for key in BOUNDS[STRONG_SPREAD]:
         assert coverage(STRONG_SPREAD, key) < coverage(MANY_GROUPS, key)
+
+
+FEW_GROUPS = Setting(8, 0.15)
+
+
+def log_coverage(setting: Setting, key: str) -> float:
+    """Of the logarithms of the effective sample size and of chi-square, by linearisation."""
+    sizes, sums = simulated(setting)
+    n, rho, squared, chi2 = (
+        values.ravel() for values in (sizes, *(sums[k] for k in ("rho", "rho_squared", "chi2_token")))
+    )
+    truth = truths(setting.spread)["chi2_token"]
+    powers, exact = {
+        "ess_token": ([(rho, 2), (n, -1), (squared, -1)], -np.log1p(truth)),
+        "log_chi2": ([(chi2, 1), (n, -1)], np.log(truth)),
+    }[key]
+    low, high = log_intervals(powers, np.arange(DATA_SETS) * setting.groups)
+    return float(np.mean((low <= exact) & (exact <= high)))
+
+
+@pytest.mark.parametrize("key", ["ess_token", "log_chi2"])
+@pytest.mark.parametrize(("setting", "lowest"), [(USUAL, 0.91), (FEW_GROUPS, 0.87)], ids=str)
+def test_intervals_of_logarithms_cover_with_few_groups_too(setting: Setting, lowest: float, key: str) -> None:
+    found = log_coverage(setting, key)
+    print(f"{key}, {setting.groups} groups: {found:.3f}")
+    assert lowest <= found <= 0.975
+
+
+@pytest.mark.parametrize("groups", [12, 32])
+def test_fractions_of_whole_groups_of_unequal_size_are_not_known_too_well(groups: int) -> None:
+    """Sequence-level gates clip whole responses: the effective number of trials may be below that of the groups."""
+    rng = np.random.default_rng(groups)
+    inside = []
+    for _ in range(1_000):
+        sizes = np.exp(rng.standard_normal(groups)).round(3) * 100
+        low, high = fraction_interval(sizes * (rng.random(groups) < 0.3), sizes)
+        inside.append(low <= 0.3 <= high)
+    assert np.mean(inside) >= 0.87

@@ -1,6 +1,7 @@
 """Partial sums: the numbers do not depend on how rows, steps and files are cut, and nothing is scanned twice."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis import partials
+from analysis.relations import relations
 from analysis.step import COUNTS
 from analysis.store import open_run
 from analysis.summary import Summariser, summarise
@@ -162,3 +164,18 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "file"))
     assert_same(summarise(open_run(write_run(tmp_path / "run", steps, flush_seconds=0))).values, reference)
+
+
+def test_the_version_lag_is_counted_in_versions_not_in_steps(tmp_path: Path) -> None:
+    """The policy is at version 100 + 4 k in step k; some tokens are of it, some of the version before."""
+    steps = []
+    for number in range(3):
+        step = random_step(np.random.default_rng(number), number)
+        behind = np.arange(len(step.tokens["seq_id"])) % 2 * 4
+        step = step.with_tokens(behavior_version=(100 + 4 * number - behind).astype(np.int32))
+        steps.append(replace(step, scalars=step.scalars | {"policy_version": 100 + 4 * number}))
+    run = open_run(write_run(tmp_path / "run", steps))
+    assert summarise(run).values["version_lag"].tolist() == pytest.approx([2, 2, 2], abs=0.1)
+    with relations(run) as connection:
+        lags = connection.execute("select distinct version_lag from usable order by 1").fetchall()
+    assert lags == [(0,), (4,)]
