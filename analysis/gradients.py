@@ -129,6 +129,18 @@ def best_step(probe: "pd.Series[float]", smoothness: float) -> BestStep:
     return BestStep(slope / (smoothness * second_moment), slope**2 / (2 * smoothness * second_moment))
 
 
+def _error_of_bias_minus_variance(probe: "pd.Series[float]", learning_rate: float, smoothness: float) -> float:
+    """Standard error of what bias takes minus what variance takes; their estimates as independent."""
+    along, noise = learning_rate * (1 - smoothness * learning_rate), smoothness * learning_rate**2 / 2
+    return float(
+        np.sqrt(
+            (along * probe["gradient_dot_bias_se"]) ** 2
+            + (noise * probe["bias_norm_squared_se"]) ** 2
+            + (noise * probe["variance_se"]) ** 2
+        )
+    )
+
+
 def answer(probe: "pd.Series[float]", learning_rate: float, smoothness: float) -> str:
     """Whether bias or variance takes more of the progress that the true gradient would make, in a sentence."""
     found = progress(probe, learning_rate, smoothness)
@@ -137,14 +149,20 @@ def answer(probe: "pd.Series[float]", learning_rate: float, smoothness: float) -
         return f"The probe lacks a term of the lemma, so neither bias nor variance can be weighed. {NOT_ADAM}"
     variance = float(found.noise_of_variance)
     bias = float(found.noise_penalty) - variance - float(found.bias_error)
+    apart = 2 * _error_of_bias_minus_variance(probe, learning_rate, smoothness)
     if bias <= 0 and variance <= 0:
         opening = "Neither bias nor variance costs progress"
-    else:
+    elif abs(bias - variance) > apart:
         opening = f"{'Bias' if bias > variance else 'Variance'} dominates"
+    else:
+        opening = "Whether bias or variance dominates cannot be told from this probe"
+    left = f"{total:.3g} is left" if abs(total) > 2 * error else "what is left cannot be told from 0"
     text = (
         f"{opening}: of a true progress of {ideal:.3g} a step, bias {'takes' if bias > 0 else 'adds'} {abs(bias):.3g} "
-        f"and variance takes {variance:.3g}; at least {total:.3g} is left (standard error {error:.2g})."
+        f"and variance takes {variance:.3g}; {left} (standard error {error:.2g})."
     )
+    if abs(total) <= 2 * error:
+        return f"{text} {NOT_ADAM}"
     best = best_step(probe, smoothness).learning_rate
     if best > 0:
         text += f" The bound is largest at a learning rate of {best:.3g}."
