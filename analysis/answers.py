@@ -1,16 +1,19 @@
 """The answer that each page opens with, in words, computed from the data."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
-from analysis.diagnosis import Finding, Severity, staleness_metric
+from analysis.finding import Finding, Severity
+from analysis.staleness import staleness_metric
 from analysis.summary import StepSummary
-from ratioscope.catalogue import EPSILON, EPSILON_STALE
-from ratioscope.metric import KHAT_LIMIT, Moment
+from analysis.thresholds import default_thresholds
 
 
-def overview(summary: StepSummary, findings: list[Finding]) -> str:
-    """Is this run healthy?"""
+def overview(summary: StepSummary, findings: list[Finding], *, thresholds: Mapping[str, float] | None = None) -> str:
+    """Is this run healthy? `thresholds` by name; those that are missing have the catalogue's value."""
+    limits = default_thresholds() | dict(thresholds or {})
     if not len(summary.values):
         return "No step is on disk yet."
     steps = len(summary.values)
@@ -19,21 +22,23 @@ def overview(summary: StepSummary, findings: list[Finding]) -> str:
     if grave:
         count = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps} steps. {grave[0].sentence}"
     else:
+        staleness = _top(summary, staleness_metric(summary))
         count = (
             f"Nothing to worry about in {steps} steps: "
-            f"staleness at most {_top(summary, staleness_metric(summary)):.2g} (limit {EPSILON_STALE.value / 2:g}), "
-            f"update drift at most {_top(summary, 'u_k'):.2g} (limit {EPSILON.value / 2:g})."
+            f"staleness at most {staleness:.2g} (limit {limits['epsilon_stale'] / 2:g}), "
+            f"update drift at most {_top(summary, 'u_k'):.2g} (limit {limits['epsilon'] / 2:g})."
         )
     return f"{count} {reward}".strip()
 
 
-def drift(summary: StepSummary) -> str:
-    """Staleness, or the update?"""
+def drift(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None) -> str:
+    """Staleness, or the update? `thresholds` by name; those that are missing have the catalogue's value."""
+    limits = default_thresholds() | dict(thresholds or {})
     if not len(summary.values):
         return "No step is on disk yet."
     key = staleness_metric(summary)
     staleness, update = summary.values[key], summary.values["u_k"]
-    limit = EPSILON_STALE.value / 2
+    limit = limits["epsilon_stale"] / 2
     over = int((staleness > limit).sum())
     text = f"Staleness is {staleness.iloc[-1]:.2g} now"
     text += (
@@ -57,15 +62,19 @@ def ratios(summary: StepSummary) -> str:
     khat = summary.values["khat_token"].dropna()
     if not len(khat):
         return "No step has enough spread in its ratios for a tail index: the data are on-policy, or too few."
-    heavy = int((khat >= KHAT_LIMIT[Moment.FIRST]).sum())
     text = f"The tail index of the token ratios is {khat.median():.2f} in the median step "
     text += f"and {khat.max():.2f} in step {khat.idxmax()}."
-    if heavy:
-        text += f" Means of the ratio cannot be trusted in {heavy} of {len(summary.values)} steps."
+    first, second = (_doubted(summary, key) for key in ("ratio_mean", "chi2_token"))
+    if first:
+        text += f" Means of the ratio cannot be trusted in {first} of {len(summary.values)} steps."
     else:
         text += " Means of the ratio can be trusted in every step."
-    second = int((khat >= KHAT_LIMIT[Moment.SECOND]).sum())
     return f"{text} Second moments (χ², effective sample size) cannot in {second}."
+
+
+def _doubted(summary: StepSummary, key: str) -> int:
+    """In how many steps the metric is marked as unreliable."""
+    return sum(notes.get(key, "").startswith("unreliable") for notes in summary.notes.values())
 
 
 def clipping(summary: StepSummary) -> str:
@@ -76,9 +85,12 @@ def clipping(summary: StepSummary) -> str:
     if clipped.max() == 0:
         return "The loss clipped no token in any step: its gate cannot bind, or it has none."
     low, high = summary.values["clip_fraction_low"].mean(), summary.values["clip_fraction_high"].mean()
-    side = "below the lower bound" if low > high else "above the upper bound"
     text = f"The loss clipped {clipped.mean():.1%} of the tokens on average and {clipped.max():.1%} in step "
-    text += f"{clipped.idxmax()}; {max(low, high) / (low + high):.0%} of the clipped ones were {side}."
+    text += str(clipped.idxmax())
+    if low + high > 0:
+        side = "below the lower bound" if low > high else "above the upper bound"
+        text += f"; {max(low, high) / (low + high):.0%} of the clipped ones were {side}"
+    text += "."
     period = sawtooth_period(summary.values["version_lag"])
     if period:
         lag = summary.values["version_lag"].reindex(clipped.index)

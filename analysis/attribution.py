@@ -8,24 +8,21 @@ result says so and gives no intervals. Rows that cannot be used (metric definiti
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, inf, isfinite, nan
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from analysis.database import query
 from analysis.intervals import NO_INTERVAL, Interval, cluster_interval
 from analysis.relations import relations
 from analysis.store import Run
-from ratioscope import schema
-from ratioscope.errors import RatioscopeError, RunFormatError
-from ratioscope.metric import Moment, khat_limit
-from ratioscope.tails import Array, kept_size, pareto_khat
+from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.metric import Moment, doubt
+from ratioscope.tails import WITHIN_ROUNDING, Array, khat_of
 
 # Of the curve "the top x of the tokens carry y of the sum".
 TOP_FRACTIONS = (0.001, 0.01, 0.1)
@@ -34,7 +31,6 @@ TOP_FRACTIONS = (0.001, 0.01, 0.1)
 _LONGEST_LABEL = 60
 
 Texts = Mapping[Any, str]
-Row = TypeVar("Row")
 
 _NOT_LOGGED = "not logged"
 
@@ -47,8 +43,8 @@ class Measure:
     column: str
     """Logarithm of a token's part, in `attribution_terms.sql`."""
     moment: Moment
-    ratios: tuple[str, ...] = ("log_rho",)
-    """The log-ratios whose tails decide whether the sum can be estimated."""
+    ratios: Mapping[str, str] = field(default_factory=lambda: {"log_rho": "ρ"})
+    """The log-ratios whose tails decide whether the sum can be estimated, with their ratios' symbols."""
 
 
 MEASURES: dict[str, Measure] = {
@@ -56,7 +52,7 @@ MEASURES: dict[str, Measure] = {
     "chi2": Measure("Σ(ρ − 1)²", "log_chi2", Moment.SECOND),
     "deviation": Measure("Σ|ρ − 1|", "log_deviation", Moment.FIRST),
     "kl": Measure("Σ(ρ − 1 − log ρ)", "log_kl", Moment.FIRST),
-    "update": Measure("Σ|ρₖ₊₁ − ρₖ|", "log_update", Moment.FIRST, ("log_rho", "log_rho_new")),
+    "update": Measure("Σ|ρₖ₊₁ − ρₖ|", "log_update", Moment.FIRST, {"log_rho": "ρ", "log_rho_new": "ρₖ₊₁"}),
 }
 
 
@@ -115,12 +111,15 @@ class Attribution:
     """Owners of the tokens that count."""
     half: int | None
     """How many of the largest owners carry 50 % of the measure; None where it has no shares."""
-    four_fifths: int | None
     top: dict[float, float]
     """Share of the measure that the top x of all tokens carry, by x; NaN where it has no shares."""
     among_top: float | None
+    undefined: str
+    """Why there are no shares; empty where there are."""
+    doubt: str
+    """Why the shares describe the logged tokens only, so that they have no intervals; empty where they say more."""
     notes: tuple[str, ...]
-    """Why there are no shares or no intervals, and what else to know."""
+    """Both, and what else to know."""
 
 
 def shares(
@@ -142,17 +141,22 @@ def shares(
     Raises:
         RatioscopeError: unknown measure or owner, or `among_top` outside (0, 1].
     """
-    chosen, by = known("measure", measure, MEASURES), known("owner", owner, OWNERS)
+    if measure not in MEASURES:
+        raise unknown("a measure", measure, MEASURES)
+    if owner not in OWNERS:
+        raise unknown("an owner", owner, OWNERS)
+    chosen, by = MEASURES[measure], OWNERS[owner]
     if among_top is not None and not 0 < among_top <= 1:
         raise RatioscopeError(f"among_top = {among_top}: it is a share of the tokens, above 0 and at most 1.")
     with relations(run, first, last) as connection:
         connection.execute(query("attribution_terms"))
-        parts = _descending(connection, chosen.column)
-        undefined, unreliable = _why_no_shares(chosen, parts), _why_no_intervals(connection, chosen, len(parts))
+        parts = np.sort(_logged(connection, chosen.column))[::-1]
+        undefined = _why_no_shares(chosen, parts)
+        unreliable = "" if undefined else _why_no_intervals(connection, chosen)
         peak = nan if undefined else float(parts[0])
         groups = _owned(connection, chosen, by, peak, _counts(connection, chosen.column, len(parts), among_top))
         prompts = _prompts(connection) if by.keys == ("prompt",) else {}
-    frame = _by_owner(groups, by, vocabulary(run) if "token_id" in by.keys else prompts)
+    frame = _by_owner(groups, by, run.vocabulary() if "token_id" in by.keys else prompts)
     cumulative = frame["share"].cumsum().to_numpy()
     listed = frame if top is None else frame.head(top)
     intervals = _intervals(groups, listed["owner"], withheld=bool(undefined or unreliable))
@@ -170,9 +174,10 @@ def shares(
         n_tokens=len(parts),
         n_owners=len(frame),
         half=_fewest(cumulative, 0.5),
-        four_fifths=_fewest(cumulative, 0.8),
         top={fraction: _carried(parts, peak, fraction) for fraction in sorted({*TOP_FRACTIONS, among_top or 0.01})},
         among_top=among_top,
+        undefined=undefined,
+        doubt=unreliable,
         notes=tuple(note for note in notes if note),
     )
 
@@ -183,18 +188,10 @@ _COLUMNS = [
 ]
 
 
-def known(what: str, name: str, rows: Mapping[str, Row]) -> Row:
-    """The row of that name, or an error that names them all."""
-    if name not in rows:
-        raise RatioscopeError(f"{name!r} is no {what}; take one of {', '.join(rows)}.")
-    return rows[name]
-
-
-def _descending(connection: duckdb.DuckDBPyConnection, column: str, limit: int | None = None) -> Array:
-    """A column of the terms, the largest first; what is not logged is left out."""
-    some = "" if limit is None else f"order by {column} desc limit {limit}"
-    rows = connection.execute(f"select {column} as value from term where {column} is not null {some}").fetchnumpy()
-    return np.sort(np.asarray(rows["value"], dtype=float))[::-1]
+def _logged(connection: duckdb.DuckDBPyConnection, column: str) -> Array:
+    """A column of the terms, in any order; what is not logged is left out."""
+    rows = connection.execute(f"select {column} as value from term where {column} is not null").fetchnumpy()
+    return np.asarray(rows["value"], dtype=float)
 
 
 def _why_no_shares(measure: Measure, parts: Array) -> str:
@@ -207,15 +204,13 @@ def _why_no_shares(measure: Measure, parts: Array) -> str:
     return ""
 
 
-def _why_no_intervals(connection: duckdb.DuckDBPyConnection, measure: Measure, n: int) -> str:
-    limit = khat_limit(measure.moment, n)
-    for ratio in measure.ratios:
-        khat, _ = pareto_khat(_descending(connection, ratio, kept_size(n)), n)
-        if khat is not None and limit is not None and khat >= limit:
-            return (
-                f"{measure.symbol} cannot be estimated (k-hat is {khat:.2f}, the limit {limit:.2f}): "
-                "the shares describe these tokens only"
-            )
+def _why_no_intervals(connection: duckdb.DuckDBPyConnection, measure: Measure) -> str:
+    for column, symbol in measure.ratios.items():
+        logs = _logged(connection, column)
+        khat, reason = khat_of(logs)
+        why = doubt(f"k-hat of {symbol}", khat, measure.moment, len(logs), reason.replace(WITHIN_ROUNDING, ""))
+        if why:
+            return f"{why}; the shares describe these tokens only"
     return ""
 
 
@@ -312,7 +307,7 @@ def sentence(result: Attribution) -> str:
     """The answer in one sentence or two."""
     symbol, first = result.measure.symbol, result.frame.iloc[0] if len(result.frame) else None
     if first is None or not isfinite(first["share"]):
-        return f"{result.notes[0]}."
+        return f"{result.undefined}."
     label = str(first["label"])
     owner = result.owner.phrase.format(label if len(label) <= _LONGEST_LABEL else f"{label[:_LONGEST_LABEL]}…")
     if result.among_top is not None:
@@ -322,8 +317,7 @@ def sentence(result: Attribution) -> str:
     else:
         text = f"{_percent(first['share'])} of {symbol} is {owner}, with {_percent(first['share_of_tokens'])} of the "
         text += f"tokens; {result.half} of {result.n_owners} carry half of it."
-    unreliable = next((note for note in result.notes if "cannot be estimated" in note), "")
-    return f"{text} {unreliable}." if unreliable else text
+    return f"{text} {result.doubt[0].upper()}{result.doubt[1:]}." if result.doubt else text
 
 
 def _percent(share: float) -> str:
@@ -340,21 +334,3 @@ def _prompts(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
             """
         ).fetchall()
     )
-
-
-def vocabulary(run: Run) -> dict[int, str]:
-    """Texts of the token ids that occur in a run; empty where it has no vocabulary.
-
-    Raises:
-        RunFormatError: the file is there and cannot be read.
-    """
-    path = run.folder / "vocabulary.parquet"
-    if not path.is_file():
-        return {}
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        reason = str(error).splitlines()[0]
-        raise RunFormatError(f"{path}: cannot be read ({reason}); remove it to see token ids instead.") from None
-    schema.check(schema.VOCABULARY, table.schema, path)
-    return dict(zip(table["token_id"].to_pylist(), table["text"].to_pylist(), strict=True))

@@ -1,6 +1,6 @@
 """The policy-improvement certificate: what theory promises of every update, from what was logged (S0 Corollary 3.2).
 
-found = certificate(run, gamma=0.9, reward_range=(0, 1))
+found = certificate(run, first=10, last=20, gamma=0.9, reward_range=(0, 1))
 found.terms["improvement_bound"], found.terms["improvement_bound_low"]    # indexed by step
 found.terms["mark"], found.terms["note"]                                  # "vacuous", "negative"; what to know of it
 
@@ -23,14 +23,14 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from analysis.database import query
+from analysis.database import filled, query
 from analysis.intervals import LEVEL, NO_INTERVAL, cluster_interval
 from analysis.relations import relations
 from analysis.store import Run
 from ratioscope.catalogue import theory
 from ratioscope.errors import RatioscopeError
-from ratioscope.metric import Moment, khat_limit
-from ratioscope.tails import Array, kept_size, pareto_khat
+from ratioscope.metric import Moment, doubt
+from ratioscope.tails import WITHIN_ROUNDING, Array, kept_size, pareto_khat
 
 WITH_INTERVAL = (
     *("surrogate", "drift_discounted", "staleness_discounted"),
@@ -62,17 +62,6 @@ def factors(advantage_bound: float, gamma: float) -> Factors:
     """C1 and C2 of S0 Corollary 3.2, with C at its bound |A|."""
     update = 2 * gamma * advantage_bound / (1 - gamma) ** 2
     return Factors(update, update + 2 * advantage_bound / (1 - gamma))
-
-
-def improvement_bound(surrogate: float, drift: float, staleness: float, advantage_bound: float, gamma: float) -> float:
-    """L - C1 U - C2 S (S0 Corollary 3.2).
-
-    Args:
-        drift, staleness: U and S over the discounted occupancy, in [0, 1].
-        advantage_bound: the largest |A|.
-    """
-    c1, c2 = factors(advantage_bound, gamma)
-    return surrogate - c1 * drift - c2 * staleness
 
 
 def finite_horizon_penalty(advantage_bound: float, horizon: float, largest_tv: float) -> float:
@@ -137,9 +126,10 @@ def trust_region_exponent(length: Array, distance: Array) -> Exponent:
 
 def certificate(
     run: Run,
-    gamma: float | None = None,
     first: int | None = None,
     last: int | None = None,
+    *,
+    gamma: float | None = None,
     reward_range: tuple[float, float] | None = None,
 ) -> Certificate:
     """The certificate of the steps first..last, both included.
@@ -158,12 +148,12 @@ def certificate(
         raise RatioscopeError(f"The reward range {reward_range} is not a finite lowest and a larger highest reward.")
     with relations(run, first, last) as connection:
         gamma = _default_gamma(connection, run) if gamma is None else gamma
-        reading = "certificate_tokens" if gamma > 0 else "certificate_responses"
-        connection.execute(query(reading).replace("$log_gamma", repr(log(gamma)) if gamma > 0 else "0"))
+        reading = filled("certificate_tokens", log_gamma=repr(log(gamma))) if gamma else query("certificate_responses")
+        connection.execute(reading)
         groups = connection.execute(query("certificate_groups")).df()
         largest = connection.execute("select max(n) from (select count(*) n from action group by step)").fetchall()
         kept = kept_size(largest[0][0] or 0)
-        steps = connection.execute(query("certificate_steps").replace("$kept", str(kept))).df().set_index("step")
+        steps = connection.execute(filled("certificate_steps", kept=str(kept))).df().set_index("step")
     by_step = dict(list(groups.groupby("step")))
     rows = {int(step): _row(by_step[step], steps.loc[step], gamma, reward_range) for step in by_step}
     listed = run.read("steps", ["step"])["step"]
@@ -257,24 +247,24 @@ def _group_sums(groups: pd.DataFrame, c1: float, c2: float, gamma: float) -> dic
 
 
 def _unreliable(step: "pd.Series[Any]") -> dict[str, str]:
-    """Terms whose mean cannot be estimated because of a heavy tail, and the sentence that says so."""
+    """Terms whose mean cannot be trusted because of a tail, and the sentence that says so."""
     n = int(np.nan_to_num(step["n_actions"]))
-    limit = khat_limit(Moment.FIRST, n)
     found = {}
-    for name, column in (("khat_token", "top"), ("khat_token_new", "top_new")):
+    for name, column, policy in (("khat_token", "top", "current"), ("khat_token_new", "top_new", "new")):
         top = step[column]
-        khat, _ = pareto_khat(np.asarray([] if top is None or top is pd.NA else top, dtype=float), n)
-        if khat is not None and limit is not None and khat >= limit:
-            policy = "current" if column == "top" else "new"
-            found[name] = (
-                f"heavy tail: k-hat of the {policy} ratios is {khat:.2f}, intervals from {limit:.2f} on withheld"
-            )
+        if top is None or top is pd.NA:  # not logged, which is noted already
+            continue
+        khat, why_not = pareto_khat(np.asarray(top, dtype=float), n)
+        harmless = why_not == WITHIN_ROUNDING
+        found[name] = doubt(
+            f"k-hat of the {policy} policy's ratios", khat, Moment.FIRST, n, "" if harmless else why_not
+        )
     return {
         metric.key: found[name]
         for metric in theory.ENTRIES
         if metric.key in WITH_INTERVAL
         for name in metric.khat
-        if name in found
+        if found.get(name)
     }
 
 

@@ -4,7 +4,8 @@ A claim is a difference (or a level) of one number a run, expected above, below 
 95 % t interval over seeds, paired by seed where two settings are compared.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -124,6 +125,20 @@ def judge(claim: Claim, of: Values, than: Values | None = None) -> Judgement:
     mean, low, high = map(float, t_interval(values))
     verdict = _verdict(claim, low, high) if len(values) > 1 else Verdict.UNDECIDED
     return Judgement(claim, verdict, mean, low, high, len(values))
+
+
+def text(judgements: Sequence[Judgement]) -> str:
+    """All claims of a study, and how many of them the runs bear out."""
+    counts = Counter(judgement.verdict for judgement in judgements)
+    return "\n".join(
+        [
+            "What the source finds, and what these runs say (95 % intervals over seeds, paired by seed):",
+            "",
+            *(judgement.sentence() for judgement in judgements),
+            "",
+            f"{len(judgements)} claims: {', '.join(f'{counts[verdict]} {verdict}' for verdict in Verdict)}",
+        ]
+    )
 
 
 def _verdict(claim: Claim, low: float, high: float) -> Verdict:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from string import Template
 
 import duckdb
 
@@ -13,6 +14,19 @@ _SQL = Path(__file__).parent / "sql"
 def query(name: str) -> str:
     """The text of `sql/<name>.sql`."""
     return (_SQL / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def filled(name: str, **values: str) -> str:
+    """The text of `sql/<name>.sql` with each $placeholder replaced by its value, which is SQL.
+
+    Raises:
+        ValueError: the placeholders in the text are not exactly those that have a value.
+    """
+    template = Template(query(name))
+    placeholders = set(template.get_identifiers())
+    if placeholders != values.keys():
+        raise ValueError(f"{name}.sql has the placeholders {sorted(placeholders)}, values are for {sorted(values)}.")
+    return template.substitute(values)
 
 
 def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> duckdb.DuckDBPyConnection:

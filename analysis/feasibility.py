@@ -1,6 +1,6 @@
 """Whether any policy can be near all behavior versions at once (S0 Observation 3.1).
 
-found = feasibility(run, epsilon=0.2)
+found = feasibility(run, first=10, last=20, epsilon=0.2)
 found["infeasible_share"], found["kind"], found["note"]      # indexed by step
 recommendation(0.1, staleness=0.3, large_vocabulary=True)
 
@@ -46,7 +46,7 @@ order by step
 
 
 def feasibility(
-    run: Run, epsilon: float = EPSILON.value, first: int | None = None, last: int | None = None
+    run: Run, first: int | None = None, last: int | None = None, *, epsilon: float = EPSILON.value
 ) -> pd.DataFrame:
     """What the log shows of the steps first..last, both included; one row a step that has usable tokens.
 
@@ -81,10 +81,9 @@ def _row(groups: pd.DataFrame, n_versions: int, has_exact: bool, epsilon: float)
     sharing = groups[groups["n_sharing"] > 1]
     note = ""
     if groups["n_states"].sum():
-        kind, spread = EXACT, groups["spread"]
-        infeasible, states = groups["n_infeasible"], groups["n_states"]
-        if n_versions > 2:
-            note = "each state compares its own version with the oldest; two others may be further apart"
+        spread, infeasible, states = groups["spread"], groups["n_infeasible"], groups["n_states"]
+        kind = LOWER_BOUND
+        note = "a state compares its own version with the oldest only, and one of the oldest compares nothing"
     elif n_versions == 1:
         return dict.fromkeys(_COLUMNS, np.nan) | {
             "kind": EXACT,
@@ -132,19 +131,22 @@ class Recommendation:
     source: str = "S0 5.5 and its summary, clipping method selection"
 
 
-def recommendation(infeasible_share: float, staleness: float, large_vocabulary: bool) -> Recommendation | None:
+def recommendation(
+    infeasible_share: float, staleness: float, large_vocabulary: bool, *, epsilon_stale: float = EPSILON_STALE.value
+) -> Recommendation | None:
     """Method One or Two, by S0's table; None where staleness is unknown (NaN) and nothing else decides.
 
     Args:
         infeasible_share: of the states; NaN: unknown.
-        staleness: S_k; high from epsilon_stale / 2 on.
+        staleness: S_k; high above epsilon_stale / 2.
         large_vocabulary: that of a language model, with many tokens of tiny probability.
+        epsilon_stale: the threshold of that name.
     """
     if isnan(staleness) and not large_vocabulary:
         return None
     need = {True: "A clip around 1 asks for the impossible in some states", False: "A clip around 1 can be met here"}
     opening = "Whether a clip around 1 can be met is unknown" if isnan(infeasible_share) else need[infeasible_share > 0]
-    limit = EPSILON_STALE.value / 2
+    limit = epsilon_stale / 2
     if staleness > limit:
         reason = f"staleness is {staleness:.2g}, above {limit:g}, and its bounds tighten by themselves on stale samples"
     elif large_vocabulary:

@@ -1,4 +1,4 @@
-"""Presets: the off-policy corrections of RL frameworks, with their defaults, as rules for the what-if analysis.
+"""RL frameworks: what was read of each, its defaults, and presets: its corrections as rules for the what-if analysis.
 
 A preset is the framework's correction of trainer against sampler alone. Its PPO clip on pi_theta / pi_old, which most
 of them apply on top, stops nothing in the first pass of an update; where the clip is the rule, the note says so.
@@ -6,27 +6,74 @@ Settings that no gate, filter and weight express (two-sided clamps, dual clips, 
 are not listed. Defaults were read from the sources between April and August 2026.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from analysis.what_if.rule import Rule
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What was read of a framework."""
+
+    title: str
+    repository: str
+    commit: str
+    """The snapshot, or the release."""
+    files: str
+    defaults: Mapping[str, float] = field(default_factory=dict)
+    """Values that its presets and its dialect (`analysis.dialects`) share, by the framework's names."""
+
+    @property
+    def source(self) -> str:
+        return f"{self.repository} {self.commit}, {self.files}"
+
+
+FRAMEWORKS: dict[str, Framework] = {
+    "verl": Framework(
+        "verl", "verl-project/verl", "1dda039b9",
+        "trainer/ppo/rollout_corr_helper.py, utils/debug/metrics.py, core_algos.py",
+        {"rollout_is_threshold": 2.0, "clip_ratio": 0.2, "clip_ratio_c": 3.0},
+    ),
+    "trl": Framework(
+        "TRL", "huggingface/trl", "f2cd57710", "trainer/grpo_trainer.py", {"clip_max": 3.0, "epsilon": 0.2}
+    ),
+    "trinity_rft": Framework("Trinity-RFT", "Trinity-RFT", "0.5.2", "policy losses; S3 4.1 and B.3"),
+    "areal": Framework(
+        "AReaL", "areal-project/AReaL", "cbff54d64", "trainer/ppo/actor.py, utils/functional/functional.py",
+        {"eps_clip": 0.2},
+    ),
+    "slime": Framework("slime", "THUDM/slime", "624b824a8", "loss.py"),
+    "prime_rl": Framework(
+        "prime-rl", "PrimeIntellect-ai/prime-rl", "559b44772", "src/prime_rl/trainer/rl/loss.py and train.py",
+        {"mask_low": 0.2, "mask_high": 0.2},
+    ),
+    "skyrl": Framework("SkyRL", "NovaSky-AI/SkyRL", "a9564572e", "off_policy_correction_utils.py"),
+    "nemo_rl": Framework(
+        "NeMo-RL", "NVIDIA-NeMo/RL", "7ea279ab", "nemo_rl/algorithms/loss/loss_functions.py",
+        {"ratio_clip_min": 0.2, "ratio_clip_max": 0.2},
+    ),
+    "open_instruct": Framework("open-instruct", "allenai/open-instruct", "e6c3044a", "grpo_utils.py"),
+    "openrlhf": Framework("OpenRLHF", "OpenRLHF/OpenRLHF", "3c3be623", "models/loss.py"),
+    "roll": Framework("ROLL", "alibaba/ROLL", "8eb27cc2", "roll/pipeline"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Preset:
     """One setting of one framework."""
 
-    framework: str
+    framework: Framework
     setting: str
     """Its name in that framework."""
     rule: Rule
-    default: bool
+    default: bool = False
     """Whether the framework does it when nothing is set."""
-    source: str
     note: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.framework}: {self.setting}"
+        return f"{self.framework.title}: {self.setting}"
 
 
 def _truncated(cap: float, level: str = "token") -> Rule:
@@ -49,93 +96,84 @@ def _rec(gate: str, weight: str) -> Rule:
     return Rule(gate, parameters | ({"outer_low": 0.6, "outer_high": 2.0} if gate == "ring" else {}), weight)
 
 
-_VERL = "verl-project/verl 1dda039b9, rollout_corr_helper.py"
-_TRL = "huggingface/trl f2cd57710, grpo_trainer.py"
-_TRINITY = "Trinity-RFT 0.5.2, policy losses; S3 4.1 and B.3"
-_AREAL = "areal-project/AReaL cbff54d64, utils/functional"
-_SLIME = "THUDM/slime 624b824a8, loss.py"
-_PRIME = "PrimeIntellect-ai/prime-rl 559b44772, trainer/rl/loss.py"
-_SKYRL = "NovaSky-AI/SkyRL a9564572e, off_policy_correction_utils.py"
-_NEMO = "NVIDIA-NeMo/RL 7ea279ab, loss_functions.py"
-_OPEN_INSTRUCT = "allenai/open-instruct e6c3044a, grpo_utils.py"
-_OPENRLHF = "OpenRLHF/OpenRLHF 3c3be623, models/loss.py"
-_ROLL = "alibaba/ROLL 8eb27cc2, roll/pipeline"
+(_VERL, _TRL, _TRINITY, _AREAL, _SLIME, _PRIME, _SKYRL, _NEMO, _OPEN_INSTRUCT, _OPENRLHF, _ROLL) = FRAMEWORKS.values()
+_THRESHOLD, _CLIP_MAX = _VERL.defaults["rollout_is_threshold"], _TRL.defaults["clip_max"]
+_MASK_LOW, _MASK_HIGH = _PRIME.defaults["mask_low"], _PRIME.defaults["mask_high"]
+_EPS_CLIP, _RATIO_CLIP = _AREAL.defaults["eps_clip"], _NEMO.defaults["ratio_clip_min"]
 _CLIP_ONLY = "the clip itself, on pi_theta / pi_k: engine mismatch and staleness are not corrected"
 _WITHOUT_WEIGHT = "the mask alone: without a further correction its tokens have no weight"
 
 PRESETS: tuple[Preset, ...] = (
-    Preset("verl", "rollout_is=token, threshold 2.0", _truncated(2), False, _VERL),
-    Preset("verl", "rollout_is=sequence, threshold 2.0", _truncated(2, "sequence"), False, _VERL),
-    Preset("TRL", "sequence_mask, clip_max 3.0", _masked(3, "sequence"), True, _TRL),
-    Preset("TRL", "sequence_truncate, clip_max 3.0", _truncated(3, "sequence"), False, _TRL),
-    Preset("TRL", "token_mask, clip_max 3.0", _masked(3), False, _TRL),
-    Preset("TRL", "token_truncate, clip_max 3.0", _truncated(3), False, _TRL),
+    Preset(_VERL, f"rollout_is=token, threshold {_THRESHOLD}", _truncated(_THRESHOLD)),
+    Preset(_VERL, f"rollout_is=sequence, threshold {_THRESHOLD}", _truncated(_THRESHOLD, "sequence")),
+    Preset(_TRL, f"sequence_mask, clip_max {_CLIP_MAX}", _masked(_CLIP_MAX, "sequence"), default=True),
+    Preset(_TRL, f"sequence_truncate, clip_max {_CLIP_MAX}", _truncated(_CLIP_MAX, "sequence")),
+    Preset(_TRL, f"token_mask, clip_max {_CLIP_MAX}", _masked(_CLIP_MAX)),
+    Preset(_TRL, f"token_truncate, clip_max {_CLIP_MAX}", _truncated(_CLIP_MAX)),
+    Preset(_TRINITY, "REC clip_mode=one-side, weight=importance_sampling", _rec("one_side", "ratio")),
+    Preset(_TRINITY, "REC clip_mode=one-side, weight=none", _rec("one_side", "none")),
+    Preset(_TRINITY, "REC clip_mode=two-side, weight=importance_sampling", _rec("two_side", "ratio")),
+    Preset(_TRINITY, "REC clip_mode=two-side, weight=none", _rec("two_side", "none")),
+    Preset(_TRINITY, "REC clip_mode=ring, weight=importance_sampling", _rec("ring", "ratio")),
+    Preset(_TRINITY, "REC clip_mode=ring, weight=none", _rec("ring", "none")),
     Preset(
-        "Trinity-RFT", "REC clip_mode=one-side, weight=importance_sampling", _rec("one_side", "ratio"), False, _TRINITY
-    ),
-    Preset("Trinity-RFT", "REC clip_mode=one-side, weight=none", _rec("one_side", "none"), False, _TRINITY),
-    Preset(
-        "Trinity-RFT", "REC clip_mode=two-side, weight=importance_sampling", _rec("two_side", "ratio"), False, _TRINITY
-    ),
-    Preset("Trinity-RFT", "REC clip_mode=two-side, weight=none", _rec("two_side", "none"), False, _TRINITY),
-    Preset(
-        "Trinity-RFT", "REC clip_mode=ring, weight=importance_sampling", _rec("ring", "ratio"), False, _TRINITY
-    ),
-    Preset("Trinity-RFT", "REC clip_mode=ring, weight=none", _rec("ring", "none"), False, _TRINITY),
-    Preset(
-        "Trinity-RFT", "GSPO, 3e-4 and 4e-4",
+        _TRINITY,
+        "GSPO, 3e-4 and 4e-4",
         Rule("one_side", {"epsilon_low": 3e-4, "epsilon_high": 4e-4}, "ratio", {}, "geometric", "geometric"),
-        False, _TRINITY,
     ),
     Preset(
-        "Trinity-RFT", "PPO sequence masking, delta 0.1", Rule("opposite_sign", {"delta": 0.1}, "none"), False,
-        _TRINITY, _WITHOUT_WEIGHT,
+        _TRINITY, "PPO sequence masking, delta 0.1", Rule("opposite_sign", {"delta": 0.1}, "none"), note=_WITHOUT_WEIGHT
     ),
-    Preset("AReaL", "rejection_sampling token, mask by ratio, upper 5", _masked(5), False, _AREAL),
-    Preset("AReaL", "rejection_sampling token, clamp by ratio, upper 5", _truncated(5), False, _AREAL),
+    Preset(_AREAL, "rejection_sampling token, mask by ratio, upper 5", _masked(5)),
+    Preset(_AREAL, "rejection_sampling token, clamp by ratio, upper 5", _truncated(5)),
     Preset(
-        "AReaL", "use_decoupled_loss, eps_clip 0.2", Rule("incremental", {"epsilon": 0.2}), False, _AREAL,
-        "the clip is on pi_theta / pi_k, the weight contains rho_k",
+        _AREAL,
+        f"use_decoupled_loss, eps_clip {_EPS_CLIP}",
+        Rule("incremental", {"epsilon": _EPS_CLIP}),
+        note="the clip is on pi_theta / pi_k, the weight contains rho_k",
     ),
-    Preset("slime", "--use-tis, 2.0", _truncated(2), False, _SLIME),
+    Preset(_SLIME, "--use-tis, 2.0", _truncated(2)),
+    Preset(_SLIME, "OPSM, delta 1e-4", Rule("opposite_sign", {"delta": 1e-4}, "none"), note=_WITHOUT_WEIGHT),
     Preset(
-        "slime", "OPSM, delta 1e-4", Rule("opposite_sign", {"delta": 1e-4}, "none"), False, _SLIME, _WITHOUT_WEIGHT
-    ),
-    Preset(
-        "prime-rl", "DPPO mask on the probability difference, 0.2 and 0.2",
-        Rule("probability_difference", {"difference_low": 0.2, "difference_high": 0.2}), True, _PRIME,
-        "without its penalty on the squared log-ratio",
-    ),
-    Preset(
-        "prime-rl", "max_off_policy_steps 8", Rule("window", {"max_lag": 8}), True, _PRIME,
-        "before the loss, beside its mask",
-    ),
-    Preset("SkyRL", "tis_ratio_type=token, 2.0", _truncated(2), False, _SKYRL),
-    Preset("SkyRL", "tis_ratio_type=sequence, 5.0", _truncated(5, "sequence"), False, _SKYRL),
-    Preset(
-        "SkyRL", "sequence mask geometric, 0.99 to 1.01", _band(0.99, 1.01, "geometric", "none"), False, _SKYRL,
-        _WITHOUT_WEIGHT,
+        _PRIME,
+        f"DPPO mask on the probability difference, {_MASK_LOW} and {_MASK_HIGH}",
+        Rule("probability_difference", {"difference_low": _MASK_LOW, "difference_high": _MASK_HIGH}),
+        default=True,
+        note="without its penalty on the squared log-ratio",
     ),
     Preset(
-        "SkyRL", "sequence mask product, 0.5 to 2", _band(0.5, 2, "sequence", "none"), False, _SKYRL, _WITHOUT_WEIGHT
+        _PRIME,
+        "max_off_policy_steps 8",
+        Rule("window", {"max_lag": 8}),
+        default=True,
+        note="before the loss, beside its mask",
     ),
-    Preset("NeMo-RL", "ClippedPG, 0.2", Rule("incremental", {"epsilon": 0.2}, "incremental"), True, _NEMO, _CLIP_ONLY),
+    Preset(_SKYRL, "tis_ratio_type=token, 2.0", _truncated(2)),
+    Preset(_SKYRL, "tis_ratio_type=sequence, 5.0", _truncated(5, "sequence")),
     Preset(
-        "NeMo-RL", "ClippedPG, 0.2, use_importance_sampling_correction", Rule("incremental", {"epsilon": 0.2}),
-        False, _NEMO, "the clip is on pi_theta / pi_k, the weight contains rho_k",
+        _SKYRL, "sequence mask geometric, 0.99 to 1.01", _band(0.99, 1.01, "geometric", "none"), note=_WITHOUT_WEIGHT
     ),
-    Preset("open-instruct", "use_rho_correction, upper 2.0", _truncated(2), True, _OPEN_INSTRUCT),
-    Preset("OpenRLHF", "icepop, 0.5 to 5", _band(0.5, 5), False, _OPENRLHF),
-    Preset("OpenRLHF", "seq-mask-tis, 0.5 to 5", _band(0.5, 5, "geometric"), False, _OPENRLHF),
-    Preset("ROLL", "is_weight token, cap 1.2", _truncated(1.2), False, _ROLL),
-    Preset("ROLL", "is_weight geometric, cap 1.2", _truncated(1.2, "geometric"), False, _ROLL),
-    Preset("ROLL", "is_weight sequence, cap 1.2", _truncated(1.2, "sequence"), False, _ROLL),
-    Preset("ROLL", "filter token ratio, 0.8 to 1.2", _band(0.8, 1.2, "token", "none"), False, _ROLL, _WITHOUT_WEIGHT),
+    Preset(_SKYRL, "sequence mask product, 0.5 to 2", _band(0.5, 2, "sequence", "none"), note=_WITHOUT_WEIGHT),
     Preset(
-        "ROLL", "filter geometric ratio, 0.8 to 1.2", _band(0.8, 1.2, "geometric", "none"), False, _ROLL,
-        _WITHOUT_WEIGHT,
+        _NEMO,
+        f"ClippedPG, {_RATIO_CLIP}",
+        Rule("incremental", {"epsilon": _RATIO_CLIP}, "incremental"),
+        default=True,
+        note=_CLIP_ONLY,
     ),
     Preset(
-        "ROLL", "filter sequence ratio, 0.8 to 1.2", _band(0.8, 1.2, "sequence", "none"), False, _ROLL, _WITHOUT_WEIGHT
+        _NEMO,
+        f"ClippedPG, {_RATIO_CLIP}, use_importance_sampling_correction",
+        Rule("incremental", {"epsilon": _RATIO_CLIP}),
+        note="the clip is on pi_theta / pi_k, the weight contains rho_k",
     ),
-)  # fmt: skip
+    Preset(_OPEN_INSTRUCT, "use_rho_correction, upper 2.0", _truncated(2), default=True),
+    Preset(_OPENRLHF, "icepop, 0.5 to 5", _band(0.5, 5)),
+    Preset(_OPENRLHF, "seq-mask-tis, 0.5 to 5", _band(0.5, 5, "geometric")),
+    Preset(_ROLL, "is_weight token, cap 1.2", _truncated(1.2)),
+    Preset(_ROLL, "is_weight geometric, cap 1.2", _truncated(1.2, "geometric")),
+    Preset(_ROLL, "is_weight sequence, cap 1.2", _truncated(1.2, "sequence")),
+    Preset(_ROLL, "filter token ratio, 0.8 to 1.2", _band(0.8, 1.2, "token", "none"), note=_WITHOUT_WEIGHT),
+    Preset(_ROLL, "filter geometric ratio, 0.8 to 1.2", _band(0.8, 1.2, "geometric", "none"), note=_WITHOUT_WEIGHT),
+    Preset(_ROLL, "filter sequence ratio, 0.8 to 1.2", _band(0.8, 1.2, "sequence", "none"), note=_WITHOUT_WEIGHT),
+)

@@ -19,7 +19,7 @@ from analysis.intervals import Interval, percentile_interval, resampled_sums
 from analysis.pairs import PAIRS, create_units, measure_units
 from analysis.relations import relations
 from analysis.store import Run
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import unknown
 from ratioscope.tails import Array
 
 # A spread from fewer sequences than this says little.
@@ -68,7 +68,7 @@ def length_trap(
         RatioscopeError: no such pair, or a file vanished while it was read.
     """
     if pair not in PAIRS:
-        raise RatioscopeError(f"There is no pair {pair!r}: choose one of {', '.join(PAIRS)}.")
+        raise unknown("a pair", pair, PAIRS)
     with relations(run, first, last) as connection:
         create_units(connection, PAIRS[pair])
         every = connection.execute("select * from sequence_unit order by step, group_id, seq_id").df()

@@ -11,9 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from ratioscope.tails import QUANTILES as QUANTILES
 from ratioscope.tails import Array, khat_of
-
-QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p90": 0.9, "ratio_p99": 0.99, "ratio_p999": 0.999}
 
 # Bins are even in asinh(log rho / BIN_SCALE): fine around ratio 1, logarithmic far from it.
 BIN_SCALE, BIN_WIDTH, LAST_BIN = 0.01, 0.15, 100

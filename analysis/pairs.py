@@ -14,7 +14,7 @@ A pair p/q is measured on what the behavior policy b sampled, so every expectati
     khat          the larger Pareto index of p/b and q/b: it judges the means (section 4)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -23,12 +23,12 @@ import numpy as np
 import pandas as pd
 
 from analysis.database import query
-from analysis.intervals import NO_INTERVAL, Interval, cluster_interval, percentile_interval, resampled_sums
+from analysis.intervals import NO_INTERVAL, Interval, cluster_interval, log_intervals
 from analysis.relations import relations
 from analysis.store import Run
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import unknown
 from ratioscope.metric import Moment, doubt
-from ratioscope.tails import Array, pareto_khat, tail_size
+from ratioscope.tails import WITHIN_ROUNDING, Array, pareto_khat, tail_size
 
 Level = Literal["token", "sequence", "geometric"]
 Aggregation = Literal["token", "sequence"]
@@ -131,10 +131,7 @@ def measure(
     """
     view = UNITS.get((level, aggregation))
     if view is None:
-        raise RatioscopeError(
-            f"Pairs cannot be measured at level {level!r} with aggregation {aggregation!r}: "
-            f"choose one of {', '.join(f'{level}/{aggregation}' for level, aggregation in UNITS)}."
-        )
+        raise unknown("a level/aggregation of pairs", f"{level}/{aggregation}", map("/".join, UNITS))
     frames = []
     with relations(run, first, last) as connection:
         for name, pair in PAIRS.items():
@@ -224,18 +221,21 @@ def _lines(pair: Pair, groups: pd.DataFrame, top: Mapping[Any, Any], description
     heaviest = max(index["p"], index["q"])
     # Means over e^x and e^y, over squares (e^(y + 2z) is the square of p/sqrt(q b)), and over what is at most e^y.
     judges = {
-        Moment.FIRST: ("khat", heaviest),
-        Moment.SECOND: ("khat of p/sqrt(q b)" if pair.weighted else "khat", index["square"]),
-        Moment.BOUNDED: ("khat of q/b", index["q"]),
+        Moment.FIRST: ("khat", ("p", "q")),
+        Moment.SECOND: ("khat of p/sqrt(q b)" if pair.weighted else "khat", ("square",)),
+        Moment.BOUNDED: ("khat of q/b", ("q",)),
     }
+    unknown = {name: "" if reason == WITHIN_ROUNDING else reason for name, (_, reason) in khats.items()}
     with np.errstate(all="ignore"):  # what is not finite is noted
         estimates = _estimates({name: groups[name].to_numpy(dtype=float) for name in _SUMS})
     lines = {"khat": _Line(heaviest) if heaviest > -np.inf else _Line(np.nan, f"not estimable: {khats['p'][1]}")}
     for metric, (value, interval) in estimates.items():
         moment = METRICS[metric]
         # The weight q/b bounds nothing: what is at most q/b has its tail.
-        tail, khat = judges[moment]
-        reason = doubt(tail, khat, Moment.FIRST if moment is Moment.BOUNDED and pair.weighted else moment, n)
+        needed = Moment.FIRST if moment is Moment.BOUNDED and pair.weighted else moment
+        tail, names = judges[moment]
+        doubts = [doubt(tail, khats[name][0], needed, n, unknown[name]) for name in names]
+        reason = max(doubts)  # the one that is not empty; of two, either will do
         if not np.isfinite(value):
             lines[metric] = _Line(value, _INFINITE if np.isinf(value) else _UNDEFINED)
         elif reason:
@@ -243,7 +243,7 @@ def _lines(pair: Pair, groups: pd.DataFrame, top: Mapping[Any, Any], description
         elif len(groups) == 1:
             lines[metric] = _Line(value, "no interval: one prompt group")
         elif np.isnan(interval.low):
-            lines[metric] = _Line(value, "no interval: not finite in every resample of the prompt groups")
+            lines[metric] = _Line(value, "no interval: not finite, or too few prompt groups")
         else:
             lines[metric] = _Line(value, "", interval)
     return {
@@ -272,21 +272,24 @@ def _estimates(sums: Mapping[str, Array]) -> dict[str, tuple[float, Interval]]:
     found["chi2_raw"] = raw - 1, Interval(low - 1, high - 1)
 
     scaled = {name: _at_one_scale(sums[f"peak_{name}"], sums[name]) for name in _SCALED}
-    columns = np.column_stack([n, *(scaled[name][1] for name in _SCALED)])
-    draws = resampled_sums(columns)
-    for metric, statistic in (("ess", _effective_sample_size), ("log1p_chi2", _log1p_chi2)):
-        peaks = {name: peak for name, (peak, _) in scaled.items()}
-        value = float(statistic(peaks, *columns.sum(axis=0)))
-        found[metric] = value, percentile_interval(statistic(peaks, *draws.T))
+    (peak_p, p), (peak_q, q), (peak_square, square), (peak_chi2, chi2) = (scaled[name] for name in _SCALED)
+    found["ess"] = _exponentiated([(p, 2), (q, -1), (square, -1)], 2 * peak_p - peak_q - peak_square, largest=0.0)
+    value, (low, high) = _logarithm([(chi2, 1), (n, -1)], peak_chi2)
+    log1p = [float(np.logaddexp(0.0, log)) for log in (value, low, high)]
+    found["log1p_chi2"] = log1p[0], Interval(*log1p[1:])
     return found
 
 
-def _effective_sample_size(peaks: Mapping[str, float], n: Any, p: Any, q: Any, square: Any, chi2: Any) -> Any:
-    return np.exp(2 * peaks["p"] - peaks["q"] - peaks["square"]) * p**2 / (q * square)
+def _logarithm(powers: Sequence[tuple[Array, int]], shift: float) -> tuple[float, Interval]:
+    """Logarithm of a product of powers of sums over the groups, plus `shift`; see `log_intervals`."""
+    value = sum(exponent * np.log(terms.sum()) for terms, exponent in powers) + shift
+    (low,), (high,) = log_intervals(powers, np.zeros(1, dtype=np.intp))
+    return float(value), Interval(low + shift, high + shift)
 
 
-def _log1p_chi2(peaks: Mapping[str, float], n: Any, p: Any, q: Any, square: Any, chi2: Any) -> Any:
-    return np.logaddexp(0.0, peaks["chi2"] + np.log(chi2) - np.log(n))
+def _exponentiated(powers: Sequence[tuple[Array, int]], shift: float, largest: float) -> tuple[float, Interval]:
+    value, (low, high) = _logarithm(powers, shift)
+    return float(np.exp(value)), Interval(float(np.exp(low)), float(np.exp(min(high, largest))))
 
 
 def _at_one_scale(peaks: Array, sums: Array) -> tuple[float, Array]:

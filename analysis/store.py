@@ -78,6 +78,23 @@ class Run:
         frame = pa.concat_tables(parts, promote_options="permissive").to_pandas()
         return frame.reindex(columns=[*names, *(name for name in frame.columns if name not in names)])
 
+    def vocabulary(self) -> dict[int, str]:
+        """Texts of the token ids that occur; empty where the run has no vocabulary.
+
+        Raises:
+            RunFormatError: the file is there and cannot be read.
+        """
+        path = self.folder / "vocabulary.parquet"
+        if not path.is_file():
+            return {}
+        try:
+            table = pq.read_table(path)
+        except (OSError, pa.ArrowInvalid) as error:
+            reason = str(error).splitlines()[0]
+            raise RunFormatError(f"{path}: cannot be read ({reason}); remove it to see token ids instead.") from None
+        schema.check(schema.VOCABULARY, table.schema, path)
+        return dict(zip(table["token_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
 
 def open_run(folder: str | Path) -> Run:
     """Open one run.

@@ -20,7 +20,7 @@ from analysis.relations import relations
 from analysis.step import StepTable, step_table
 from analysis.store import Run
 from analysis.summary import LOGGED
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, unknown
 
 # More numbers than these are put into so many buckets of about as many tokens; of more prompts, the rarest go together.
 MOST_VALUES, BUCKETS = 12, 5
@@ -84,7 +84,13 @@ class Strata:
     """As of steps, indexed by the place in `labels`."""
 
     def metric(self, key: str) -> pd.DataFrame:
-        """One row a stratum: label, n_tokens, value, low, high, note ("" where there is none)."""
+        """One row a stratum: label, n_tokens, value, low, high, note ("" where there is none).
+
+        Raises:
+            RatioscopeError: there is no such metric.
+        """
+        if key not in self.table.values:
+            raise unknown("a metric", key, map(str, self.table.values))
         notes = self.table.notes[self.table.notes["key"] == key].set_index("step")["note"]
         return pd.DataFrame(
             {
@@ -105,7 +111,7 @@ def stratify(run: Run, by: str, first: int | None = None, last: int | None = Non
         RatioscopeError: there is no such stratification, or no token in these steps.
     """
     if by not in STRATIFICATIONS:
-        raise RatioscopeError(f"There is no stratification {by!r}; there are: {', '.join(STRATIFICATIONS)}.")
+        raise unknown("a stratification", by, STRATIFICATIONS)
     kind = STRATIFICATIONS[by]
     with relations(run, first, last) as connection:
         labels = _create_places(connection, kind)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.attribution import known, vocabulary
 from analysis.database import query
 from analysis.relations import relations
 from analysis.store import Run
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, unknown
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,9 @@ def worst_sequences(
     Raises:
         RatioscopeError: unknown criterion.
     """
-    chosen = known("criterion", criterion, CRITERIA)
+    if criterion not in CRITERIA:
+        raise unknown("a criterion", criterion, CRITERIA)
+    chosen = CRITERIA[criterion]
     with relations(run, first, last) as connection:
         return connection.execute(
             f"""
@@ -86,7 +87,7 @@ def sequence_tokens(run: Run, step: int, seq_id: int) -> pd.DataFrame:
         frame = connection.execute(f"select * from token where seq_id = {int(seq_id)} order by position").df()
     if not len(frame):
         raise RatioscopeError(_missing(run, step, seq_id))
-    texts = vocabulary(run)
+    texts = run.vocabulary()
     frame["text"] = [texts.get(token) for token in frame["token_id"]]
     return frame
 

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -221,22 +220,19 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Every remark with numbers, steps and example rows.")] = False,
 ) -> None:
     """Whether a log is what it claims to be; exit code 1 when it is not (a warning or worse)."""
-    from analysis.linter import lint, to_json
+    from analysis.linter import lint, text, to_json
     from analysis.store import open_run
+    from analysis.thresholds import thresholds_of
 
     opened = open_run(run)
+    limits = thresholds_of(run)
     with console.status("Checking") as status:
-        remarks = lint(opened, progress=lambda done, of: status.update(f"Checking, {done} of {of}"))
+        remarks = lint(opened, progress=lambda done, of: status.update(f"Checking, {done} of {of}"), thresholds=limits)
     if as_json:
         contents = {"schema_version": opened.manifest.schema_version, "run": opened.manifest.name}
         print(json.dumps(contents | {"remarks": to_json(remarks)}, allow_nan=False))
     else:
-        for remark in remarks:
-            print(
-                f"{remark.severity.word if remark.severity else remark.outcome:<12} {remark.check}: {remark.sentence}"
-            )
-            if remark.severity:
-                print(f"{'':<12} {remark.do}")
+        print(text(remarks))
     if any(remark.is_problem for remark in remarks):
         raise typer.Exit(PROBLEMS_FOUND)
 
@@ -261,7 +257,7 @@ def diagnose(
     from analysis.summary import summarise
 
     opened = open_run(run)
-    limits = read_thresholds(thresholds) if thresholds else thresholds_of(run, [Path.cwd()])
+    limits = read_thresholds(thresholds) if thresholds else thresholds_of(run)
     for problem in opened.problems:
         print(f"ratioscope: {problem}", file=sys.stderr)
     with console.status("Reading"):
@@ -387,7 +383,7 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool, quiet: bool, fl
 
 def _print_claims(grid: "Grid", root: Path) -> None:
     """Claim by claim, whether the runs of a study agree with its source."""
-    from analysis.claims import Claim, Verdict, judge, measure
+    from analysis.claims import Claim, judge, measure, text
     from analysis.store import open_run
     from analysis.summary import summarise
 
@@ -403,15 +399,11 @@ def _print_claims(grid: "Grid", root: Path) -> None:
             if (preset, variant) == (claim.preset, wanted)
         }
 
-    print("\nWhat the source finds, and what these runs say (95 % intervals over seeds, paired by seed):\n")
-    judgements = []
-    for row in grid.claims:
-        claim = Claim(**row)
-        than = numbers(claim, claim.than) if claim.than else None
-        judgements.append(judge(claim, numbers(claim, claim.of), than))
-        print(judgements[-1].sentence())
-    counts = Counter(judgement.verdict for judgement in judgements)
-    print(f"\n{len(judgements)} claims: {', '.join(f'{counts[verdict]} {verdict}' for verdict in Verdict)}\n")
+    judgements = [
+        judge(claim, numbers(claim, claim.of), numbers(claim, claim.than) if claim.than else None)
+        for claim in (Claim(**row) for row in grid.claims)
+    ]
+    print(f"\n{text(judgements)}\n")
 
 
 def _progress_text(progress: "TrainingProgress") -> str:

@@ -1,5 +1,6 @@
 """What the pages share: the roots, the runs, the chosen ones, the step range; the URL is the view."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import streamlit as st
@@ -21,6 +22,8 @@ class Opened:
     run: Run
     summary: StepSummary
     findings: list[Finding]
+    thresholds: Mapping[str, float]
+    """Those that the findings were measured against."""
 
 
 @st.cache_data(ttl=3, show_spinner=False)
@@ -43,7 +46,8 @@ def _summariser(folder: str) -> Summariser:
 def _opened(run_id: str, folder: str, news: str, thresholds: tuple[tuple[str, float], ...]) -> Opened:
     run = open_run(folder)
     summary = _summariser(folder).summarise(run)
-    return Opened(run_id, run, summary, diagnose(summary, run, dict(thresholds)))
+    limits = dict(thresholds)
+    return Opened(run_id, run, summary, diagnose(summary, run, limits), limits)
 
 
 def open_listed(listed: Listed) -> Opened:
@@ -54,7 +58,7 @@ def open_listed(listed: Listed) -> Opened:
     """
     if listed.problem:
         raise RatioscopeError(listed.problem)
-    thresholds = thresholds_of(listed.folder, roots())
+    thresholds = thresholds_of(listed.folder)
     return _opened(listed.run_id, str(listed.folder), signature(listed.folder), tuple(thresholds.items()))
 
 

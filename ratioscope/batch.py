@@ -11,9 +11,7 @@ from torch import Tensor
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ratios import log_ratio
-
-# Log-probabilities this far above 0 are rounding, not errors.
-LARGEST_LOG_PROBABILITY = 1e-4
+from ratioscope.schema import LARGEST_LOG_PROBABILITY
 
 
 @dataclass(frozen=True)

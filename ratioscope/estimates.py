@@ -8,17 +8,9 @@ from torch import Tensor
 
 from ratioscope import terms
 from ratioscope.batch import Batch
-from ratioscope.tails import kept_size
+from ratioscope.tails import QUANTILES, kept_size
 
-_QUANTILES = {
-    "ratio_min": 0.0,
-    "ratio_p01": 0.01,
-    "ratio_p50": 0.5,
-    "ratio_p90": 0.9,
-    "ratio_p99": 0.99,
-    "ratio_p999": 0.999,
-    "ratio_max": 1.0,
-}
+_QUANTILES = {"ratio_min": 0.0, **QUANTILES, "ratio_max": 1.0}
 
 LOG_SUM_SQUARES = "log_sum_squares"
 """Of the token ratios: no metric, but what the share of the largest is a share of."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ratioscope.ratios import LogRatios, sequence_log_ratio
+from ratioscope.ratios import LogRatios, count_sequences, mean_over_sequence, sum_over_sequence
 
 
 class Gate(NamedTuple):
@@ -138,7 +138,7 @@ class Rows(NamedTuple):
 
 def opposite_sign(rows: Rows, *, delta: float) -> Gate:
     """OPSM: drop A<0 in sequences whose mean k1, -log rho_theta, is above `delta` nats (DeepSeek-V3.2)."""
-    divergence = _over_sequence["mean"](-rows.ratios.behavior, rows.sequence)
+    divergence = mean_over_sequence(-rows.ratios.behavior, rows.sequence)
     below = (rows.advantage < 0) & (divergence > delta)
     return _hard(below=below, above=torch.zeros_like(below))
 
@@ -163,29 +163,21 @@ def window(rows: Rows, *, max_lag: float) -> Gate:
 
     S0 5.6's window of the newest W versions is `max_lag` = W - 1 where every update makes a version.
     """
-    oldest = _over_sequence["max"](rows.version_lag.double(), rows.sequence)
+    oldest = _max_over_sequence(rows.version_lag.double(), rows.sequence)
     below = (rows.advantage != 0) & (oldest > max_lag)
     return _hard(below=below, above=torch.zeros_like(below))
 
 
-def _mean(values: Tensor, sequence: Tensor) -> Tensor:
-    return _sum(values, sequence) / torch.bincount(sequence)[sequence]
-
-
-def _sum(values: Tensor, sequence: Tensor) -> Tensor:
-    return sequence_log_ratio(values, sequence, _count(sequence))[sequence]
-
-
-def _max(values: Tensor, sequence: Tensor) -> Tensor:
-    lowest = torch.full((_count(sequence),), -torch.inf, dtype=values.dtype, device=values.device)
+def _max_over_sequence(values: Tensor, sequence: Tensor) -> Tensor:
+    lowest = torch.full((count_sequences(sequence),), -torch.inf, dtype=values.dtype, device=values.device)
     return lowest.scatter_reduce(0, sequence, values, "amax")[sequence]
 
 
-def _count(sequence: Tensor) -> int:
-    return int(sequence.max()) + 1 if len(sequence) else 0
-
-
-_over_sequence: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"sum": _sum, "mean": _mean, "max": _max}
+_over_sequence: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": sum_over_sequence,
+    "mean": mean_over_sequence,
+    "max": _max_over_sequence,
+}
 
 # Estimators of KL(behavior || pi_theta) from one token's log rho_theta.
 _divergence: dict[str, Callable[[Tensor], Tensor]] = {
@@ -202,7 +194,7 @@ def _rejection(estimator: str, over: str) -> Callable[..., Gate]:
         divergence, direction = _divergence[estimator](rows.ratios.behavior), rows.ratios.behavior
         if over != "token":
             divergence = _over_sequence[over](divergence, rows.sequence)
-            direction = _sum(direction, rows.sequence)
+            direction = sum_over_sequence(direction, rows.sequence)
         out = (rows.advantage != 0) & (divergence > threshold)
         return _hard(below=out & (direction <= 0), above=out & (direction > 0))
 

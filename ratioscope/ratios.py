@@ -39,6 +39,23 @@ def sequence_log_ratio(token_log_ratio: Tensor, sequence: Tensor, n_sequences: i
     return total.index_add(0, sequence, token_log_ratio)
 
 
+def count_sequences(sequence: Tensor) -> int:
+    """How many sequences an index from 0, (n_tokens,), counts."""
+    return int(sequence.max()) + 1 if len(sequence) else 0
+
+
+def sum_over_sequence(values: Tensor, sequence: Tensor) -> Tensor:
+    """The sum over each token's sequence, (n_tokens,)."""
+    return sequence_log_ratio(values, sequence, count_sequences(sequence))[sequence]
+
+
+def mean_over_sequence(values: Tensor, sequence: Tensor) -> Tensor:
+    """The mean over each token's sequence, (n_tokens,)."""
+    n = count_sequences(sequence)
+    length = torch.bincount(sequence, minlength=n).clamp(min=1)
+    return (sequence_log_ratio(values, sequence, n) / length)[sequence]
+
+
 def token_level(ratios: LogRatios, sequence: Tensor) -> LogRatios:
     """Every token has its own ratio."""
     return ratios
@@ -46,15 +63,12 @@ def token_level(ratios: LogRatios, sequence: Tensor) -> LogRatios:
 
 def sequence_level(ratios: LogRatios, sequence: Tensor) -> LogRatios:
     """Every token has the ratio of its whole sequence, the product over the tokens (S4 eq. 105)."""
-    n = _count(sequence)
-    return LogRatios(*(sequence_log_ratio(ratio, sequence, n)[sequence] for ratio in ratios))
+    return LogRatios(*(sum_over_sequence(ratio, sequence) for ratio in ratios))
 
 
 def geometric_level(ratios: LogRatios, sequence: Tensor) -> LogRatios:
     """Every token has the geometric mean of its sequence's ratios (S4 eq. 107)."""
-    n = _count(sequence)
-    length = torch.bincount(sequence, minlength=n).clamp(min=1)
-    return LogRatios(*((sequence_log_ratio(ratio, sequence, n) / length)[sequence] for ratio in ratios))
+    return LogRatios(*(mean_over_sequence(ratio, sequence) for ratio in ratios))
 
 
 LEVELS: dict[str, Callable[[LogRatios, Tensor], LogRatios]] = {
@@ -62,10 +76,6 @@ LEVELS: dict[str, Callable[[LogRatios, Tensor], LogRatios]] = {
     "sequence": sequence_level,
     "geometric": geometric_level,
 }
-
-
-def _count(sequence: Tensor) -> int:
-    return int(sequence.max()) + 1 if len(sequence) else 0
 
 
 def total_variation(log_ratio_p: Tensor, log_ratio_q: Tensor | None = None) -> Tensor:

@@ -117,6 +117,14 @@ SEQUENCES = Table(
     ),
 )
 
+# Columns of the steps table that count what a filter took away before the loss, and why it did.
+DROPPED = {
+    "tokens_dropped_stale": "for a ratio beyond ε_stale",
+    "tokens_dropped_window": "for a version outside of the window",
+    "tokens_dropped_excess_negative": "to balance good and bad answers",
+    "tokens_dropped_no_signal": "with groups without a signal, which were sampled again",
+}
+
 STEPS = Table(
     name="steps",
     grain="one update; free float columns are named extra_<name>",
@@ -134,10 +142,7 @@ STEPS = Table(
         Column("seconds_training", _FLOAT, "time spent on forward, backward and the optimiser", "s"),
         Column("seconds_logging", _FLOAT, "time the update waited for the recorder", "s"),
         Column("seconds_probing", _FLOAT, "time spent on gradient probes and noise floor", "s"),
-        Column("tokens_dropped_stale", _INT64, "tokens left out because |rho_k - 1| > epsilon_stale", "tokens"),
-        Column("tokens_dropped_window", _INT64, "tokens left out for a version outside the window", "tokens"),
-        Column("tokens_dropped_excess_negative", _INT64, "tokens left out to balance a group", "tokens"),
-        Column("tokens_dropped_no_signal", _INT64, "tokens sampled for groups that were sampled again", "tokens"),
+        *(Column(name, _INT64, f"tokens dropped before the loss {why}", "tokens") for name, why in DROPPED.items()),
         Column("noise_floor_shape", _FLOAT, "S between two passes, same weights, other batch shapes"),
         Column("noise_floor_dtype", _FLOAT, "S between two passes, same weights, other number format"),
     ),

@@ -4,7 +4,7 @@ groups = settings(Member(run_id, run, summarise(run)) for ...)   # runs that dif
 groups[0].mean("eval_accuracy")                                  # mean over seeds with its band, by step
 align(members, "eval_accuracy", by="tokens").frame               # or by="step", by="time"
 aggregate(frame, "iqm")                                          # interquartile mean with its bootstrap band
-difference_over(a, b, "eval_accuracy")                           # A - B along the axis
+difference_over(a, b, "eval_accuracy", by="tokens")              # A - B along the axis with its band, and the runs
 verdict(a, b).sentence                                           # "A is better than B by ..." or "cannot tell: ..."
 ranking(groups, "eval_accuracy")                                 # best first
 component_differences(groups)                                    # which parts of the algorithms differ
@@ -13,13 +13,7 @@ prompt_difference(pairs_by_seed(a, b))                           # reward on the
 
 from analysis.comparison.aggregates import aggregate, band_words, t_interval, welch_interval
 from analysis.comparison.alignment import AXES, Aligned, Axis, End, align, common_end, ends
-from analysis.comparison.configuration import (
-    component_differences,
-    components,
-    configuration,
-    differences,
-    differing_keys,
-)
+from analysis.comparison.configuration import configuration, differing_keys
 from analysis.comparison.contrast import (
     Difference,
     difference,
@@ -28,6 +22,7 @@ from analysis.comparison.contrast import (
     probability_of_improvement,
     seeds_needed,
 )
+from analysis.comparison.differences import component_differences, components, differences
 from analysis.comparison.grouping import LAST_VALUES, Member, Setting, end_value, schedule_words, settings
 from analysis.comparison.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
 from analysis.comparison.ranking import over_schedules, probability_best, ranking

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from analysis.comparison.grouping import LAST_VALUES, Member, Setting, end_value
+from analysis.comparison.grouping import LAST_VALUES, Member, Setting, check_metric, end_value
 from analysis.intervals import Array
 from ratioscope.errors import RatioscopeError
 
@@ -60,8 +60,9 @@ def logged(member: Member, metric: str, by: Axis) -> "pd.Series[float]":
     """A run's values of a metric, indexed by where they lie on the axis; steps without a value are left out.
 
     Raises:
-        RatioscopeError: the run does not have the axis.
+        RatioscopeError: there is no such metric, or the run does not have the axis.
     """
+    check_metric(metric)
     places = AXES[by](member)
     values = member.summary.values[metric].dropna()
     values = values[values.index.isin(places.index)]
@@ -74,7 +75,11 @@ def align(members: Iterable[Member], metric: str, by: Axis = "step") -> Aligned:
     By step nothing is interpolated: a value stands at its step. By tokens and time the grid has even distances, from
     the earliest first to the latest last value, and as many points as the densest run has values; a run is
     interpolated between its logged values, and NaN before its first and after its last.
+
+    Raises:
+        RatioscopeError: there is no such metric.
     """
+    check_metric(metric)
     found: dict[str, pd.Series[float]] = {}
     absent: dict[str, str] = {}
     for member in members:
@@ -120,7 +125,7 @@ def common_end(settings: Sequence[Setting], metric: str, by: Axis = "step") -> E
     """The end that every run with a value of the metric reaches.
 
     Raises:
-        RatioscopeError: a run does not have the axis.
+        RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     every = [logged(member, metric, by) for setting in settings for member in setting.members]
     last = [series.index.to_numpy(dtype=float)[-LAST_VALUES:] for series in every if len(series)]
@@ -134,7 +139,7 @@ def ends(setting: Setting, metric: str, end: End) -> "pd.Series[float]":
     of its interpolated values at `end.places`, where all runs have spent as much.
 
     Raises:
-        RatioscopeError: a run does not have the axis.
+        RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     found = {}
     for member in setting.members:

@@ -1,14 +1,9 @@
-"""What was set in a run, and what differs between runs and between settings."""
+"""What was set in a run, and which keys differ between runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import pandas as pd
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from analysis.store import Run
-
-if TYPE_CHECKING:
-    from analysis.comparison.grouping import Member, Setting
 
 UNSET = "-"
 
@@ -24,13 +19,14 @@ def configuration(run: Run) -> dict[str, Any]:
         "model": manifest.model,
         "task": manifest.task,
     }
-    return dict(_flatten(sections)) | {"updates": manifest.planned_updates}
+    return dict(flatten(sections)) | {"updates": manifest.planned_updates}
 
 
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """The leaves of nested mappings, by their keys joined with dots."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
@@ -40,39 +36,3 @@ def differing_keys(configurations: Iterable[Mapping[str, Any]]) -> list[str]:
     configurations = list(configurations)
     keys = dict.fromkeys(key for flat in configurations for key in flat)
     return [key for key in keys if len({str(flat.get(key)) for flat in configurations}) > 1]
-
-
-def differences(members: Iterable["Member"]) -> pd.DataFrame:
-    """One row a differing key, one column a run; "-" where a run does not set it."""
-    flat = {member.run_id: configuration(member.run) for member in members}
-    keys = differing_keys(flat.values())
-    return pd.DataFrame(
-        {run_id: [str(values.get(key, UNSET)) for key in keys] for run_id, values in flat.items()},
-        index=pd.Index(keys),
-    )
-
-
-def components(settings: Sequence["Setting"]) -> pd.DataFrame:
-    """The algorithms' parts and parameters: one row a component, one column a setting, in the settings' order.
-
-    Parts come first, in the order of the manifest (advantage, selection, ..., step); "-" where an algorithm has none.
-    """
-    algorithms = [setting.members[0].run.manifest.algorithm for setting in settings]
-    columns = [dict(_flatten({key: algorithm.get(key, {}) for key in _COMPONENTS})) for algorithm in algorithms]
-    names = sorted(dict.fromkeys(name for column in columns for name in column), key=_section)
-    table = [[str(column.get(name, UNSET)) for column in columns] for name in names]
-    index = pd.Index([name.partition(".")[2] for name in names], name="component")
-    return pd.DataFrame(table, index=index, columns=[setting.label for setting in settings])
-
-
-_COMPONENTS = ("parts", "parameters")
-
-
-def _section(name: str) -> int:
-    return _COMPONENTS.index(name.partition(".")[0])
-
-
-def component_differences(settings: Sequence["Setting"]) -> pd.DataFrame:
-    """The rows of `components` in which the settings are not all alike."""
-    table = components(settings)
-    return table[[len(set(row)) > 1 for row in table.to_numpy()]]

@@ -46,7 +46,7 @@ def end_difference(a: Setting, b: Setting, metric: str, end: End) -> Difference:
     """The difference of what the settings end with (`ends`), over seeds.
 
     Raises:
-        RatioscopeError: a run does not have the axis.
+        RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     return difference(ends(a, metric, end), ends(b, metric, end))
 
@@ -87,6 +87,9 @@ def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> t
     """A - B along the axis: difference, low, high (95 % by t, as in `Difference`) and seeds; and the aligned runs.
 
     Seeds are those of the smaller side that have a value there; rows in which a side has none are left out.
+
+    Raises:
+        RatioscopeError: there is no such metric.
     """
     aligned = align([*a.members, *b.members], metric, by)
     of_a, of_b = a.by_seed(aligned.frame), b.by_seed(aligned.frame)

@@ -11,6 +11,8 @@ from analysis.comparison.aggregates import aggregate, t_interval
 from analysis.comparison.configuration import UNSET, configuration, differing_keys
 from analysis.store import Run
 from analysis.summary import StepSummary
+from ratioscope.catalogue import CATALOGUE, ENTRIES
+from ratioscope.errors import RatioscopeError, unknown
 
 # How many of the last logged values make "the end of the run": one value under a sawtooth schedule says little.
 LAST_VALUES = 5
@@ -51,7 +53,12 @@ class Setting:
         return f"{self.variant}, {self.schedule}"
 
     def series(self, metric: str) -> pd.DataFrame:
-        """One column a run, aligned by step; NaN where a run has no value."""
+        """One column a run, aligned by step; NaN where a run has no value.
+
+        Raises:
+            RatioscopeError: `check_metric`.
+        """
+        check_metric(metric)
         return pd.DataFrame({member.run_id: member.summary.values[metric] for member in self.members})
 
     def by_seed(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -73,6 +80,19 @@ class Setting:
         values = self.by_seed(ends).to_numpy()[0]
         mean, low, high = t_interval(values[np.isfinite(values)])
         return float(mean), float(low), float(high)
+
+
+def check_metric(metric: str) -> None:
+    """Refuse what runs cannot be compared by.
+
+    Raises:
+        RatioscopeError: there is no such metric, or it is none of the step summary.
+    """
+    if metric in CATALOGUE:
+        return
+    if metric in ENTRIES:
+        raise RatioscopeError(f"{metric} has no series over steps, so that runs cannot be compared by it.")
+    raise unknown("a metric", metric, CATALOGUE)
 
 
 def end_value(series: "pd.Series[float]") -> float:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from analysis.comparison.grouping import Setting
+from analysis.finding import Number
 from analysis.intervals import NO_INTERVAL, Interval, cluster_interval
 from analysis.relations import relations
 from analysis.store import Run
@@ -28,6 +30,11 @@ class PromptDifference:
     prompts: int
     """Different prompts among them: the clusters."""
     reason: str = ""
+
+    def to_json(self, a: str, b: str) -> dict[str, Any]:
+        """The estimate as every report has it, and what it rests on; A and B by name."""
+        number = Number(f"reward on common prompts, {a} minus {b}", self.value, *self.interval, self.reason)
+        return number.to_json() | {"pairs": self.pairs, "prompts": self.prompts}
 
 
 def prompt_rewards(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:

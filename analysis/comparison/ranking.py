@@ -24,7 +24,7 @@ def ranking(settings: Sequence[Setting], metric: str, end: End | None = None) ->
         has a better mean (`probability_best`).
 
     Raises:
-        RatioscopeError: a run does not have the axis.
+        RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     end = end or common_end(settings, metric)
     values = _ends(settings, metric, end)
@@ -86,7 +86,7 @@ def over_schedules(settings: Sequence[Setting], metric: str, end: End | None = N
         stratified bootstrap, NaN where a schedule has a single seed. Empty unless two variants share two schedules.
 
     Raises:
-        RatioscopeError: a run does not have the axis.
+        RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     end = end or common_end(settings, metric)
     schedules = {setting.schedule for setting in settings}

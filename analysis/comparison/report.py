@@ -1,21 +1,23 @@
 """Everything that `ratioscope compare` says about a set of runs, as text and as JSON."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import isfinite
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from analysis.comparison.aggregates import FEWEST_RESAMPLED, band_words
 from analysis.comparison.alignment import Axis, End, common_end
-from analysis.comparison.configuration import component_differences, differences
-from analysis.comparison.grouping import LAST_VALUES, Member, settings
+from analysis.comparison.differences import component_differences, differences
+from analysis.comparison.grouping import LAST_VALUES, Member, check_metric, settings
 from analysis.comparison.prompts import PromptDifference, pairs_by_seed, prompt_difference
 from analysis.comparison.ranking import over_schedules, ranking
 from analysis.comparison.verdict import Answer, verdict
+from analysis.finding import Number
+from analysis.plain import plain
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
+from ratioscope.schema import SCHEMA_VERSION
 
 _UNITS: Mapping[Axis, str] = {"step": "step {:.0f}", "tokens": "{:,.0f} tokens", "time": "{:.4g} seconds"}
 
@@ -39,23 +41,30 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The stable shape of `ratioscope compare --json`: undefined is null."""
-        return _plain(
+        return plain(
             {
+                "schema_version": SCHEMA_VERSION,
                 "metric": self.metric,
                 "by": self.end.by,
                 "until": self.end.until,
-                "ranking": self.ranking.to_dict(orient="records"),
-                "over_schedules": self.over_schedules.reset_index().to_dict(orient="records"),
-                "answers": [
-                    asdict(answer)
-                    | {"sentence": answer.sentence, "probability_of_improvement": answer.probability_of_improvement}
-                    for answer in self.answers
+                "ranking": [_ranked(row) for row in self.ranking.to_dict(orient="records")],
+                "over_schedules": [_pooled(row) for row in self.over_schedules.reset_index().to_dict(orient="records")],
+                "answers": [answer.to_json() for answer in self.answers],
+                "caveat": self.caveat if len(self.answers) > 1 else None,
+                "prompts": [
+                    difference.to_json(answer.a, answer.b)
+                    for answer, difference in zip(self.answers, self.prompts, strict=True)
                 ],
-                "prompts": [asdict(difference) for difference in self.prompts],
                 "components": self.components.reset_index().to_dict(orient="records"),
                 "differences": self.differences.to_dict(orient="index"),
             }
         )
+
+    @property
+    def caveat(self) -> str:
+        """What several answers at once are not."""
+        n = len(self.answers)
+        return f"{n} answers at 95 % each, after choosing the best of {n + 1}: one of them may well be chance"
 
     def text(self) -> str:
         """For the terminal."""
@@ -76,6 +85,8 @@ class Report:
                 what = f"reward of {answer.a} minus {answer.b} is {prompts.value:.3g} [{low:.3g}, {high:.3g}]"
                 count = f"{prompts.pairs:,} pairs of {prompts.prompts:,} prompts"
                 lines.append(f"  on the same prompts: {what} ({count}; not about other seeds)")
+        if len(self.answers) > 1:
+            lines.append(f"({self.caveat})")
         parts.append("\n".join(lines))
         if len(self.components):
             parts += ["Components in which the settings differ:", _table(self.components)]
@@ -89,8 +100,7 @@ def report(members: Sequence[Member], metric: str, by: Axis = "step") -> Report:
         RatioscopeError: the runs are fewer than two settings, the metric is not in the catalogue or has no value in
             any run, or a run does not have the axis.
     """
-    if metric not in CATALOGUE:
-        raise RatioscopeError(f"There is no metric {metric!r}; see ratioscope explain metrics.")
+    check_metric(metric)
     groups = settings(members)
     if len(groups) < 2:
         raise RatioscopeError(
@@ -114,12 +124,19 @@ def _table(frame: pd.DataFrame) -> str:
     return frame.to_string(float_format=lambda value: f"{value:.3g}", na_rep="-")
 
 
-def _plain(value: Any) -> Any:
-    """The same for JSON: what is not finite is null."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    return value
+def _ranked(row: Mapping[Hashable, Any]) -> dict[str, Any]:
+    """A row of `ranking`, its estimates with their intervals."""
+    mean = Number("mean over seeds", row["mean"], row["low"], row["high"], "95 % t interval over seeds")
+    middle = Number("mean of the middle half", row["iqm"], row["iqm_low"], row["iqm_high"], band_words(row["seeds"]))
+    names = {key: row[key] for key in ("setting", "schedule", "seeds")}
+    return names | {"mean": mean.to_json(), "iqm": middle.to_json(), "best": row["best"]}
+
+
+def _pooled(row: Mapping[Hashable, Any]) -> dict[str, Any]:
+    """A row of `over_schedules`, its estimates with their intervals."""
+    labels = {"mean": "mean over runs", "iqm": "mean of the middle half"}
+    estimates = {
+        key: Number(label, row[key], row[f"{key}_low"], row[f"{key}_high"], "stratified bootstrap").to_json()
+        for key, label in labels.items()
+    }
+    return {"variant": row["variant"], "seeds": row["seeds"], **estimates}

@@ -1,13 +1,14 @@
 """Is A better than B? One sentence, with interval and probability of improvement."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from analysis.comparison.alignment import End, common_end
 from analysis.comparison.contrast import MOST_SEEDS, Difference, end_difference
 from analysis.comparison.grouping import Setting
+from analysis.finding import Number
 from ratioscope.catalogue import CATALOGUE
 
 
@@ -27,7 +28,9 @@ class Answer:
 
     @property
     def probability_of_improvement(self) -> float:
-        """That a run of A ends better than a run of B; NaN when either has none."""
+        """That a run of A ends better than a run of B; NaN with fewer than two seeds of either: one says nothing."""
+        if min(self.difference.seeds) < 2:
+            return float("nan")
         return 1 - self.difference.probability if _direction(self.metric) == "lower" else self.difference.probability
 
     @property
@@ -45,10 +48,37 @@ class Answer:
         basis = self._basis(chance if self.better == "a" else 1 - chance)
         return f"{winner} is {how} than {loser} by {abs(value):.3g} [{nearest:.3g}, {farthest:.3g}] ({basis})"
 
+    def to_json(self) -> dict[str, Any]:
+        """The part of `ratioscope compare --json` that this is; every estimate has value, interval and note."""
+        found = self.difference
+        low, high = found.probability_interval
+        if _direction(self.metric) == "lower":
+            low, high = 1 - high, 1 - low
+        value = Number(f"{self.a} minus {self.b}", found.value, *found.interval, "95 % t interval over seeds")
+        chance = Number(
+            f"probability that {self.a} ends better", self.probability_of_improvement, low, high, "bootstrap over seeds"
+        )
+        return {
+            "a": self.a,
+            "b": self.b,
+            "metric": self.metric,
+            "better": self.better,
+            "sentence": self.sentence,
+            "reason": self.reason,
+            "difference": value.to_json(),
+            "bootstrap": Number(value.label, found.value, *found.bootstrap, "bootstrap over seeds").to_json(),
+            "probability_of_improvement": chance.to_json(),
+            "seeds": list(found.seeds),
+            "paired": found.paired,
+            "seeds_needed": found.seeds_needed,
+        }
+
     def _basis(self, chance: float) -> str:
         of_a, of_b = self.difference.seeds
         number = f"{of_a}" if of_a == of_b else f"{of_a} and {of_b}"
         seeds = f"{'paired over' if self.difference.paired else 'unpaired,'} {number} seed{'s' * (of_a + of_b > 2)}"
+        if np.isnan(chance):
+            return seeds
         of_what = "improvement" if _direction(self.metric) in ("higher", "lower") else "being higher"
         return f"{seeds}; probability of {of_what} {chance:.2f}"
 
@@ -60,7 +90,7 @@ def verdict(a: Setting, b: Setting, metric: str = "eval_accuracy", end: End | No
         end: where the runs are compared; None: at the last step that every run of both settings reaches.
 
     Raises:
-        RatioscopeError: a run does not have the axis.
+        RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     found = end_difference(a, b, metric, end or common_end([a, b], metric))
     name_a, name_b = (a.variant, b.variant) if a.schedule == b.schedule else (a.label, b.label)

@@ -1,7 +1,7 @@
 """Rules that turn a run into findings: what is wrong, how sure, why, what to change, where to look.
 
-diagnose(summary)                                              # what the step summary alone can tell
-diagnose(summary, run, thresholds_of(run.folder, [root]))      # and the tokens, with the project's thresholds
+diagnose(summary)                                      # what the step summary alone can tell
+diagnose(summary, run, thresholds_of(run.folder))      # and the tokens, with the project's thresholds
 
 A rule is a function `Evidence -> Finding | None` in `RULES`, in the module of its question; its limits are thresholds
 of the catalogue. A finding needs steps beyond their own noise, or a robust share of the steps.
@@ -11,21 +11,23 @@ from collections.abc import Callable, Mapping
 
 from analysis.diagnosis.clipping import clip_is_saturated, clip_never_binds
 from analysis.diagnosis.collapse import reward_has_collapsed
-from analysis.diagnosis.evidence import Evidence, default_thresholds, staleness_metric
-from analysis.diagnosis.finding import Finding, Number, Severity
+from analysis.diagnosis.evidence import Evidence
 from analysis.diagnosis.learning import entropy_has_collapsed, groups_have_no_signal
-from analysis.diagnosis.staleness import bias_dominates, kl_is_high, staleness_is_growing, staleness_is_high
+from analysis.diagnosis.regime import bias_dominates, variance_dominates
+from analysis.diagnosis.staleness import kl_is_high, staleness_is_growing, staleness_is_high
 from analysis.diagnosis.support import denominator_is_wrong, engine_differs, support_is_truncated, survivors_are_biased
-from analysis.diagnosis.thresholds import read_thresholds, thresholds_of
 from analysis.diagnosis.trust_region import (
     certificate_is_negative,
     certificate_is_vacuous,
     trust_region_is_infeasible,
 )
 from analysis.diagnosis.update import update_is_large
-from analysis.diagnosis.weights import sample_has_collapsed, sequences_are_a_trap, tail_is_heavy, variance_dominates
+from analysis.diagnosis.weights import sample_has_collapsed, sequences_are_a_trap, tail_is_heavy
+from analysis.finding import Finding, Number, Severity
+from analysis.staleness import staleness_metric
 from analysis.store import Run
 from analysis.summary import StepSummary
+from analysis.thresholds import default_thresholds, read_thresholds, thresholds_of
 
 __all__ = [
     "RULES",

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.diagnosis.evidence import Evidence, step_of, steps_of
-from analysis.diagnosis.finding import Finding, Number, Severity
+from analysis.finding import Finding, Number, Severity
 from ratioscope.catalogue import CATALOGUE
 
 # What can go wrong before the reward does, causes first, and in which direction: +1 up, -1 down, 0 both.
@@ -33,6 +33,12 @@ class Fall:
     found: int
     low: "pd.Series[float]"
     """The level where it is fallen."""
+    n_after: int
+    """Values since the fall."""
+    latest: float
+    """Median of the last three of them."""
+    limit: float
+    """Below it the level is fallen."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
         rule="reward_collapse",
         severity=Severity.CRITICAL if fall.after < fall.best - 2 * share * abs(fall.best) else Severity.WARNING,
         sentence=f"{title} fell from {fall.best:.2g} (step {fall.last_good}) to {fall.low.iloc[0]:.2g} "
-        f"(step {fall.found}) and stayed low; {_first(movers)}.",
+        f"(step {fall.found}) and {_since(fall)}; {_first(movers)}.",
         metric=metric,
         steps=steps_of(fall.low),
         numbers=(
@@ -73,6 +79,13 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
         page="overview",
         limit=fall.best - share * abs(fall.best),
     )
+
+
+def _since(fall: Fall) -> str:
+    """Whether it is still low, or has begun to come back."""
+    if fall.latest < fall.limit:
+        return "stayed low"
+    return f"was low in {len(fall.low)} of {fall.n_after} values since"
 
 
 def _level(evidence: Evidence) -> tuple[str, "pd.Series[float]", int]:
@@ -121,6 +134,9 @@ def find_fall(level: "pd.Series[float]", share: float, window: int = 1, noise: f
                 last_good=step_of(level.iloc[:position].idxmax()),
                 found=step_of(level.index[position]),
                 low=after[after < limit],
+                n_after=len(after),
+                latest=float(after.tail(3).median()),
+                limit=float(limit),
             )
     return None
 

@@ -12,10 +12,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.certificate import Certificate, certificate
-from analysis.diagnosis.finding import Number
+from analysis.finding import Number
+from analysis.regime import Regime, regime
+from analysis.staleness import staleness_metric
 from analysis.store import Run
 from analysis.summary import StepSummary
-from ratioscope.catalogue import CATALOGUE, THRESHOLDS
+from analysis.thresholds import default_thresholds
+from ratioscope.catalogue import CATALOGUE
 
 Series = pd.Series
 Steps = tuple[int, ...]
@@ -30,11 +33,6 @@ _BOUNDED = {
     "s_k_engine": "s_k_bounded",
     "tv_new_behavior": "tv_new_behavior_bounded",
 }
-
-
-def default_thresholds() -> dict[str, float]:
-    """The catalogue's thresholds by name."""
-    return {name: threshold.value for name, threshold in THRESHOLDS.items()}
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,11 @@ class Evidence:
         """A part of the algorithm as the manifest names it (gate, weight, level); empty where that is unknown."""
         parts = self.run.manifest.algorithm.get("parts") if self.run else None
         return str(parts.get(name, "")) if isinstance(parts, dict) else ""
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the loss multiplies by an unbounded ratio; where the log does not say, it is assumed to."""
+        return self.part("weight") in ("", "ratio")
 
     def above(self, metric: str, limit: float) -> "Series[float]":
         """The series where it exceeds the limit beyond its own noise.
@@ -82,11 +85,21 @@ class Evidence:
         return max(self.summary.last_step - LATEST + 1, 0)
 
     @cached_property
+    def staleness(self) -> str:
+        """The form of staleness that speaks for this run."""
+        return staleness_metric(self.summary)
+
+    @cached_property
+    def regime(self) -> Regime:
+        """The run's place between bias and variance."""
+        return regime(self.summary, thresholds=self.thresholds)
+
+    @cached_property
     def certificate(self) -> Certificate | None:
         """The certificate of the latest steps; None without a run, or without a response in them."""
         if self.run is None or not self.values["response_length"].tail(LATEST).notna().any():
             return None
-        return certificate(self.run, first=self.first_of_latest)
+        return certificate(self.run, self.first_of_latest)
 
     def number(self, metric: str, step: int, which: str) -> Number:
         """A step's value as a finding quotes it."""
@@ -106,12 +119,6 @@ class Evidence:
     def latest(self, metric: str) -> Number:
         """The last value there is."""
         return self.number(metric, step_of(self.values[metric].last_valid_index()), "latest")
-
-
-def staleness_metric(summary: StepSummary) -> str:
-    """`s_k`, or its bounded form where the mean ratio is significantly below 1 in most steps (truncated support)."""
-    significant = summary.high["ratio_mean"] < 1
-    return "s_k_bounded" if len(significant) and significant.mean() > 0.5 else "s_k"
 
 
 def share_text(steps: "Series[float]", evidence: Evidence) -> str:

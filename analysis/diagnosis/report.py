@@ -1,10 +1,10 @@
 """Findings as text and as JSON, for the command line."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.diagnosis.finding import Finding
+from analysis.finding import Finding
+from analysis.plain import plain
 from analysis.store import Run
 
 
@@ -30,19 +30,9 @@ def to_json(run: Run, findings: Sequence[Finding], thresholds: Mapping[str, floa
                 "severity": finding.severity.word,
                 "sentence": finding.sentence,
                 "metric": finding.metric,
-                "limit": _finite(finding.limit),
+                "limit": plain(finding.limit),
                 "steps": list(finding.steps),
-                "numbers": [
-                    {
-                        "label": number.label,
-                        "value": _finite(number.value),
-                        "interval": [number.low, number.high]
-                        if math.isfinite(number.low) and math.isfinite(number.high)
-                        else None,
-                        "note": number.note,
-                    }
-                    for number in finding.numbers
-                ],
+                "numbers": [number.to_json() for number in finding.numbers],
                 "why": finding.why,
                 "do": finding.do,
                 "source": finding.source,
@@ -51,7 +41,3 @@ def to_json(run: Run, findings: Sequence[Finding], thresholds: Mapping[str, floa
             for finding in findings
         ],
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -1,10 +1,9 @@
-"""How far the data are from the policy before the update starts, and what that distance costs (S0 5.6, S1 6)."""
+"""How far the data are from the policy before the update starts, in total variation and in KL (S0 5.6)."""
 
 import numpy as np
-import pandas as pd
 
-from analysis.diagnosis.evidence import Evidence, share_text, staleness_metric, step_of, steps_of
-from analysis.diagnosis.finding import Finding, Number, Severity
+from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from analysis.finding import Finding, Number, Severity
 
 _LEAST_THIRD = 10
 """Steps; thirds of a shorter run say nothing of a trend."""
@@ -15,7 +14,7 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
 
     The first third is left out: every run starts on-policy.
     """
-    metric = staleness_metric(evidence.summary)
+    metric = evidence.staleness
     staleness = evidence.values[metric].dropna()
     third = len(staleness) // 3
     if third < _LEAST_THIRD:
@@ -52,8 +51,7 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
 
 def staleness_is_high(evidence: Evidence) -> Finding | None:
     """S_k above epsilon_stale / 2 (S0 5.6)."""
-    summary, values = evidence.summary, evidence.values
-    metric = staleness_metric(summary)
+    values, metric = evidence.values, evidence.staleness
     limit = evidence.thresholds["epsilon_stale"] / 2
     excess = evidence.above(metric, limit)
     if not len(excess):
@@ -112,43 +110,3 @@ def kl_is_high(evidence: Evidence) -> Finding | None:
         page="drift",
         limit=limit,
     )
-
-
-def bias_dominates(evidence: Evidence) -> Finding | None:
-    """Large total variation with moderate weights: the uncontrolled regime, in which bias is the main concern."""
-    limit = evidence.thresholds["epsilon_stale"] / 2
-    far = evidence.above("s_k_bounded", limit)
-    far = far[evidence.values["chi2_token"].loc[far.index] <= evidence.thresholds["chi2_token"]]
-    if not evidence.often(far):
-        return None
-    worst = step_of(far.idxmax())
-    length = evidence.values["response_length"].loc[far.index].mean()
-    return Finding(
-        rule="bias_regime",
-        severity=Severity.NOTICE,
-        sentence=f"Bias, not variance, is what off-policy data cost {share_text(far, evidence)}: "
-        f"total variation is up to {far.max():.2g} while the ratios' variance stays moderate.",
-        metric="s_k_bounded",
-        steps=steps_of(far),
-        numbers=(
-            evidence.number("s_k_bounded", worst, "worst"),
-            evidence.median("chi2_token", far.index),
-            evidence.median("response_length", far.index),
-        ),
-        why=_origin(evidence, far.index)
-        + f" Token ratios correct the choice of a token, not its prefix: a bias that grows with T² (T = {length:.0f}).",
-        do="Make the data fresher, or align the engines. While responses are short, sequence ratios with a cap remove "
-        "the prefix bias at a variance that these weights can still pay.",
-        source="S1 6.2 and 7",
-        page="drift",
-        limit=limit,
-    )
-
-
-def _origin(evidence: Evidence, steps: "pd.Index[int]") -> str:
-    """Where the distance comes from, as far as the log can tell."""
-    engine, version = (evidence.values[key].loc[steps].mean() for key in ("s_k_engine", "s_k_version"))
-    if np.isnan(engine):
-        return "Whether old weights or the sampler's engine cause it is unknown: logp_behavior_train is not logged."
-    larger = "the sampler's engine" if engine > version else "old weights"
-    return f"Most of it comes from {larger} ({version:.2g} from old weights, {engine:.2g} from the engine)."

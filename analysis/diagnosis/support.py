@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from analysis.diagnosis.finding import Finding, Number, Severity
+from analysis.finding import Finding, Number, Severity
+from ratioscope.schema import DROPPED
 
 _MOST = 0.5
 """A systematic error shows in most steps; a z-score beyond its limit in some is chance or an unseen tail."""
-_TRIFLE = 1e-3
-"""With many tokens even the rounding of logged log-probs is significant."""
 
 
 def engine_differs(evidence: Evidence) -> Finding | None:
@@ -74,7 +73,8 @@ def _floors(evidence: Evidence) -> tuple[Number, ...]:
 def support_is_truncated(evidence: Evidence) -> Finding | None:
     """Mean ratio significantly below 1 in most steps: the policy can say what the sampler cannot."""
     z, mean = evidence.values["ratio_mean_z"].dropna(), evidence.values["ratio_mean"]
-    below = z[(z < -evidence.thresholds["mean_ratio_z"]) & (mean.loc[z.index] < 1 - _TRIFLE)]
+    thresholds = evidence.thresholds
+    below = z[(z < -thresholds["mean_ratio_z"]) & (mean.loc[z.index] < 1 - thresholds["mean_ratio_trifle"])]
     if not evidence.often(below) or len(below) <= _MOST * len(z):
         return None
     missing = 1 - mean.loc[below.index]
@@ -89,7 +89,7 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
         why += "mass sits in tokens that are too rare to have been sampled."
     return Finding(
         rule="truncated_support",
-        severity=Severity.WARNING if missing.median() > evidence.thresholds["missing_mass"] else Severity.NOTICE,
+        severity=Severity.WARNING if missing.median() > thresholds["missing_mass"] else Severity.NOTICE,
         sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: about {missing.median():.1%} "
         "of the policy's probability lies where the sampler never goes.",
         metric="ratio_mean",
@@ -112,7 +112,8 @@ def denominator_is_wrong(evidence: Evidence) -> Finding | None:
     """Mean ratio significantly above 1 in most steps, or beyond verl's limits: no support can explain it."""
     values, thresholds = evidence.values, evidence.thresholds
     z = values["ratio_mean_z"].dropna()
-    above = z[(z > thresholds["mean_ratio_z"]) & (values["ratio_mean"].loc[z.index] > 1 + _TRIFLE)]
+    trifle = thresholds["mean_ratio_trifle"]
+    above = z[(z > thresholds["mean_ratio_z"]) & (values["ratio_mean"].loc[z.index] > 1 + trifle)]
     systematic = evidence.often(above) and len(above) > _MOST * len(z)
     outside = pd.concat(
         [
@@ -144,14 +145,6 @@ def denominator_is_wrong(evidence: Evidence) -> Finding | None:
     )
 
 
-_DROPPED = {
-    "tokens_dropped_stale": "for a ratio beyond ε_stale",
-    "tokens_dropped_window": "for an old version",
-    "tokens_dropped_excess_negative": "to balance good and bad answers",
-    "tokens_dropped_no_signal": "with groups without a signal",
-}
-
-
 def survivors_are_biased(evidence: Evidence) -> Finding | None:
     """Many tokens were dropped before the loss: every number is one of the survivors."""
     dropped = _dropped(evidence)
@@ -168,7 +161,7 @@ def survivors_are_biased(evidence: Evidence) -> Finding | None:
         rule="survivor_bias",
         severity=Severity.WARNING if by_ratio else Severity.NOTICE,
         sentence=f"{steps.median():.0%} of the tokens (median) were dropped before the loss "
-        f"{share_text(steps, evidence)}, mostly {_DROPPED[reason]}: the numbers here are those of the survivors.",
+        f"{share_text(steps, evidence)}, mostly {DROPPED[reason]}: the numbers here are those of the survivors.",
         metric="ratio_mean",
         steps=steps_of(steps),
         numbers=(
@@ -193,7 +186,7 @@ def survivors_are_biased(evidence: Evidence) -> Finding | None:
 def _dropped(evidence: Evidence) -> pd.DataFrame:
     """Tokens dropped before the loss, one column a reason; 0 where a reason is not logged."""
     steps = evidence.summary.steps
-    columns = {key: steps[key] if key in steps else pd.Series(dtype=float) for key in _DROPPED}
+    columns = {key: steps[key] if key in steps else pd.Series(dtype=float) for key in DROPPED}
     return pd.DataFrame(columns).reindex(evidence.values.index).astype(float).fillna(0.0)
 
 

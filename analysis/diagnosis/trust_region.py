@@ -2,10 +2,9 @@
 
 import pandas as pd
 
-from analysis.certificate import Certificate
-from analysis.diagnosis.evidence import LATEST, Evidence, staleness_metric, step_of, steps_of
-from analysis.diagnosis.finding import Finding, Number, Severity
-from analysis.feasibility import feasibility, recommendation
+from analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
+from analysis.feasibility import LOWER_BOUND, feasibility, recommendation
+from analysis.finding import Finding, Number, Severity
 from analysis.relations import relations
 from analysis.store import Run
 
@@ -31,7 +30,7 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     if evidence.run is None or evidence.part("gate") in (*_CENTRED_AT_CURRENT, *_UNCLIPPED):
         return None
     epsilon = evidence.thresholds["epsilon"]
-    found = feasibility(evidence.run, epsilon, first=evidence.first_of_latest)
+    found = feasibility(evidence.run, evidence.first_of_latest, epsilon=epsilon)
     numeric = ["infeasible_share", "infeasible_low", "infeasible_high", "version_spread_max", "n_versions"]
     found = found.astype(dict.fromkeys(numeric, float))
     found = found[found["infeasible_low"] > _TRIFLE]
@@ -39,11 +38,14 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         return None
     share = found["infeasible_share"]
     versions = found["n_versions"].median()
-    staleness = evidence.values[staleness_metric(evidence.summary)].loc[found.index].mean()
+    staleness = evidence.values[evidence.staleness].loc[found.index].mean()
     advice = recommendation(
-        float(share.mean()), float(staleness), _vocabulary_is_large(evidence.run, evidence.first_of_latest)
+        float(share.mean()),
+        float(staleness),
+        _vocabulary_is_large(evidence.run, evidence.first_of_latest),
+        epsilon_stale=evidence.thresholds["epsilon_stale"],
     )
-    at_least = "at least " if "lower bound" in set(found["kind"]) else ""
+    at_least = "at least " if LOWER_BOUND in set(found["kind"]) else ""
     worst = step_of(share.idxmax())
     many = versions > evidence.thresholds["version_window"]
     return Finding(
@@ -84,7 +86,7 @@ def certificate_is_vacuous(evidence: Evidence) -> Finding | None:
     penalty = terms["update_penalty"].fillna(0) + terms["staleness_penalty"]
     times = (penalty / terms["largest_gap"]).median()
     return _finding(
-        evidence, bound, terms, "certificate_vacuous",
+        terms, "certificate_vacuous",
         sentence=f"Theory certifies nothing here: the penalties are {times:.3g} × the largest possible gap of returns "
         f"(median of {len(terms)} of the latest {len(bound.terms)} steps, γ = {bound.gamma:.3g}).",
         why="No fault of this run: the factors grow with the square of the horizon, so the bound says something for "
@@ -102,7 +104,7 @@ def certificate_is_negative(evidence: Evidence) -> Finding | None:
     if len(terms) <= _MOST * len(bound.terms):
         return None
     return _finding(
-        evidence, bound, terms, "certificate_negative",
+        terms, "certificate_negative",
         sentence=f"The improvement bound is negative in {len(terms)} of the latest {len(bound.terms)} steps (median "
         f"{terms['improvement_bound'].median():.2g} in units of reward): these updates are not certified to help.",
         why="The penalties for update and staleness exceed what the surrogate promises. A bound below 0 does not say "
@@ -111,9 +113,7 @@ def certificate_is_negative(evidence: Evidence) -> Finding | None:
     )  # fmt: skip
 
 
-def _finding(
-    evidence: Evidence, bound: Certificate, terms: pd.DataFrame, rule: str, *, sentence: str, why: str, do: str
-) -> Finding:
+def _finding(terms: pd.DataFrame, rule: str, *, sentence: str, why: str, do: str) -> Finding:
     worst = step_of(terms["improvement_bound"].astype(float).fillna(float("inf")).idxmin())
     labels = {
         "improvement_bound": "lower bound of the improvement",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from analysis.diagnosis.finding import Finding, Severity
+from analysis.finding import Finding, Severity
 
 
 def update_is_large(evidence: Evidence) -> Finding | None:

@@ -1,9 +1,9 @@
-"""What the importance weights cost: heavy tails, variance, effective sample size, sequence products (S1 4.2, 7)."""
+"""What the importance weights cost: heavy tails, effective sample size, sequence products (S1 4.2, 7)."""
 
 import numpy as np
 
 from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from analysis.diagnosis.finding import Finding, Number, Severity
+from analysis.finding import Finding, Number, Severity
 from ratioscope.catalogue import CATALOGUE
 
 _TRUNCATE = (
@@ -45,37 +45,6 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
     )
 
 
-def variance_dominates(evidence: Evidence) -> Finding | None:
-    """Small total variation with a huge chi-square: what a trust region in TV or KL cannot see (S1 4.3)."""
-    limit, near = evidence.thresholds["chi2_token"], evidence.thresholds["epsilon_stale"] / 2
-    large = evidence.above("chi2_token", limit)
-    large = large[evidence.values["s_k_bounded"].loc[large.index] <= near]
-    if not evidence.often(large):
-        return None
-    worst = step_of(large.idxmax())
-    weighted = _weighted(evidence)
-    return Finding(
-        rule="variance_regime",
-        severity=Severity.WARNING if weighted else Severity.NOTICE,
-        sentence=f"Total variation is small and the ratios' variance huge {share_text(large, evidence)}: "
-        f"χ² reaches {large.max():.3g} (limit {limit:g}) at a distance of at most {near:g}.",
-        metric="chi2_token",
-        steps=steps_of(large),
-        numbers=(
-            evidence.number("chi2_token", worst, "worst"),
-            evidence.median("s_k_bounded", large.index),
-            evidence.median("top1pct_share", large.index),
-        ),
-        why="Few, very large ratios: they hardly move the distance between the policies and own the variance of "
-        "every importance-weighted mean."
-        + ("" if weighted else " This loss does not weight by the ratio; a switch to one that does would."),
-        do=_TRUNCATE + " High variance forces the learning rate down in proportion.",
-        source="S1 4.2, 4.3; verl, documented health limits",
-        page="ratios",
-        limit=limit,
-    )
-
-
 def sample_has_collapsed(evidence: Evidence) -> Finding | None:
     """Effective sample size of the token ratios below verl's limit.
 
@@ -86,7 +55,7 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
     if not evidence.often(few):
         return None
     worst = step_of(few.idxmin())
-    weighted = _weighted(evidence)
+    weighted = evidence.weighted
     return Finding(
         rule="ess_collapse",
         severity=Severity.WARNING if weighted else Severity.NOTICE,
@@ -117,7 +86,7 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
     if not evidence.often(trap):
         return None
     worst = step_of(trap.idxmin())
-    uses_them = evidence.part("level") == "sequence" and _weighted(evidence)
+    uses_them = evidence.part("level") == "sequence" and evidence.weighted
     length = values["response_length"].loc[trap.index].mean()
     return Finding(
         rule="length_trap",
@@ -142,8 +111,3 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
         page="ratios",
         limit=limit,
     )
-
-
-def _weighted(evidence: Evidence) -> bool:
-    """Whether the loss multiplies by an unbounded ratio; where the log does not say, it is assumed to."""
-    return evidence.part("weight") in ("", "ratio")

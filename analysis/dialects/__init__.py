@@ -14,10 +14,11 @@ import pandas as pd
 
 from analysis.dialects import areal, nemo_rl, prime_rl, trl, verl
 from analysis.dialects.definition import Dialect, Parameters, Reported, StepTokens
+from analysis.gated import create_gated
 from analysis.relations import relations
 from analysis.store import Run
 from analysis.summary import StepSummary, summarise
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import unknown
 
 __all__ = ["DIALECTS", "Dialect", "Reported", "StepTokens", "not_reproducible", "report"]
 
@@ -29,7 +30,7 @@ DIALECTS: dict[str, Dialect] = {
     "prime_rl": prime_rl.DIALECT,
 }
 
-_COLUMN = {"reference": "logp_reference", "length": "n_tokens"}
+_COLUMN = {"gate": "logp_gate", "reference": "logp_reference", "length": "n_tokens"}
 
 
 def report(
@@ -55,10 +56,8 @@ def report(
         RatioscopeError: unknown framework or parameter.
     """
     dialect = _dialect(framework)
-    unknown = parameters.keys() - dialect.parameters.keys()
-    if unknown:
-        known = ", ".join(dialect.parameters)
-        raise RatioscopeError(f"{dialect.title} has no parameter {', '.join(sorted(unknown))} here; there are {known}.")
+    for name in parameters.keys() - dialect.parameters.keys():
+        raise unknown(f"a parameter of {dialect.framework.title}", name, dialect.parameters)
     used: Parameters = {**dialect.parameters, **parameters}
     ours = (summary or summarise(run)).values
     rows = []
@@ -82,14 +81,20 @@ def not_reproducible(framework: str) -> pd.DataFrame:
 
 def _dialect(framework: str) -> Dialect:
     if framework not in DIALECTS:
-        raise RatioscopeError(
-            f"{framework!r} is no framework of the definition switch; take one of {', '.join(DIALECTS)}."
-        )
+        raise unknown("a framework of the definition switch", framework, DIALECTS)
     return DIALECTS[framework]
 
 
 def _evaluate(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, str]:
     """The value, how many terms a clamp changes, and a note."""
+    without_gate = ""
+    if "gate" in row.needs and (n := len(tokens.gate) - len(tokens.gated.gate)):
+        tokens, without_gate = tokens.gated, f"{n} tokens left out: their logp_gate is no log-probability"
+    value, clamped, note = _compute(row, tokens, parameters)
+    return value, clamped, "; ".join(filter(None, (note, without_gate)))
+
+
+def _compute(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, str]:
     missing = [_COLUMN.get(column, column) for column in row.needs if not tokens.logged(column)]
     if missing:
         return float("nan"), 0, f"{' and '.join(missing)} not logged in this step"
@@ -106,13 +111,15 @@ def _evaluate(row: Reported, tokens: StepTokens, parameters: Parameters) -> tupl
 def _steps(run: Run, first: int | None, last: int | None) -> Iterator[tuple[int, StepTokens]]:
     """Each step's usable tokens; steps without any have nothing to report."""
     with relations(run, first, last) as connection:
+        create_gated(connection)
         tokens = connection.execute(
             """
             select
                 step, seq_id, logp_behavior::double as behavior, logp_current::double as current,
-                coalesce(logp_gate, logp_current)::double as gate, logp_reference::double as reference,
+                gated_at::double as gate, logp_reference::double as reference,
                 entropy::double as entropy, advantage::double as advantage, version_lag::double as lag
-            from usable
+            from gated
+            where invalid is null
             order by step, seq_id, position
             """
         ).df()

@@ -3,37 +3,37 @@
 import numpy as np
 
 from analysis.dialects.definition import Dialect, Reported, clipped_high, clipped_low, exp, mean
+from analysis.frameworks import FRAMEWORKS
 
 _PROXIMAL = "Against the proximal policy (the start of the update), not the sampler; min and max are over tokens."
 _RAW = "The same, before rejection, which is off by default; with it, only what it keeps is averaged."
 _VERSION = "Per token, as ours; without the tokens that rejection removed."
 
 DIALECT = Dialect(
-    title="AReaL",
-    source="areal-project/AReaL, trainer/ppo/actor.py, utils/functional/functional.py; each name has /avg, /min, /max",
+    framework=FRAMEWORKS["areal"],
     settings="use_decoupled_loss with recomputed proximal log-probs, no rejection, eps_clip 0.2; by default the loss "
-    "is not decoupled and behave_* are not logged",
-    parameters={"eps_clip": 0.2},
+    "is not decoupled and behave_* are not logged; each name has /avg, /min, /max",
     rows=(
         Reported(
             "importance_weight/avg", "token mean of current over proximal", _PROXIMAL,
-            lambda t, p: mean(exp(t.log_r)),
+            lambda t, p: mean(exp(t.log_r)), needs=("gate",),
         ),
         Reported(
             "importance_weight/min", "smallest current over proximal", _PROXIMAL,
-            lambda t, p: float(exp(t.log_r).min()),
+            lambda t, p: float(exp(t.log_r).min()), needs=("gate",),
         ),
         Reported(
             "importance_weight/max", "largest current over proximal", _PROXIMAL,
-            lambda t, p: float(exp(t.log_r).max()),
+            lambda t, p: float(exp(t.log_r).max()), needs=("gate",),
         ),
         Reported(
             "approx_kl/avg", "token mean of log current - log proximal",
             "The opposite sign of verl's ppo_kl, and not clamped. Negative is normal where the KL is positive.",
-            lambda t, p: mean(t.log_r),
+            lambda t, p: mean(t.log_r), needs=("gate",),
         ),
         Reported(
             "new_logp/avg", "token mean of log current", "A level, not a distance.", lambda t, p: mean(t.gate),
+            needs=("gate",),
         ),
         Reported(
             "old_logp/avg", "token mean of log behavior",
@@ -49,7 +49,7 @@ DIALECT = Dialect(
             "clip_ratio/avg", "share of tokens where the clipped branch strictly wins, by the advantage's sign",
             "The ratio is current over proximal, with their bounds; ours is what the run's own gate did.",
             lambda t, p: mean(clipped_low(t, t.log_r, p["eps_clip"]) | clipped_high(t, t.log_r, p["eps_clip"])),
-            ours="clip_fraction",
+            ours="clip_fraction", needs=("gate",),
         ),
         Reported(
             "behave_imp_weight/avg", "token mean of proximal over behavior", _RAW,

@@ -1,13 +1,14 @@
 """What a framework's number is: a row with its name, its formula, and a function of one step's tokens."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.frameworks import Framework
 from ratioscope.tails import Array
 
 Indices = NDArray[np.int64]
@@ -29,7 +30,7 @@ class StepTokens:
     current: Array
     """At the start of the update: their old, proximal or prev log-probs."""
     gate: Array
-    """At the last gradient pass: their current or trainer log-probs; `current` where not logged."""
+    """At the last gradient pass: their current or trainer log-probs; `current` where not logged, NaN: no gate."""
     reference: Array
     entropy: Array
     advantage: Array
@@ -69,6 +70,16 @@ class StepTokens:
             return self.sums(values) / self.lengths
         return self.sums(np.where(mask, values, 0.0)) / np.maximum(self.sums(mask.astype(float)), 1)
 
+    @cached_property
+    def gated(self) -> "StepTokens":
+        """Without the tokens that have no gate (`analysis.gated`)."""
+        there = ~np.isnan(self.gate)
+        if there.all():
+            return self
+        names = ("behavior", "current", "gate", "reference", "entropy", "advantage", "lag")
+        sequence = np.unique(self.sequence[there], return_inverse=True)[1]
+        return replace(self, sequence=sequence, **{name: getattr(self, name)[there] for name in names})
+
     def logged(self, column: str) -> bool:
         return bool(np.isfinite(getattr(self, column)).any())
 
@@ -86,7 +97,7 @@ class Reported:
     ours: str = ""
     """The catalogue key that is closest; empty: none."""
     needs: tuple[str, ...] = ()
-    """Columns of `StepTokens` that have to be logged."""
+    """Columns of `StepTokens` that have to be logged; a number that needs `gate` is of the tokens that have one."""
     clamped: Callable[[StepTokens, Parameters], NDArray[np.bool_]] | None = None
     """Which terms (tokens or sequences) their clamp or mask changes."""
 
@@ -95,15 +106,17 @@ class Reported:
 class Dialect:
     """How one framework reports."""
 
-    title: str
-    source: str
-    """Repository and files that were read."""
+    framework: Framework
     settings: str
     """What is assumed to be switched on, in words."""
-    parameters: Parameters
     rows: tuple[Reported, ...]
     not_reproducible: Mapping[str, str] = field(default_factory=dict)
     """Names that cannot be reproduced from a log, and why."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """Their defaults, with which the numbers are computed."""
+        return self.framework.defaults
 
 
 def exp(values: Array) -> Array:

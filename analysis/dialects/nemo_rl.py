@@ -16,6 +16,7 @@ from analysis.dialects.definition import (
     k3,
     mean,
 )
+from analysis.frameworks import FRAMEWORKS
 from ratioscope.tails import Array
 
 
@@ -54,11 +55,9 @@ _ERROR = "Both directions count as enlargement: 1 on-policy, about 1 + 2 S_k nea
 _SEQUENCE = f"{_ERROR} Mean inside a sequence first."
 
 DIALECT = Dialect(
-    title="NeMo-RL",
-    source="NVIDIA-NeMo/RL, nemo_rl/algorithms/loss/loss_functions.py",
+    framework=FRAMEWORKS["nemo_rl"],
     settings="token-level ratios, no truncated importance sampling (their default), ratio_clip 0.2 on both sides; the "
     "KL penalty is k3, its input clamped to ±20 and itself to ±10",
-    parameters={"ratio_clip_min": 0.2, "ratio_clip_max": 0.2},
     rows=(
         Reported(
             "token_mult_prob_error", "token mean of e^|log prev - log generation|", _ERROR,
@@ -86,31 +85,40 @@ DIALECT = Dialect(
             "The same while float32 holds; beyond a log-ratio of 88.7 the largest weights turn into 0.",
             lambda t, p: mean(_weights(t)), ours="ratio_mean", clamped=lambda t, p: t.log_rho > FLOAT32_LIMIT,
         ),
-        Reported("probs_ratio", "token mean of current over prev", _RATIO, lambda t, p: mean(exp(t.log_r))),
-        Reported("probs_ratio_min", "smallest current over prev", _RATIO, lambda t, p: float(exp(t.log_r).min())),
-        Reported("probs_ratio_max", "largest current over prev", _RATIO, lambda t, p: float(exp(t.log_r).max())),
+        Reported(
+            "probs_ratio", "token mean of current over prev", _RATIO,
+            lambda t, p: mean(exp(t.log_r)), needs=("gate",),
+        ),
+        Reported(
+            "probs_ratio_min", "smallest current over prev", _RATIO,
+            lambda t, p: float(exp(t.log_r).min()), needs=("gate",),
+        ),
+        Reported(
+            "probs_ratio_max", "largest current over prev", _RATIO,
+            lambda t, p: float(exp(t.log_r).max()), needs=("gate",),
+        ),
         Reported(
             "probs_ratio_clamped", "token mean of current over prev, clamped to the clip range",
             f"{_RATIO} Clamped whatever the advantage's sign; no clip fraction is logged.",
-            lambda t, p: mean(_clamped_ratio(t, p)),
+            lambda t, p: mean(_clamped_ratio(t, p)), needs=("gate",),
         ),
         Reported(
             "probs_ratio_clamped_min", "smallest current over prev, clamped to the clip range", _RATIO,
-            lambda t, p: float(_clamped_ratio(t, p).min()),
+            lambda t, p: float(_clamped_ratio(t, p).min()), needs=("gate",),
         ),
         Reported(
             "probs_ratio_clamped_max", "largest current over prev, clamped to the clip range", _RATIO,
-            lambda t, p: float(_clamped_ratio(t, p).max()),
+            lambda t, p: float(_clamped_ratio(t, p).max()), needs=("gate",),
         ),
         Reported(
             "approx_entropy", "minus the token mean of (current over generation) log current",
             "A Monte Carlo estimate with importance weights, of the policy at the last pass; ours is the logged one.",
-            lambda t, p: -mean(exp(t.gate - t.behavior) * t.gate), ours="entropy",
+            lambda t, p: -mean(exp(t.gate - t.behavior) * t.gate), ours="entropy", needs=("gate",),
         ),
         Reported(
             "kl_penalty", "token mean of k3 to the reference, its input clamped to ±20 and itself to ±10",
             "Not importance-weighted to the current policy, whose KL it is meant to be; the clamp on k3 biases it.",
-            lambda t, p: float(np.nanmean(_penalty_term(t))), ours="kl_to_reference", needs=("reference",),
+            lambda t, p: float(np.nanmean(_penalty_term(t))), ours="kl_to_reference", needs=("reference", "gate"),
             clamped=lambda t, p: beyond(t.reference - t.gate) | (_penalty_term(t) >= 10),
         ),
         Reported(

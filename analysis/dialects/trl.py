@@ -13,6 +13,7 @@ from analysis.dialects.definition import (
     k3,
     mean,
 )
+from analysis.frameworks import FRAMEWORKS
 from ratioscope.tails import Array
 
 # torch.isclose with its default absolute tolerance.
@@ -48,11 +49,9 @@ _RATIO = "The ratio is current over old, not over the sampler, with their bounds
 _LOG = "In nats and not halved: about 2 S_k while ratios are near 1."
 
 DIALECT = Dialect(
-    title="TRL",
-    source="huggingface/trl, trainer/grpo_trainer.py",
+    framework=FRAMEWORKS["trl"],
     settings="vllm_importance_sampling_correction on (their default), mode sequence_mask, clip_max 3.0, no clip_min; "
     "epsilon 0.2, no delta, loss dapo",
-    parameters={"clip_max": 3.0, "epsilon": 0.2},
     rows=(
         Reported(
             "sampling/sampling_logp_difference/mean", "token mean of |log old - log sampling|",
@@ -84,30 +83,31 @@ DIALECT = Dialect(
         ),
         Reported(
             "clip_ratio/low_mean", "share of tokens with A < 0 and a ratio below 1 - epsilon", _RATIO,
-            lambda t, p: mean(_low(t, p)), ours="clip_fraction_low",
+            lambda t, p: mean(_low(t, p)), ours="clip_fraction_low", needs=("gate",),
         ),
         Reported(
             "clip_ratio/high_mean", "share of tokens with A > 0 and a ratio above 1 + epsilon", _RATIO,
-            lambda t, p: mean(_high(t, p)), ours="clip_fraction_high",
+            lambda t, p: mean(_high(t, p)), ours="clip_fraction_high", needs=("gate",),
         ),
         Reported(
             "clip_ratio/region_mean", "share of tokens with either", _RATIO,
-            lambda t, p: mean(_low(t, p) + _high(t, p)), ours="clip_fraction",
+            lambda t, p: mean(_low(t, p) + _high(t, p)), ours="clip_fraction", needs=("gate",),
         ),
         Reported(
             "clip_ratio/low_min", "smallest share of a sequence with A < 0 and a ratio below 1 - epsilon",
             f"{_RATIO} A minimum: 0 as soon as one sequence is not clipped. Older versions take it over processes.",
-            lambda t, p: float(t.means(_low(t, p)).min()),
+            lambda t, p: float(t.means(_low(t, p)).min()), needs=("gate",),
         ),
         Reported(
             "clip_ratio/high_max", "largest share of a sequence with A > 0 and a ratio above 1 + epsilon",
             f"{_RATIO} The worst sequence, not the batch. Older versions take it over processes.",
-            lambda t, p: float(t.means(_high(t, p)).max()),
+            lambda t, p: float(t.means(_high(t, p)).max()), needs=("gate",),
         ),
         Reported(
             "kl", "token mean of k3 of the current policy to the reference, not clamped",
             "Not importance-weighted to the current policy, whose KL it is meant to be.",
-            lambda t, p: float(np.nanmean(k3(t.reference - t.gate))), ours="kl_to_reference", needs=("reference",),
+            lambda t, p: float(np.nanmean(k3(t.reference - t.gate))), ours="kl_to_reference",
+            needs=("reference", "gate"),
         ),
         Reported(
             "entropy", "token mean of the entropy",

@@ -17,6 +17,7 @@ from analysis.dialects.definition import (
     mean,
     std,
 )
+from analysis.frameworks import FRAMEWORKS
 from ratioscope.tails import Array
 
 
@@ -75,11 +76,9 @@ divergence."
 )
 
 DIALECT = Dialect(
-    title="verl",
-    source="verl-project/verl, trainer/ppo/rollout_corr_helper.py, utils/debug/metrics.py, core_algos.py",
+    framework=FRAMEWORKS["verl"],
     settings="rollout_is = token with threshold 2.0 (truncation), no rejection, loss vanilla: clip 0.2, dual clip 3; "
     "by default rollout_is is off and rollout_is_* are not logged",
-    parameters={"rollout_is_threshold": 2.0, "clip_ratio": 0.2, "clip_ratio_c": 3.0},
     rows=(
         Reported(
             "rollout_corr/kl", "token mean of log rollout - log old",
@@ -213,16 +212,16 @@ DIALECT = Dialect(
             lambda t, p: mean(
                 clipped_low(t, clamp(t.log_r), p["clip_ratio"]) | clipped_high(t, clamp(t.log_r), p["clip_ratio"])
             ),
-            ours="clip_fraction",
+            ours="clip_fraction", needs=("gate",),
         ),
         Reported(
             "actor/pg_clipfrac_lower", "share of tokens with A < 0 and a ratio above the dual clip", _PASSES,
-            lambda t, p: mean((t.advantage < 0) & (exp(clamp(t.log_r)) > p["clip_ratio_c"])),
+            lambda t, p: mean((t.advantage < 0) & (exp(clamp(t.log_r)) > p["clip_ratio_c"])), needs=("gate",),
         ),
         Reported(
             "actor/ppo_kl", "token mean of log old - log current, clamped to ±20",
             f"The opposite sign of AReaL's approx_kl and ROLL's policykl. {_PASSES}",
-            lambda t, p: mean(clamp(-t.log_r)), clamped=lambda t, p: beyond(t.log_r),
+            lambda t, p: mean(clamp(-t.log_r)), clamped=lambda t, p: beyond(t.log_r), needs=("gate",),
         ),
         Reported(
             "actor/entropy", "token mean of the entropy",
@@ -232,7 +231,7 @@ DIALECT = Dialect(
         Reported(
             "actor/kl_loss", "token mean of k3 to the reference, its input clamped to ±20 and itself to ±10",
             "Not importance-weighted to the current policy, whose KL it is meant to be; the clamp on k3 biases it.",
-            lambda t, p: float(np.nanmean(_reference_term(t))), ours="kl_to_reference", needs=("reference",),
+            lambda t, p: float(np.nanmean(_reference_term(t))), ours="kl_to_reference", needs=("reference", "gate"),
             clamped=lambda t, p: beyond(t.reference - t.gate) | (_reference_term(t) >= 10),
         ),
     ),

@@ -7,15 +7,15 @@ A check is a function `(evidence) -> list[Remark]` in `CHECKS`: one remark when 
 thing that it finds. To add one, write it in the module of its question and name it in `CHECKS`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from analysis.linter import alignment, keys, masks, noise_floor, signatures, values
 from analysis.linter.evidence import Evidence
-from analysis.linter.remark import Example, Outcome, Remark, not_checked, to_json
+from analysis.linter.remark import Example, Outcome, Remark, not_checked, text, to_json
 from analysis.relations import relations
 from analysis.store import Run
 
-__all__ = ["CHECKS", "Check", "Example", "Outcome", "Remark", "lint", "to_json"]
+__all__ = ["CHECKS", "Check", "Example", "Outcome", "Remark", "lint", "text", "to_json"]
 
 Check = Callable[[Evidence], list[Remark]]
 
@@ -49,6 +49,7 @@ def lint(
     first: int | None = None,
     last: int | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
+    thresholds: Mapping[str, float] | None = None,
 ) -> list[Remark]:
     """All checks on the steps first..last, both included: what was found, worst first, then the rest.
 
@@ -56,6 +57,8 @@ def lint(
         run: from `open_run`.
         first, last: None is the first or last there is; of a run that is being written, the last complete step.
         progress: called with the number of checks done, and of all.
+        thresholds: by name; those that are missing have the catalogue's value. Those of the mean ratio are the
+            diagnosis's, too.
 
     Raises:
         RatioscopeError: a file that was there at opening cannot be read any more.
@@ -65,7 +68,7 @@ def lint(
         last = max((file.name.last_step for file in run.files["steps"]), default=-1)
     remarks: list[Remark] = []
     with relations(run, first, last) as connection:
-        evidence = Evidence(run, connection, first, last)
+        evidence = Evidence(run, connection, first, last, thresholds)
         for done, (name, check) in enumerate(CHECKS.items()):
             progress(done, len(CHECKS))
             if evidence.n_rows or name in _WITHOUT_TOKENS:

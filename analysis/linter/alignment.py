@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from analysis.diagnosis import Severity
+from analysis.finding import Severity
 from analysis.linter.evidence import ALIGNED, DIRECTIONS, Evidence
 from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 

@@ -6,18 +6,18 @@ with relations(run) as connection:
     evidence.examples("positive")
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import duckdb
-import numpy as np
 import pandas as pd
 
-from analysis.database import query
+from analysis.database import filled, query
 from analysis.linter.remark import Example
-from analysis.relations import source
 from analysis.store import Run
-from ratioscope import schema
-from ratioscope.tails import pareto_khat, tail_size
+from analysis.thresholds import default_thresholds
+from ratioscope.metric import Moment, doubt
+from ratioscope.tails import WITHIN_ROUNDING, khat_of
 
 # Exactly 0 is "certain". A column that says so where another one gives less than one half was never filled in.
 _HALF = -0.7
@@ -38,9 +38,9 @@ ROW_FAULTS: dict[str, str] = {
     "zero_logp_current": "logp_current = 0 and "
     f"(least(logp_behavior, logp_new) < {_HALF} or coalesce(entropy, 0) > {_UNCERTAIN_STATE})",
     "zero_logp_new": f"logp_new = 0 and logp_current < {_HALF}",
-    "copied_behavior": "lag > 0 and uncertain and logp_behavior = logp_current",
+    "copied_behavior": "version_lag > 0 and uncertain and logp_behavior = logp_current",
     "copied_new": "logp_current < -1e-3 and logp_new = logp_current",
-    "future": "lag < 0",
+    "future": "version_lag < 0",
     "clip_disagrees": "clipped <> (clip_side <> 0)",
     "gate_outside": "gate < 0 or gate > 1 or isnan(gate)",
     "clipped_with_gradient": "clipped and gradient_weight <> 0",
@@ -62,28 +62,30 @@ class Evidence:
         run: what is checked.
         connection: of `relations(run, first, last)`, open as long as this object is used.
         first, last: the steps, both included; None is the first or last there is.
+        thresholds: by name; those that are missing have the catalogue's value.
     """
 
     def __init__(
-        self, run: Run, connection: duckdb.DuckDBPyConnection, first: int | None = None, last: int | None = None
+        self,
+        run: Run,
+        connection: duckdb.DuckDBPyConnection,
+        first: int | None = None,
+        last: int | None = None,
+        thresholds: Mapping[str, float] | None = None,
     ) -> None:
         self.run, self._connection = run, connection
+        self.thresholds = default_thresholds() | dict(thresholds or {})
         steps = run.read("steps")
         inside = (steps["step"] >= (first or 0)) & ((last is None) | (steps["step"] <= last))
         self.steps = steps[inside].sort_values("step")
         """The rows of the steps table."""
-        rows = source(run.files["steps"], schema.STEPS, ["step", "policy_version"])
-        connection.execute(
-            "create temp table versions as "
-            f"select step, any_value(policy_version) as policy_version from {rows} group by step"
-        )
         connection.execute(query("lint_rows"))
 
     @cached_property
     def groups(self) -> pd.DataFrame:
         """One row a prompt group of a step: counts of each of `ROW_FAULTS`, and sums."""
         counts = ", ".join(f"count(*) filter ({condition}) as {name}" for name, condition in ROW_FAULTS.items())
-        return self.frame(query("lint_groups").replace("counts,", f"{counts},", 1))
+        return self.frame(filled("lint_groups", counts=counts))
 
     @cached_property
     def by_step(self) -> pd.DataFrame:
@@ -113,15 +115,16 @@ class Evidence:
             for direction in DIRECTIONS
             for place in ("here", direction)
         )
-        sql = query("lint_neighbours").replace("correlations\nfrom", f"{correlations}\nfrom")
-        return self.frame(sql, {"every": self.sampled}).iloc[0]
+        sql = filled("lint_neighbours", correlations=correlations, every=str(self.sampled))
+        return self.frame(sql).iloc[0]
 
     @cached_property
-    def khat(self) -> float | None:
-        """Tail index of the token ratios of all steps; None: not estimable."""
-        n = self.total("n_usable")
-        top = self.frame(f"select max(log_rho, {tail_size(n) + 1}) as top from usable")["top"].iloc[0]
-        return pareto_khat(np.asarray(top, dtype=float), n)[0]
+    def doubt(self) -> str:
+        """Why the standard error of the mean ratio, a second moment, cannot be trusted; "" where its tail allows it."""
+        log_rho = self.frame("select log_rho from usable")["log_rho"].to_numpy(dtype=float)
+        khat, why_not = khat_of(log_rho)
+        harmless = why_not == WITHIN_ROUNDING
+        return doubt("the tail index of the ratios", khat, Moment.SECOND, len(log_rho), "" if harmless else why_not)
 
     @property
     def sampled(self) -> int:
@@ -137,9 +140,9 @@ class Evidence:
         """Sum of a count over all steps."""
         return int(self.groups[column].sum())
 
-    def frame(self, sql: str, parameters: dict[str, object] | None = None) -> pd.DataFrame:
+    def frame(self, sql: str) -> pd.DataFrame:
         """The result of a query over `token`, `usable`, `sequence` and `examined`."""
-        return self._connection.execute(sql, parameters).df()
+        return self._connection.execute(sql).df()
 
     def examples(self, fault: str) -> tuple[Example, ...]:
         """The first rows with one of `ROW_FAULTS`."""

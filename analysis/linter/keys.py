@@ -1,12 +1,13 @@
 """Do the tables fit together: files, steps, versions, keys, positions, groups and prompts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
-from analysis.diagnosis import Severity
+from analysis.finding import Severity
 from analysis.linter.evidence import EXAMPLES, Evidence, in_steps, steps_with
 from analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
+from ratioscope import schema
 
 # Tokens that one version of the weights produced agree to this share when two columns mean the same version.
 EQUAL_SHARE = 0.99
@@ -40,7 +41,7 @@ def steps(evidence: Evidence) -> list[Remark]:
         return not_checked(name, "The steps table has no rows in this range.")
     # A trainer may log every n-th update: the most frequent distance is the rule, larger ones are gaps.
     distance = int(pd.Series(present).diff().mode().iloc[0]) if len(present) > 1 else 1
-    dropped = evidence.steps.filter(like="tokens_dropped").fillna(0).sum(axis=1).groupby(evidence.steps["step"]).sum()
+    dropped = _counted(evidence, schema.DROPPED)
     empty = [step for step in present if step not in with_tokens and not dropped[step]]
     faults = (
         (
@@ -82,14 +83,14 @@ def steps(evidence: Evidence) -> list[Remark]:
 def versions(evidence: Evidence) -> list[Remark]:
     """Tokens from a policy that did not exist yet, and version numbers that are off by one."""
     name, by_step, remarks = "versions", evidence.by_step, []
-    future = evidence.total("future")
+    future, newest = evidence.total("future"), int(by_step["min_version_lag"].min())
     if future:
         remarks.append(
             Remark(
                 name,
                 Outcome.FOUND,
                 f"{future:,} tokens were sampled by a version newer than the policy at the start of their update, "
-                f"{in_steps(steps_with(by_step['future']))}; the newest is {-int(by_step['min_lag'].min())} ahead.",
+                f"{in_steps(steps_with(by_step['future']))}; the newest is {-newest} ahead.",
                 Severity.CRITICAL,
                 "Count versions as the steps table does: policy_version is the version before the update, and "
                 "the sampler's weights cannot be newer.",
@@ -100,7 +101,7 @@ def versions(evidence: Evidence) -> list[Remark]:
             )
         )
     one_behind, equal = evidence.total("n_one_behind"), evidence.total("n_one_behind_equal")
-    if one_behind >= FEWEST_TOKENS and by_step["min_lag"].min() == 1 and equal > EQUAL_SHARE * one_behind:
+    if one_behind >= FEWEST_TOKENS and newest == 1 and equal > EQUAL_SHARE * one_behind:
         remarks.append(
             Remark(
                 name,
@@ -112,10 +113,9 @@ def versions(evidence: Evidence) -> list[Remark]:
                 (estimate("share of equal tokens one version back", equal / one_behind),),
                 steps_with(by_step["n_one_behind_equal"]),
                 ("behavior_version", "policy_version"),
-                evidence.rows_where("lag = 1 and uncertain and abs(log_rho) <= 1e-5"),
+                evidence.rows_where("version_lag = 1 and uncertain and abs(log_rho) <= 1e-5"),
             )
         )
-    newest = int(by_step["min_lag"].min())
     return remarks or passed(name, f"No token is newer than its update; the newest are {newest} versions old.")
 
 
@@ -224,10 +224,15 @@ def _contradictions(evidence: Evidence) -> Iterator[_Contradiction]:
 def _unexplained_steps(evidence: Evidence, short: pd.DataFrame) -> list[int]:
     """The steps in which more rows are missing than the filters say they dropped."""
     missing = (short["n_tokens"] - short["n_rows"].fillna(0)).groupby(short["step"]).sum()
-    filters = ["tokens_dropped_stale", "tokens_dropped_window", "tokens_dropped_excess_negative"]
-    counted = evidence.steps[filters].fillna(0).sum(axis=1).groupby(evidence.steps["step"]).sum()
-    explained = counted.reindex(missing.index).fillna(0)
+    # Groups that were sampled again have no sequences on disk.
+    filters = schema.DROPPED.keys() - {"tokens_dropped_no_signal"}
+    explained = _counted(evidence, filters).reindex(missing.index).fillna(0)
     return [int(step) for step in missing.index[missing > explained]]
+
+
+def _counted(evidence: Evidence, filters: Iterable[str]) -> "pd.Series[float]":
+    """How many tokens these filters say they dropped, by step."""
+    return evidence.steps[[*filters]].fillna(0).sum(axis=1).groupby(evidence.steps["step"]).sum()
 
 
 def prompts(evidence: Evidence) -> list[Remark]:

@@ -1,6 +1,6 @@
 """Do the columns that say what the loss did to a token agree with each other."""
 
-from analysis.diagnosis import Severity
+from analysis.finding import Severity
 from analysis.linter.evidence import Evidence, in_steps, steps_with
 from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from analysis.diagnosis import Severity
+from analysis.finding import Severity
 from analysis.linter.evidence import Evidence, in_steps, steps_with
 from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 

@@ -1,11 +1,11 @@
 """What a check says about a log: that it passed, what it found, or why it could not look."""
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from analysis.diagnosis import Number, Severity
+from analysis.finding import Number, Severity
 from analysis.intervals import NO_INTERVAL, Interval
 
 
@@ -65,6 +65,17 @@ def estimate(label: str, value: float, interval: Interval = NO_INTERVAL, note: s
     return Number(label, float(value), float(interval.low), float(interval.high), note)
 
 
+def text(remarks: Sequence[Remark]) -> str:
+    """For the terminal: severity or outcome, check and sentence; below it what to do."""
+    lines = []
+    for remark in remarks:
+        word = remark.severity.word if remark.severity else remark.outcome.value
+        lines.append(f"{word:<12} {remark.check}: {remark.sentence}")
+        if remark.severity:
+            lines.append(f"{'':<12} {remark.do}")
+    return "\n".join(lines)
+
+
 def to_json(remarks: list[Remark]) -> list[dict[str, Any]]:
     """The stable shape of `ratioscope check --json`: what is undefined is null."""
     return [
@@ -74,17 +85,10 @@ def to_json(remarks: list[Remark]) -> list[dict[str, Any]]:
             "severity": remark.severity.word if remark.severity else None,
             "sentence": remark.sentence,
             "do": remark.do,
-            "numbers": [
-                {"label": n.label, "value": _finite(n.value), "interval": [_finite(n.low), _finite(n.high)]}
-                for n in remark.numbers
-            ],
+            "numbers": [number.to_json() for number in remark.numbers],
             "steps": list(remark.steps),
             "columns": list(remark.columns),
             "examples": [example._asdict() for example in remark.examples],
         }
         for remark in remarks
     ]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

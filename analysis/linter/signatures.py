@@ -13,17 +13,16 @@ from math import sqrt
 import numpy as np
 import pandas as pd
 
-from analysis.diagnosis import Number, Severity
+from analysis.finding import Number, Severity
 from analysis.intervals import NO_INTERVAL, Array, Interval, cluster_interval, cluster_variance
 from analysis.linter.alignment import shifted
 from analysis.linter.evidence import Evidence, steps_with
 from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from analysis.linter.values import constant_columns, copied_columns, invalid_values, zero_filled
+from ratioscope import schema
 
 # Slopes below 0.01 (T within 1 %) change no ratio that matters.
 LEAST_SLOPE = 0.01
-# A mean ratio this near to 1 is 1 for all purposes.
-LEAST_DEFICIT = 1e-3
 STANDARD_ERRORS = 4.0
 FEWEST_GROUPS = 8
 # Groups that carry the slope: 1 over the sum of their squared shares.
@@ -32,10 +31,8 @@ FEWEST_EFFECTIVE_GROUPS = 4.0
 LEAST_R2, LEAST_R2_STALE = 0.5, 0.9
 # Top-k and top-p shift down; at most this share of what moves may move up (the engine's own noise).
 LARGEST_SHARE_ABOVE = 0.1
-# A mean ratio departs from 1 beyond this z; where a tenth of the steps do, all on one side, it is no accident.
-MEAN_Z, SHARE_OF_STEPS = 3.0, 0.1
-# The standard error of a mean needs a variance, which a tail index of 1/2 and more does not leave.
-LARGEST_KHAT = 0.5
+# Where a tenth of the steps have a mean ratio beyond the threshold, all on one side, it is no accident.
+SHARE_OF_STEPS = 0.1
 
 
 def temperature(evidence: Evidence) -> list[Remark]:
@@ -117,7 +114,8 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
     share_above = above / max(above + below, 1)
     numbers = (estimate("mean ratio, same weights", mean, interval), estimate("moved up, of all moved", share_above))
     error = sqrt(cluster_variance(rho, n))
-    if not (1 - mean > max(LEAST_DEFICIT, STANDARD_ERRORS * error) and share_above <= LARGEST_SHARE_ABOVE):
+    least = max(evidence.thresholds["mean_ratio_trifle"], STANDARD_ERRORS * error)
+    if not (1 - mean > least and share_above <= LARGEST_SHARE_ABOVE):
         return passed(name, f"On the same weights the mean ratio is {mean:.4f}: no mass is missing.", *numbers)
     settings = {key: evidence.run.manifest.sampler.get(key) for key in ("top_k", "top_p")}
     stated = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
@@ -140,7 +138,7 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
 
 
 def mean_ratio(evidence: Evidence) -> list[Remark]:
-    """E rho = 1: the mean ratio of many steps beyond ±3 standard errors on one side, and of all steps together."""
+    """E rho = 1: the mean ratio of many steps, and of all together, is on one side of 1 beyond its standard error."""
     name = "mean_ratio"
     groups = evidence.groups[(evidence.groups["n_usable"] > 0) & np.isfinite(evidence.groups["rho"])]
     if len(groups) < FEWEST_GROUPS:
@@ -153,18 +151,19 @@ def mean_ratio(evidence: Evidence) -> list[Remark]:
     )
     rho, n = groups["rho"].to_numpy(float), groups["n_usable"].to_numpy(float)
     mean, together = rho.sum() / n.sum(), _z_of_one(rho, n)
-    interval = cluster_interval(rho, n) if (evidence.khat or 0) < LARGEST_KHAT else NO_INTERVAL
-    side = z[z * np.sign(together) > MEAN_Z]
+    interval = NO_INTERVAL if evidence.doubt else cluster_interval(rho, n)
+    limit, trifle = evidence.thresholds["mean_ratio_z"], evidence.thresholds["mean_ratio_trifle"]
+    side = z[z * np.sign(together) > limit]
     numbers = (
-        estimate("mean ratio of all steps", mean, interval),
+        estimate("mean ratio of all steps", mean, interval, evidence.doubt),
         estimate("z of all steps", together),
-        estimate("steps beyond ±3", len(side)),
+        estimate(f"steps beyond ±{limit:g}", len(side)),
     )
     many = len(side) >= max(min(2, len(z)), SHARE_OF_STEPS * z.notna().sum())
-    if not (many and abs(together) > MEAN_Z and abs(mean - 1) > LEAST_DEFICIT):
+    if not (many and abs(together) > limit and abs(mean - 1) > trifle):
         return passed(
             name,
-            f"The mean ratio is {mean:.4f} (z {together:.1f}), beyond ±3 in {len(side)} of {len(z)} steps.",
+            f"The mean ratio is {mean:.4f} (z {together:.1f}), beyond ±{limit:g} in {len(side)} of {len(z)} steps.",
             *numbers,
         )
     reasons = _reasons(evidence)
@@ -196,11 +195,11 @@ def _reasons(evidence: Evidence) -> list[str]:
     reasons = _problems(
         evidence, invalid_values, zero_filled, constant_columns, copied_columns, shifted, temperature, truncated_support
     )
-    dropped = evidence.steps.filter(like="tokens_dropped").fillna(0).to_numpy().sum()
+    dropped = evidence.steps[[*schema.DROPPED]].fillna(0).to_numpy().sum()
     if dropped or evidence.frame("select count(dropped) as n from sequence")["n"].iloc[0]:
         reasons.append("selection after sampling (tokens were dropped)")
-    if (evidence.khat or 0) >= LARGEST_KHAT:
-        reasons.append(f"a tail too heavy for its standard error (tail index {evidence.khat:.2f})")
+    if evidence.doubt:
+        reasons.append(f"a tail that its standard error does not see ({evidence.doubt.removeprefix('unreliable: ')})")
     return reasons
 
 

@@ -1,6 +1,6 @@
 """Are the values possible: not a number, infinite, above zero, zero where there should be a value, all the same."""
 
-from analysis.diagnosis import Severity
+from analysis.finding import Severity
 from analysis.linter.evidence import LOG_PROBS, ROW_FAULTS, Evidence, in_steps, steps_with
 from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 

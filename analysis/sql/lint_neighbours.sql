@@ -1,6 +1,6 @@
 -- grain: the whole range. Correlation of each column's probabilities with those of logp_current: at the same position,
--- and one position before and after, over the same rows. $every: one of how many sequences is looked at.
--- `correlations` is replaced by the four of every column.
+-- and one position before and after, over the same rows. The placeholders take the four correlations of every column, and
+-- one of how many sequences is looked at.
 with beside as (
     select
         group_id, step,
@@ -16,5 +16,5 @@ with beside as (
 )
 select
     count(distinct (step, group_id)) filter (before is not null or after is not null) as n_groups,
-    correlations
+    $correlations
 from beside

@@ -1,16 +1,13 @@
--- grain: one token, with what the checks ask of it. `versions`: the policy version of each step.
+-- grain: one token, with what the checks ask of it.
 -- fresh: log-ratio of two engines that hold the same weights, which should be 0; null where the weights may differ.
 create or replace temp view examined as
 select
     *,
-    coalesce(policy_version, step) as policy_at_start,
-    coalesce(policy_version, step) - behavior_version as lag,
     coalesce(logp_behavior_train, logp_current)::double as logp_same_engine,
     logp_behavior < -1e-3 or logp_current < -1e-3 as uncertain,
     case
         when invalid is not null then null
         when logp_behavior_train is not null then if(isfinite(log_engine), log_engine, null)
-        when coalesce(policy_version, step) = behavior_version then if(isfinite(log_rho), log_rho, null)
+        when version_lag = 0 then if(isfinite(log_rho), log_rho, null)
     end as fresh
-from token
-left join versions using (step);
+from token;

@@ -10,7 +10,7 @@ sweep(other.rule, "cap", [1.5, 2, 3, 5], tokens)
 The logged tokens stay as they are: a rule that had been in force would have led to other policies and other tokens.
 """
 
-from analysis.what_if.measures import MEASURES, OTHERS, TAILS, Measure
+from analysis.what_if.measures import MEASURES, TAILS, Measure
 from analysis.what_if.outcome import Numbers, Outcome, apply, decide
 from analysis.what_if.rule import PARAMETERS, STOPPING, Own, Range, Rule, own_rule, parse
 from analysis.what_if.sweeps import SELECTION_CAVEAT, sentence, sweep
@@ -18,7 +18,6 @@ from analysis.what_if.tokens import Tokens, load, tokens_of
 
 __all__ = [
     "MEASURES",
-    "OTHERS",
     "PARAMETERS",
     "SELECTION_CAVEAT",
     "STOPPING",

@@ -97,18 +97,11 @@ MEASURES: dict[str, Measure] = {
         "Drift, clipped", "The same of the clipped tokens.", "clipped_drift", "clipped", Moment.FIRST, "new"
     ),
     "permitted_drift": Measure(
-        "Permitted drift", "Largest U_k that the rule's bounds permit on these tokens.", "permitted", "signal",
+        "Permitted drift", "Half the mean step that the rule's bounds permit the signal tokens; others have no bound.",
+        "permitted", "signal",
         Moment.FIRST, "token",
     ),
 }  # fmt: skip
-
-# Not means: no interval.
-OTHERS = {
-    "ess": "(Σv)² / (n Σv²) of the n kept tokens.",
-    "ess_raw": "(Σrho)² / (n Σrho²) of the n signal tokens.",
-    "max_weight": "Largest v.",
-    "max_weight_raw": "Largest rho of the signal tokens.",
-}
 
 WHY_EMPTY = {
     "tokens": "no token",

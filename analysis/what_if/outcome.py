@@ -1,6 +1,6 @@
 """Applying a rule to logged tokens: tensor operations, sums by prompt group, then numbers with intervals and marks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from analysis.intervals import NO_INTERVAL, Interval
 from analysis.what_if.measures import MEASURES, TAILS, WHY_EMPTY
 from analysis.what_if.permitted import permitted_drift, why_unbounded
 from analysis.what_if.rule import STOPPING, Rule
-from analysis.what_if.tokens import Tokens, masked, starts_of
+from analysis.what_if.tokens import Tail, Tokens, gated, masked, starts_of
 from ratioscope.gates import FILTERS, Gate
-from ratioscope.metric import Moment, khat_limit
-from ratioscope.tails import Array, pareto_khat, tail_size
+from ratioscope.metric import Moment, doubt
+from ratioscope.tails import WITHIN_ROUNDING, Array, khat_of
 from ratioscope.weights import WEIGHTS
 
 
@@ -34,7 +34,8 @@ class Numbers:
     def row(self) -> dict[str, float | str]:
         """Every value, and each mean's interval as <measure>_lower and <measure>_upper, NaN where there is none.
 
-        `unreliable` names what has a value that cannot be trusted.
+        Not _low and _high: `clip_fraction_low` and `clip_fraction_high` are measures themselves. `unreliable` names
+        what has a value that cannot be trusted.
         """
         ends = {key: self.intervals.get(key, NO_INTERVAL) for key in MEASURES}
         lower = {f"{key}_lower": interval.low for key, interval in ends.items()}
@@ -54,9 +55,14 @@ class _Part(NamedTuple):
 _EVERYTHING = _Part(slice(None), slice(None), slice(None))
 
 
-class _Tail(NamedTuple):
-    khat: float | None
-    n: int
+class _Block(NamedTuple):
+    """What a rule makes of a block of tokens."""
+
+    tokens: Tokens
+    decision: Gate
+    weight: Tensor
+    applied: Tensor
+    sums: dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -66,16 +72,31 @@ class Outcome:
     rule: Rule
     tokens: Tokens
     """What it was applied to: whole sequences only, where the rule needs them."""
-    decision: Gate
-    """Value and side of each token."""
-    weight: Tensor
-    """The weight before the gate, 0 without an advantage; (n_tokens,), float64."""
-    applied: Tensor
-    """weight x gate, 0 without an advantage; (n_tokens,), float64."""
     left_out: int
     """Tokens of sequences with an unusable token, which the rule cannot judge."""
-    sums: Mapping[str, Array] = field(repr=False)
-    """What the measures are ratios of, (n_groups,) each."""
+    blocks: tuple[_Block, ...] = field(repr=False)
+    """One for each of `tokens.blocks`."""
+
+    @cached_property
+    def decision(self) -> Gate:
+        """Value and side of each token."""
+        values, sides = zip(*(block.decision for block in self.blocks), strict=True)
+        return Gate(torch.cat(values), torch.cat(sides))
+
+    @cached_property
+    def weight(self) -> Tensor:
+        """The weight before the gate, 0 without an advantage; (n_tokens,), float64."""
+        return torch.cat([block.weight for block in self.blocks])
+
+    @cached_property
+    def applied(self) -> Tensor:
+        """weight x gate, 0 without an advantage; (n_tokens,), float64."""
+        return torch.cat([block.applied for block in self.blocks])
+
+    @cached_property
+    def sums(self) -> dict[str, Array]:
+        """What the measures are ratios of, (n_groups,) each."""
+        return {name: np.concatenate([block.sums[name] for block in self.blocks]) for name in self.blocks[0].sums}
 
     @property
     def values(self) -> dict[str, float]:
@@ -123,7 +144,7 @@ class Outcome:
 
     def _of_part(self, part: _Part, intervals: dict[str, Interval]) -> Numbers:
         sums = {name: float(values[part.groups].sum()) for name, values in self.sums.items()}
-        tails = {name: self._tail(name, part) for name in self._weights}
+        tails = {name: self._tail(name, part) for name in self._log_weights}
         values: dict[str, float] = {}
         notes: dict[str, str] = {}
         for key, measure in MEASURES.items():
@@ -131,7 +152,7 @@ class Outcome:
             if not sums[measure.denominator]:
                 notes[key] = WHY_EMPTY[measure.denominator]
             elif measure.numerator not in sums:
-                notes[key] = why_unbounded(self.rule) if key == "permitted_drift" else "logp_new is not logged"
+                notes[key] = _why_absent(key, self.rule)
             else:
                 values[key] = sums[measure.numerator] / sums[measure.denominator]
                 notes[key] = _doubt(values[key], measure.moment, measure.tail, tails.get(measure.tail))
@@ -143,7 +164,7 @@ class Outcome:
                 total, squares = sums[first], sums[f"{first}_squared"]
                 # Squares of tiny weights may be 0, and large ones infinite: then there is no telling.
                 values[ess] = total / squares * (total / sums[n]) if squares else float("nan")
-                values[largest] = float(self._weights[tail](part).max())
+                values[largest] = tails[tail].largest
                 notes[ess] = _doubt(values[ess], Moment.SECOND, tail, tails[tail])
                 notes[largest] = _doubt(values[largest], Moment.BOUNDED, tail, tails[tail])
         notes = {key: note for key, note in notes.items() if note}
@@ -151,57 +172,72 @@ class Outcome:
         return Numbers(values, trusted, notes)
 
     @cached_property
-    def _weights(self) -> dict[str, Callable[[_Part], Array]]:
-        """What the tails of `TAILS` are of; 0 for what does not count, one a sequence where its tokens share it."""
-        tokens, signal = self.tokens, self.tokens.signal
-        weights = {
-            "raw": self._of_sequences(lambda: masked(tokens.level(self.rule.weight_level).rho, signal)),
-            "weight": self._of_sequences(lambda: self.weight),
-            "applied": self._of_sequences(lambda: self.applied),
-            "kept": _of_tokens(lambda: masked(tokens.rho_k, signal & (self.decision.value > 0))),
-            "token": _of_tokens(lambda: masked(tokens.rho_k, signal)),
+    def _log_weights(self) -> dict[str, Callable[[_Part], Array]]:
+        """What the tails of `TAILS` are of, -inf for what does not count; one a sequence where its tokens share it."""
+        level = self.rule.weight_level
+        logs = {
+            "raw": self._of_sequences(lambda b: _chosen(b.tokens.level(level).ratios.behavior, b.tokens.signal)),
+            "weight": self._of_sequences(lambda b: b.weight.log()),
+            "applied": self._of_sequences(lambda b: b.applied.log()),
+            "kept": self._of_tokens(lambda b: _chosen(b.tokens.rows.ratios.current, _kept(b.tokens, b.decision))),
+            "token": self._of_tokens(lambda b: _chosen(b.tokens.rows.ratios.current, b.tokens.signal)),
         }
-        rho_new = tokens.rho_new
-        if rho_new is not None:
-            weights["new"] = _of_tokens(lambda: masked(rho_new, signal))
-        return weights
+        if self.tokens.logp_new is not None:
+            logs["new"] = self._of_tokens(lambda b: _chosen(b.tokens.log_rho_new, b.tokens.signal))
+        return logs
 
-    def _of_sequences(self, weights: Callable[[], Tensor]) -> Callable[[_Part], Array]:
+    def _of_tokens(self, logs: Callable[[_Block], Tensor]) -> Callable[[_Part], Array]:
+        every = cache(lambda: torch.cat([logs(block) for block in self.blocks]).numpy())
+        return lambda part: every()[part.tokens]
+
+    def _of_sequences(self, logs: Callable[[_Block], Tensor]) -> Callable[[_Part], Array]:
         if not self.rule.shares_weights or not len(self.tokens):
-            return _of_tokens(weights)
-        starts = self.tokens.sequence_starts
-        largest = cache(lambda: np.maximum.reduceat(weights().numpy(), starts))
-        return lambda part: largest()[part.sequences]
+            return self._of_tokens(logs)
+        every = cache(
+            lambda: np.concatenate([
+                np.maximum.reduceat(logs(block).numpy(), block.tokens.sequence_starts) for block in self.blocks
+            ])
+        )  # fmt: skip
+        return lambda part: every()[part.sequences]
 
-    def _tail(self, name: str, part: _Part) -> _Tail:
-        """A tail index, with how many weights it is of; what no rule changes is fitted once."""
-        known = self.tokens.khats if part is _EVERYTHING and name in ("raw", "token", "new") else {}
-        key = f"{name} {self.rule.weight_level} {self.rule.shares_weights}"
-        if key not in known:
-            weights = self._weights[name](part)
-            n = int(np.count_nonzero(weights))
-            cut = max(len(weights) - tail_size(n) - 1, 0)
-            largest = np.sort(np.partition(weights, cut)[cut:])[::-1] if len(weights) else weights
-            with np.errstate(divide="ignore"):
-                known[key] = (pareto_khat(np.log(largest), n)[0], n)
-        return _Tail(*known[key])
+    def _tail(self, name: str, part: _Part) -> Tail:
+        """The tail of some weights; what another rule, or another gate, does not change is fitted once."""
+        unchanged = {
+            "raw": f"raw {self.rule.weight_level} {self.rule.shares_weights}",
+            "weight": f"weight {self.rule.weight} {self.rule.weight_level} {self.rule.weight_parameters}",
+            "token": "token",
+            "new": "new",
+        }
+        fitted = self.tokens.tails if part is _EVERYTHING and name in unchanged else {}
+        key = unchanged.get(name, name)
+        if key not in fitted:
+            logs = self._log_weights[name](part)
+            counts = logs > -np.inf
+            logs = logs if counts.all() else logs[counts]
+            khat, reason = khat_of(logs)
+            # What a rule makes of ratios may be tied, at its bounds: no reason to doubt.
+            harmless = name in ("weight", "applied") or reason == WITHIN_ROUNDING
+            with np.errstate(over="ignore"):
+                fitted[key] = Tail(
+                    khat, "" if harmless else reason, len(logs), float(np.exp(logs.max(initial=-np.inf)))
+                )
+        return fitted[key]
 
 
-def _of_tokens(weights: Callable[[], Tensor]) -> Callable[[_Part], Array]:
-    found = cache(lambda: weights().numpy())
-    return lambda part: found()[part.tokens]
+def _kept(tokens: Tokens, decision: Gate) -> Tensor:
+    return tokens.signal & (decision.value > 0)
 
 
-def _doubt(value: float, moment: Moment, name: str, tail: _Tail | None) -> str:
+def _chosen(logs: Tensor | None, rows: Tensor) -> Tensor:
+    assert logs is not None
+    return torch.where(rows, logs, -torch.inf)
+
+
+def _doubt(value: float, moment: Moment, name: str, tail: Tail | None) -> str:
     """Why a number cannot be trusted; empty where it can."""
     if not np.isfinite(value):
         return "infinite: a weight is beyond the floating-point range" if np.isinf(value) else "undefined"
-    if tail is None or tail.khat is None:
-        return ""
-    limit = khat_limit(moment, tail.n)
-    if limit is None or tail.khat < limit:
-        return ""
-    return f"unreliable: k-hat of {TAILS[name]} is {tail.khat:.2f}, from {limit:.2f} on its moment cannot be estimated"
+    return doubt(f"k-hat of {TAILS[name]}", tail.khat, moment, tail.n, tail.reason) if tail else ""
 
 
 def apply(rule: Rule, tokens: Tokens) -> Outcome:
@@ -210,13 +246,16 @@ def apply(rule: Rule, tokens: Tokens) -> Outcome:
     A rule that looks at sequences is applied to whole sequences; the tokens of others are counted in `left_out`.
     """
     judged = tokens.complete if rule.needs_sequences else tokens
-    decision = decide(rule, judged)
-    ratios = judged.level(rule.weight_level).ratios
-    weight = WEIGHTS[rule.weight](ratios, judged.advantage, judged.sequence, **rule.weight_parameters)
-    weight = masked(weight, judged.signal)
-    applied = masked(weight, decision.value)
-    sums = _sums(rule, judged, decision, weight, applied)
-    return Outcome(rule, judged, decision, weight, applied, len(tokens) - len(judged), sums)
+    return Outcome(rule, judged, len(tokens) - len(judged), tuple(_judge(rule, block) for block in judged.blocks))
+
+
+def _judge(rule: Rule, tokens: Tokens) -> _Block:
+    decision = decide(rule, tokens)
+    ratios = tokens.level(rule.weight_level).ratios
+    weight = WEIGHTS[rule.weight](ratios, tokens.advantage, tokens.sequence, **rule.weight_parameters)
+    weight = masked(weight, tokens.signal)
+    applied = gated(weight, decision.value)
+    return _Block(tokens, decision, weight, applied, _sums(rule, tokens, decision, weight, applied))
 
 
 def decide(rule: Rule, tokens: Tokens) -> Gate:
@@ -227,11 +266,25 @@ def decide(rule: Rule, tokens: Tokens) -> Gate:
     return stop(tokens.level(rule.gate_level).ratios, tokens.advantage, **rule.gate_parameters)
 
 
+def _is_geometric(rule: Rule) -> bool:
+    """Whether the weight is a geometric mean, which is no importance ratio: what it leaves out has no mass."""
+    return rule.weight_level == "geometric" or rule.weight == "geometric_of_clipped"
+
+
+def _why_absent(key: str, rule: Rule) -> str:
+    """Why a measure has no sums."""
+    if key == "permitted_drift":
+        return why_unbounded(rule)
+    if key in ("truncated_mass", "masked_mass", "bias_proxy"):
+        return "a geometric mean is not an importance ratio: its mean need not be 1, and no mass of it can be missed"
+    return "logp_new is not logged"
+
+
 def _sums(rule: Rule, tokens: Tokens, decision: Gate, weight: Tensor, applied: Tensor) -> dict[str, Array]:
     """Sums by prompt group of every numerator and denominator of the measures."""
     by_group, value, side, clipped = tokens.sum_by_group, decision.value, decision.side, decision.clipped
     level = tokens.level(rule.weight_level)
-    kept = tokens.signal & (value > 0)
+    kept = _kept(tokens, decision)
     # A ratio and a weight that both overflow are the same one: inf - inf is no mass that was truncated.
     beyond = (level.rho - weight).nan_to_num_(nan=0.0, posinf=torch.inf).clamp_(min=0)
     sums = tokens.sums | level.sums | {
@@ -239,20 +292,22 @@ def _sums(rule: Rule, tokens: Tokens, decision: Gate, weight: Tensor, applied: T
         "clipped_low": by_group(side < 0),
         "clipped_positive": by_group(clipped & (tokens.advantage > 0)),
         "gate": by_group(value),
-        "effective": by_group(value * tokens.signal),
+        "effective": by_group(masked(value, tokens.signal)),
         "kept": by_group(kept),
         "v": by_group(applied),
         "v_squared": by_group(applied.square()),
-        "v_advantage": by_group(masked(applied, tokens.size)),
-        "w_advantage": by_group(masked(weight, tokens.size)),
+        "v_advantage": by_group(applied * tokens.size),
+        "w_advantage": by_group(weight * tokens.size),
         "v_deviation": by_group(masked((applied - 1).square_(), kept)),
-        "truncated": by_group(masked(masked(beyond, value), tokens.signal)),
-        "masked": by_group(masked(masked(level.rho, 1 - value), tokens.signal)),
+        "truncated": by_group(masked(gated(beyond, value), tokens.signal)),
+        "masked": by_group(masked(gated(level.rho, 1 - value), tokens.signal)),
         "kept_staleness": by_group(masked(tokens.staleness, kept)),
     }  # fmt: skip
     sums["clipped_high"] = sums["clipped"] - sums["clipped_low"]
     sums["clipped_negative"] = sums["clipped"] - sums["clipped_positive"]
     sums["taken"] = sums["truncated"] + sums["masked"]
+    if _is_geometric(rule):
+        sums = {name: values for name, values in sums.items() if name not in ("truncated", "masked", "taken")}
     if tokens.drift is not None:
         sums["kept_drift"] = by_group(masked(tokens.drift, kept))
         sums["clipped_drift"] = by_group(masked(tokens.drift, clipped))

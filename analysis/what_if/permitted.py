@@ -17,13 +17,13 @@ from ratioscope.gates import FILTERS, GATES, Gate
 from ratioscope.ratios import LogRatios
 
 
-def _one_of(bounds: list[float], which: Tensor) -> Tensor:
+def _either(up: Tensor, high: float, low: float) -> Tensor:
     """In double: `torch.where` of plain numbers would be single precision."""
-    return torch.tensor(bounds, dtype=torch.float64)[which]
+    return torch.where(up, torch.tensor(high, dtype=torch.float64), torch.tensor(low, dtype=torch.float64))
 
 
 def _band(current: Tensor, up: Tensor, *, epsilon_low: float, epsilon_high: float) -> Tensor:
-    return _one_of([1 - epsilon_low, 1 + epsilon_high], up.long())
+    return _either(up, 1 + epsilon_high, 1 - epsilon_low)
 
 
 def _ring(
@@ -32,18 +32,18 @@ def _ring(
     """From outside of the ring a ratio is let back to the outer margin; without a gap it is let on into the band."""
     far_below = up & (current <= 1 - outer_low) & (outer_low > epsilon_low)
     far_above = ~up & (current >= 1 + outer_high) & (outer_high > epsilon_high)
-    bounds = [1 - epsilon_low, 1 + epsilon_high, 1 - outer_low, 1 + outer_high]
-    return _one_of(bounds, up.long() + far_below.long() + 3 * far_above.long())
+    band, margin = _either(up, 1 + epsilon_high, 1 - epsilon_low), _either(up, 1 - outer_low, 1 + outer_high)
+    return torch.where(far_below | far_above, margin, band)
 
 
 REACH: dict[str, Callable[..., Tensor]] = {
     "one_side": _band,
     "two_side": _band,
     "ring": _ring,
-    "adaptive": lambda current, up, *, epsilon: current + _one_of([-epsilon, epsilon], up.long()),
-    "incremental": lambda current, up, *, epsilon: current * _one_of([1 - epsilon, 1 + epsilon], up.long()),
-    "one_side_log": lambda current, up, *, epsilon_log: _one_of([-epsilon_log, epsilon_log], up.long()).exp(),
-    "masked": lambda current, up, *, cap: _one_of([0.0, cap], up.long()),
+    "adaptive": lambda current, up, *, epsilon: current + _either(up, epsilon, -epsilon),
+    "incremental": lambda current, up, *, epsilon: current * _either(up, 1 + epsilon, 1 - epsilon),
+    "one_side_log": lambda current, up, *, epsilon_log: _either(up, epsilon_log, -epsilon_log).exp(),
+    "masked": lambda current, up, *, cap: _either(up, cap, 0.0),
 }
 """gate -> (rho_k, whether A > 0, **parameters) -> the ratio at which its gradient stops."""
 

@@ -9,14 +9,13 @@ own_rule(run)               # what the run was trained with
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from analysis.relations import relations
 from analysis.store import Run
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.gates import FILTERS, GATES, SEQUENCE_FILTERS, Gate
 from ratioscope.ratios import LEVELS
 from ratioscope.weights import WEIGHTS
@@ -81,13 +80,13 @@ class Rule:
 
     def __post_init__(self) -> None:
         for what, name, known in (
-            ("gate", self.gate, STOPPING),
-            ("weight", self.weight, WEIGHTS),
-            ("level of the gate", self.gate_level, LEVELS),
-            ("level of the weight", self.weight_level, LEVELS),
+            ("a gate or filter", self.gate, STOPPING),
+            ("a weight", self.weight, WEIGHTS),
+            ("a level of a gate", self.gate_level, LEVELS),
+            ("a level of a weight", self.weight_level, LEVELS),
         ):
             if name not in known:
-                raise RatioscopeError(f"There is no {what} {name!r}; {_near(name, known)}.")
+                raise unknown(what, name, known)
         if self.gate in FILTERS and self.gate_level != "token":
             raise RatioscopeError(f"{self.gate} looks at whole sequences by itself; leave its level at 'token'.")
         gate = _checked(self.gate, STOPPING[self.gate], self.gate_parameters)
@@ -128,7 +127,7 @@ class Rule:
             RatioscopeError: it has no such parameter, or the value is out of its range.
         """
         if name not in self.parameters:
-            raise RatioscopeError(f"The rule {self} has no parameter {name!r}; {_near(name, self.parameters)}.")
+            raise _unknown_parameter(str(self), name, self.parameters)
         gate, weight = (
             dict(own) | ({name: value} if name in own else {}) for own in (self.gate_parameters, self.weight_parameters)
         )
@@ -208,8 +207,7 @@ def _checked(name: str, part: Callable[..., Any], parameters: Mapping[str, float
     wanted = keywords(part)
     for given in parameters:
         if given not in wanted:
-            choice = _near(given, wanted) if wanted else "it takes none"
-            raise RatioscopeError(f"{name} has no parameter {given!r}; {choice}.")
+            raise _unknown_parameter(name, given, wanted)
     missing = [parameter for parameter in wanted if parameter not in parameters]
     if missing:
         raise RatioscopeError(f"{name} needs {' and '.join(missing)}.")
@@ -223,9 +221,10 @@ def _checked(name: str, part: Callable[..., Any], parameters: Mapping[str, float
     return {parameter: float(parameters[parameter]) for parameter in wanted}
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), n=3, cutoff=0.4)
-    return f"did you mean {' or '.join(close)}" if close else f"there are {', '.join(known)}"
+def _unknown_parameter(owner: str, name: str, parameters: Sequence[str]) -> RatioscopeError:
+    if not parameters:
+        return RatioscopeError(f"{name!r} is not a parameter of {owner}, which takes none; leave it out.")
+    return unknown(f"a parameter of {owner}", name, parameters)
 
 
 # Only what no URL has to escape: letters, digits, and . _ - ~ * ( ).

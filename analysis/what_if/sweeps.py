@@ -36,8 +36,9 @@ def sentence(own: Outcome, other: Outcome) -> str:
         f"keeps {_share(b['kept_gradient'])} of its gradient's mass instead of {_share(a['kept_gradient'])}",
         f"has an effective sample size of {_number(b['ess'])} instead of {_number(a['ess'])} "
         f"(raw {_number(b['ess_raw'])})",
-        f"takes {b['bias_proxy']:.3g} of the ratio's mass away instead of {a['bias_proxy']:.3g}",
     ]
+    if not np.isnan(a["bias_proxy"] + b["bias_proxy"]):
+        parts.append(f"takes {b['bias_proxy']:.3g} of the ratio's mass away instead of {a['bias_proxy']:.3g}")
     if not np.isnan(b["permitted_drift"]):
         before = (
             "where the own has no bound" if np.isnan(a["permitted_drift"]) else f"instead of {a['permitted_drift']:.3g}"

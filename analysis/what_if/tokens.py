@@ -1,8 +1,12 @@
-"""The tokens that rules are applied to: the usable rows of a range of steps as tensors, in blocks of prompt groups."""
+"""The tokens that rules are applied to: the usable rows of a range of steps as tensors, in blocks of prompt groups.
+
+What no rule changes (ratios, distances, raw sums) is computed once for each block and kept.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import duckdb
@@ -12,22 +16,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from analysis.gated import create_gated
 from analysis.relations import relations
 from analysis.store import Run
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import Rows
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.tails import Array
+from ratioscope.terms import ratio_distance
+
+# So many tokens of float64 columns stay in the caches of a processor: faster than all tokens at once.
+BLOCK_TOKENS = 65_536
 
 _REQUIRED = ("step", "group_id", "seq_id", "logp_behavior", "logp_current", "advantage", "version_lag")
-_OPTIONAL = ("logp_gate", "logp_new", "clipped", "clip_side", "gate")
 
 
 @dataclass(frozen=True)
 class Tokens:
     """Usable tokens, sorted by step, prompt group and sequence; each tensor is (n_tokens,).
 
-    `clipped`, `clip_side`, `gate` and `logp_new` are None where the range does not log them throughout.
+    `logp_new` is None where the range does not log it throughout.
     """
 
     step: Tensor
@@ -44,26 +52,29 @@ class Tokens:
     whole: Tensor
     """Bool: no token of its sequence is unusable."""
     logp_new: Tensor | None = None
-    clipped: Tensor | None = None
-    clip_side: Tensor | None = None
-    gate: Tensor | None = None
+    without_gate: int = 0
+    """Rows of the range that were left out for their logp_gate alone (`analysis.gated`)."""
     fraction: float = 1.0
     """Share of the range's tokens that are here; below 1 it is a random sample of whole prompt groups."""
 
     def __len__(self) -> int:
         return len(self.step)
 
-    @property
-    def is_sample(self) -> bool:
-        return self.fraction < 1
-
     @cached_property
     def complete(self) -> "Tokens":
         """The tokens of whole sequences: what a sequence rule can be applied to."""
-        if bool(self.whole.all()):
-            return self
+        return self if bool(self.whole.all()) else self._at(self.whole)
+
+    @cached_property
+    def blocks(self) -> tuple["Tokens", ...]:
+        """The same tokens in blocks of whole prompt groups, of about `BLOCK_TOKENS` each."""
+        number = self.group_starts // BLOCK_TOKENS
+        cuts = [0, *self.group_starts[1:][number[1:] > number[:-1]].tolist(), len(self)]
+        return tuple(self._at(slice(start, end)) for start, end in pairwise(cuts)) if len(cuts) > 2 else (self,)
+
+    def _at(self, places: Tensor | slice) -> "Tokens":
         columns: dict[str, Any] = {
-            f.name: value[self.whole] for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
+            f.name: value[places] for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
         }
         for name in ("group", "sequence"):
             columns[name] = torch.unique_consecutive(columns[name], return_inverse=True)[1]
@@ -105,9 +116,9 @@ class Tokens:
         return self.rows.ratios.current.exp()
 
     @cached_property
-    def rho_new(self) -> Tensor | None:
-        """pi_{k+1} / behavior; None where logp_new is not logged."""
-        return None if self.logp_new is None else log_ratio(self.logp_new, self.logp_behavior).exp()
+    def log_rho_new(self) -> Tensor | None:
+        """log of pi_{k+1} / behavior; None where logp_new is not logged."""
+        return None if self.logp_new is None else log_ratio(self.logp_new, self.logp_behavior)
 
     @cached_property
     def staleness(self) -> Tensor:
@@ -117,12 +128,7 @@ class Tokens:
     @cached_property
     def drift(self) -> Tensor | None:
         """½ |rho_{k+1} - rho_k|: a token's part of U_k; None where logp_new is not logged."""
-        if self.logp_new is None:
-            return None
-        new, current = log_ratio(self.logp_new, self.logp_behavior), self.rows.ratios.current
-        # The larger one times 1 - e^-|step|: a small step from a large ratio keeps its digits.
-        step = torch.where(new == current, 0.0, (new - current).abs())
-        return torch.maximum(new, current).exp() * -torch.expm1(-step) / 2
+        return None if self.log_rho_new is None else ratio_distance(self.log_rho_new, self.rows.ratios.current) / 2
 
     @cached_property
     def sums(self) -> dict[str, Array]:
@@ -136,8 +142,8 @@ class Tokens:
         return sums | {"negative": sums["signal"] - sums["positive"]}
 
     @cached_property
-    def khats(self) -> dict[str, tuple[float | None, int]]:
-        """Tail indices that no rule changes, with the number of weights; filled by what computes them."""
+    def tails(self) -> dict[str, "Tail"]:
+        """Of what a rule need not change, by what it is of; filled by what fits them."""
         return {}
 
     @cached_property
@@ -174,21 +180,34 @@ class Level(NamedTuple):
     """Raw sums over the signal tokens of each prompt group."""
 
 
+class Tail(NamedTuple):
+    """The upper tail of some weights other than 0."""
+
+    khat: float | None
+    reason: str
+    """Why it cannot be estimated; empty where that is harmless."""
+    n: int
+    largest: float
+
+
 def masked(values: Tensor, mask: Tensor) -> Tensor:
-    """`values` where `mask`, 0 elsewhere; values may be infinite, never NaN.
-
-    Several times as fast as a selection: a product, whose infinity times 0 is made the 0 that is meant.
-    """
-    return (values * mask).nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
+    """`values` where `mask`, 0 elsewhere."""
+    return torch.where(mask, values, 0.0)
 
 
-def tokens_of(columns: Mapping[str, Any], fraction: float = 1.0) -> Tokens:
+def gated(values: Tensor, gate: Tensor) -> Tensor:
+    """values x gate, (n_tokens,); values may be infinite: behind a closed gate they are 0."""
+    return (values * gate).nan_to_num_(nan=0.0, posinf=torch.inf)
+
+
+def tokens_of(columns: Mapping[str, Any], fraction: float = 1.0, without_gate: int = 0) -> Tokens:
     """Tokens from columns of the tokens table in any order, (n_tokens,) each.
 
     Args:
         columns: step, group_id, seq_id, logp_behavior, logp_current, advantage, version_lag; as far as there are any
-            logp_gate, logp_new, clipped, clip_side, gate; and `whole`, without which every sequence is.
+            logp_gate and logp_new; and `whole`, without which every sequence is.
         fraction: share of the tokens of the range that these are.
+        without_gate: see `Tokens`.
     """
     arrays = {name: np.asarray(values) for name, values in columns.items() if values is not None}
     keys = [arrays[name] for name in ("seq_id", "group_id", "step")]
@@ -196,7 +215,6 @@ def tokens_of(columns: Mapping[str, Any], fraction: float = 1.0) -> Tokens:
     arrays = {name: values[order] for name, values in arrays.items()}
     group = _numbered(arrays["step"], arrays["group_id"])
     tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
-    optional = {name: tensors[name] for name in ("logp_new", "clipped", "clip_side", "gate") if name in tensors}
     return Tokens(
         step=tensors["step"],
         group=torch.from_numpy(group),
@@ -207,8 +225,9 @@ def tokens_of(columns: Mapping[str, Any], fraction: float = 1.0) -> Tokens:
         advantage=tensors["advantage"],
         version_lag=tensors["version_lag"],
         whole=tensors.get("whole", torch.ones(len(order), dtype=torch.bool)),
+        logp_new=tensors.get("logp_new"),
+        without_gate=without_gate,
         fraction=fraction,
-        **optional,
     )
 
 
@@ -225,29 +244,36 @@ def load(
         RatioscopeError: the range has no usable token, or a file cannot be read any more.
     """
     with relations(run, first, last) as connection:
+        create_gated(connection)
         connection.execute(_JUDGED)
         groups = None if max_tokens is None else _sampled(connection, max_tokens, seed)
         table = _read(connection, groups)
         if not len(table):
-            raise RatioscopeError(f"{run.folder}: no usable token in the steps {first} to {last}; choose other steps.")
+            raise RatioscopeError(f"{run.folder}: no usable token {_range(first, last)}; choose other steps.")
         broken = connection.execute("select distinct step, seq_id from judged where not usable").fetchnumpy()
+        without_gate = connection.execute("select count(*) from judged where invalid is null and not usable").fetchall()
     columns: dict[str, Any] = {name: table[name].to_numpy() for name in _REQUIRED}
-    columns |= {
-        name: None if table[name].null_count else table[name].to_numpy() for name in _OPTIONAL
-    }  # fmt: skip
+    if not table["logp_new"].null_count:
+        columns["logp_new"] = table["logp_new"].to_numpy()
     if table["logp_gate"].null_count < len(table):
-        columns["logp_gate"] = table["logp_gate_or_current"].to_numpy()
+        columns["logp_gate"] = table["gated_at"].to_numpy()
     columns["whole"] = _not_among(columns["step"], columns["seq_id"], broken["step"], broken["seq_id"])
-    return tokens_of(columns, fraction=groups["fraction"] if groups else 1.0)
+    return tokens_of(columns, groups["fraction"] if groups else 1.0, without_gate[0][0])
 
 
-# grain: one token; a row whose gate cannot be replayed is as unusable as one whose ratio is undefined.
+def _range(first: int | None, last: int | None) -> str:
+    if first is None and last is None:
+        return "in any step"
+    if first is None or last is None:
+        return f"up to step {last}" if first is None else f"from step {first} on"
+    return f"in the steps {first} to {last}"
+
+
+# grain: one token; a rule judges by the gate's ratio: without one a row is as unusable as without a ratio at all.
 _JUDGED = """
 create or replace temporary view judged as
-select *,
-    coalesce(logp_gate, logp_current) as logp_gate_or_current,
-    invalid is null and not coalesce(isnan(logp_gate) or logp_gate > 1e-4, false) as usable
-from token
+select *, invalid is null and gated_at is not null as usable
+from gated
 """
 
 
@@ -269,7 +295,7 @@ def _sampled(connection: duckdb.DuckDBPyConnection, max_tokens: int, seed: int) 
 
 
 def _read(connection: duckdb.DuckDBPyConnection, groups: Mapping[str, Any] | None) -> pa.Table:
-    columns = ", ".join(dict.fromkeys((*_REQUIRED, *_OPTIONAL, "logp_gate_or_current")))
+    columns = ", ".join((*_REQUIRED, "logp_gate", "logp_new", "gated_at"))
     chosen, parameters = "", {}
     if groups is not None:
         chosen = "join (select unnest($steps) as step, unnest($groups) as group_id) using (step, group_id)"

@@ -19,7 +19,7 @@ def render() -> None:
     if opened is None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
-    st.markdown(f"**{answers.drift(summary)}**")
+    st.markdown(f"**{answers.drift(summary, thresholds=opened.thresholds)}**")
     metric_row(summary, TILES)
     step_chart(
         over_steps(
@@ -33,7 +33,7 @@ def render() -> None:
         ),
         key="path",
         title="The path behavior → current → new: staleness, update, and the distance that PPO clips",
-        takeaway=answers.drift(summary),
+        takeaway=answers.drift(summary, thresholds=opened.thresholds),
         data=summary.values[["s_k", "u_k", "tv_new_behavior"]],
     )
     left, right = st.columns(2, gap="medium")

@@ -21,7 +21,7 @@ def render() -> None:
     if opened is None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
-    st.markdown(f"**{answers.overview(summary, opened.findings)}**")
+    st.markdown(f"**{answers.overview(summary, opened.findings, thresholds=opened.thresholds)}**")
     grave = [finding for finding in opened.findings if finding.severity > Severity.NOTICE]
     notices = opened.findings[len(grave) :]
     for finding in grave:
@@ -40,7 +40,7 @@ def render() -> None:
             over_steps(summary, ["reward", "eval_accuracy"], mode, y_title="share of right answers", steps=steps),
             key="reward",
             title="Is it learning? Training reward and evaluation accuracy",
-            takeaway=answers.overview(summary, opened.findings),
+            takeaway=answers.overview(summary, opened.findings, thresholds=opened.thresholds),
             data=summary.values[["reward", "eval_accuracy"]],
         )
         step_chart(
@@ -62,7 +62,7 @@ def render() -> None:
             ),
             key="staleness",
             title="How off-policy is it? Staleness and update drift",
-            takeaway=answers.drift(summary),
+            takeaway=answers.drift(summary, thresholds=opened.thresholds),
             data=summary.values[["s_k", "u_k"]],
         )
         step_chart(

@@ -39,7 +39,10 @@ _ENTRIES = (
     Threshold("mean_ratio_low", "", 0.5, _VERL, "smallest mean ratio", 0, 1),
     Threshold("mean_ratio_high", "", 2.0, _VERL, "largest mean ratio", 1, 1000),
     Threshold(
-        "mean_ratio_z", "", 3.0, "S0 7.3; usual", "standard errors from which on the mean ratio is not 1", 1, 100
+        "mean_ratio_z", "", 3.0, "usual", "standard errors from which on the mean ratio is not 1", 1, 100
+    ),
+    Threshold(
+        "mean_ratio_trifle", "", 1e-3, _CHOSEN, "deviation of the mean ratio from 1 that rounding can make and many tokens make significant", 0, 1
     ),
     Threshold("missing_mass", "", 0.05, _CHOSEN, "mass outside of the sampler's support that is no trifle", 0, 1),
     Threshold(
@@ -60,10 +63,12 @@ _ENTRIES = (
         "tail_share", "", 0.1, _CHOSEN, "share of Σρ² in the top 1 % of tokens from which on a heavy tail matters", 0.01, 1
     ),
     Threshold("ess", "ESS", 0.3, _VERL, "smallest effective sample size, as a share of the sample", 0, 1),
-    Threshold("chi2_token", "χ²", 1.0, f"{_VERL} (χ² ≤ 1, standard deviation ≤ 1)", "largest variance of a ratio", 0, 1e6),
-    Threshold("clip_saturated", "", 0.5, "S3 B.3", "share of clipped tokens from which on the clip decides", 0, 1),
-    Threshold("zero_signal", "", 0.5, "S4 5.4.2 (DAPO)", "share of prompt groups that may teach nothing", 0, 1),
-    Threshold("entropy_share", "", 0.2, "S3 B.3", "share of the first entropy that must be left", 0, 1),
+    Threshold(
+        "chi2", "χ²", 1.0, f"{_VERL} (χ² ≤ 1, standard deviation ≤ 1)", "largest variance of a ratio, of a token or of a whole response; from 1 on weights cost more than half of the sample", 0, 1e6
+    ),
+    Threshold("clip_saturated", "", 0.5, "chosen here, for S3 B.3", "share of clipped tokens from which on the clip decides", 0, 1),
+    Threshold("zero_signal", "", 0.5, "chosen here, for S4 5.4.2 (DAPO)", "share of prompt groups that may teach nothing", 0, 1),
+    Threshold("entropy_share", "", 0.2, "chosen here, for S3 4.3", "share of the first entropy that must be left", 0, 1),
     Threshold("reward_fall", "", 0.25, _CHOSEN, "fall from the best level, as a share of it, that is a collapse", 0, 10),
     Threshold(
         "step_share", "", 0.1, _CHOSEN, "share of the steps (and at least three) that must show what single steps show by chance", 0, 1

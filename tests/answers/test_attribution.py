@@ -20,10 +20,10 @@ from analysis.store import Run, open_run
 from analysis.worst_sequences import CRITERIA, group_of, same_prompt, sequence_tokens, worst_sequences
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError, RunFormatError
+from tests.answers.samples import run_of
 from tests.numbers.brute_force import is_valid, rows_of
 from tests.runs import Step, plain_step, random_step, write_files, write_run
 
-SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 HOSTILE = "<script>alert('1')</script> **{0}** %s \"; drop table token; -- $term \\ '"
 
 Row = dict[str, Any]
@@ -89,9 +89,10 @@ KEYS: dict[str, Callable[[Row], str]] = {
 }
 
 
-# Every measure with one owner, every owner with one measure.
+# Every measure with one owner, every owner with one measure, and both kinds of owners among the largest terms.
 CASES = [
-    *((measure, "token_position", among_top) for measure in TERMS for among_top in (None, 0.1)),
+    *((measure, "token_position", None) for measure in TERMS),
+    ("rho_squared", "token_position", 0.1),
     *(("chi2", owner, None) for owner in KEYS if owner != "token_position"),
     ("deviation", "prompt", 0.1),
 ]
@@ -120,9 +121,8 @@ def test_shares_are_those_of_a_plain_loop(run: Run, measure: str, owner: str, am
     assert result.frame["share"].sum() == pytest.approx(1, rel=1e-12)
     assert result.frame["share"].is_monotonic_decreasing
     largest = sorted(result.frame["share"], reverse=True)
-    for fewest, level in ((result.half, 0.5), (result.four_fifths, 0.8)):
-        assert fewest is not None
-        assert sum(largest[:fewest]) >= level - 1e-9 > sum(largest[: fewest - 1]) - 2e-9
+    assert result.half is not None
+    assert sum(largest[: result.half]) >= 0.5 - 1e-9 > sum(largest[: result.half - 1]) - 2e-9
     everyone = math.fsum(map(TERMS[measure], rows))
     for fraction, share in result.top.items():
         top = rows[: math.ceil(fraction * len(rows))]
@@ -156,7 +156,7 @@ def test_a_heavy_tail_withholds_intervals_and_says_so(tmp_path: Path) -> None:
     step = plain_step(-log_ratio - 1, np.full(600, -1.0), group=np.arange(600) // 10)
     result = shares(open_run(write_run(tmp_path / "run", [step])), "rho_squared", "token")
     assert result.frame[["low", "high"]].isna().all(axis=None)
-    assert "cannot be estimated (k-hat is " in result.notes[0]
+    assert result.doubt.startswith("unreliable: k-hat of ρ is ") and result.doubt in result.notes
     assert sentence(result).endswith("the shares describe these tokens only.")
 
 
@@ -258,9 +258,11 @@ def test_sentences(tmp_path: Path) -> None:
     step = plain_step(behavior, current, sequence=[0] * 10, token_id=np.arange(10, dtype=np.int32))
     run = open_run(write_run(tmp_path / "run", [step], vocabulary=lambda token: f" {token}"))
     top = shares(run, "rho_squared", "token_position", among_top=0.1)
-    assert sentence(top) == "10 % of the tokens carry 31 % of Σρ²; 100 % of that is the token ' 0' at position 0."
+    text = "10 % of the tokens carry 31 % of Σρ²; 100 % of that is the token ' 0' at position 0."
+    assert sentence(top).startswith(f"{text} Unreliable: k-hat of ρ cannot be estimated, only 10 weights")
     every = shares(run, "rho_squared", "token")
-    assert sentence(every) == "31 % of Σρ² is the token ' 0', with 10 % of the tokens; 4 of 10 carry half of it."
+    text = "31 % of Σρ² is the token ' 0', with 10 % of the tokens; 4 of 10 carry half of it."
+    assert sentence(every).startswith(f"{text} Unreliable: ")
 
 
 def log_ratios(rows: list[Row]) -> list[float]:
@@ -374,10 +376,10 @@ def test_an_unusable_token_is_shown_and_leaves_the_weight_undefined(run: Run) ->
         (lambda run: sequence_tokens(run, 99, 0), "take one of the steps up to 2"),
         (lambda run: group_of(run, 99, 0), "there is no sequence 0 in step 99"),
         (lambda run: same_prompt(run, 77), "no sequence has prompt_id 77"),
-        (lambda run: shares(run, "weight", "token"), "'weight' is no measure; take one of rho_squared, "),
-        (lambda run: shares(run, "chi2", "word"), "'word' is no owner; take one of token, "),
+        (lambda run: shares(run, "weight", "token"), "'weight' is not a measure; there are: rho_squared, "),
+        (lambda run: shares(run, "chi2", "word"), "'word' is not an owner; there are: token, "),
         (lambda run: shares(run, "chi2", "token", among_top=0.0), "above 0 and at most 1"),
-        (lambda run: worst_sequences(run, "ugliest"), "'ugliest' is no criterion; take one of largest_log_weight, "),
+        (lambda run: worst_sequences(run, "ugliest"), "'ugliest' is not a criterion; there are: largest_log_weight, "),
     ],
 )
 def test_mistakes_are_errors_of_one_sentence(run: Run, ask: Callable[[Run], Any], message: str) -> None:
@@ -392,8 +394,8 @@ def test_an_empty_range(run: Run) -> None:
     assert worst_sequences(run, "largest_chi2", 7, 9).empty
 
 
-@pytest.mark.parametrize("owner", ["token_position", "prompt", "sequence"])
+@pytest.mark.parametrize("owner", ["token_position", "prompt"])
 def test_a_sample_run(owner: str) -> None:
-    result = shares(open_run(SAMPLE_RUNS / "sync_interval20-reinforce-seed0"), "rho_squared", owner, 100, 120, top=None)
+    result = shares(run_of("sync_interval20-reinforce-seed0"), "rho_squared", owner, 100, 120, top=None)
     assert result.frame["share"].sum() == pytest.approx(1, rel=1e-9)
     assert sentence(result)

@@ -17,7 +17,6 @@ from analysis.certificate import (
     discounted_penalty,
     factors,
     finite_horizon_penalty,
-    improvement_bound,
     trust_region_exponent,
 )
 from analysis.store import open_run
@@ -40,16 +39,21 @@ from tests.answers.decision_process import (
     reach,
     tv,
 )
+from tests.answers.samples import run_of
 from tests.runs import Step, plain_step, write_run
 
-SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
+
+def improvement_bound(surrogate: float, drift: float, staleness: float, advantage_bound: float, gamma: float) -> float:
+    """L - C1 U - C2 S (S0 Corollary 3.2), of exact terms."""
+    c1, c2 = factors(advantage_bound, gamma)
+    return surrogate - c1 * drift - c2 * staleness
 
 
 def test_the_bound_from_exact_expectations_never_exceeds_the_true_improvement() -> None:
     """Any rewards with their own advantages, and the certificate's reading of final rewards with the reward range."""
     rng = np.random.default_rng(0)
     slack = []
-    for trial in range(150):
+    for trial in range(60):
         gamma, step = rng.uniform(0, 0.95), rng.choice([0.01, 0.1, 0.5, 2.0])
         current = random_policy(rng)
         versions = [random_policy(rng, current, step * rng.choice([0, 1])) for _ in range(2)]
@@ -73,7 +77,7 @@ def test_the_bound_from_exact_expectations_never_exceeds_the_true_improvement() 
 def test_trpo_penalties_bound_the_error_of_the_surrogate() -> None:
     """S1 5.3, both forms, for a single sampler: J(new) >= J(sampler) + L - penalty."""
     rng = np.random.default_rng(1)
-    for _ in range(100):
+    for _ in range(40):
         sampler = random_policy(rng)
         new = random_policy(rng, sampler, rng.choice([0.05, 0.5, 2.0]))
         reward = {state: rng.standard_normal() for state in STATES}
@@ -152,10 +156,11 @@ def bandit_terms(rewards: Mapping[State, float], versions: list[Policy], current
 def test_the_estimates_converge_to_the_exact_terms(gamma: float, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     current = random_policy(rng)
-    versions, new = [random_policy(rng, current, 0.4) for _ in range(2)], random_policy(rng, current, 0.4)
+    # Of few policies the largest ratios are all the same: a tied tail, for which intervals are withheld.
+    versions, new = [random_policy(rng, current, 0.4) for _ in range(30)], random_policy(rng, current, 0.4)
     rewards = {state: float(np.float32(rng.uniform())) for state in FINAL}
     run = open_run(write_run(tmp_path / "run", [sampled_step(rng, rewards, versions, current, new, 1_500, 4)]))
-    row = certificate(run, gamma, reward_range=(0, 1)).terms.loc[3]
+    row = certificate(run, gamma=gamma, reward_range=(0, 1)).terms.loc[3]
     if gamma:
         exact = exact_terms([completed(rewards, version, gamma) for version in versions], versions, current, new)
     else:
@@ -188,7 +193,7 @@ def small_step(**columns: Any) -> Step:
 
 
 def certified(folder: Path, step: Step, gamma: float | None = 0.6, **arguments: Any) -> Certificate:
-    return certificate(open_run(write_run(folder, [step])), gamma, **arguments)
+    return certificate(open_run(write_run(folder, [step])), gamma=gamma, **arguments)
 
 
 def by_hand(step: Step, gamma: float) -> dict[str, float]:
@@ -379,12 +384,12 @@ def test_marks_and_withheld_intervals(tmp_path: Path) -> None:
     tail = plain_step(heavy - 10, np.full(2_000, -10.0), np.full(2_000, -10.0), group=np.arange(2_000) // 4)
     tail.sequences["reward"] = rng.integers(0, 2, 2_000).astype(np.float32)
     row = certified(tmp_path / "heavy", tail).terms.loc[0]
-    assert "heavy tail" in row["note"]
+    assert "k-hat of the current policy's ratios is " in row["note"]
     assert all(np.isnan(row[f"{key}_low"]) for key in WITH_INTERVAL)
 
 
 def test_the_sum_of_terms_of_every_sample_step_is_its_bound_and_a_range_of_steps_is_a_part(tmp_path: Path) -> None:
-    run = open_run(SAMPLE_RUNS / "sync_interval5_mixture4-adaptive_clip-seed0")
+    run = run_of("sync_interval5_mixture4-adaptive_clip-seed0")
     whole = certificate(run, reward_range=(0, 1))
     assert len(whole.terms) == 150 and whole.terms["delta_max"].notna().all()
     found = whole.terms["surrogate"] - whole.terms["update_penalty"] - whole.terms["staleness_penalty"]
@@ -396,7 +401,7 @@ def test_the_sum_of_terms_of_every_sample_step_is_its_bound_and_a_range_of_steps
         row = whole.terms.loc[9]
         second = row["longest"] if penalty is finite_horizon_penalty else whole.gamma
         assert row[name] == pytest.approx(penalty(1, second, row["delta_max"]))
-    part = certificate(run, whole.gamma, 10, 20, (0, 1)).terms
+    part = certificate(run, 10, 20, gamma=whole.gamma, reward_range=(0, 1)).terms
     pd.testing.assert_frame_equal(part, whole.terms.loc[10:20], check_dtype=False)
 
 

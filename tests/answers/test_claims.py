@@ -1,7 +1,6 @@
 """Claims of a study: the verdict follows the interval, and each measure is what it says on curves made for it."""
 
 import tomllib
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,11 +8,8 @@ import pytest
 from scipy import stats
 
 from analysis.claims import MEASURES, Claim, Verdict, judge, measure
-from analysis.store import open_run
-from analysis.summary import summarise
+from tests.answers.samples import summary_of
 from trainer.ablation import STUDIES, plan, study_names
-
-SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 
 
 def claim(expect: str, margin: float = 0.0, **more: str) -> Claim:
@@ -58,7 +54,7 @@ def test_one_seed_has_no_interval_and_decides_nothing() -> None:
 
 
 def test_measures_are_those_of_the_logged_accuracy() -> None:
-    summary = summarise(open_run(SAMPLE_RUNS / "sync_interval20-reinforce-seed0"))
+    summary = summary_of("sync_interval20-reinforce-seed0")
     accuracy = summary.values["eval_accuracy"].dropna()
     numbers = {name: measure(Claim("", "", "", "", name, "above"), summary) for name in MEASURES}
     assert numbers["end"] == pytest.approx(accuracy.iloc[-5:].mean())
@@ -69,7 +65,7 @@ def test_measures_are_those_of_the_logged_accuracy() -> None:
 
 
 def test_the_clip_fraction_grows_between_synchronisations() -> None:
-    summary = summarise(open_run(SAMPLE_RUNS / "sync_interval20-grpo-seed0"))
+    summary = summary_of("sync_interval20-grpo-seed0")
     assert measure(Claim("", "", "", "", "clip_growth", "above"), summary) > 0
     assert isinstance(summary.values["clip_fraction"], pd.Series)
 

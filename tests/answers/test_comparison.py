@@ -1,6 +1,6 @@
 """Ablations: seeds together, settings apart, labels by what differs, ends with their intervals."""
 
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,23 +15,23 @@ from analysis.comparison import (
     schedule_words,
     settings,
 )
-from analysis.store import discover, open_run
-from analysis.summary import summarise
 from dashboard.theme import ALGORITHMS as COLOURED
 from tests.answers.members import member
+from tests.answers.samples import NAMES, run_of, summary_of
 from trainer.algorithms import ALGORITHMS
-
-SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 
 
 @pytest.fixture(scope="module")
 def members() -> list[Member]:
     """The runs of figure 3."""
     names = ("reinforce", "grpo", "rec_oneside_is", "rec_oneside_nois")
-    runs = [open_run(listed.folder) for listed in discover([SAMPLE_RUNS])]
+    runs = [run_of(name) for name in NAMES]
     runs = [run for run in runs if run.manifest.algorithm["name"] in names and not run.manifest.schedule["mixture"]]
     runs = [run for run in runs if run.manifest.sampler["top_p"] == 1 and not run.manifest.model["path"]]
-    return [Member(run.folder.name, run, summarise(run)) for run in runs]
+    # The numbers of others than GRPO's are not looked at.
+    nothing = member([]).summary
+    summaries = {name: summary_of(name) for name in NAMES if name.startswith("sync_interval20-grpo")}
+    return [Member(run.folder.name, run, summaries.get(run.folder.name, nothing)) for run in runs]
 
 
 def test_runs_that_differ_in_their_seed_only_are_one_setting(members: list[Member]) -> None:
@@ -72,7 +72,7 @@ def test_the_end_of_a_setting_has_a_t_interval_over_seeds(members: list[Member])
     mean, low, high = setting.end("eval_accuracy")
     expected = stats.t.interval(0.95, df=1, loc=np.mean(ends), scale=stats.sem(ends))
     assert (mean, low, high) == pytest.approx((np.mean(ends), *expected))
-    alone = next(s for s in settings(members) if s.label == "grpo, offline")
+    alone = replace(setting, members=setting.members[:1])
     assert np.isnan(alone.end("eval_accuracy")[1])
 
 

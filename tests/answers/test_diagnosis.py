@@ -37,7 +37,7 @@ def summary_with(folder: Path, staleness: float, drift: float, steps: int = 6) -
 def test_a_quiet_run_has_no_finding(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.02, drift=0.01)
     assert diagnose(summary) == []
-    assert answers.overview(summary, []).startswith("Nothing to report in 6 steps")
+    assert answers.overview(summary, []).startswith("Nothing to worry about in 6 steps")
 
 
 @pytest.mark.parametrize(("factor", "fires"), [(0.9, False), (1.1, True)])
@@ -94,3 +94,12 @@ def test_a_run_without_the_new_policy_is_judged_by_what_it_logs(tmp_path: Path) 
     assert diagnose(summary) == []
     assert "unknown" in answers.drift(summary)
     assert "not logged" in answers.clipping(summary)
+
+
+def test_the_opening_sentences_name_the_limits_that_hold(tmp_path: Path) -> None:
+    summary = summary_with(tmp_path / "run", staleness=0.25, drift=0.01)
+    moved = {"epsilon_stale": 0.8, "epsilon": 0.1}
+    said = answers.overview(summary, diagnose(summary, thresholds=moved | {"kl": 1}), thresholds=moved)
+    assert "(limit 0.4)" in said and "(limit 0.05)" in said
+    assert "above the limit of 0.2 in 6 of 6 steps" in answers.drift(summary)
+    assert "below 0.4" in answers.drift(summary, thresholds=moved)

@@ -12,21 +12,21 @@ import pandas as pd
 import pytest
 
 from analysis.dialects import DIALECTS, not_reproducible, report
+from analysis.frameworks import FRAMEWORKS
 from analysis.store import open_run
 from analysis.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
+from tests.answers.samples import run_of, summary_of
 from tests.numbers.brute_force import is_valid, rows_of
 from tests.runs import Step, plain_step, random_step, write_run
-
-SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 
 
 class Batch:
     """One step as lists: b rollout, c old, g at the gradient pass, f reference; `sequences` are lists of token rows."""
 
-    def __init__(self, folder: Path, step: int) -> None:
-        self.rows = [row for row in rows_of(folder, "tokens") if row["step"] == step and is_valid(row)]
+    def __init__(self, folder: Path, step: int, also: Callable[[Any], bool] = lambda row: True) -> None:
+        self.rows = [row for row in rows_of(folder, "tokens") if row["step"] == step and is_valid(row) and also(row)]
         for row in self.rows:
             row["b"], row["c"] = row["logp_behavior"], row["logp_current"]
             row["g"] = row["c"] if row.get("logp_gate") is None else row["logp_gate"]
@@ -285,7 +285,7 @@ def test_every_row_says_what_it_is_and_why_it_differs(framework: str) -> None:
     for row in dialect.rows:
         assert row.formula and row.why.endswith("."), row.name
         assert not row.ours or row.ours in CATALOGUE, row.name
-    assert dialect.settings and dialect.source
+    assert dialect.settings and dialect.framework is FRAMEWORKS[framework]
     reasons = not_reproducible(framework)
     assert len(reasons) and reasons["reason"].str.startswith("cannot be reproduced from a log: ").all()
     assert not set(reasons["name"]) & {row.name for row in dialect.rows}
@@ -335,9 +335,9 @@ def test_parameters_are_stated_and_can_be_set(folder: Path) -> None:
     assert DIALECTS["verl"].parameters["rollout_is_threshold"] == 2.0
     loose = report(run, "verl", 1, 1, rollout_is_threshold=1e9).set_index("name").loc["rollout_corr/rollout_is_mean"]
     assert loose["difference"] == pytest.approx(0, abs=1e-12)
-    with pytest.raises(RatioscopeError, match="verl has no parameter clip_max here"):
+    with pytest.raises(RatioscopeError, match="'clip_max' is not a parameter of verl"):
         report(run, "verl", clip_max=2.0)
-    with pytest.raises(RatioscopeError, match="'veRL' is no framework"):
+    with pytest.raises(RatioscopeError, match="'veRL' is not a framework of the definition switch; did you mean verl"):
         report(run, "veRL")
 
 
@@ -352,6 +352,28 @@ def test_what_is_not_logged_is_undefined_with_its_reason(tmp_path: Path) -> None
         reasons = [missing[column] for column in needs[row["framework"], row["name"]] if column in missing]
         assert np.isnan(row["value"]) == bool(reasons), row["name"]
         assert not reasons or row["note"] == f"{reasons[0]} not logged in this step"
+
+
+@pytest.mark.parametrize("bad", [np.nan, 0.5, np.inf])
+@pytest.mark.parametrize("framework", DIALECTS)
+def test_a_token_without_a_gate_is_left_out_of_what_needs_one_and_counted(
+    tmp_path: Path, framework: str, bad: float
+) -> None:
+    """Numbers of the gate are those of the other tokens, all others those of a log with a gate."""
+    step = gated_step(np.random.default_rng(4), 0, 0.3)
+    gate = step.tokens["logp_gate"].copy()
+    gate[[2, 7]] = bad
+    plain = report(open_run(write_run(tmp_path / "plain", [step])), framework).set_index("name")
+    folder = write_run(tmp_path / "bad", [step.with_tokens(logp_gate=gate)])
+    frame = report(open_run(folder), framework).set_index("name")
+    batch = Batch(folder, 0, lambda row: row["logp_gate"] <= 1e-4)
+    for row in DIALECTS[framework].rows:
+        value, note = frame.loc[row.name, ["value", "note"]]
+        if "gate" in row.needs:
+            assert value == pytest.approx(ORACLE[framework][row.name](batch), rel=1e-6, abs=1e-12), row.name
+            assert note.endswith("2 tokens left out: their logp_gate is no log-probability")
+        else:
+            assert (value, note) == tuple(plain.loc[row.name, ["value", "note"]])
 
 
 @pytest.mark.parametrize("log_ratio", [1000.0, -1000.0, -np.inf], ids=["huge", "tiny", "zero"])
@@ -376,8 +398,8 @@ def test_zero_turns_into_the_largest_weight_and_back(tmp_path: Path) -> None:
 
 
 def test_a_sample_run_is_reported() -> None:
-    run = open_run(SAMPLE_RUNS / "smollm2_sync_interval4-grpo-lr5e-06-seed0")
-    summary = summarise(run)
+    name = "smollm2_sync_interval4-grpo-lr5e-06-seed0"
+    run, summary = run_of(name), summary_of(name)
     for framework in DIALECTS:
         frame = report(run, framework, 3, 5, summary=summary)
         assert sorted(set(frame["step"])) == [3, 4, 5]

@@ -9,13 +9,12 @@ import pytest
 from analysis.feasibility import EXACT, LOWER_BOUND, UNKNOWN, feasibility, recommendation
 from analysis.store import open_run
 from ratioscope.errors import RatioscopeError
+from tests.answers.samples import run_of
 from tests.runs import Step, plain_step, write_run
-
-SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 
 
 def found(folder: Path, step: Step, epsilon: float = 0.2) -> "pd.Series":
-    return feasibility(open_run(write_run(folder, [step])), epsilon).loc[step.number]
+    return feasibility(open_run(write_run(folder, [step])), epsilon=epsilon).loc[step.number]
 
 
 def mixed(**columns: object) -> Step:
@@ -46,7 +45,8 @@ def test_the_observation_by_enumeration() -> None:
 def test_the_exact_column_is_counted_as_it_is(tmp_path: Path) -> None:
     spread = np.array([0, 0.1, 0.3, 0.5, 0.2, 0.1, np.nan, 0.21], dtype=np.float32)
     row = found(tmp_path / "run", mixed(tv_version_spread=spread), 0.205)
-    assert (row["kind"], row["n_states"], row["n_versions"], row["note"]) == (EXACT, 7, 2, "")
+    assert (row["kind"], row["n_states"], row["n_versions"]) == (LOWER_BOUND, 7, 2)
+    assert "one of the oldest compares nothing" in row["note"]
     assert row["infeasible_share"] == pytest.approx(3 / 7)
     assert row["version_spread_max"] == pytest.approx(0.5)
     assert 0 <= row["infeasible_low"] < 3 / 7 < row["infeasible_high"] <= 1
@@ -90,18 +90,18 @@ def test_an_impossible_width_is_refused(epsilon: float, tmp_path: Path) -> None:
 
 
 def test_a_tenth_of_the_states_of_a_mixture_run_is_infeasible() -> None:
-    run = open_run(SAMPLE_RUNS / "sync_interval5_mixture4-adaptive_clip-seed0")
+    run = run_of("sync_interval5_mixture4-adaptive_clip-seed0")
     frame = feasibility(run)
     warm = frame[frame["n_versions"] > 1]
-    assert len(frame) == 150 and (frame["kind"] == EXACT).all()
+    assert len(frame) == 150 and (warm["kind"] == LOWER_BOUND).all()
     assert 0.05 < warm["infeasible_share"].mean() < 0.15 and warm["version_spread_max"].max() > 0.5
-    part, wider = (feasibility(run, epsilon, 10, 20) for epsilon in (0.2, 0.4))
+    part, wider = (feasibility(run, 10, 20, epsilon=epsilon) for epsilon in (0.2, 0.4))
     pd.testing.assert_frame_equal(part, frame.loc[10:20])
     assert (wider["infeasible_share"] <= part["infeasible_share"]).all()
 
 
 def test_a_run_with_one_version_a_step_is_feasible_without_any_exact_column() -> None:
-    frame = feasibility(open_run(SAMPLE_RUNS / "sync_interval20-grpo-seed0"), first=20, last=40)
+    frame = feasibility(run_of("sync_interval20-grpo-seed0"), first=20, last=40)
     assert (frame["infeasible_share"] == 0).all() and (frame["n_versions"] == 1).all()
 
 
@@ -126,3 +126,9 @@ def test_the_method_is_that_of_the_table(share: float, staleness: float, large: 
 
 def test_without_staleness_nothing_is_recommended() -> None:
     assert recommendation(0.1, float("nan"), False) is None
+
+
+def test_a_moved_limit_moves_the_recommendation() -> None:
+    usual, loose = (recommendation(0.1, 0.3, False, **moved) for moved in ({}, {"epsilon_stale": 1.0}))
+    assert usual is not None and usual.method == "Method One"
+    assert loose is not None and loose.method == "Method Two" and "at most 0.5" in loose.sentence

@@ -13,9 +13,8 @@ from analysis.store import Run, open_run
 from ratioscope.catalogue import theory
 from ratioscope.errors import RatioscopeError
 from ratioscope.recorder import RunRecorder
+from tests.answers.samples import run_of
 from tests.runs import random_step
-
-SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 
 
 def probe_of(gradient: Any, bias: Any, variance: float, error: float = 0.1) -> "pd.Series[float]":
@@ -123,6 +122,11 @@ def test_the_answer_names_what_costs_more(gradient: Any, bias: Any, variance: fl
     assert NOT_ADAM in progress(probe_of(gradient, bias, variance), 0.1, 1.0).note
 
 
+def test_what_lies_within_its_errors_is_not_decided() -> None:
+    text = answer(probe_of([1.0, 0.0], [0.1, 0.0], 1.0, error=10.0), 0.1, 1.0)
+    assert "Whether bias or variance dominates cannot be told" in text and "cannot be told from 0" in text
+
+
 def test_a_probe_without_a_term_has_no_answer() -> None:
     probe = probe_of([1], [0], 1)
     probe["variance"] = np.nan
@@ -146,7 +150,7 @@ def test_probes_are_read_with_intervals_and_reasons(tmp_path: Path) -> None:
 def test_a_run_without_probes_has_an_empty_frame_with_the_same_columns(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run", {}, {})
     assert len(probes(run)) == 0
-    assert list(probes(run).columns) == list(probes(open_run(SAMPLE_RUNS / "mismatch-grpo-seed0")).columns)
+    assert list(probes(run).columns) == list(probes(run_of("mismatch-grpo-seed0")).columns)
 
 
 def test_a_broken_file_is_left_out_and_named(tmp_path: Path) -> None:
@@ -157,7 +161,7 @@ def test_a_broken_file_is_left_out_and_named(tmp_path: Path) -> None:
 
 
 def test_the_sample_run_s_probes() -> None:
-    frame = probes(open_run(SAMPLE_RUNS / "mismatch-grpo-seed0"))
+    frame = probes(run_of("mismatch-grpo-seed0"))
     assert frame["step"].tolist() == [0, 50, 100]
     assert (frame["variance_low"] < frame["variance"]).all() and (frame["variance"] < frame["variance_high"]).all()
     assert "no standard error: cosine" in frame.loc[2, "note"]

@@ -19,10 +19,11 @@ from tests.runs import write_run
 class Window(Evidence):
     """Some steps of a log that was scanned as a whole: hundreds of logs for the price of one."""
 
-    khat = None
+    doubt = ""
 
     def __init__(self, whole: Evidence, first: int, last: int) -> None:
         self.run, self._whole, self._steps = whole.run, whole, (first, last)
+        self.thresholds = whole.thresholds
         self.steps = self._part(whole.steps)
 
     @cached_property
@@ -37,8 +38,8 @@ class Window(Evidence):
     def neighbours(self) -> "pd.Series[float]":
         return self._whole.neighbours
 
-    def frame(self, sql: str, parameters: dict[str, object] | None = None) -> pd.DataFrame:
-        return self._whole.frame(sql, parameters)
+    def frame(self, sql: str) -> pd.DataFrame:
+        return self._whole.frame(sql)
 
     def rows_where(self, condition: str, order: str = "") -> tuple[Example, ...]:
         return ()
@@ -92,9 +93,8 @@ def test_false_alarms_are_rare(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(2))
-def test_no_check_fires_on_a_clean_synthetic_log(tmp_path: Path, kind: str, seed: int) -> None:
-    steps = clean_steps(np.random.default_rng(seed), kind, steps=4, groups=12, longest=6)
+def test_no_check_fires_on_a_clean_synthetic_log(tmp_path: Path, kind: str) -> None:
+    steps = clean_steps(np.random.default_rng(0), kind, steps=4, groups=12, longest=6)
     remarks = lint(open_run(write_run(tmp_path / "run", steps)))
     # Another engine on the same weights is what a noisy engine is.
     assert {remark.check for remark in remarks if remark.is_problem} == (

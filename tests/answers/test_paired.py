@@ -29,12 +29,11 @@ from analysis.comparison import (
     welch_interval,
 )
 from analysis.store import open_run
-from analysis.summary import summarise
 from ratioscope.errors import RatioscopeError
 from tests.answers.members import member, setting
+from tests.answers.samples import run_of, summary_of
 from tests.runs import random_step, write_run
 
-SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 NAN = float("nan")
 
 
@@ -268,7 +267,24 @@ def test_what_cannot_be_told_says_why(a: list[float], b: list[float], reason: st
     assert answer.better is None
     assert answer.sentence.startswith("cannot tell: ")
     assert reason in answer.sentence
-    assert "nan" not in answer.sentence.partition(";")[0].replace("probability of improvement nan", "")
+    assert "nan" not in answer.sentence
+    assert ("probability of improvement" in answer.sentence) == (
+        min(answer.difference.seeds) > 1 and "finite" not in reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [("eval_acuracy", "did you mean eval_accuracy"), ("foo", "'foo' is not a metric"), ("surrogate", "no series over")],
+)
+def test_a_metric_that_is_none_is_a_sentence_everywhere(metric: str, words: str) -> None:
+    a, b = setting("a", [0.5, 0.6]), setting("b", [0.1, 0.3])
+    for ask in (
+        lambda: verdict(a, b, metric), lambda: ranking([a, b], metric), lambda: over_schedules([a, b], metric),
+        lambda: align(a.members, metric, "tokens"), lambda: difference_over(a, b, metric), lambda: a.end(metric),
+    ):  # fmt: skip
+        with pytest.raises(RatioscopeError, match=words):
+            ask()
 
 
 def test_settings_under_other_schedules_are_named_in_full() -> None:
@@ -381,8 +397,7 @@ def sample_settings() -> list[Setting]:
     names = [
         f"sync_interval20-{name}-seed{seed}" for name in ("grpo", "rec_oneside_is", "reinforce") for seed in (0, 1)
     ]
-    runs = {name: open_run(SAMPLE_RUNS / name) for name in names}
-    return settings(Member(name, run, summarise(run)) for name, run in runs.items())
+    return settings(Member(name, run_of(name), summary_of(name)) for name in names)
 
 
 def test_the_sample_runs_tell_collapse_from_learning(sample_settings: list[Setting]) -> None:

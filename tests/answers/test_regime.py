@@ -1,8 +1,6 @@
 """S1's table on synthetic summaries, line by line, and on the sample runs."""
 
-from functools import cache
 from math import log
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,11 +8,10 @@ import pytest
 
 from analysis.regime import Concern, Control, regime
 from analysis.step import COUNTS
-from analysis.store import open_run
-from analysis.summary import StepSummary, summarise
+from analysis.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+from tests.answers import samples
 
-SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 NAN = float("nan")
 
 
@@ -102,11 +99,6 @@ def test_nothing_is_known_of_an_empty_run() -> None:
     assert "unknown" in found.sentence and not found.remedy
 
 
-@cache
-def sample(name: str) -> StepSummary:
-    return summarise(open_run(SAMPLE_RUNS / name))
-
-
 SAMPLES = {
     "smollm2_sync_interval4-grpo-lr5e-06-seed0": (Control.CONTROLLED, Concern.NEITHER),
     "offline-reinforce-seed0": (Control.UNCONTROLLED, Concern.BIAS),
@@ -117,12 +109,22 @@ SAMPLES = {
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_sample_runs(name: str) -> None:
-    found = regime(sample(name))
+    found = regime(samples.summary_of(name))
     assert (found.control, found.concern) == SAMPLES[name]
-    early = regime(sample(name).up_to(0, 0))
+    early = regime(samples.summary_of(name).up_to(0, 0))
     assert early.control is not Control.UNKNOWN
 
 
 def test_the_limit_of_the_chi_square_is_half_of_the_effective_sample_size() -> None:
     for ess, concern in ((0.51, Concern.NEITHER), (0.49, Concern.VARIANCE)):
         assert regime(summary_of(**(QUIET | {"log1p_chi2_seq": -log(ess)}))).concern is concern
+
+
+def test_moved_thresholds_move_the_regime() -> None:
+    stale = summary_of(**(QUIET | {"s_k": 0.3, "s_k_version": 0.3, "u_k": 0.15}))
+    assert regime(stale).concern is Concern.BIAS and len(regime(stale).sources) == 2
+    loose = regime(stale, thresholds={"epsilon_stale": 0.8, "epsilon": 0.5})
+    assert loose.concern is Concern.NEITHER and not loose.sources and "at most 0.4" in loose.sentence
+    heavy = summary_of(**(QUIET | {"log1p_chi2_seq": 1.0}))
+    assert regime(heavy).concern is Concern.VARIANCE
+    assert regime(heavy, thresholds={"chi2": 2.0}).concern is Concern.NEITHER

@@ -10,6 +10,7 @@ import pytest
 
 from analysis.diagnosis import RULES, Evidence, Finding, Severity
 from analysis.diagnosis.collapse import find_fall, left_band
+from analysis.regime import Concern, regime
 from analysis.step import COUNTS
 from analysis.store import open_run
 from analysis.summary import StepSummary, summarise
@@ -65,15 +66,12 @@ MADE_UP: dict[str, tuple[Evidence, Evidence]] = {
     ),
     "staleness_growing": (made_up(s_k=0.19 * RAMP), made_up(s_k=np.minimum(0.3 * RAMP, 0.12))),
     "kl_high": (made_up(kl_k1=0.15), made_up(kl_k1=first(5, 0.15, 0.05))),
-    "bias_regime": (
-        made_up(s_k_bounded=0.3, chi2_token=0.5),
-        made_up(s_k_bounded=0.3, chi2_token=2.0),
-    ),
+    "bias_regime": (made_up(s_k=0.3), made_up(s_k=first(29, 0.3, 0.1))),
     "update_large": (made_up(u_k=0.15), made_up(u_k=0.105, width=0.01)),
     "heavy_tail": (made_up(khat_token=1.2, top1pct_share=0.5), made_up(khat_token=1.2, top1pct_share=0.05)),
     "variance_regime": (
-        made_up(chi2_token=5.0, s_k_bounded=0.1),
-        made_up(chi2_token=5.0, s_k_bounded=0.3),
+        made_up(chi2_token=5.0, log1p_chi2_seq=1.0),
+        made_up(chi2_token=5.0, log1p_chi2_seq=1.0, s_k=0.3),
     ),
     "ess_collapse": (made_up(ess_token=0.2), made_up(ess_token=first(5, 0.2, 0.4))),
     "length_trap": (made_up(ess_seq=0.1), made_up(ess_seq=0.1, ess_token=0.2)),
@@ -225,6 +223,26 @@ def test_weights_matter_more_where_the_loss_uses_them(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "gspo", [], algorithm={"parts": {"weight": "ratio", "level": "sequence"}}))
     assert finding_of("length_trap", Evidence(MADE_UP["length_trap"][0].summary, run)).severity is Severity.WARNING
     assert finding_of("length_trap", MADE_UP["length_trap"][0]).severity is Severity.NOTICE
+
+
+def test_bias_and_variance_are_those_of_the_regime(tmp_path: Path) -> None:
+    """One definition: whatever the evidence, a rule fires exactly where the regime names its concern."""
+    rules = {Concern.BIAS: "bias_regime", Concern.VARIANCE: "variance_regime"}
+    for staleness in (0.05, 0.19, 0.21):
+        for log_chi2 in (0.1, 0.69, 0.70, 5.0):
+            evidence = made_up(s_k=staleness, log1p_chi2_seq=log_chi2)
+            fired = {rule for rule in rules.values() if RULES[rule](evidence) is not None}
+            assert fired == {rules[concern] for concern in [regime(evidence.summary).concern] if concern in rules}
+
+
+def test_a_variance_that_the_loss_does_not_pay_for_is_a_notice(tmp_path: Path) -> None:
+    for level, chi2, severity in (
+        ("token", 5.0, Severity.WARNING), ("token", 0.1, Severity.NOTICE), ("sequence", 0.1, Severity.WARNING),
+    ):  # fmt: skip
+        parts = {"weight": "ratio", "level": level}
+        run = open_run(write_run(tmp_path / f"{level}{chi2:g}", [], algorithm={"parts": parts}))
+        evidence = Evidence(made_up(chi2_token=chi2, log1p_chi2_seq=1.0).summary, run)
+        assert finding_of("variance_regime", evidence).severity is severity
 
 
 def test_a_length_trap_is_seen_where_the_sample_is_too_small_to_show_it() -> None:

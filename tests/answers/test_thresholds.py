@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.diagnosis import RULES, Evidence, read_thresholds, thresholds_of
-from analysis.diagnosis.evidence import default_thresholds
+from analysis.diagnosis import RULES, Evidence
+from analysis.thresholds import default_thresholds, read_thresholds, thresholds_of
 from ratioscope.catalogue import EPSILON, EPSILON_STALE, THRESHOLDS
 from ratioscope.catalogue.thresholds import explain
 from ratioscope.errors import RatioscopeError
@@ -29,11 +29,12 @@ def test_the_seeds_and_the_frameworks_give_these_values() -> None:
     assert 0.1 <= EPSILON.value <= 0.2
     assert 0.3 <= EPSILON_STALE.value <= 0.5
     assert 2 <= THRESHOLDS["version_window"].value <= 4
-    verl = {"mean_ratio_low": 0.5, "mean_ratio_high": 2, "ess": 0.3, "chi2_token": 1, "kl": 0.1}
+    verl = {"mean_ratio_low": 0.5, "mean_ratio_high": 2, "ess": 0.3, "chi2": 1, "kl": 0.1}
     assert {name: THRESHOLDS[name].value for name in verl} == verl
     assert THRESHOLDS["mult_prob_error"].value == 1.05
     assert all(
-        row.source.split()[0] in {*SOURCES, "verl,", "NeMo-RL,", "Vehtari", "chosen"} for row in THRESHOLDS.values()
+        row.source.split()[0] in {*SOURCES, "verl,", "NeMo-RL,", "Vehtari", "chosen", "usual"}
+        for row in THRESHOLDS.values()
     )
 
 
@@ -55,7 +56,8 @@ LOOSE = {
     "khat": ("heavy_tail", 2.0),
     "tail_share": ("heavy_tail", 0.9),
     "ess": ("ess_collapse", 0.1),
-    "chi2_token": ("variance_regime", 10.0),
+    "chi2": ("variance_regime", 10.0),
+    "mean_ratio_trifle": ("denominator_wrong", 0.2),
     "clip_saturated": ("clip_saturated", 0.9),
     "zero_signal": ("zero_signal", 0.9),
     "entropy_share": ("entropy_collapse", 0.01),
@@ -115,25 +117,27 @@ def test_a_file_moves_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     assert read_thresholds(write(tmp_path, "")) == default_thresholds()
 
 
-def test_the_nearest_file_inside_of_the_project_holds(tmp_path: Path) -> None:
-    project, run = tmp_path / "project", tmp_path / "project" / "runs" / "one"
+def test_the_nearest_file_beside_the_run_or_above_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "project" / "runs" / "one"
     run.mkdir(parents=True)
-    write(tmp_path, "[thresholds]\nepsilon = 0.01\n")
-    assert thresholds_of(run, [project]) == default_thresholds()
-    write(project, "[thresholds]\nepsilon = 0.05\n")
-    assert thresholds_of(run, [project])["epsilon"] == 0.05
-    assert thresholds_of(run, [tmp_path / "elsewhere"]) == default_thresholds()
-    assert thresholds_of(run, [tmp_path / "elsewhere", project])["epsilon"] == 0.05
-    write(run, "[thresholds]\nepsilon = 0.15\n")
-    for roots in ([project], [tmp_path / "elsewhere"], []):
-        assert thresholds_of(run, roots)["epsilon"] == 0.15
+    assert thresholds_of(run) == default_thresholds()
+    for folder, epsilon in ((tmp_path, 0.01), (tmp_path / "project", 0.05), (run, 0.15)):
+        write(folder, f"[thresholds]\nepsilon = {epsilon}\n")
+        assert thresholds_of(run)["epsilon"] == epsilon
+    (run / "ratioscope.toml").unlink()
+    monkeypatch.chdir(run.parent)
+    for place in (Path("one"), Path("one/../one"), Path("../runs/one")):
+        assert thresholds_of(place)["epsilon"] == 0.05
+    link = tmp_path / "elsewhere"
+    link.symlink_to(run, target_is_directory=True)
+    assert thresholds_of(link)["epsilon"] == 0.05
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[thresholds]\nepsilon_stal = 0.5\n", "the nearest one is epsilon_stale."),
-        ("[thresholds]\nqwertyuiop = 1\n", "see ratioscope explain thresholds."),
+        ("[thresholds]\nepsilon_stal = 0.5\n", "'epsilon_stal' is not a threshold; did you mean epsilon_stale"),
+        ("[thresholds]\nqwertyuiop = 1\n", "is not a threshold; there are: epsilon, epsilon_stale, "),
         ("[thresholds]\nepsilon = 'wide'\n", "epsilon is 'wide', it must be a number."),
         ("[thresholds]\nepsilon = true\n", "epsilon is True, it must be a number."),
         ("[thresholds]\nepsilon = 2\n", "it must lie between 0.001 and 0.99."),
@@ -153,5 +157,5 @@ def test_a_mistake_in_a_file_is_one_sentence(tmp_path: Path, text: str, words: s
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RatioscopeError, match=r"missing\.toml: cannot be read"):
+    with pytest.raises(RatioscopeError, match=r"missing\.toml: there is no such file\.$"):
         read_thresholds(tmp_path / "missing.toml")

@@ -27,7 +27,7 @@ class Outcome:
         assert not self.out
         (sentence,) = self.err.splitlines()
         assert sentence.startswith("ratioscope: ")
-        assert sentence.endswith(".")
+        assert sentence.endswith((".", "?"))
         assert "Traceback" not in sentence
         return sentence
 

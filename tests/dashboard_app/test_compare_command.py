@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ratioscope.schema import SCHEMA_VERSION
 from tests.dashboard_app.commands import Outcome, command
 from tests.runs import random_step, write_run
 
@@ -61,8 +62,14 @@ def test_as_json_undefined_is_null(ratioscope: Ratioscope, runs: Path, by: str) 
     assert found["until"] > 0
     (answer,) = found["answers"]
     assert {answer["a"], answer["b"]} == {"climbing", "flat"}
-    assert answer["difference"]["seeds"] == [2, 2]
-    assert answer["difference"]["bootstrap"] == [None, None]
+    assert answer["seeds"] == [2, 2] and found["schema_version"] == SCHEMA_VERSION
+    estimates = [answer[key] for key in ("difference", "bootstrap", "probability_of_improvement")]
+    estimates += [row[key] for row in found["ranking"] for key in ("mean", "iqm")] + found["prompts"]
+    for estimate in estimates:
+        assert estimate.keys() >= {"label", "value", "interval", "note"}
+        low, high = estimate["interval"] or (estimate["value"], estimate["value"])
+        assert low <= estimate["value"] <= high
+    assert answer["difference"]["interval"] and answer["bootstrap"]["interval"] is None
     assert [row["setting"] for row in found["ranking"]] == ["climbing", "flat"]
     assert found["components"] == [{"component": "gate", **_gates(found)}]
     assert len(found["prompts"]) == 1
@@ -89,7 +96,9 @@ def test_what_cannot_be_read_in_a_folder_is_left_out_and_named(ratioscope: Ratio
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("{runs}", "--metric", "nonsense"), "no metric 'nonsense'"),
+        (("{runs}", "--metric", "nonsense"), "'nonsense' is not a metric"),
+        (("{runs}", "--metric", "eval_acuracy"), "did you mean eval_accuracy"),
+        (("{runs}", "--metric", "surrogate"), "surrogate has no series over steps"),
         (("{runs}/flat-seed0", "{runs}/flat-seed1"), "2 runs of 1 setting cannot be compared"),
         (("{runs}/flat-seed0",), "1 run of 1 setting cannot be compared"),
         (("{gallery}/torn",), "cannot be read as JSON"),
@@ -110,7 +119,7 @@ def test_a_metric_that_no_run_logs_is_said(ratioscope: Ratioscope, tmp_path: Pat
         write_run(tmp_path / name, [step], algorithm={"name": name}, seed=0)
     assert "None of the runs has a value of entropy" in ratioscope("compare", tmp_path, "--metric", "entropy").failed()
     sentence = ratioscope("compare", tmp_path).succeeded()
-    assert "one seed says nothing about the spread" in sentence
+    assert "one seed says nothing about the spread" in sentence and "probability of improvement" not in sentence
 
 
 def test_the_command_has_a_help_with_an_example(ratioscope: Ratioscope) -> None:

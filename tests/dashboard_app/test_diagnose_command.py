@@ -84,7 +84,7 @@ def test_thresholds_come_from_the_option_or_from_beside_the_run(
     assert ratioscope("diagnose", run, "--fail-on", "warning").code == 1
     assert ratioscope("diagnose", run, "--fail-on", "warning", "--thresholds", loose).code == 0
     loose.rename(tmp_path / "project" / "ratioscope.toml")
-    assert ratioscope("diagnose", run, "--fail-on", "warning").code == 1  # not below the working directory
+    assert ratioscope("diagnose", run, "--fail-on", "warning").code == 0
     monkeypatch.chdir(tmp_path / "project")
     assert ratioscope("diagnose", "runs/stale", "--fail-on", "warning").code == 0
 
@@ -93,7 +93,9 @@ def test_mistakes_are_one_sentence(ratioscope: Ratioscope, stale: Path, tmp_path
     assert "there is no such folder" in ratioscope("diagnose", tmp_path / "nowhere").failed()
     bad = tmp_path / "bad.toml"
     bad.write_text("[thresholds]\nepsilo = 0.1\n", encoding="utf-8")
-    assert "the nearest one is epsilon." in ratioscope("diagnose", stale, "--thresholds", bad).failed()
+    assert "did you mean epsilon" in ratioscope("diagnose", stale, "--thresholds", bad).failed()
+    missing = ratioscope("diagnose", stale, "--thresholds", tmp_path / "missing.toml").failed()
+    assert missing.rstrip().endswith("missing.toml: there is no such file.")
     assert ratioscope("diagnose", stale, "--fail-on", "never").code == 2
 
 

@@ -1,21 +1,16 @@
 """Gates: each against its formula written out token by token, and properties that every gate of the catalogue has."""
 
-from collections.abc import Callable
 from math import cosh, exp, inf, log
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from ratioscope.gates import (
-    FILTERS,
     GATES,
-    SEQUENCE_FILTERS,
     Gate,
-    Rows,
     adaptive,
     incremental,
     masked,
@@ -25,121 +20,11 @@ from ratioscope.gates import (
     soft,
     two_side,
 )
-from ratioscope.ratios import LEVELS, LogRatios
+from ratioscope.ratios import LogRatios
+from tests.floor.gates_oracle import FORMULAS, PARAMETERS, Token, far, soft_value, sweep, tensors, tokens
 
-Formula = Callable[..., int]
-Token = tuple[float, float, float]
-
-# Parameters that every gate is swept with; a new gate needs a line here and a formula below.
-PARAMETERS: dict[str, dict[str, float]] = {
-    "none": {},
-    "one_side": {"epsilon_low": 0.2, "epsilon_high": 0.28},
-    "two_side": {"epsilon_low": 0.2, "epsilon_high": 0.28},
-    "ring": {"epsilon_low": 0.2, "epsilon_high": 0.28, "outer_low": 0.6, "outer_high": 2.0},
-    "adaptive": {"epsilon": 0.2},
-    "incremental": {"epsilon": 0.2},
-    "one_side_log": {"epsilon_log": 0.4},
-    "masked": {"cap": 2.0},
-    "soft": {"tau_positive": 1.0, "tau_negative": 1.05},
-}
-
-
-def none_side(rho: float, rho_k: float, a: float) -> int:
-    return 0
-
-
-def one_side_side(rho: float, rho_k: float, a: float, epsilon_low: float, epsilon_high: float) -> int:
-    """Mask of S3 eq. 8: keep A > 0 with rho <= 1 + eps_high, and A < 0 with rho >= 1 - eps_low."""
-    if a > 0 and not rho <= 1 + epsilon_high:
-        return 1
-    if a < 0 and not rho >= 1 - epsilon_low:
-        return -1
-    return 0
-
-
-def two_side_side(rho: float, rho_k: float, a: float, epsilon_low: float, epsilon_high: float) -> int:
-    """S3 eq. 18: keep 1 - eps_low <= rho <= 1 + eps_high."""
-    if a == 0 or 1 - epsilon_low <= rho <= 1 + epsilon_high:
-        return 0
-    return 1 if rho > 1 else -1
-
-
-def ring_side(
-    rho: float, rho_k: float, a: float, epsilon_low: float, epsilon_high: float, outer_low: float, outer_high: float
-) -> int:
-    """S3 eq. 19: the band, or A > 0 with rho <= 1 - outer_low, or A < 0 with rho >= 1 + outer_high."""
-    in_band = 1 - epsilon_low <= rho <= 1 + epsilon_high
-    if a == 0 or in_band or (a > 0 and rho <= 1 - outer_low) or (a < 0 and rho >= 1 + outer_high):
-        return 0
-    return 1 if rho > 1 else -1
-
-
-def adaptive_side(rho: float, rho_k: float, a: float, epsilon: float) -> int:
-    """S0 5.3, Method One: PPO's mask with the band [rho_k - eps, rho_k + eps]."""
-    if a > 0 and rho - rho_k > epsilon:
-        return 1
-    if a < 0 and rho - rho_k < -epsilon:
-        return -1
-    return 0
-
-
-def incremental_side(rho: float, rho_k: float, a: float, epsilon: float) -> int:
-    """S0 5.3, Method Two: PPO's mask on r = rho / rho_k."""
-    if a > 0 and rho / rho_k > 1 + epsilon:
-        return 1
-    if a < 0 and rho / rho_k < 1 - epsilon:
-        return -1
-    return 0
-
-
-def one_side_log_side(rho: float, rho_k: float, a: float, epsilon_log: float) -> int:
-    """Zhao et al. 2025, eq. 4: PPO's mask with the band [exp(-eps), exp(eps)]."""
-    if a > 0 and log(rho) > epsilon_log:
-        return 1
-    if a < 0 and log(rho) < -epsilon_log:
-        return -1
-    return 0
-
-
-def masked_side(rho: float, rho_k: float, a: float, cap: float) -> int:
-    """S1 7: what has a ratio above the cap is left out, whatever the advantage's sign."""
-    return 1 if a != 0 and rho > cap else 0
-
-
-def soft_side(rho: float, rho_k: float, a: float, tau_positive: float, tau_negative: float) -> int:
-    return 0
-
-
-def soft_value(rho: float, a: float, tau_positive: float, tau_negative: float) -> float:
-    """S4 eq. 118, 120: sech^2(tau (rho - 1) / 2)."""
-    tau = tau_positive if a > 0 else tau_negative
-    return 1 / cosh(tau * (rho - 1) / 2) ** 2
-
-
-FORMULAS: dict[str, Formula] = {
-    "none": none_side,
-    "one_side": one_side_side,
-    "two_side": two_side_side,
-    "ring": ring_side,
-    "adaptive": adaptive_side,
-    "incremental": incremental_side,
-    "one_side_log": one_side_log_side,
-    "masked": masked_side,
-    "soft": soft_side,
-}
-HARD = sorted(GATES.keys() - {"soft"})
-
-tokens = st.lists(
-    st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.one_of(st.just(0.0), st.floats(-2, 2))), min_size=1, max_size=30
-)
 every_gate = pytest.mark.parametrize("name", GATES)
-every_hard_gate = pytest.mark.parametrize("name", HARD)
-sweep = settings(deadline=None, max_examples=30)
-
-
-def tensors(batch: list[Token]) -> tuple[LogRatios, Tensor]:
-    columns = torch.tensor(batch, dtype=torch.float64).T
-    return LogRatios(behavior=columns[0], current=columns[1]), columns[2]
+every_hard_gate = pytest.mark.parametrize("name", sorted(GATES.keys() - {"soft"}))
 
 
 def side_at(name: str, rho: float, advantage: float, rho_k: float = 1.0, **parameters: float) -> int:
@@ -154,7 +39,7 @@ def test_every_gate_has_parameters_and_a_formula_here() -> None:
 @every_gate
 def test_a_gate_is_its_formula(name: str) -> None:
     rng = np.random.default_rng(1)
-    for _ in range(50):
+    for _ in range(10):
         log_ratios, advantage = rng.normal(0, 0.6, (200, 2)), rng.choice([-1.5, 0, 0.5], 200)
         batch = [(b, c, a) for (b, c), a in zip(log_ratios, advantage, strict=True)]
         scale = rng.uniform(0.5, 1.5)
@@ -218,9 +103,6 @@ def test_a_token_without_advantage_is_never_clipped(name: str, batch: list[Token
 def test_on_policy_nothing_is_clipped(name: str, batch: list[Token]) -> None:
     gate = GATES[name](*tensors([(0.0, 0.0, a) for _, _, a in batch]), **PARAMETERS[name])
     assert not gate.clipped.any() and bool((gate.value == 1).all())
-
-
-far = st.one_of(st.floats(-1000, 1000), st.sampled_from([-1000.0, -710.0, -1e-300, 0.0, 709.0, 710.0, 1000.0]))
 
 
 @every_gate
@@ -341,158 +223,3 @@ def test_what_a_gate_stops_is_what_would_go_further() -> None:
     band = {"epsilon_low": 0.2, "epsilon_high": 0.2}
     sides = {(rho, a): side_at("one_side", rho, a, **band) for rho in (0.5, 1.0, 1.5) for a in (-1.0, 1.0)}
     assert sides == {(0.5, -1.0): -1, (0.5, 1.0): 0, (1.0, -1.0): 0, (1.0, 1.0): 0, (1.5, -1.0): 0, (1.5, 1.0): 1}
-
-
-# Filters ------------------------------------------------------------------------------------------------------------
-
-# log rho, log rho_k, advantage, sequence, log-probability when sampled, version lag.
-Row = tuple[float, float, float, int, float, int]
-
-FILTER_PARAMETERS: dict[str, dict[str, float]] = {
-    "opposite_sign": {"delta": 0.1},
-    "probability_difference": {"difference_low": 0.1, "difference_high": 0.15},
-    "stale": {"epsilon_stale": 0.3},
-    "window": {"max_lag": 2},
-    **{name: {"threshold": 0.05} for name in FILTERS if name.startswith("reject_")},
-}
-OF_ESTIMATOR: dict[str, Callable[[float], float]] = {
-    "k1": lambda x: -x, "k2": lambda x: x * x / 2, "k3": lambda x: exp(x) - 1 - x,
-}  # fmt: skip
-OVER: dict[str, Callable[[list[float]], float]] = {
-    "sum": sum, "max": max, "mean": lambda values: sum(values) / len(values),
-}  # fmt: skip
-
-
-def filter_side(name: str, batch: list[Row], place: int, **p: float) -> int:
-    """Every filter, a token at a time."""
-    x, x_k, a, sequence, b, _ = batch[place]
-    mates = [row for row in batch if row[3] == sequence]
-    if a == 0:
-        return 0
-    if name == "opposite_sign":
-        return -1 if a < 0 and sum(-row[0] for row in mates) / len(mates) > p["delta"] else 0
-    if name == "probability_difference":
-        moved = exp(b + x) - exp(b)
-        return 1 if a > 0 and moved > p["difference_high"] else -1 if a < 0 and moved < -p["difference_low"] else 0
-    if name == "stale":
-        return 0 if abs(exp(x_k) - 1) <= p["epsilon_stale"] else 1 if x_k > 0 else -1
-    if name == "window":
-        return -1 if max(row[5] for row in mates) > p["max_lag"] else 0
-    _, over, estimator = name.split("_")
-    chosen = [row[0] for row in mates] if over != "token" else [x]
-    divergence = OVER.get(over, sum)([OF_ESTIMATOR[estimator](value) for value in chosen])
-    return 0 if divergence <= p["threshold"] else 1 if sum(chosen) > 0 else -1
-
-
-def rows_of(batch: list[Row]) -> Rows:
-    x, x_k, a, sequence, b, lag = zip(*batch, strict=True)
-    ratios = LogRatios(torch.tensor(x, dtype=torch.float64), torch.tensor(x_k, dtype=torch.float64))
-    return Rows(ratios, torch.tensor(a), torch.tensor(sequence), torch.tensor(b), torch.tensor(lag))
-
-
-def random_rows(seed: int, n: int = 60, spread: float = 0.4) -> list[Row]:
-    rng = np.random.default_rng(seed)
-    steps = rng.normal(0, spread, (n, 2)) * rng.choice([0.1, 1.0], (n, 1))
-    return [
-        (float(x), float(y), float(rng.choice([-1.5, 0, 0.5])), int(rng.integers(0, 12)),
-         float(-rng.exponential()), int(rng.integers(0, 4)))
-        for x, y in steps
-    ]  # fmt: skip
-
-
-every_filter = pytest.mark.parametrize("name", FILTERS)
-seeds = pytest.mark.parametrize("seed", range(3))
-
-
-def test_every_filter_has_parameters_here_and_a_name_of_its_own() -> None:
-    assert FILTERS.keys() == FILTER_PARAMETERS.keys() and not FILTERS.keys() & GATES.keys()
-    assert SEQUENCE_FILTERS.items() <= FILTERS.items()
-    assert all(stop.__doc__ for stop in FILTERS.values())
-
-
-@every_filter
-@seeds
-def test_a_filter_is_its_formula(name: str, seed: int) -> None:
-    batch = random_rows(seed)
-    found = FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name])
-    expected = [filter_side(name, batch, place, **FILTER_PARAMETERS[name]) for place in range(len(batch))]
-    assert found.side.tolist() == expected and any(expected) and not all(expected)
-    assert found.value.tolist() == [1.0 - abs(side) for side in expected]
-    assert found.value.dtype == torch.float64 and found.side.dtype == torch.int8
-
-
-@every_filter
-@seeds
-def test_a_filter_does_not_look_at_the_order_of_the_tokens(name: str, seed: int) -> None:
-    batch = random_rows(seed)
-    order = np.random.default_rng(seed).permutation(len(batch))
-    before = FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name]).side[order].tolist()
-    assert FILTERS[name](rows_of([batch[place] for place in order]), **FILTER_PARAMETERS[name]).side.tolist() == before
-
-
-@every_filter
-@seeds
-def test_a_filter_with_a_wider_bound_drops_a_subset(name: str, seed: int) -> None:
-    rows = rows_of(random_rows(seed, spread=1.0))
-    previous = torch.ones(60, dtype=torch.bool)
-    for scale in (0.0, 0.5, 1.0, 2.0, inf):
-        parameters = {key: value * scale if scale else 0.0 for key, value in FILTER_PARAMETERS[name].items()}
-        dropped = FILTERS[name](rows, **parameters).clipped
-        assert not (dropped & ~previous).any()
-        previous = dropped
-    assert not previous.any()
-
-
-@every_filter
-@seeds
-def test_fresh_tokens_pass_every_filter(name: str, seed: int) -> None:
-    batch = [(0.0, 0.0, a, sequence, b, 0) for _, _, a, sequence, b, _ in random_rows(seed)]
-    assert not FILTERS[name](rows_of(batch), **dict.fromkeys(FILTER_PARAMETERS[name], 0.0)).clipped.any()
-
-
-@every_filter
-def test_a_token_without_advantage_passes_every_filter(name: str) -> None:
-    batch = [(x, y, 0.0, sequence, b, 9) for x, y, _, sequence, b, _ in random_rows(0, spread=3.0)]
-    assert not FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name]).clipped.any()
-
-
-@every_filter
-@given(batch=st.lists(st.tuples(far, far, st.sampled_from([-1.0, 0.0, 1.0]), st.integers(0, 3), st.floats(-900, 0), st.integers(0, 9)), min_size=1))  # fmt: skip  # noqa: E501
-@sweep
-def test_no_ratio_is_too_large_for_a_filter(name: str, batch: list[Row]) -> None:
-    found = FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name])
-    assert set(found.value.tolist()) <= {0.0, 1.0} and set(found.side.tolist()) <= {-1, 0, 1}
-
-
-def test_the_bounds_of_filters_are_inclusive() -> None:
-    half, two = log(0.5), log(2.0)
-    for name, x, advantage, parameters in (
-        ("stale", two, 1.0, {"epsilon_stale": 1.0}),
-        ("stale", half, 1.0, {"epsilon_stale": 0.5}),
-        ("probability_difference", two, 1.0, {"difference_low": 0.0, "difference_high": 0.25}),
-        ("probability_difference", half, -1.0, {"difference_low": 0.125, "difference_high": 0.0}),
-        ("opposite_sign", -0.25, -1.0, {"delta": 0.25}),
-        ("reject_token_k1", -0.25, 1.0, {"threshold": 0.25}),
-        ("reject_sum_k2", 0.5, 1.0, {"threshold": 0.125}),
-        ("window", 0.0, 1.0, {"max_lag": 3}),
-    ):
-        rows = rows_of([(x, x, advantage, 0, log(0.25), 3)])
-        assert not FILTERS[name](rows, **parameters).clipped.any(), name
-        tighter = {key: value - 1e-6 for key, value in parameters.items()}
-        assert FILTERS[name](rows, **tighter).clipped.all(), name
-
-
-def test_a_ratio_of_0_is_rejected_by_every_divergence() -> None:
-    rows = rows_of([(-inf, -inf, 1.0, 0, -1.0, 0), (0.1, 0.1, 1.0, 0, -1.0, 0)])
-    for over in ("sum", "mean", "max"):
-        for estimator in OF_ESTIMATOR:
-            assert FILTERS[f"reject_{over}_{estimator}"](rows, threshold=1e6).side.tolist() == [-1, -1]
-
-
-def test_rejection_by_k1_is_a_lower_bound_on_the_ratio_of_the_level() -> None:
-    """The sum of k1 is minus the log of the product, its mean minus the log of the geometric mean."""
-    rows = rows_of(random_rows(5))
-    for level, over in (("token", "token"), ("sequence", "sum"), ("geometric", "mean")):
-        ratios = LEVELS[level](rows.ratios, rows.sequence)
-        below = two_side(ratios, rows.advantage, epsilon_low=1 - exp(-0.1), epsilon_high=inf)
-        assert FILTERS[f"reject_{over}_k1"](rows, threshold=0.1).side.tolist() == below.side.tolist()

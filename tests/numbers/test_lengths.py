@@ -167,5 +167,5 @@ def test_what_cannot_be_said_is_said_in_words(tmp_path: Path) -> None:
     ):
         assert trap.buckets.empty and tuple(trap.buckets.columns) == COLUMNS
         assert trap.answer == f"No sequence ratio in these steps: {reason}."
-    with pytest.raises(RatioscopeError, match="There is no pair 'a/b'"):
+    with pytest.raises(RatioscopeError, match="'a/b' is not a pair"):
         length_trap(run, pair="a/b")

@@ -171,7 +171,9 @@ def test_what_is_not_logged_is_a_stratum_of_that_name(tmp_path: Path) -> None:
 
 
 def test_unknown_strata_and_empty_ranges_are_said_in_one_sentence(run: Run) -> None:
-    with pytest.raises(RatioscopeError, match="There is no stratification 'colour'; there are: version"):
+    with pytest.raises(RatioscopeError, match="'colour' is not a stratification; there are: version"):
         stratify(run, "colour")
+    with pytest.raises(RatioscopeError, match="'khat_tok' is not a metric; did you mean khat_token"):
+        stratify(run, "lag").metric("khat_tok")
     with pytest.raises(RatioscopeError, match="no token in these steps"):
         stratify(run, "lag", 100, 200)

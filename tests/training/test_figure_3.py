@@ -10,8 +10,9 @@ from tests.training.small import table
 from trainer.loop import Trainer
 from trainer.settings import load
 
-CLIPPED = ("grpo", "rec_oneside_is", "rec_oneside_nois")
-UPDATES, SYNC_INTERVAL = 40, 20
+# The same clip with importance weights and without; GRPO only has its advantages normalised besides.
+CLIPPED = ("rec_oneside_is", "rec_oneside_nois")
+UPDATES, SYNC_INTERVAL = 30, 15
 
 
 class Curve(NamedTuple):
@@ -32,7 +33,14 @@ def curves(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> dict[s
     for algorithm in ("reinforce", *CLIPPED):
         folder: Path = tmp_path_factory.mktemp("figure_3") / algorithm
         config = load(
-            "sync_interval", [f"algorithm={algorithm}", f"updates={UPDATES}", "evaluate_every=5", "exact=false"]
+            "sync_interval",
+            [
+                f"algorithm={algorithm}",
+                f"sync_interval={SYNC_INTERVAL}",
+                f"updates={UPDATES}",
+                "evaluate_every=5",
+                "exact=false",
+            ],
         )
         Trainer(config, folder).run(lambda progress: None)
         accuracy = table(folder, "steps")["eval_accuracy"].to_pylist()
@@ -54,8 +62,8 @@ def test_clipped_variants_stay_above_their_start(curves: dict[str, Curve], algor
 
 
 def test_importance_sampling_makes_no_difference(curves: dict[str, Curve]) -> None:
-    ends = [curves[algorithm].end for algorithm in CLIPPED]
-    assert max(ends) - min(ends) < 0.08
+    with_weights, without = (curves[algorithm].end for algorithm in CLIPPED)
+    assert abs(with_weights - without) < 0.08
 
 
 @pytest.mark.parametrize("algorithm", CLIPPED)
@@ -63,7 +71,7 @@ def test_the_clip_fraction_climbs_between_synchronisations_and_falls_at_each(
     curves: dict[str, Curve], algorithm: str
 ) -> None:
     intervals = np.array(curves[algorithm].clip_fraction).reshape(-1, SYNC_INTERVAL)
-    fresh, stale = intervals[:, :3].mean(axis=1), intervals[:, 15:].mean(axis=1)
+    fresh, stale = intervals[:, :3].mean(axis=1), intervals[:, -5:].mean(axis=1)
     assert stale.mean() > 1.4 * fresh.mean()
     assert (stale > fresh).all()
     assert np.allclose(intervals[:, 0], 0.0)

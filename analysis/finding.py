@@ -1,7 +1,11 @@
-"""What a rule hands back: a finding with its severity, its sentence and the numbers behind it."""
+"""What is found in a log: how much it matters, the numbers behind it, and a finding with all that a reader needs."""
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
+
+from analysis.intervals import Interval
+from analysis.plain import plain
 
 
 class Severity(IntEnum):
@@ -19,13 +23,22 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True)
 class Number:
-    """A number with its 95 % interval (NaN: none), as a finding quotes it."""
+    """A number with its 95 % interval (NaN: none), as reports quote it."""
 
     label: str
     value: float
     low: float = float("nan")
     high: float = float("nan")
     note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape of every estimate in the command line's JSON: undefined is null."""
+        return {
+            "label": self.label,
+            "value": plain(self.value),
+            "interval": plain(Interval(self.low, self.high)),
+            "note": self.note,
+        }
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,72 @@
+"""Bias or variance: which of the two off-policy data cost this run, by S1's table (`analysis.regime`)."""
+
+from math import log1p
+
+from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from analysis.finding import Finding, Severity
+from analysis.regime import Concern, log_chi2_of_responses
+
+
+def bias_dominates(evidence: Evidence) -> Finding | None:
+    """Large total variation: the regime in which bias is the main concern (S1 6.2)."""
+    metric, found = evidence.staleness, evidence.regime
+    limit = evidence.thresholds["epsilon_stale"] / 2
+    values = evidence.values
+    far = values[metric][values[metric] > limit]
+    if found.concern is not Concern.BIAS or not evidence.often(far):
+        return None
+    worst = step_of(far.idxmax())
+    length = values["response_length"].loc[far.index].mean()
+    return Finding(
+        rule="bias_regime",
+        severity=Severity.NOTICE,
+        sentence=f"{found.size} It is above that {share_text(far, evidence)}.",
+        metric=metric,
+        steps=steps_of(far),
+        numbers=(
+            evidence.number(metric, worst, "worst"),
+            evidence.median("log1p_chi2_seq", far.index),
+            evidence.median("response_length", far.index),
+        ),
+        why=f"{found.origin} Token ratios correct the choice of a token, not its prefix: a bias that grows with T² "
+        f"(T = {length:.0f}).",
+        do=found.remedy,
+        source=found.source,
+        page="drift",
+        limit=limit,
+    )
+
+
+def variance_dominates(evidence: Evidence) -> Finding | None:
+    """Small total variation with a large chi-square: what a trust region in TV or KL cannot see (S1 4.3).
+
+    A warning where the loss pays for it: it multiplies by ratios of whole responses, or by those of tokens and these
+    are beyond the limit as well.
+    """
+    found, limit = evidence.regime, log1p(evidence.thresholds["chi2"])
+    log_chi2 = log_chi2_of_responses(evidence.values)
+    large = log_chi2[log_chi2 > limit]
+    if found.concern is not Concern.VARIANCE or not evidence.often(large):
+        return None
+    of_tokens = evidence.above("chi2_token", evidence.thresholds["chi2"])
+    pays = evidence.weighted and (evidence.part("level") == "sequence" or evidence.often(of_tokens))
+    return Finding(
+        rule="variance_regime",
+        severity=Severity.WARNING if pays else Severity.NOTICE,
+        sentence=found.size,
+        metric="log1p_chi2_seq",
+        steps=steps_of(large),
+        numbers=(
+            evidence.median("log1p_chi2_seq", large.index),
+            evidence.median("log1p_chi2_seq_predicted", large.index),
+            evidence.median("chi2_token", large.index),
+            evidence.median("top1pct_share", large.index),
+        ),
+        why="Few, very large ratios: they hardly move the distance between the policies and own the variance of "
+        "every importance-weighted mean."
+        + ("" if pays else " This loss does not multiply by such ratios; a switch to one that does would pay."),
+        do=f"{found.remedy} High variance forces the learning rate down in proportion.",
+        source=f"{found.source}; verl, documented health limits of rollout correction",
+        page="ratios",
+        limit=limit,
+    )

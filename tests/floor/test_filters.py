@@ -1,0 +1,166 @@
+"""Filters: each against its formula a token at a time, and properties that every filter has."""
+
+from collections.abc import Callable
+from math import exp, inf, log
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratioscope.gates import FILTERS, GATES, SEQUENCE_FILTERS, Rows, two_side
+from ratioscope.ratios import LEVELS, LogRatios
+from tests.floor.gates_oracle import far, sweep
+
+# log rho, log rho_k, advantage, sequence, log-probability when sampled, version lag.
+Row = tuple[float, float, float, int, float, int]
+
+FILTER_PARAMETERS: dict[str, dict[str, float]] = {
+    "opposite_sign": {"delta": 0.1},
+    "probability_difference": {"difference_low": 0.1, "difference_high": 0.15},
+    "stale": {"epsilon_stale": 0.3},
+    "window": {"max_lag": 2},
+    **{name: {"threshold": 0.05} for name in FILTERS if name.startswith("reject_")},
+}
+OF_ESTIMATOR: dict[str, Callable[[float], float]] = {
+    "k1": lambda x: -x, "k2": lambda x: x * x / 2, "k3": lambda x: exp(x) - 1 - x,
+}  # fmt: skip
+OVER: dict[str, Callable[[list[float]], float]] = {
+    "sum": sum, "max": max, "mean": lambda values: sum(values) / len(values),
+}  # fmt: skip
+
+
+def filter_side(name: str, batch: list[Row], place: int, **p: float) -> int:
+    """Every filter, a token at a time."""
+    x, x_k, a, sequence, b, _ = batch[place]
+    mates = [row for row in batch if row[3] == sequence]
+    if a == 0:
+        return 0
+    if name == "opposite_sign":
+        return -1 if a < 0 and sum(-row[0] for row in mates) / len(mates) > p["delta"] else 0
+    if name == "probability_difference":
+        moved = exp(b + x) - exp(b)
+        return 1 if a > 0 and moved > p["difference_high"] else -1 if a < 0 and moved < -p["difference_low"] else 0
+    if name == "stale":
+        return 0 if abs(exp(x_k) - 1) <= p["epsilon_stale"] else 1 if x_k > 0 else -1
+    if name == "window":
+        return -1 if max(row[5] for row in mates) > p["max_lag"] else 0
+    _, over, estimator = name.split("_")
+    chosen = [row[0] for row in mates] if over != "token" else [x]
+    divergence = OVER.get(over, sum)([OF_ESTIMATOR[estimator](value) for value in chosen])
+    return 0 if divergence <= p["threshold"] else 1 if sum(chosen) > 0 else -1
+
+
+def rows_of(batch: list[Row]) -> Rows:
+    x, x_k, a, sequence, b, lag = zip(*batch, strict=True)
+    ratios = LogRatios(torch.tensor(x, dtype=torch.float64), torch.tensor(x_k, dtype=torch.float64))
+    return Rows(ratios, torch.tensor(a), torch.tensor(sequence), torch.tensor(b), torch.tensor(lag))
+
+
+def random_rows(seed: int, n: int = 60, spread: float = 0.4) -> list[Row]:
+    rng = np.random.default_rng(seed)
+    steps = rng.normal(0, spread, (n, 2)) * rng.choice([0.1, 1.0], (n, 1))
+    return [
+        (float(x), float(y), float(rng.choice([-1.5, 0, 0.5])), int(rng.integers(0, 12)),
+         float(-rng.exponential()), int(rng.integers(0, 4)))
+        for x, y in steps
+    ]  # fmt: skip
+
+
+every_filter = pytest.mark.parametrize("name", FILTERS)
+seeds = pytest.mark.parametrize("seed", range(3))
+
+
+def test_every_filter_has_parameters_here_and_a_name_of_its_own() -> None:
+    assert FILTERS.keys() == FILTER_PARAMETERS.keys() and not FILTERS.keys() & GATES.keys()
+    assert SEQUENCE_FILTERS.items() <= FILTERS.items()
+    assert all(stop.__doc__ for stop in FILTERS.values())
+
+
+@every_filter
+@seeds
+def test_a_filter_is_its_formula(name: str, seed: int) -> None:
+    batch = random_rows(seed)
+    found = FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name])
+    expected = [filter_side(name, batch, place, **FILTER_PARAMETERS[name]) for place in range(len(batch))]
+    assert found.side.tolist() == expected and any(expected) and not all(expected)
+    assert found.value.tolist() == [1.0 - abs(side) for side in expected]
+    assert found.value.dtype == torch.float64 and found.side.dtype == torch.int8
+
+
+@every_filter
+@seeds
+def test_a_filter_does_not_look_at_the_order_of_the_tokens(name: str, seed: int) -> None:
+    batch = random_rows(seed)
+    order = np.random.default_rng(seed).permutation(len(batch))
+    before = FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name]).side[order].tolist()
+    assert FILTERS[name](rows_of([batch[place] for place in order]), **FILTER_PARAMETERS[name]).side.tolist() == before
+
+
+@every_filter
+@seeds
+def test_a_filter_with_a_wider_bound_drops_a_subset(name: str, seed: int) -> None:
+    rows = rows_of(random_rows(seed, spread=1.0))
+    previous = torch.ones(60, dtype=torch.bool)
+    for scale in (0.0, 0.5, 1.0, 2.0, inf):
+        parameters = {key: value * scale if scale else 0.0 for key, value in FILTER_PARAMETERS[name].items()}
+        dropped = FILTERS[name](rows, **parameters).clipped
+        assert not (dropped & ~previous).any()
+        previous = dropped
+    assert not previous.any()
+
+
+@every_filter
+@seeds
+def test_fresh_tokens_pass_every_filter(name: str, seed: int) -> None:
+    batch = [(0.0, 0.0, a, sequence, b, 0) for _, _, a, sequence, b, _ in random_rows(seed)]
+    assert not FILTERS[name](rows_of(batch), **dict.fromkeys(FILTER_PARAMETERS[name], 0.0)).clipped.any()
+
+
+@every_filter
+def test_a_token_without_advantage_passes_every_filter(name: str) -> None:
+    batch = [(x, y, 0.0, sequence, b, 9) for x, y, _, sequence, b, _ in random_rows(0, spread=3.0)]
+    assert not FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name]).clipped.any()
+
+
+@every_filter
+@given(batch=st.lists(st.tuples(far, far, st.sampled_from([-1.0, 0.0, 1.0]), st.integers(0, 3), st.floats(-900, 0), st.integers(0, 9)), min_size=1))  # fmt: skip  # noqa: E501
+@sweep
+def test_no_ratio_is_too_large_for_a_filter(name: str, batch: list[Row]) -> None:
+    found = FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name])
+    assert set(found.value.tolist()) <= {0.0, 1.0} and set(found.side.tolist()) <= {-1, 0, 1}
+
+
+def test_the_bounds_of_filters_are_inclusive() -> None:
+    half, two = log(0.5), log(2.0)
+    for name, x, advantage, parameters in (
+        ("stale", two, 1.0, {"epsilon_stale": 1.0}),
+        ("stale", half, 1.0, {"epsilon_stale": 0.5}),
+        ("probability_difference", two, 1.0, {"difference_low": 0.0, "difference_high": 0.25}),
+        ("probability_difference", half, -1.0, {"difference_low": 0.125, "difference_high": 0.0}),
+        ("opposite_sign", -0.25, -1.0, {"delta": 0.25}),
+        ("reject_token_k1", -0.25, 1.0, {"threshold": 0.25}),
+        ("reject_sum_k2", 0.5, 1.0, {"threshold": 0.125}),
+        ("window", 0.0, 1.0, {"max_lag": 3}),
+    ):
+        rows = rows_of([(x, x, advantage, 0, log(0.25), 3)])
+        assert not FILTERS[name](rows, **parameters).clipped.any(), name
+        tighter = {key: value - 1e-6 for key, value in parameters.items()}
+        assert FILTERS[name](rows, **tighter).clipped.all(), name
+
+
+def test_a_ratio_of_0_is_rejected_by_every_divergence() -> None:
+    rows = rows_of([(-inf, -inf, 1.0, 0, -1.0, 0), (0.1, 0.1, 1.0, 0, -1.0, 0)])
+    for over in ("sum", "mean", "max"):
+        for estimator in OF_ESTIMATOR:
+            assert FILTERS[f"reject_{over}_{estimator}"](rows, threshold=1e6).side.tolist() == [-1, -1]
+
+
+def test_rejection_by_k1_is_a_lower_bound_on_the_ratio_of_the_level() -> None:
+    """The sum of k1 is minus the log of the product, its mean minus the log of the geometric mean."""
+    rows = rows_of(random_rows(5))
+    for level, over in (("token", "token"), ("sequence", "sum"), ("geometric", "mean")):
+        ratios = LEVELS[level](rows.ratios, rows.sequence)
+        below = two_side(ratios, rows.advantage, epsilon_low=1 - exp(-0.1), epsilon_high=inf)
+        assert FILTERS[f"reject_{over}_k1"](rows, threshold=0.1).side.tolist() == below.side.tolist()
