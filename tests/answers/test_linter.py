@@ -439,14 +439,12 @@ def test_the_within_state_slope_is_that_of_a_brute_force_regression(trained: Tra
     """States as the token texts before them, demeaned one by one."""
     folder = trained("temperature 0.7")
     tokens = rows(folder).sort_values(KEY)
-    tokens["prefix"] = tokens.groupby(["step", "seq_id"])["token_id"].transform(
-        lambda ids: [tuple(ids.iloc[:place]) for place in range(len(ids))]
-    )
+    ids = tokens.groupby(["step", "seq_id"])["token_id"]
+    tokens["prefix"] = ids.transform(lambda ids: [tuple(ids.iloc[:place]) for place in range(len(ids))])
     tokens["x"] = (tokens["logp_behavior_train"].astype(float) + tokens["logp_behavior"]) / 2
     tokens["y"] = tokens["logp_behavior_train"].astype(float) - tokens["logp_behavior"]
-    within = tokens.groupby(["step", "group_id", "behavior_version", "prefix"])[["x", "y"]].transform(
-        lambda values: values - values.mean()
-    )
+    states = tokens.groupby(["step", "group_id", "behavior_version", "prefix"])[["x", "y"]]
+    within = states.transform(lambda values: values - values.mean())
     slope = (within["x"] * within["y"]).sum() / (within["x"] ** 2).sum()
     measured = numbers(the(lint(open_run(folder)), "temperature"))["slope, same weights"]
     assert measured == pytest.approx(slope, rel=1e-9)
