@@ -3,10 +3,9 @@
 `test_partials` has the plain cuts and the cache; here are random ones, over data with everything that can go wrong.
 """
 
-import multiprocessing
+import subprocess
+import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -155,13 +154,6 @@ def test_the_layouts_are_what_they_say(tmp_path: Path, steps: list[Step]) -> Non
             assert pd.concat([table.to_pandas()[["step"]].drop_duplicates() for table in tables]).duplicated().any()
 
 
-def _summarise_part(folder: Path, numbers: tuple[int, ...]) -> pd.DataFrame:
-    """One process's share of a run: the files of some of its steps."""
-    run = open_run(folder)
-    files = {table: tuple(f for f in found if f.name.first_step in numbers) for table, found in run.files.items()}
-    return summarise(replace(run, files=files)).values
-
-
 def _contents(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
@@ -173,8 +165,14 @@ def test_splitting_the_work_over_processes_changes_nothing(
     monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
     folder = write_files(tmp_path / "run", [(table, 0, [step]) for table in TABLES for step in steps])
     shares = ((0, 2), (1, 3))
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as processes:
-        parts = list(processes.map(_summarise_part, [folder] * 2, shares))
+    outputs = [tmp_path / f"part-{first}" for first, _ in shares]
+    module = [sys.executable, "-m", "tests.numbers.summarise_part", str(folder)]
+    processes = [
+        subprocess.Popen([*module, str(output), *map(str, share)], cwd=Path(__file__).parents[2])
+        for output, share in zip(outputs, shares, strict=True)
+    ]
+    assert [process.wait() for process in processes] == [0, 0]
+    parts = [pd.read_pickle(output) for output in outputs]
     assert [part.index.tolist() for part in parts] == [list(share) for share in shares]
     computed = _contents(tmp_path / "cache" / "partials")
     together = summarise(open_run(folder))
