@@ -22,7 +22,7 @@ from analysis.relations import relations
 from analysis.store import Run
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.metric import Moment, doubt
-from ratioscope.tails import WITHIN_ROUNDING, Array, khat_of
+from ratioscope.tails import Array, khat_of
 
 # Of the curve "the top x of the tokens carry y of the sum".
 TOP_FRACTIONS = (0.001, 0.01, 0.1)
@@ -208,7 +208,7 @@ def _why_no_intervals(connection: duckdb.DuckDBPyConnection, measure: Measure) -
     for column, symbol in measure.ratios.items():
         logs = _logged(connection, column)
         khat, reason = khat_of(logs)
-        why = doubt(f"k-hat of {symbol}", khat, measure.moment, len(logs), reason.replace(WITHIN_ROUNDING, ""))
+        why = doubt(f"k-hat of {symbol}", khat, measure.moment, len(logs), reason)
         if why:
             return f"{why}; the shares describe these tokens only"
     return ""

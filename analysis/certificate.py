@@ -30,7 +30,7 @@ from analysis.store import Run
 from ratioscope.catalogue import theory
 from ratioscope.errors import RatioscopeError
 from ratioscope.metric import Moment, doubt
-from ratioscope.tails import WITHIN_ROUNDING, Array, kept_size, pareto_khat
+from ratioscope.tails import Array, kept_size, pareto_khat
 
 WITH_INTERVAL = (
     *("surrogate", "drift_discounted", "staleness_discounted"),
@@ -255,10 +255,7 @@ def _unreliable(step: "pd.Series[Any]") -> dict[str, str]:
         if top is None or top is pd.NA:  # not logged, which is noted already
             continue
         khat, why_not = pareto_khat(np.asarray(top, dtype=float), n)
-        harmless = why_not == WITHIN_ROUNDING
-        found[name] = doubt(
-            f"k-hat of the {policy} policy's ratios", khat, Moment.FIRST, n, "" if harmless else why_not
-        )
+        found[name] = doubt(f"k-hat of the {policy} policy's ratios", khat, Moment.FIRST, n, why_not)
     return {
         metric.key: found[name]
         for metric in theory.ENTRIES

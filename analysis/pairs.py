@@ -28,7 +28,7 @@ from analysis.relations import relations
 from analysis.store import Run
 from ratioscope.errors import unknown
 from ratioscope.metric import Moment, doubt
-from ratioscope.tails import WITHIN_ROUNDING, Array, pareto_khat, tail_size
+from ratioscope.tails import Array, pareto_khat, tail_size
 
 Level = Literal["token", "sequence", "geometric"]
 Aggregation = Literal["token", "sequence"]
@@ -225,7 +225,6 @@ def _lines(pair: Pair, groups: pd.DataFrame, top: Mapping[Any, Any], description
         Moment.SECOND: ("khat of p/sqrt(q b)" if pair.weighted else "khat", ("square",)),
         Moment.BOUNDED: ("khat of q/b", ("q",)),
     }
-    unknown = {name: "" if reason == WITHIN_ROUNDING else reason for name, (_, reason) in khats.items()}
     with np.errstate(all="ignore"):  # what is not finite is noted
         estimates = _estimates({name: groups[name].to_numpy(dtype=float) for name in _SUMS})
     lines = {"khat": _Line(heaviest) if heaviest > -np.inf else _Line(np.nan, f"not estimable: {khats['p'][1]}")}
@@ -234,7 +233,7 @@ def _lines(pair: Pair, groups: pd.DataFrame, top: Mapping[Any, Any], description
         # The weight q/b bounds nothing: what is at most q/b has its tail.
         needed = Moment.FIRST if moment is Moment.BOUNDED and pair.weighted else moment
         tail, names = judges[moment]
-        doubts = [doubt(tail, khats[name][0], needed, n, unknown[name]) for name in names]
+        doubts = [doubt(tail, khats[name][0], needed, n, khats[name][1]) for name in names]
         reason = max(doubts)  # the one that is not empty; of two, either will do
         if not np.isfinite(value):
             lines[metric] = _Line(value, _INFINITE if np.isinf(value) else _UNDEFINED)

@@ -19,7 +19,7 @@ from analysis.order_statistics import QUANTILES
 from analysis.partials import Partials
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import Moment, doubt
-from ratioscope.tails import WITHIN_ROUNDING, Array
+from ratioscope.tails import Array
 
 INVALID_CAUSES = ("nan", "infinite", "positive", "advantage")
 COUNTS = (
@@ -267,7 +267,7 @@ class _Steps:
             self.values[key] = there[key].to_numpy(dtype=float)
             reasons = there[f"{key}_reason"].fillna(_NO_TOKEN)
             self.note(key, np.isnan(self.values[key]), ("not estimable: " + reasons).to_numpy(dtype=object))
-            self.tail_reasons[key] = reasons.replace(WITHIN_ROUNDING, "").to_list()
+            self.tail_reasons[key] = reasons.to_list()
         for key in CATALOGUE:
             if key.startswith(("ratio_", "khat_", "top")):
                 self.note(key, ~self.has_tokens, _NO_TOKEN)

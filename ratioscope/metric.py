@@ -62,19 +62,23 @@ def khat_limit(moment: Moment, n: int) -> float | None:
     return min(KHAT_LIMIT[moment], by_size if moment is Moment.FIRST else by_size / 2)
 
 
+# The one reason for which a tail index that cannot be estimated is no reason to doubt: there is no tail.
+WITHIN_ROUNDING = "the largest weights agree to within rounding"
+
+
 def doubt(tail: str, khat: float | None, moment: Moment, n: int, reason: str = "") -> str:
     """Why a mean of n terms of this moment cannot be trusted, or "" where nothing speaks against it.
 
     Args:
         tail: what the tail index is of, as a note should call it.
         khat: the tail index; None or NaN where it cannot be estimated.
-        reason: why it cannot; "" where that is harmless (`ratioscope.tails.WITHIN_ROUNDING`).
+        reason: why it cannot, as `ratioscope.tails` says it; "" where that is harmless.
     """
     limit = khat_limit(moment, n)
     if limit is None:
         return ""
     if khat is None or isnan(khat):
-        return f"unreliable: {tail} cannot be estimated, {reason}" if reason else ""
+        return f"unreliable: {tail} cannot be estimated, {reason}" if reason not in ("", WITHIN_ROUNDING) else ""
     if khat < limit:
         return ""
     return f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated"

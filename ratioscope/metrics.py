@@ -30,7 +30,7 @@ from ratioscope import estimates
 from ratioscope.batch import flatten
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import doubt
-from ratioscope.tails import WITHIN_ROUNDING, Array, pareto_khat, top_share
+from ratioscope.tails import Array, pareto_khat, top_share
 
 _CLIP = "clipped or clip_side"
 _NEEDED = {
@@ -130,7 +130,7 @@ def unreliable(metrics: BatchMetrics) -> dict[str, str]:
             continue
         n = int(metrics["n_sequences" if "khat_seq" in metric.khat else "n_tokens"])
         for tail in metric.khat:
-            why = metrics.notes.get(tail, "").removeprefix("not estimable: ").replace(WITHIN_ROUNDING, "")
+            why = metrics.notes.get(tail, "").removeprefix("not estimable: ")
             if reason := doubt(tail, metrics.get(tail), metric.moment, n, why):
                 notes[key] = reason
     return notes

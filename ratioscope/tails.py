@@ -6,6 +6,8 @@ from math import ceil, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope.metric import WITHIN_ROUNDING
+
 Array = NDArray[np.float64]
 
 # Fewer tail points than this say nothing about a tail.
@@ -17,10 +19,6 @@ ROUNDING_NATS = 1e-4
 
 # A tail that spans more than this many nats has weights that are 0 beside its largest one in floating point.
 SPAN_NATS = 700.0
-
-
-# The one reason for which a tail index that cannot be estimated is no reason to doubt: there is no tail.
-WITHIN_ROUNDING = "the largest weights agree to within rounding"
 
 
 # The quantiles of the ratio that the step summary has.

@@ -17,7 +17,7 @@ from analysis.linter.remark import Example
 from analysis.store import Run
 from analysis.thresholds import default_thresholds
 from ratioscope.metric import Moment, doubt
-from ratioscope.tails import WITHIN_ROUNDING, khat_of
+from ratioscope.tails import khat_of
 
 # Exactly 0 is "certain". A column that says so where another one gives less than one half was never filled in.
 _HALF = -0.7
@@ -123,8 +123,7 @@ class Evidence:
         """Why the standard error of the mean ratio, a second moment, cannot be trusted; "" where its tail allows it."""
         log_rho = self.frame("select log_rho from usable")["log_rho"].to_numpy(dtype=float)
         khat, why_not = khat_of(log_rho)
-        harmless = why_not == WITHIN_ROUNDING
-        return doubt("the tail index of the ratios", khat, Moment.SECOND, len(log_rho), "" if harmless else why_not)
+        return doubt("the tail index of the ratios", khat, Moment.SECOND, len(log_rho), why_not)
 
     @property
     def sampled(self) -> int:

@@ -12,13 +12,12 @@ The logged tokens stay as they are: a rule that had been in force would have led
 
 from analysis.what_if.measures import MEASURES, TAILS, Measure
 from analysis.what_if.outcome import Numbers, Outcome, apply, decide
-from analysis.what_if.rule import PARAMETERS, STOPPING, Own, Range, Rule, own_rule, parse
+from analysis.what_if.rule import STOPPING, Own, Rule, own_rule, parse
 from analysis.what_if.sweeps import SELECTION_CAVEAT, sentence, sweep
 from analysis.what_if.tokens import Tokens, load, tokens_of
 
 __all__ = [
     "MEASURES",
-    "PARAMETERS",
     "SELECTION_CAVEAT",
     "STOPPING",
     "TAILS",
@@ -26,7 +25,6 @@ __all__ = [
     "Numbers",
     "Outcome",
     "Own",
-    "Range",
     "Rule",
     "Tokens",
     "apply",

@@ -17,7 +17,7 @@ from analysis.what_if.rule import STOPPING, Rule
 from analysis.what_if.tokens import Tail, Tokens, gated, masked, starts_of
 from ratioscope.gates import FILTERS, Gate
 from ratioscope.metric import Moment, doubt
-from ratioscope.tails import WITHIN_ROUNDING, Array, khat_of
+from ratioscope.tails import Array, khat_of
 from ratioscope.weights import WEIGHTS
 
 
@@ -216,7 +216,7 @@ class Outcome:
             logs = logs if counts.all() else logs[counts]
             khat, reason = khat_of(logs)
             # What a rule makes of ratios may be tied, at its bounds: no reason to doubt.
-            harmless = name in ("weight", "applied") or reason == WITHIN_ROUNDING
+            harmless = name in ("weight", "applied")
             with np.errstate(over="ignore"):
                 fitted[key] = Tail(
                     khat, "" if harmless else reason, len(logs), float(np.exp(logs.max(initial=-np.inf)))

@@ -6,8 +6,6 @@ parse(str(rule)) == rule
 own_rule(run)               # what the run was trained with
 """
 
-import inspect
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,50 +15,12 @@ from analysis.relations import relations
 from analysis.store import Run
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.gates import FILTERS, GATES, SEQUENCE_FILTERS, Gate
+from ratioscope.parameters import ORDERED, PARAMETERS, keywords_of
 from ratioscope.ratios import LEVELS
 from ratioscope.weights import WEIGHTS
 
 STOPPING: dict[str, Callable[..., Gate]] = GATES | FILTERS
 """Everything that can stand in a rule's gate."""
-
-
-@dataclass(frozen=True)
-class Range:
-    """Meaning and allowed values of a parameter; `above` excludes `low` itself."""
-
-    meaning: str
-    low: float = 0.0
-    high: float = math.inf
-    above: bool = False
-
-    def __contains__(self, value: float) -> bool:
-        return (value > self.low if self.above else value >= self.low) and value <= self.high
-
-    def __str__(self) -> str:
-        low = f"{'above' if self.above else 'from'} {self.low:g}"
-        return low if self.high == math.inf else f"{low} to {self.high:g}"
-
-
-PARAMETERS: dict[str, Range] = {
-    "epsilon_low": Range("lower bound of the ratio: 1 - epsilon_low", high=1),
-    "epsilon_high": Range("upper bound of the ratio: 1 + epsilon_high"),
-    "outer_low": Range("lower outer margin of the ring, at least epsilon_low", high=1),
-    "outer_high": Range("upper outer margin of the ring, at least epsilon_high"),
-    "epsilon": Range("half the width of a band centred at the current policy", above=True),
-    "epsilon_log": Range("bound on the log-ratio, nats", above=True),
-    "epsilon_stale": Range("largest distance of rho_k from 1"),
-    "cap": Range("largest ratio", low=1),
-    "tau_positive": Range("temperature of the soft gate where A > 0", above=True),
-    "tau_negative": Range("temperature of the soft gate where A < 0", above=True),
-    "delta": Range("largest mean divergence of a sequence with A < 0, nats"),
-    "difference_low": Range("how far a probability may fall", high=1),
-    "difference_high": Range("how far a probability may rise", high=1),
-    "threshold": Range("largest divergence that is kept, nats"),
-    "max_lag": Range("updates since the oldest token of a sequence was sampled, at most"),
-}
-
-# The outer margin of a ring lies outside of its band.
-_ORDERED = (("epsilon_low", "outer_low"), ("epsilon_high", "outer_high"))
 
 
 @dataclass(frozen=True)
@@ -134,12 +94,6 @@ class Rule:
         return replace(self, gate_parameters=gate, weight_parameters=weight)
 
 
-def keywords(part: Callable[..., Any]) -> list[str]:
-    """Names of the parameters that a gate, filter or weight takes."""
-    arguments = inspect.signature(part).parameters.values()
-    return [argument.name for argument in arguments if argument.kind is argument.KEYWORD_ONLY]
-
-
 def parse(text: str) -> Rule:
     """The rule of a string that `str(rule)` made.
 
@@ -173,7 +127,7 @@ def own_rule(run: Run) -> Own:
         return Own(None, f"{run.manifest.name} does not state its algorithm's {' and '.join(missing)}.")
     gate, weight, level = (str(parts[part]) for part in ("gate", "weight", "level"))
     try:
-        needed = {name: keywords(table[part]) for name, table, part in _both(gate, weight)}
+        needed = {name: keywords_of(table[part]) for name, table, part in _both(gate, weight)}
         rule = Rule(
             gate, {name: float(parameters[name]) for name in needed["gate"]},
             weight, {name: float(parameters[name]) for name in needed["weight"]},
@@ -204,7 +158,7 @@ def _logs_gate_ratios(run: Run) -> bool:
 
 
 def _checked(name: str, part: Callable[..., Any], parameters: Mapping[str, float]) -> dict[str, float]:
-    wanted = keywords(part)
+    wanted = keywords_of(part)
     for given in parameters:
         if given not in wanted:
             raise _unknown_parameter(name, given, wanted)
@@ -213,9 +167,9 @@ def _checked(name: str, part: Callable[..., Any], parameters: Mapping[str, float
         raise RatioscopeError(f"{name} needs {' and '.join(missing)}.")
     for parameter in wanted:
         value, allowed = parameters[parameter], PARAMETERS[parameter]
-        if value not in allowed:
-            raise RatioscopeError(f"{name}: {parameter}={value:g} must be {allowed} ({allowed.meaning}).")
-    for inner, outer in _ORDERED:
+        if not allowed.allows(value):
+            raise RatioscopeError(f"{name}: {parameter}={value:g} must be {allowed.range} ({allowed.meaning}).")
+    for inner, outer in ORDERED:
         if outer in wanted and parameters[outer] < parameters[inner]:
             raise RatioscopeError(f"{name}: {outer}={parameters[outer]:g} is inside of {inner}={parameters[inner]:g}.")
     return {parameter: float(parameters[parameter]) for parameter in wanted}

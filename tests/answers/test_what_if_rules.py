@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.what_if import PARAMETERS, STOPPING, Rule, apply, parse, tokens_of
+from analysis.what_if import STOPPING, Rule, apply, parse, tokens_of
 from analysis.what_if.permitted import REACH, permitted_drift
-from analysis.what_if.rule import keywords
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import GATES
+from ratioscope.parameters import PARAMETERS, keywords_of
 from ratioscope.weights import WEIGHTS
 from tests.answers.what_if_oracle import (
     RULES,
@@ -24,7 +24,6 @@ from tests.answers.what_if_oracle import (
     rule_of,
     rules,
 )
-from trainer.parameters import PARAMETERS as OF_TRAINER
 
 # Properties of every rule -------------------------------------------------------------------------------------------
 
@@ -187,9 +186,6 @@ def test_a_wrong_rule_is_refused_in_one_sentence(make: Any, message: str) -> Non
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_parameters_are_those_of_gates_and_weights_and_fit_the_trainers() -> None:
-    taken = {name for part in (*STOPPING.values(), *WEIGHTS.values()) for name in keywords(part)}
+def test_the_floor_knows_the_parameters_of_gates_filters_and_weights_and_no_others() -> None:
+    taken = {name for part in (*STOPPING.values(), *WEIGHTS.values()) for name in keywords_of(part)}
     assert taken == PARAMETERS.keys() == USUAL.keys()
-    for name in taken & OF_TRAINER.keys():
-        for value in (-inf, -1.0, 0.0, 0.5, 1.0, 1.5, inf):
-            assert (value in PARAMETERS[name]) == OF_TRAINER[name].allows(value)

@@ -11,8 +11,8 @@ import pytest
 
 from analysis.store import Run
 from analysis.what_if import STOPPING, Outcome, Rule, Tokens, tokens_of
-from analysis.what_if.rule import keywords
 from ratioscope.gates import FILTERS, GATES
+from ratioscope.parameters import keywords_of
 from ratioscope.ratios import LEVELS
 from ratioscope.weights import WEIGHTS
 
@@ -27,7 +27,7 @@ USUAL = {
 def rule_of(gate: str = "none", weight: str = "ratio", level: str = "token", **changed: float) -> Rule:
     values = USUAL | changed
     gate_parameters, weight_parameters = (
-        {name: values[name] for name in keywords(part)} for part in (STOPPING[gate], WEIGHTS[weight])
+        {name: values[name] for name in keywords_of(part)} for part in (STOPPING[gate], WEIGHTS[weight])
     )
     gate_level = "token" if gate in FILTERS else level
     return Rule(gate, gate_parameters, weight, weight_parameters, gate_level, level)

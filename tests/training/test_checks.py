@@ -7,8 +7,9 @@ import pytest
 
 from dashboard import cli
 from ratioscope import RatioscopeError
+from ratioscope.parameters import keywords_of
 from trainer.algorithms import ALGORITHMS
-from trainer.parameters import PARAMETERS, keywords_of
+from trainer.parameters import PARAMETERS
 from trainer.settings import load
 
 MISTAKES: list[tuple[list[str], str]] = [
