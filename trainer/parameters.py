@@ -1,4 +1,4 @@
-"""The numbers that algorithms take, besides those of their gates and weights: meaning and allowed values."""
+"""The numbers that algorithms take: those of their gates and weights (`ratioscope.parameters`) and the other parts'."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -6,9 +6,13 @@ from typing import Any
 
 from ratioscope import parameters as floor
 from ratioscope.errors import RatioscopeError
+from ratioscope.gates import GATES
 from ratioscope.parameters import ORDERED, Parameter, keywords_of
+from ratioscope.weights import WEIGHTS
 
-PARAMETERS: dict[str, Parameter] = floor.PARAMETERS | {
+_OF_PARTS = dict.fromkeys(name for part in (*GATES.values(), *WEIGHTS.values()) for name in keywords_of(part))
+
+PARAMETERS: dict[str, Parameter] = {name: floor.PARAMETERS[name] for name in _OF_PARTS} | {
     "tau": Parameter("temperature, or strength of the pull", above=True),
     "baseline_shift": Parameter("how far the baseline is moved down", low=-math.inf),
     "gamma": Parameter("discount a token", high=1),
