@@ -1,18 +1,47 @@
 """The script that Streamlit runs for every view: navigation and frame, nothing else."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import streamlit as st
 
-from dashboard.views import clipping, compare, drift, overview, ratios, runs
+from dashboard.views import (
+    clipping,
+    compare,
+    drift,
+    linter,
+    overview,
+    ratios,
+    runs,
+    sql,
+    staleness,
+    tokens,
+    variance,
+)
 
-_PAGES = {
-    "runs": (runs.render, ":material/list:"),
-    "overview": (overview.render, ":material/monitor_heart:"),
-    "drift": (drift.render, ":material/conversion_path:"),
-    "ratios": (ratios.render, ":material/bar_chart:"),
-    "clipping": (clipping.render, ":material/content_cut:"),
-    "compare": (compare.render, ":material/stacked_line_chart:"),
+
+class _Page(NamedTuple):
+    """A page: what draws it, its name in the menu, its icon, and the group of the menu that it stands in."""
+
+    render: Callable[[], None]
+    title: str
+    icon: str
+    group: str = "One run"
+
+
+PAGES = {
+    "runs": _Page(runs.render, "Runs", ":material/list:", group=""),
+    "overview": _Page(overview.render, "Overview", ":material/monitor_heart:"),
+    "drift": _Page(drift.render, "Drift", ":material/conversion_path:"),
+    "ratios": _Page(ratios.render, "Ratios", ":material/bar_chart:"),
+    "clipping": _Page(clipping.render, "Clipping", ":material/content_cut:"),
+    "variance": _Page(variance.render, "Bias and variance", ":material/balance:"),
+    "staleness": _Page(staleness.render, "Staleness", ":material/history:"),
+    "tokens": _Page(tokens.render, "Tokens", ":material/match_word:"),
+    "linter": _Page(linter.render, "Linter", ":material/fact_check:"),
+    "sql": _Page(sql.render, "SQL", ":material/database:"),
+    "compare": _Page(compare.render, "Compare", ":material/stacked_line_chart:", group="Several runs"),
 }
 _REMEMBERED = ("run", "from", "to")
 
@@ -21,17 +50,17 @@ def main(default: str = "runs") -> None:
     """Route to a page, `default` where the URL names none; runs and step range go along from page to page."""
     st.set_page_config(page_title="ratioscope", page_icon=str(Path(__file__).with_name("icon.png")), layout="wide")
     pages = {
-        name: st.Page(render, title=name.capitalize(), icon=icon, url_path=name, default=name == default)
-        for name, (render, icon) in _PAGES.items()
+        name: st.Page(page.render, title=page.title, icon=page.icon, url_path=name, default=name == default)
+        for name, page in PAGES.items()
     }
     st.session_state["pages"] = pages
     st.logo(str(Path(__file__).with_name("icon.png")), size="large")
-    page = st.navigation(
-        {"": [pages["runs"]], "One run": [pages[name] for name in ("overview", "drift", "ratios", "clipping")],
-         "Several runs": [pages["compare"]]}
-    )  # fmt: skip
+    menu: dict[str, list[st.Page]] = {}
+    for name, page in PAGES.items():
+        menu.setdefault(page.group, []).append(pages[name])
+    chosen = st.navigation(menu)
     _carry_over()
-    page.run()
+    chosen.run()
 
 
 def _carry_over() -> None:

@@ -83,6 +83,19 @@ def step_range() -> tuple[int | None, int | None]:
     return (first, last) if 0 <= first <= last else (None, None)
 
 
+def window(opened: Opened, tokens: int = 500_000) -> tuple[int, int]:
+    """The steps that a page looks at token by token: the brushed ones, else the latest that hold about so many tokens.
+
+    Pages say which steps these are; a brush over all of them asks for all.
+    """
+    first, last = step_range()
+    index = opened.summary.values.index
+    if first is not None and last is not None:
+        return first, last
+    latest = opened.summary.values["n_tokens"][::-1].cumsum()
+    return int(latest.index[max(1, int((latest <= tokens).sum())) - 1]), int(index[-1])
+
+
 def set_range(first: int, last: int) -> None:
     st.query_params["from"], st.query_params["to"] = str(first), str(last)
 

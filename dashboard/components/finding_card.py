@@ -8,8 +8,8 @@ import streamlit as st
 from analysis.diagnosis import Finding, Number, Severity
 from analysis.summary import StepSummary
 from dashboard import theme
-from dashboard.components.tile import number
 from dashboard.figures import base
+from dashboard.formats import number
 from dashboard.theme import Mode
 
 _BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {

@@ -60,6 +60,17 @@ def run_page(title: str, question: str) -> Opened | None:
     return opened
 
 
+def answer(sentence: str) -> None:
+    """What a page says first: the answer to its question in words; Markdown, so text from logs comes escaped."""
+    st.markdown(f"**{sentence}**")
+
+
+def how_to_read(explanation: str) -> None:
+    """The formulas and how to read them, folded away at the end of a page; Markdown."""
+    with st.expander("How to read this page", icon=":material/menu_book:"):
+        st.markdown(explanation)
+
+
 def _pick() -> Listed | None:
     """The run of the URL, or the newest where it names none; a select box to change it."""
     known = state.runs()

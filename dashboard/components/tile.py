@@ -8,7 +8,7 @@ import streamlit as st
 
 from analysis.summary import StepSummary
 from dashboard.figures.base import reduce
-from dashboard.figures.series import PERCENT
+from dashboard.formats import number
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import KHAT_LIMIT, Moment
 
@@ -64,19 +64,6 @@ def _beside(summary: StepSummary, key: str, step: int, note: str) -> str:
 def _sparkline(series: "pd.Series[float]") -> list[float]:
     finite = series[series.abs() != float("inf")]
     return [float(f"{value:.4g}") for value in reduce(finite, SPARKLINE_POINTS)]
-
-
-def number(key: str, value: float) -> str:
-    """A value with three significant digits, as a percentage where the metric is a share."""
-    if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    if key in PERCENT:
-        return f"{value:.1%}"
-    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
-        return f"{value:.1e}"
-    return f"{value:.3g}"
 
 
 def tooltip(key: str) -> str:

@@ -10,7 +10,8 @@ from plotly.subplots import make_subplots
 from analysis.comparison import Setting
 from dashboard import theme
 from dashboard.figures import base
-from dashboard.figures.series import PERCENT, SPARSE
+from dashboard.figures.series import SPARSE
+from dashboard.formats import PERCENT
 from dashboard.theme import Mode
 from ratioscope.catalogue import CATALOGUE
 

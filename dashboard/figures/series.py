@@ -9,18 +9,12 @@ from analysis.answers import sync_steps
 from analysis.summary import StepSummary
 from dashboard import theme
 from dashboard.figures import base
+from dashboard.formats import PERCENT
 from dashboard.theme import Mode
 from ratioscope.catalogue import CATALOGUE
 
 # Logged at some steps only.
 SPARSE = {"eval_accuracy", "kl_to_initial"}
-PERCENT = {
-    "clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
-    "eval_accuracy", "reward", "ess_token", "ess_seq", "effective_token_fraction", "zero_advantage_group_fraction",
-    "top1pct_share", "gate_mean",
-}  # fmt: skip
-
-
 # On-policy, float32 log-probabilities leave squares of this size; a logarithmic axis would show nothing else.
 ROUNDING = 1e-9
 

@@ -8,7 +8,7 @@ from analysis.distributions import quadrants
 from analysis.store import open_run
 from dashboard import state
 from dashboard.components.chart import step_chart
-from dashboard.components.frame import run_page
+from dashboard.components.frame import answer, run_page
 from dashboard.components.tile import metric_row
 from dashboard.figures.series import over_steps
 from dashboard.state import Opened
@@ -22,7 +22,7 @@ def render() -> None:
     if opened is None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
-    st.markdown(f"**{answers.clipping(summary)}**")
+    answer(answers.clipping(summary))
     metric_row(summary, TILES)
     left, right = st.columns(2, gap="medium")
     with left:

@@ -8,9 +8,10 @@ import streamlit as st
 from analysis.comparison import Member, Setting, band_words, differences, settings
 from dashboard import state
 from dashboard.components.chart import step_chart
-from dashboard.components.frame import no_runs
-from dashboard.components.tile import number, tooltip
+from dashboard.components.frame import answer, no_runs
+from dashboard.components.tile import tooltip
 from dashboard.figures import comparison as figures
+from dashboard.formats import escape, number
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 
@@ -45,7 +46,7 @@ def render() -> None:
     facets: dict[str, list[Setting]] = {}
     for setting in groups:
         facets.setdefault(setting.schedule, []).append(setting)
-    st.markdown(f"**{_answer(facets, metric)}**")
+    answer(_answer(facets, metric))
     mode, steps = state.mode(), state.step_range()
     drawn = (
         figures.small_multiples(facets, metric, mode, smoothing=smoothing, steps=steps)
@@ -132,17 +133,12 @@ def _answer(facets: dict[str, list[Setting]], metric: str) -> str:
         apart = top_low > bottom_high or bottom_low > top_high
         doubt = "" if apart else " (too few seeds to tell)" if math.isnan(top_low) else " (their intervals overlap)"
         sentences.append(
-            f"{_escape(schedule)}: {number(metric, top)} for {_escape(best.variant)} against "
-            f"{number(metric, bottom)} for {_escape(worst.variant)}{doubt}."
+            f"{escape(schedule)}: {number(metric, top)} for {escape(best.variant)} against "
+            f"{number(metric, bottom)} for {escape(worst.variant)}{doubt}."
         )
     if not sentences:
         return "One setting is chosen: nothing to compare yet."
     return f"{CATALOGUE[metric].title} at the end. " + " ".join(sentences)
-
-
-def _escape(label: str) -> str:
-    """A label inside Markdown; names come from logs."""
-    return "".join(f"\\{sign}" if sign in "\\`*_{}[]()#+-.!|<>$~:" else sign for sign in label)
 
 
 def _ranking(groups: list[Setting], metric: str) -> None:

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis import answers
 from dashboard import state
 from dashboard.components.chart import step_chart
-from dashboard.components.frame import run_page
+from dashboard.components.frame import answer, run_page
 from dashboard.components.tile import metric_row
 from dashboard.figures.series import Limit, over_steps
 from ratioscope.catalogue import EPSILON, EPSILON_STALE
@@ -19,7 +19,7 @@ def render() -> None:
     if opened is None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
-    st.markdown(f"**{answers.drift(summary, thresholds=opened.thresholds)}**")
+    answer(answers.drift(summary, thresholds=opened.thresholds))
     metric_row(summary, TILES)
     step_chart(
         over_steps(

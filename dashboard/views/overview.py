@@ -7,7 +7,7 @@ from analysis.diagnosis import Severity
 from dashboard import state, theme
 from dashboard.components.chart import step_chart
 from dashboard.components.finding_card import finding_card, notice
-from dashboard.components.frame import run_page
+from dashboard.components.frame import answer, run_page
 from dashboard.components.tile import metric_row
 from dashboard.figures.series import Limit, over_steps
 from ratioscope.catalogue import EPSILON, EPSILON_STALE
@@ -21,7 +21,7 @@ def render() -> None:
     if opened is None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
-    st.markdown(f"**{answers.overview(summary, opened.findings, thresholds=opened.thresholds)}**")
+    answer(answers.overview(summary, opened.findings, thresholds=opened.thresholds))
     grave = [finding for finding in opened.findings if finding.severity > Severity.NOTICE]
     notices = opened.findings[len(grave) :]
     for finding in grave:

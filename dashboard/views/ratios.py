@@ -8,7 +8,7 @@ from analysis.distributions import Survival, survival
 from analysis.store import open_run
 from dashboard import state
 from dashboard.components.chart import plain_chart, step_chart
-from dashboard.components.frame import run_page
+from dashboard.components.frame import answer, run_page
 from dashboard.components.tile import metric_row
 from dashboard.figures import ratios as figures
 from dashboard.figures.series import Limit, over_steps
@@ -24,7 +24,7 @@ def render() -> None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
     inside = summary.up_to(*steps)
-    st.markdown(f"**{answers.ratios(summary)}**")
+    answer(answers.ratios(summary))
     metric_row(summary, TILES)
     step_chart(
         figures.heat_map(inside, mode, steps),

@@ -7,8 +7,10 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Element
 
-RUN_PAGES = ("overview", "drift", "ratios", "clipping")
-PAGES = ("runs", *RUN_PAGES, "compare")
+from dashboard import app
+
+RUN_PAGES = tuple(name for name, page in app.PAGES.items() if page.group == "One run")
+PAGES = tuple(app.PAGES)
 
 QUESTIONS = {
     "runs": "What is there, what is alive, what is sick?",
@@ -16,6 +18,11 @@ QUESTIONS = {
     "drift": "Staleness, or the update?",
     "ratios": "How heavy are the tails?",
     "clipping": "What did the loss throw away?",
+    "variance": "Which failure mode is it?",
+    "staleness": "How old is the data, and does age hurt?",
+    "tokens": "Which tokens did it?",
+    "linter": "Can this log be trusted?",
+    "sql": "Anything else?",
     "compare": "Is the difference real?",
 }
 
@@ -37,7 +44,7 @@ def visit(page: str, **query: str | list[str]) -> AppTest:
 def checked(at: AppTest, page: str) -> AppTest:
     """The same page, after having made sure that it is the right one and has no exception on it."""
     assert not at.exception, [error.value for error in at.exception]
-    assert [title.value for title in at.title] == [page.capitalize()]
+    assert [title.value for title in at.title] == [app.PAGES[page].title]
     assert at.caption[0].value == QUESTIONS[page]
     return at
 

@@ -109,8 +109,8 @@ def test_a_hostile_link_is_harmless(hostile: str) -> None:
 
 
 def test_labels_are_escaped_character_by_character() -> None:
-    from dashboard.views.compare import _escape
+    from dashboard.formats import escape
 
-    escaped = _escape(HOSTILE)
+    escaped = escape(HOSTILE)
     assert re.sub(r"\\(.)", r"\1", escaped) == HOSTILE
     assert not set(r"`*_[]<>$:!#~|") & set(re.sub(r"\\.", "", escaped))

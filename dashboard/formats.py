@@ -1,0 +1,61 @@
+"""How numbers and text from a log are written: three significant digits, shares as percentages, all signs escaped."""
+
+import math
+
+from ratioscope.catalogue import CATALOGUE
+
+# Metrics that are shares of something, or rewards between 0 and 1.
+PERCENT = {
+    "clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
+    "eval_accuracy", "reward", "ess_token", "ess_seq", "effective_token_fraction", "zero_advantage_group_fraction",
+    "top1pct_share", "gate_mean",
+}  # fmt: skip
+assert CATALOGUE.keys() >= PERCENT
+
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def plain(value: float) -> str:
+    """A number with three significant digits; undefined is a dash."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
+        return f"{value:.1e}"
+    return f"{value:.3g}"
+
+
+def share(value: float) -> str:
+    """A share as a percentage, with one decimal."""
+    return f"{value:.1%}" if math.isfinite(value) else plain(value)
+
+
+def number(key: str, value: float) -> str:
+    """The value of a metric: as a percentage where the metric is a share."""
+    return share(value) if key in PERCENT else plain(value)
+
+
+def count(value: float) -> str:
+    """How many, in three digits with an SI prefix: 950, 12.3 k, 4.56 M."""
+    for size, prefix in _PREFIXES:
+        if abs(value) >= size:
+            return f"{value / size:.3g} {prefix}"
+    return f"{value:.0f}"
+
+
+def estimate(key: str, value: float, low: float = math.nan, high: float = math.nan, note: str = "") -> str:
+    """A metric's value with its 95 % interval, or with why there is none; `note` as in a step summary."""
+    if math.isnan(value):
+        return f"– ({note})" if note else "–"
+    text = number(key, value)
+    if note.startswith("unreliable"):
+        return f"{text} (cannot be trusted here)"
+    if math.isfinite(low) and math.isfinite(high):
+        return f"{text} ({number(key, low)} to {number(key, high)})"
+    return text
+
+
+def escape(text: object) -> str:
+    """Text from a log inside Markdown: every sign that Markdown, LaTeX or Streamlit's directives could act on."""
+    return "".join(f"\\{sign}" if sign in "\\`*_{}[]()#+-.!|<>$~:&" else sign for sign in str(text).replace("\n", " "))
