@@ -5,9 +5,13 @@ from pathlib import Path
 
 import streamlit as st
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard import theme
+from dashboard.components.plot import PLOTLY_ADDRESS, PLOTLY_FILE
 from dashboard.roots import serve_from
 
 LOOPBACK = "127.0.0.1"
@@ -45,10 +49,21 @@ class ContentSecurityPolicy:
         await self.app(scope, receive, send_with_policy if scope["type"] == "http" else send)
 
 
+async def _plotly(request: Request) -> FileResponse:
+    """Plotly's own file, from the installed package."""
+    return FileResponse(
+        PLOTLY_FILE, media_type="text/javascript", headers={"cache-control": "public, max-age=31536000, immutable"}
+    )
+
+
 def serve(roots: Sequence[Path], port: int) -> None:
     """Run the dashboard on these folders until it is stopped; blocks."""
     serve_from(roots)
-    app = st.App(Path(__file__).with_name("app.py"), middleware=[Middleware(ContentSecurityPolicy)])
+    app = st.App(
+        Path(__file__).with_name("app.py"),
+        routes=[Route(PLOTLY_ADDRESS, _plotly)],
+        middleware=[Middleware(ContentSecurityPolicy)],
+    )
     app.run(
         config={
             "server.address": LOOPBACK,

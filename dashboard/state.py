@@ -108,6 +108,11 @@ def clear_range() -> None:
             del st.query_params[key]
 
 
+def open_step(step: int) -> None:
+    """Ask for what happened in a step; the page shows it at its end (`step_dialog`)."""
+    st.session_state["clicked_step"] = step
+
+
 def mode() -> Mode:
     """Light or dark, as the browser shows it."""
     return theme.MODES.get(st.context.theme.type or "light", theme.LIGHT)

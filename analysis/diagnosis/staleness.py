@@ -44,7 +44,7 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
         do="Bound the age of the data (version window, smaller sync_interval); if the lag is constant, "
         "lower the learning rate.",
         source="S0 5.6, S3 3",
-        page="drift",
+        page="staleness",
         limit=limit,
     )
 

@@ -1,52 +1,38 @@
-"""A chart on a page: brush for the step range, alternative text, the data behind it."""
+"""A chart on a page: brush for the step range, click for a step, alternative text, the data behind it."""
 
-from typing import Any
+import math
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
 from dashboard import state
-
-# A drag selects steps (for all charts, kept in the URL); Streamlit would forget a zoom whenever new data arrive.
-CONFIG = {
-    "displaylogo": False,
-    "modeBarButtonsToRemove": ["zoom2d", "pan2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "resetScale2d"],
-    "showSendToCloud": False,
-}
+from dashboard.components.plot import plot
 
 
 def step_chart(fig: go.Figure, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
-    """A chart over steps with a title; dragging over it sets the step range of every chart.
+    """A chart over steps: a drag sets the step range of all charts, a double click takes it back, a click opens a step.
 
     Args:
         takeaway: what the chart says, in a sentence; read aloud by screen readers.
         data: the numbers behind it, folded away beside the title.
     """
     _head(title, key, data)
-    widget = f"chart-{key}"
-    st.plotly_chart(
-        fig,
-        theme=None,
-        key=widget,
-        config=CONFIG,
-        alt=takeaway,
-        on_select=lambda: _brush(widget),
-        selection_mode="box",
-    )
+    plot(fig, key=f"chart-{key}", alt=takeaway, on_brush=_brush, on_step=state.open_step, on_reset=state.clear_range)
 
 
 def plain_chart(fig: go.Figure, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
-    """A chart whose x axis is not the step."""
+    """A chart whose x axis is not the step; a drag zooms."""
     _head(title, key, data)
-    config = CONFIG | {"modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
-    st.plotly_chart(fig, theme=None, key=f"chart-{key}", config=config, alt=takeaway)
+    plot(fig, key=f"chart-{key}", alt=takeaway)
 
 
 def _head(title: str, key: str, data: pd.DataFrame | None) -> None:
     """The chart's title, and beside it the table behind it."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(f"###### {title}", width="content")
+        if data is not None and st.query_params.get("show") in data.columns:
+            st.badge("the finding's evidence", icon=":material/search_insights:", color="violet")
         if data is not None:
             _data(data, key)
 
@@ -66,9 +52,9 @@ def _data(data: pd.DataFrame, key: str) -> None:
             )
 
 
-def _brush(widget: str) -> None:
-    selection: dict[str, Any] = st.session_state[widget].get("selection", {})
-    boxes = selection.get("box") or []
-    if boxes and "x" in boxes[0]:
-        first, last = sorted(float(x) for x in boxes[0]["x"])
-        state.set_range(max(0, round(first)), max(0, round(last)))
+def _brush(first: float, last: float) -> None:
+    """The steps inside the dragged range; at least the nearest one."""
+    steps = max(0, math.ceil(first)), max(0, math.floor(last))
+    if steps[0] > steps[1]:
+        steps = (max(0, round(first)),) * 2
+    state.set_range(*steps)

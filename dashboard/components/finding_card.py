@@ -1,5 +1,6 @@
 """A finding card: a sentence, severity, sparkline of the steps concerned, numbers, why, do, show me; and a notice."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import plotly.graph_objects as go
@@ -8,6 +9,7 @@ import streamlit as st
 from analysis.diagnosis import Finding, Number, Severity
 from analysis.summary import StepSummary
 from dashboard import theme
+from dashboard.components.plot import plot
 from dashboard.figures import base
 from dashboard.formats import number
 from dashboard.theme import Mode
@@ -19,47 +21,47 @@ _BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {
 }
 
 
-def finding_card(finding: Finding, summary: StepSummary, mode: Mode, run_id: str) -> None:
-    """Draw one card; `run_id` goes into the link to the evidence."""
-    with st.container(border=True):
-        text, chart = st.columns([2, 1], gap="medium", vertical_alignment="center")
-        with text:
-            st.badge(finding.severity.word, icon=theme.SEVERITY_ICON[finding.severity], color=_BADGE[finding.severity])
-            st.markdown(f"##### {finding.sentence}")
-            st.caption(" · ".join(_quote(finding.metric, quoted) for quoted in finding.numbers))
-        with chart:
-            st.plotly_chart(
-                _sparkline(finding, summary, mode),
-                theme=None,
-                key=f"finding-{finding.rule}",
-                config={"displayModeBar": False, "staticPlot": True},
-                alt=finding.sentence,
-            )
-        _reasons(finding, run_id)
+def finding_cards(findings: Sequence[Finding], summary: StepSummary, mode: Mode, run_id: str) -> None:
+    """Cards in two columns, so that the charts below are not far; `run_id` goes into the links to the evidence."""
+    for start in range(0, len(findings), 2):
+        pair = findings[start : start + 2]
+        for column, finding in zip(st.columns(len(pair), gap="small"), pair, strict=True):
+            with column, st.container(border=True, height="stretch", gap="xsmall"):
+                _card(finding, summary, mode, run_id)
+
+
+def _card(finding: Finding, summary: StepSummary, mode: Mode, run_id: str) -> None:
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        st.badge(finding.severity.word, icon=theme.SEVERITY_ICON[finding.severity], color=_BADGE[finding.severity])
+        show_me(finding, run_id)
+    st.markdown(f"##### {finding.sentence}")
+    plot(_sparkline(finding, summary, mode), key=f"finding-{finding.rule}", alt=finding.sentence, still=True)
+    st.caption(" · ".join(_quote(finding.metric, quoted) for quoted in finding.numbers))
+    _reasons(finding)
 
 
 def notice(finding: Finding, run_id: str) -> None:
     """Draw what is worth a word and no more."""
-    with st.container(border=True):
-        st.markdown(f"**{finding.sentence}**")
+    with st.container(border=True, gap="xsmall"):
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+            st.markdown(f"**{finding.sentence}**", width="stretch")
+            show_me(finding, run_id)
         st.caption(" · ".join(_quote(finding.metric, quoted) for quoted in finding.numbers))
-        _reasons(finding, run_id)
+        _reasons(finding)
 
 
-def _reasons(finding: Finding, run_id: str) -> None:
-    why, do = st.columns(2, gap="medium")
-    why.markdown(f"**Why** — {finding.why}")
-    do.markdown(f"**Do** — {finding.do}")
-    source, link = st.columns([3, 1], vertical_alignment="center")
-    source.caption(f"Source: {finding.source}")
-    with link:
-        show_me(finding, run_id)
+def _reasons(finding: Finding) -> None:
+    st.markdown(f"**Why** — {finding.why}")
+    st.markdown(f"**Do** — {finding.do}")
+    st.caption(f"Source: {finding.source}")
 
 
 def show_me(finding: Finding, run_id: str) -> None:
     """The link to the page and the steps that are the evidence."""
     first, last = min(finding.steps), max(finding.steps)
-    query = {"run": run_id, "from": str(first), "to": str(last)} if last > first else {"run": run_id}
+    query = {"run": run_id, "show": finding.metric}
+    if last > first:
+        query |= {"from": str(first), "to": str(last)}
     st.page_link(
         st.session_state["pages"][finding.page], label="Show me", icon=":material/arrow_forward:", query_params=query
     )
@@ -75,10 +77,10 @@ def _quote(metric: str, quoted: Number) -> str:
 
 
 def _sparkline(finding: Finding, summary: StepSummary, mode: Mode) -> go.Figure:
-    series = summary.values[finding.metric]
-    fig = base.figure(mode, height=110)
+    series = summary.values[finding.metric].dropna()
+    fig = base.figure(mode, height=72)
     base.add_line(fig, series, name="", colour=theme.metric_colour(finding.metric), legend=False, width=1.5)
-    concerned = base.reduce(series.loc[list(finding.steps)], 300)
+    concerned = base.reduce(series.loc[series.index.isin(finding.steps)], 300)
     fig.add_scatter(
         x=concerned.index,
         y=concerned,

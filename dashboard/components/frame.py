@@ -1,6 +1,7 @@
 """The head of a run's page: which run, is it alive, how fresh, the step range; follows a live run."""
 
 from datetime import UTC, datetime
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -29,10 +30,10 @@ def status_words(run: Listed) -> str:
 
 def run_page(title: str, question: str) -> Opened | None:
     """Title, run picker, status and live follow; returns the run, or None after having said what is wrong."""
-    head, picker = st.columns([3, 2], vertical_alignment="bottom")
-    with head:
-        st.title(title, anchor=False)
-        st.caption(question)
+    head, picker = st.columns([3, 2], vertical_alignment="center")
+    with head, st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.title(title, anchor=False, width="content")
+        st.caption(question, width="content")
     with picker:
         listed = _pick()
     if listed is None:
@@ -130,6 +131,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
             follow = st.toggle("Follow", value=True, key="follow", help="Show new steps as they arrive.")
             _follow(listed, opened, follow=follow)
         _range_bar(opened)
+        _link()
     if manifest.status_reason:
         st.text(manifest.status_reason)
 
@@ -159,9 +161,40 @@ def _age(opened: Opened) -> str:
 
 
 def _range_bar(opened: Opened) -> None:
+    """The step range: what a drag over a chart sets, for the keyboard too, and the way back."""
     first, last = state.step_range()
-    if first is None:
-        st.caption("Drag over a chart to look at some steps.")
-        return
-    st.badge(f"steps {first} to {last}", icon=":material/straighten:", color="blue")
-    st.button("All steps", key="all-steps", on_click=state.clear_range, icon=":material/zoom_out_map:")
+    end = opened.summary.last_step
+    if first is not None:
+        st.badge(f"steps {first} to {last}", icon=":material/straighten:", color="blue")
+    with st.popover("Steps", icon=":material/straighten:", type="tertiary", key="steps", on_change="rerun") as popover:
+        if popover.open:
+            st.caption("A drag over any chart does the same. A click on a chart opens a step.")
+
+            def change() -> None:
+                state.set_range(*sorted((st.session_state["first-step"], st.session_state["last-step"])))
+
+            st.session_state["first-step"] = min(first or 0, end)
+            st.session_state["last-step"] = min(end if last is None else last, end)
+            st.number_input("First step", 0, end, key="first-step", on_change=change)
+            st.number_input("Last step", 0, end, key="last-step", on_change=change)
+            for latest in (20, 100):
+                if end >= latest:
+                    span = (end - latest + 1, end)
+                    st.button(f"Latest {latest}", key=f"latest-{latest}", on_click=state.set_range, args=span)
+    if first is not None:
+        st.button(
+            "All steps", key="all-steps", on_click=state.clear_range, icon=":material/zoom_out_map:", type="tertiary"
+        )
+
+
+def _link() -> None:
+    """The address of what is on the screen; it opens the same view again, also after a restart."""
+    with st.popover("Link", icon=":material/link:", type="tertiary", key="link", on_change="rerun") as popover:
+        if popover.open:
+            st.code(_address(), language=None, wrap_lines=True)
+
+
+def _address() -> str:
+    page = str(st.context.url or "").split("?")[0]
+    query = urlencode([(key, value) for key in st.query_params for value in st.query_params.get_all(key)])
+    return f"{page}?{query}"

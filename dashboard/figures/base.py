@@ -28,7 +28,7 @@ def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "
     layout = go.Layout(
         template="none",
         height=height,
-        margin={"l": 56, "r": 20, "t": 36, "b": 44},
+        margin={"l": 56, "r": 20, "t": 30, "b": 44},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": theme.FONT, "color": mode.text, "size": 13},
@@ -46,6 +46,8 @@ def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "
         yaxis=axis | {"title": {"text": y_title, "font": axis["title"]["font"]}},
         dragmode="select",
         selectdirection="h",
+        newselection={"line": {"color": theme.CURRENT, "width": 1, "dash": "dot"}},
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": mode.muted, "activecolor": mode.text},
     )
     return go.Figure(layout=layout)
 
@@ -188,6 +190,7 @@ def add_sync_ticks(fig: go.Figure, steps: Iterable[int], mode: Mode) -> None:
         showlegend=False,
         mode="markers",
         marker={"symbol": "line-ns", "size": 9, "line": {"width": 1.5, "color": mode.muted}},
+        cliponaxis=False,
         hoverinfo="skip",
     )
     fig.update_layout(yaxis3={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})

@@ -1,18 +1,28 @@
 """Overview: is this run healthy?"""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import streamlit as st
 
 from analysis import answers
 from analysis.diagnosis import Severity
 from dashboard import state, theme
 from dashboard.components.chart import step_chart
-from dashboard.components.finding_card import finding_card, notice
-from dashboard.components.frame import answer, run_page
+from dashboard.components.finding_card import finding_cards, notice
+from dashboard.components.frame import answer, how_to_read, run_page
 from dashboard.components.tile import metric_row
 from dashboard.figures.series import Limit, over_steps
-from ratioscope.catalogue import EPSILON, EPSILON_STALE
 
 TILES = ("reward", "eval_accuracy", "s_k", "u_k", "clip_fraction", "ess_token", "khat_token", "entropy")
+
+
+class _Chart(NamedTuple):
+    key: str
+    title: str
+    keys: list[str]
+    unit: str
+    limits: Sequence[Limit] = ()
 
 
 def render() -> None:
@@ -24,8 +34,7 @@ def render() -> None:
     answer(answers.overview(summary, opened.findings, thresholds=opened.thresholds))
     grave = [finding for finding in opened.findings if finding.severity > Severity.NOTICE]
     notices = opened.findings[len(grave) :]
-    for finding in grave:
-        finding_card(finding, summary, mode, opened.run_id)
+    finding_cards(grave, summary, mode, opened.run_id)
     if notices:
         with st.expander(f"{len(notices)} notice{'s' * (len(notices) > 1)}", icon=theme.SEVERITY_ICON[Severity.NOTICE]):
             for finding in notices:
@@ -34,41 +43,39 @@ def render() -> None:
     metric_row(summary, TILES[:4])
     metric_row(summary, TILES[4:])
 
-    left, right = st.columns(2, gap="medium")
-    with left:
-        step_chart(
-            over_steps(summary, ["reward", "eval_accuracy"], mode, y_title="share of right answers", steps=steps),
-            key="reward",
-            title="Is it learning? Training reward and evaluation accuracy",
-            takeaway=answers.overview(summary, opened.findings, thresholds=opened.thresholds),
-            data=summary.values[["reward", "eval_accuracy"]],
-        )
-        step_chart(
-            over_steps(summary, ["entropy", "kl_to_initial"], mode, y_title="nats", steps=steps),
-            key="entropy",
-            title="What does it cost? Entropy and KL to the initial policy",
-            takeaway="Entropy of the current policy and its KL divergence to the initial policy over the updates.",
-            data=summary.values[["entropy", "kl_to_initial"]],
-        )
-    with right:
-        step_chart(
-            over_steps(
-                summary,
-                ["s_k", "u_k"],
-                mode,
-                y_title="total variation",
-                limits=[Limit(EPSILON_STALE.value / 2, "ε<sub>stale</sub>/2"), Limit(EPSILON.value / 2, "ε/2")],
-                steps=steps,
-            ),
-            key="staleness",
-            title="How off-policy is it? Staleness and update drift",
-            takeaway=answers.drift(summary, thresholds=opened.thresholds),
-            data=summary.values[["s_k", "u_k"]],
-        )
-        step_chart(
-            over_steps(summary, ["clip_fraction"], mode, y_title="share of tokens", steps=steps),
-            key="clip",
-            title="What is thrown away? Clip fraction",
-            takeaway=answers.clipping(summary),
-            data=summary.values[["clip_fraction"]],
-        )
+    limits = [
+        Limit(opened.thresholds["epsilon_stale"] / 2, "ε<sub>stale</sub>/2"),
+        Limit(opened.thresholds["epsilon"] / 2, "ε/2"),
+    ]
+    charts = (
+        _Chart("reward", "Is it learning? Training reward, evaluation accuracy", ["reward", "eval_accuracy"],
+               "share of right answers"),
+        _Chart("staleness", "How off-policy is it? Staleness and update drift", ["s_k", "u_k"], "total variation",
+               limits),
+        _Chart("entropy", "What does it cost? Entropy, KL to the initial policy", ["entropy", "kl_to_initial"], "nats"),
+        _Chart("clip", "What is thrown away? Clip fraction", ["clip_fraction"], "share of tokens"),
+        _Chart("length", "Does it ramble? Mean length of the responses", ["response_length"], "tokens"),
+        _Chart("ess", "Is the sample worth its size? Effective sample size", ["ess_token", "ess_seq"],
+               "share of the sample"),
+    )  # fmt: skip
+    for start in range(0, len(charts), 2):
+        for column, chart in zip(st.columns(2, gap="medium"), charts[start : start + 2], strict=True):
+            with column:
+                step_chart(
+                    over_steps(summary, chart.keys, mode, y_title=chart.unit, limits=chart.limits, steps=steps),
+                    key=chart.key,
+                    title=chart.title,
+                    takeaway=answers.course(summary, *chart.keys),
+                    data=summary.values[chart.keys],
+                )
+    how_to_read(
+        r"""
+Findings come first, worst first: each says what was measured, the likely cause, and what to change; *Show me* opens the
+page and the steps that are its evidence. Their limits are the catalogue's, moved by a `ratioscope.toml` beside the run.
+
+A run is off-policy by two causes: the data are old or come from another engine (staleness $S_k$), and the update moves
+the policy (drift $U_k$). $S_k$ small and $U_k$ small: on-policy in effect. Bands are 95 % intervals over prompt groups,
+open circles are values that this log cannot support, ticks mark the steps where fresh weights had reached the sampler.
+Drag over a chart to see some steps everywhere, double click to go back, click a step to see its worst responses.
+"""
+    )

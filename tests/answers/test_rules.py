@@ -14,7 +14,7 @@ from analysis.regime import Concern, regime
 from analysis.step import COUNTS
 from analysis.store import open_run
 from analysis.summary import StepSummary, summarise
-from dashboard.app import _PAGES
+from dashboard.app import PAGES
 from ratioscope.catalogue import CATALOGUE
 from tests.runs import Step, plain_step, write_run
 
@@ -161,7 +161,7 @@ def test_every_finding_is_complete(rule: str, tmp_path: Path) -> None:
         assert text.strip() == text and "nan" not in text and "  " not in text
         assert text.endswith((".", ")"))
     assert finding.source and finding.numbers and all(number.label for number in finding.numbers)
-    assert finding.page in _PAGES
+    assert finding.page in PAGES
     assert finding.metric in CATALOGUE and np.isfinite(finding.limit)
     assert finding.steps and set(finding.steps) <= set(evidence.values.index)
     assert list(finding.steps) == sorted(finding.steps)

@@ -68,7 +68,8 @@ def sentences(at: AppTest) -> str:
 
 def charts(at: AppTest) -> list[dict[str, Any]]:
     """The Plotly figures of the page as the browser gets them."""
-    return [json.loads(element.proto.spec) for element in elements(at) if element.type == "plotly_chart"]
+    drawn = [element.proto for element in elements(at) if element.type == "bidi_component"]
+    return [json.loads(json.loads(proto.json)["figure"]) for proto in drawn if proto.component_name == "ratioscope_plot"]
 
 
 def query(at: AppTest, key: str) -> list[str]:

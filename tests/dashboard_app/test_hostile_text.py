@@ -22,7 +22,7 @@ HOSTILE = (
 FOLDER = HOSTILE.replace("/", "∕")
 
 # These show their text as it is; all others read Markdown.
-PLAIN = {"text", "code", "dataframe", "selectbox", "multiselect", "text_input", "plotly_chart"}
+PLAIN = {"text", "code", "dataframe", "selectbox", "multiselect", "text_input", "bidi_component"}
 
 
 @pytest.fixture(scope="module")
