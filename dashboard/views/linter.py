@@ -1,6 +1,61 @@
 """Linter: can this log be trusted?"""
 
-from dashboard.components.frame import run_page
+import shlex
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+import streamlit as st
+
+from analysis.finding import Number, Severity
+from analysis.linter import CHECKS, Outcome, Remark, lint
+from analysis.linter.verdict import ranges, verdict
+from analysis.logged import columns, impossible_values, undefined_metrics
+from analysis.store import open_run
+from dashboard import state, theme
+from dashboard.components.chart import step_chart
+from dashboard.components.frame import answer, how_to_read, run_page
+from dashboard.components.tile import metric_row
+from dashboard.figures import linter as figures
+from dashboard.formats import escape, plain
+from dashboard.state import Opened
+from ratioscope.errors import RatioscopeError
+
+TILES = ("ratio_mean", "ratio_mean_z", "s_k_engine", "s_k_exact_z")
+MOST_KEPT = 32
+
+_BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {
+    Severity.NOTICE: "blue",
+    Severity.WARNING: "orange",
+    Severity.CRITICAL: "red",
+}
+# Where the steps of a remark can be looked at.
+_EVIDENCE = {
+    **dict.fromkeys(("versions",), "staleness"),
+    **dict.fromkeys(("on_policy_ratio", "mean_ratio", "copied_columns"), "drift"),
+    **dict.fromkeys(("temperature", "truncated_support", "invalid_values", "zero_filled"), "ratios"),
+    **dict.fromkeys(("masks",), "clipping"),
+}
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What the checks had to say of some steps of a run in some state."""
+
+    signature: str
+    first: int
+    last: int
+    remarks: tuple[Remark, ...]
+    impossible: pd.DataFrame
+
+
+_Scope = tuple[str, str, tuple[tuple[str, float], ...]]
+
+
+@st.cache_resource(max_entries=1, show_spinner=False)
+def _kept() -> dict[_Scope, _Checked]:
+    """What was checked last of each run, choice of steps and set of thresholds; shared by all sessions."""
+    return {}
 
 
 def render() -> None:
@@ -8,3 +63,305 @@ def render() -> None:
     opened = run_page("Linter", "Can this log be trusted?")
     if opened is None:
         return
+    said, place = st.container(), st.container()
+    with said:
+        slot = st.empty()
+        slot.skeleton(height=48)
+    with place:
+        metric_row(opened.summary, TILES)
+    body = st.container()
+    _noise_floor(opened)
+    _schema(opened)
+    _command(opened)
+    _explain()
+    with body:
+        whole = _wants_everything(opened)
+        # The checks come last: everything else of the page is there while they run, and a click elsewhere ends them.
+        try:
+            checked = _check(opened, whole=whole)
+        except RatioscopeError as error:
+            slot.error("The checks could not be finished.", icon=":material/error:")
+            st.text(str(error))
+            return
+        _remarks(opened, checked)
+    with slot:
+        answer(escape(verdict(checked.remarks)))
+
+
+def _wants_everything(opened: Opened) -> bool:
+    """Whether all steps are to be checked, where the latest alone are the default."""
+    index = opened.summary.values.index
+    first, last = state.window(opened)
+    if state.step_range()[0] is not None or (first <= index[0] and last >= index[-1]):
+        return False
+    return st.toggle(
+        "Check the whole log",
+        key="wholelog",
+        bind="query-params",
+        help=f"Otherwise the latest steps, {first} to {last}. All {len(index)} steps take longer.",
+    )
+
+
+def _check(opened: Opened, *, whole: bool) -> _Checked:
+    """The remarks, kept or made now with a bar that shows how far; of a live run new steps wait for a click."""
+    brushed, index = state.step_range()[0] is not None, opened.summary.values.index
+    first, last = (int(index[0]), int(index[-1])) if whole else state.window(opened)
+    name = f"{first} to {last}" if brushed else "whole" if whole else "latest"
+    scope = (str(opened.run.folder), name, tuple(sorted(opened.thresholds.items())))
+    found = _kept().get(scope)
+    has_news = found is not None and found.signature != opened.run.signature
+    if found is None or (has_news and (opened.run.status != "running" or _again(opened, found))):
+        found = _run_checks(opened, first, last, everything=not brushed and first <= index[0])
+        kept = _kept()
+        kept.pop(scope, None)
+        kept[scope] = found
+        for old in list(kept)[:-MOST_KEPT]:
+            kept.pop(old, None)
+    st.caption(f"Steps {found.first} to {found.last} were checked.")
+    return found
+
+
+def _again(opened: Opened, found: _Checked) -> bool:
+    """Whether a live run's new steps are to be checked now."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.text(f"The run has gone on from step {found.last} to {opened.summary.last_step} since it was checked.")
+        return st.button("Check again", key="check-again", icon=":material/refresh:")
+
+
+def _run_checks(opened: Opened, first: int, last: int, *, everything: bool) -> _Checked:
+    bar = st.empty()
+
+    def progress(done: int, of: int) -> None:
+        bar.progress(done / (of + 1), text=f"Checking steps {first} to {last}: {done} of {of}")
+
+    run = opened.run
+    # Steps that only one table has may lie before the first or behind the last step with tokens.
+    remarks = lint(run, None if everything else first, None if everything else last, progress, opened.thresholds)
+    impossible = impossible_values(run, first, last)
+    bar.empty()
+    return _Checked(run.signature, first, last, tuple(remarks), impossible)
+
+
+def _remarks(opened: Opened, checked: _Checked) -> None:
+    found = [remark for remark in checked.remarks if remark.outcome is Outcome.FOUND]
+    for number, remark in enumerate(found):
+        _card(remark, opened, number)
+    _impossible(checked)
+    unknown = [remark for remark in checked.remarks if remark.outcome is Outcome.NOT_CHECKED]
+    if unknown:
+        st.markdown("##### Could not be checked")
+        _table(unknown, "Why not", "Checks that had nothing to look at, and why")
+    passed = [remark for remark in checked.remarks if remark.outcome is Outcome.PASSED]
+    if passed:
+        with st.expander(f"{len(passed)} of {len(CHECKS)} checks passed", icon=":material/check_circle:"):
+            _table(passed, "Measured", "Checks that passed, and what was measured")
+
+
+def _card(remark: Remark, opened: Opened, number: int) -> None:
+    """One thing that was found: what, how bad, where, what to do, and rows in which it can be seen."""
+    assert remark.severity is not None
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.badge(remark.severity.word, icon=theme.SEVERITY_ICON[remark.severity], color=_BADGE[remark.severity])
+            st.caption(_title(remark.check))
+        st.markdown(f"**{escape(remark.sentence)}**")
+        if remark.numbers:
+            st.caption(escape(" · ".join(map(_quote, remark.numbers))))
+        st.markdown(f"**Do** — {escape(remark.do)}")
+        left, right = st.columns([3, 2], gap="medium")
+        with left:
+            if remark.columns:
+                st.text(f"Columns: {', '.join(remark.columns)}")
+            if remark.steps:
+                st.text(f"Steps: {ranges(remark.steps)}")
+                _show_steps(remark, opened)
+            _show_examples(remark, opened)
+        if remark.examples:
+            with right:
+                _examples(remark, number)
+
+
+def _show_steps(remark: Remark, opened: Opened) -> None:
+    page = _EVIDENCE.get(remark.check)
+    if page is None:
+        return
+    st.page_link(
+        st.session_state["pages"][page],
+        label="Show these steps",
+        icon=":material/arrow_forward:",
+        query_params={"run": opened.run_id, "from": str(min(remark.steps)), "to": str(max(remark.steps))},
+    )
+
+
+def _examples(remark: Remark, number: int) -> None:
+    st.dataframe(
+        pd.DataFrame(remark.examples, columns=["step", "seq_id", "position"]),
+        hide_index=True,
+        key=f"examples-{number}",
+        column_config={
+            "step": st.column_config.NumberColumn("Step", format="%d"),
+            "seq_id": st.column_config.NumberColumn("Response", help="seq_id", format="%d"),
+            "position": st.column_config.NumberColumn("Position", help="Of the token; empty: the whole response"),
+        },
+        alt="Rows of the log in which it can be seen",
+    )
+
+
+def _show_examples(remark: Remark, opened: Opened) -> None:
+    """Links to the responses that the example rows are of."""
+    shown = {(example.step, example.seq_id): example.position for example in reversed(remark.examples)}
+    for (step, response), position in reversed(shown.items()):
+        query = {"run": opened.run_id, "step": str(step), "seq": str(response)}
+        st.page_link(
+            st.session_state["pages"]["tokens"],
+            label=f"Response {response} of step {step}",
+            icon=":material/match_word:",
+            query_params=query if position is None else query | {"token": str(position)},
+        )
+
+
+def _quote(number: Number) -> str:
+    whole = number.value >= 1000 and number.value == round(number.value)
+    text = f"{number.label}: {number.value:,.0f}" if whole else f"{number.label}: {plain(number.value)}"
+    if number.low == number.low:  # not NaN
+        return f"{text} (95 %: {plain(number.low)} to {plain(number.high)})"
+    return f"{text} ({number.note})" if number.note else text
+
+
+def _title(check: str) -> str:
+    return check.replace("_", " ").capitalize()
+
+
+def _question(check: str) -> str:
+    """What a check looks at: the first line of its own description."""
+    return (CHECKS[check].__doc__ or "").strip().splitlines()[0]
+
+
+def _table(remarks: list[Remark], sentence: str, alt: str) -> None:
+    st.dataframe(
+        pd.DataFrame(
+            {
+                "check": [_title(remark.check) for remark in remarks],
+                "question": [_question(remark.check) for remark in remarks],
+                "sentence": [remark.sentence for remark in remarks],
+            }
+        ),
+        hide_index=True,
+        column_config={
+            "check": st.column_config.TextColumn("Check", width="small"),
+            "question": st.column_config.TextColumn("Looks for", width="medium"),
+            "sentence": st.column_config.TextColumn(sentence, width="large"),
+        },
+        alt=alt,
+    )
+
+
+def _impossible(checked: _Checked) -> None:
+    if checked.impossible.empty:
+        return
+    st.markdown("##### Values that are no finite numbers, by column and cause")
+    st.dataframe(
+        checked.impossible.assign(share=[plain(share) for share in checked.impossible["share"]]),
+        hide_index=True,
+        column_config={
+            "column": st.column_config.TextColumn("Column"),
+            "cause": st.column_config.TextColumn("Cause"),
+            "values": st.column_config.NumberColumn("Values", format="%d"),
+            "share": st.column_config.TextColumn("Share of rows"),
+        },
+        alt="Counts of NaN, infinite and positive values by column",
+    )
+    st.caption(
+        "-∞ under the current or the new policy is a legitimate ratio of 0, and an infinite exact χ² is what a "
+        "truncated support looks like; nothing is replaced."
+    )
+
+
+def _noise_floor(opened: Opened) -> None:
+    st.markdown("##### Noise floor")
+    drawn = figures.noise_floor(opened.summary, state.mode(), state.step_range())
+    if drawn is None:
+        st.text(
+            "Not measured: neither noise_floor_shape nor noise_floor_dtype is logged, so that on the same weights "
+            "float32 rounding is the yardstick."
+        )
+        return
+    measured = [name for name in figures.FLOORS if name in opened.summary.steps]
+    floors = opened.summary.steps[measured].dropna(how="all")
+    step_chart(
+        drawn,
+        key="floor",
+        title="Staleness and engine mismatch against what two passes of one model differ by",
+        takeaway="What lies at the noise floor is rounding; what lies above it is old weights or another engine.",
+        data=floors,
+    )
+    st.caption(
+        "Measured: "
+        + "; ".join(f"{figures.FLOORS[name][0]}, at most {plain(floors[name].max())}" for name in measured)
+        + ". A value of 0 has no place on a logarithmic axis."
+    )
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _columns(folder: str, signature: str) -> pd.DataFrame:
+    return columns(open_run(folder))
+
+
+def _schema(opened: Opened) -> None:
+    found = _columns(str(opened.run.folder), opened.run.signature)
+    absent = found[~found["required"] & ~(found["logged"] > 0)]
+    tokens = found[found["table"] == "tokens"]
+    st.markdown("##### What is logged, and what that leaves open")
+    st.text(
+        f"{int((tokens['logged'] > 0).sum())} of {len(tokens)} token columns hold values; "
+        f"{len(absent)} optional columns of all tables hold none."
+    )
+    undefined = undefined_metrics(opened.summary)
+    if len(undefined):
+        st.dataframe(
+            undefined,
+            hide_index=True,
+            column_config={
+                "reason": st.column_config.TextColumn("Missing", width="medium"),
+                "metrics": st.column_config.TextColumn("Metrics that no step has for that reason", width="large"),
+            },
+            alt="Metrics that are undefined because something is not logged",
+        )
+    with st.expander("All columns of the run format", icon=":material/table:"):
+        st.dataframe(
+            found,
+            hide_index=True,
+            column_config={
+                "table": st.column_config.TextColumn("Table", width="small"),
+                "column": st.column_config.TextColumn("Column"),
+                "required": st.column_config.CheckboxColumn("Required", width="small"),
+                "logged": st.column_config.ProgressColumn(
+                    "Logged", help="Share of the rows with a value; empty: no rows", format="percent", max_value=1
+                ),
+                "unit": st.column_config.TextColumn("Unit", width="small"),
+                "meaning": st.column_config.TextColumn("Meaning", width="large"),
+            },
+            alt="Every declared column with the share of rows that have it",
+        )
+
+
+def _command(opened: Opened) -> None:
+    st.markdown("##### The same from the command line")
+    st.code(f"ratioscope check {shlex.quote(str(opened.run.folder))}", language="shell")
+
+
+def _explain() -> None:
+    how_to_read(
+        r"""
+Every check looks at the log alone and says one of three things: it *passed*, it *found* something (notice, warning,
+critical), or it *could not look*, with the reason. A warning means that numbers of this run should not be believed
+before somebody has looked; a notice is worth knowing. What a check calls *the same weights* are tokens of lag 0, or all
+tokens where `logp_behavior_train` is logged: there the ratio must be 1,
+
+$$\mathrm{E}\,\rho=1\quad\text{and}\quad \tfrac12\,\mathrm{mean}|\rho-1|\approx 0,$$
+
+up to the noise floor of two passes. A temperature makes the log-ratio a straight line in the log-probability inside one
+state; top-k and top-p shift all ratios below 1. Nothing is repaired or left out silently: rows with impossible values
+are counted, by column and cause. The command exits with code 1 on a warning or worse, for use in CI.
+"""
+    )

@@ -1,0 +1,50 @@
+"""Can a log be trusted: the remarks of all checks in one sentence, and steps as ranges."""
+
+from collections.abc import Iterable, Sequence
+
+from analysis.finding import Severity
+from analysis.linter.remark import Outcome, Remark
+
+# More stretches of steps than these are counted instead.
+MOST_RANGES = 12
+
+
+def verdict(remarks: Sequence[Remark]) -> str:
+    """How many checks passed, and what is broken first; the text may quote the log."""
+    problems = [remark for remark in remarks if remark.is_problem]
+    checks = outcomes(remarks)
+    passed = sum(outcome is Outcome.PASSED for outcome in checks.values())
+    unknown = [name for name, outcome in checks.items() if outcome is Outcome.NOT_CHECKED]
+    counts = f"{passed} of {len(checks)} checks passed"
+    if unknown:
+        counts += f", {len(unknown)} could not look"
+    if problems:
+        grave = any(problem.severity is Severity.CRITICAL for problem in problems)
+        opening = "This log cannot be trusted as it is" if grave else "Trust this log with care"
+        more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""
+        return f"{opening}: {counts}. {problems[0].sentence}{more}"
+    if 2 * len(unknown) > len(checks):
+        return f"Whether this log can be trusted cannot be told: {counts}."
+    notices = sum(remark.severity is Severity.NOTICE for remark in remarks)
+    aside = f" {notices} remark{'s' * (notices > 1)} worth knowing." if notices else ""
+    return f"Nothing speaks against this log: {counts}.{aside}"
+
+
+def outcomes(remarks: Iterable[Remark]) -> dict[str, Outcome]:
+    """How each check ended."""
+    return {remark.check: remark.outcome for remark in remarks}
+
+
+def ranges(steps: Iterable[int]) -> str:
+    """Steps as "3, 5–9, 12"; what is beyond `MOST_RANGES` stretches is counted."""
+    stretches: list[tuple[int, int]] = []
+    for step in sorted(set(steps)):
+        if stretches and step == stretches[-1][1] + 1:
+            stretches[-1] = (stretches[-1][0], step)
+        else:
+            stretches.append((step, step))
+    texts = [f"{first}" if first == last else f"{first}–{last}" for first, last in stretches]
+    if len(texts) <= MOST_RANGES:
+        return ", ".join(texts)
+    left = sum(last - first + 1 for first, last in stretches[MOST_RANGES:])
+    return f"{', '.join(texts[:MOST_RANGES])} and {left} more"

@@ -1,0 +1,44 @@
+"""Figure of the linter: staleness against the noise that two passes of one model make anyway."""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from analysis.summary import StepSummary
+from dashboard import theme
+from dashboard.figures import base
+from dashboard.theme import Mode
+
+FLOORS = {
+    "noise_floor_shape": ("noise floor, other batch shapes", "circle"),
+    "noise_floor_dtype": ("noise floor, bfloat16", "diamond"),
+}
+"""Columns of the steps table, what they are, and their mark."""
+
+
+def noise_floor(
+    summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None] = (None, None)
+) -> go.Figure | None:
+    """S_k and engine mismatch over the steps beside the measured noise floors; None where none was measured."""
+    floors = {name: summary.steps[name].dropna() for name in FLOORS if name in summary.steps}
+    floors = {name: values[values > 0] for name, values in floors.items()}
+    if not any(len(values) for values in floors.values()):
+        return None
+    fig = base.figure(mode, height=280, y_title="total variation")
+    base.log_axis(fig)
+    lines = (("s_k", "staleness", theme.CURRENT, "solid"), ("s_k_engine", "engine mismatch", theme.NEW, "dot"))
+    for key, name, colour, dash in lines:  # on-policy the two are one line
+        series = summary.values[key]
+        if (series > 0).any():
+            base.add_line(fig, series.where(series > 0), name=name, colour=colour, dash=dash, number=".2g")
+    for name, values in floors.items():
+        words, symbol = FLOORS[name]
+        shown = base.reduce(values)
+        fig.add_scatter(
+            x=shown.index.to_numpy(np.int32),
+            y=shown.to_numpy(np.float32),
+            name=words,
+            mode="markers",
+            marker={"symbol": symbol, "size": 8, "color": mode.exact},
+            hovertemplate="%{y:.2g}",
+        )
+    return base.set_steps(fig, steps, summary.values.index)
