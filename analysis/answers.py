@@ -5,10 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from analysis import heavy_tails
 from analysis.finding import Finding, Severity
 from analysis.staleness import staleness_metric
 from analysis.summary import StepSummary
 from analysis.thresholds import default_thresholds
+from ratioscope.catalogue import CATALOGUE
 
 
 def overview(summary: StepSummary, findings: list[Finding], *, thresholds: Mapping[str, float] | None = None) -> str:
@@ -57,24 +59,9 @@ def drift(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None
     return text
 
 
-def ratios(summary: StepSummary) -> str:
-    """How heavy are the tails?"""
-    khat = summary.values["khat_token"].dropna()
-    if not len(khat):
-        return "No step has enough spread in its ratios for a tail index: the data are on-policy, or too few."
-    text = f"The tail index of the token ratios is {khat.median():.2f} in the median step "
-    text += f"and {khat.max():.2f} in step {khat.idxmax()}."
-    first, second = (_doubted(summary, key) for key in ("ratio_mean", "chi2_token"))
-    if first:
-        text += f" Means of the ratio cannot be trusted in {first} of {len(summary.values)} steps."
-    else:
-        text += " Means of the ratio can be trusted in every step."
-    return f"{text} Second moments (χ², effective sample size) cannot in {second}."
-
-
-def _doubted(summary: StepSummary, key: str) -> int:
-    """In how many steps the metric is marked as unreliable."""
-    return sum(notes.get(key, "").startswith("unreliable") for notes in summary.notes.values())
+def ratios(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None) -> str:
+    """How heavy are the tails? `thresholds` by name; those that are missing have the catalogue's value."""
+    return heavy_tails.answer(summary, thresholds)
 
 
 def clipping(summary: StepSummary) -> str:
@@ -112,6 +99,26 @@ def sawtooth_period(lag: "pd.Series[float]") -> int | None:
 def sync_steps(lag: "pd.Series[float]") -> list[int]:
     """Steps at which fresh weights had reached the sampler: the lag fell."""
     return [int(step) for step in lag.index[1:][np.diff(lag.to_numpy()) < -0.5]]
+
+
+def course(summary: StepSummary, *keys: str) -> str:
+    """What some metrics did over the steps, a sentence each: first and last value, and the extreme in between."""
+    return " ".join(_course(summary, key) for key in keys)
+
+
+def _course(summary: StepSummary, key: str) -> str:
+    title, series = CATALOGUE[key].title, summary.values[key].dropna()
+    if not len(series):
+        return f"{title} is not logged."
+    first, last = series.index[0], series.index[-1]
+    text = f"{title} is {series.iloc[0]:.3g} in step {first}"
+    if first == last:
+        return f"{text}."
+    low, high = series.idxmin(), series.idxmax()
+    text += f" and {series.iloc[-1]:.3g} in step {last}"
+    if series[low] == series[high]:
+        return f"{text}, always the same."
+    return f"{text}; lowest {series[low]:.3g} in step {low}, highest {series[high]:.3g} in step {high}."
 
 
 def _top(summary: StepSummary, key: str) -> float:

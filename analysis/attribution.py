@@ -68,6 +68,11 @@ class Owner:
     phrase: str = "{}"
     """How a sentence speaks of a label."""
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of `attribution_shares.sql`, the keys in their order."""
+        return tuple(f"key_{number}" for number in range(len(self.keys)))
+
 
 def _token(token_id: int, texts: Texts) -> str:
     return texts.get(token_id, f"token {token_id}")
@@ -154,23 +159,24 @@ def shares(
         undefined = _why_no_shares(chosen, parts)
         unreliable = "" if undefined else _why_no_intervals(connection, chosen)
         peak = nan if undefined else float(parts[0])
-        groups = _owned(connection, chosen, by, peak, _counts(connection, chosen.column, len(parts), among_top))
-        prompts = _prompts(connection) if by.keys == ("prompt",) else {}
-    frame = _by_owner(groups, by, run.vocabulary() if "token_id" in by.keys else prompts)
-    cumulative = frame["share"].cumsum().to_numpy()
-    listed = frame if top is None else frame.head(top)
-    intervals = _intervals(groups, listed["owner"], withheld=bool(undefined or unreliable))
-    listed = listed.assign(low=[low for low, _ in intervals], high=[high for _, high in intervals])[_COLUMNS]
+        _create_owned(connection, chosen, by, peak, _counts(connection, chosen.column, len(parts), among_top))
+        frame, missing = _by_owner(connection, by), _not_logged(connection, by)
+        cumulative = frame["share"].cumsum().to_numpy()
+        listed = frame if top is None else frame.head(top)
+        intervals = _intervals(connection, by, listed, withheld=bool(undefined or unreliable))
+        texts = run.vocabulary() if "token_id" in by.keys else _prompts(connection) if by.keys == ("prompt",) else {}
+    listed = listed.assign(
+        label=_labels(listed, by, texts), low=[low for low, _ in intervals], high=[high for _, high in intervals]
+    )
     notes = [undefined, unreliable]
     if among_top is not None:
         notes.append("the cut-off of the top tokens is taken as given")
-    if (frame["label"] == _NOT_LOGGED).any():
-        missing = int(frame.loc[frame["label"] == _NOT_LOGGED, "tokens"].sum())
+    if missing:
         notes.append(f"{by.title.lower()} is not logged for {missing} of {len(parts)} tokens")
     return Attribution(
         measure=chosen,
         owner=by,
-        frame=listed,
+        frame=listed[_COLUMNS],
         n_tokens=len(parts),
         n_owners=len(frame),
         half=_fewest(cumulative, 0.5),
@@ -234,63 +240,91 @@ def _carried(parts: Array, peak: float, fraction: float) -> float:
     return float(scaled[: ceil(fraction * len(parts))].sum() / scaled.sum()) if len(parts) else nan
 
 
-def _owned(
+def _create_owned(
     connection: duckdb.DuckDBPyConnection, measure: Measure, owner: Owner, peak: float, counts: str
-) -> pd.DataFrame:
-    """One row an owner and prompt group of a step, with `owner`, `keys` and the parts; NaN without a peak."""
+) -> None:
+    """Make `owned`: every token with its owner's keys and its part, which is NaN without a peak."""
     text = query("attribution_shares")
     for name, value in {
-        "$keys": ", ".join(f"{key} as key_{number}" for number, key in enumerate(owner.keys)),
+        "$keys": ", ".join(f"{key} as {column}" for key, column in zip(owner.keys, owner.columns, strict=True)),
         "$term": measure.column,
         "$peak": f"'{peak!r}'::double",
         "$counts": counts,
         "$prompt": str("prompt" in owner.keys),
     }.items():
         text = text.replace(name, value)
-    frame = connection.execute(text).df()
-    keys = [f"key_{number}" for number in range(len(owner.keys))]
-    columns = [frame[key].astype(object).where(frame[key].notna(), None).tolist() for key in keys]
-    frame["keys"] = [None if None in row else row for row in zip(*columns, strict=True)]
-    frame["owner"] = ["" if row is None else "/".join(map(str, row)) for row in frame["keys"]]
+    connection.execute(text)
+
+
+def _by_owner(connection: duckdb.DuckDBPyConnection, owner: Owner) -> pd.DataFrame:
+    """One row an owner of tokens that count, the largest share first, with its keys."""
+    keys = ", ".join(owner.columns)
+    frame = connection.execute(
+        f"""
+        with summed as (
+            select
+                {keys},
+                coalesce({" || '/' || ".join(f"{key}::varchar" for key in owner.columns)}, '') as owner,
+                count(*) as tokens,
+                count(*) filter (counts) as tokens_counted,
+                sum(part) as part,
+                max(log_rho) as largest_log_ratio,
+                -- the largest term and, among equals, the first token: the same whatever the order of the rows
+                max({{'term': term, 'step': -step, 'seq_id': -seq_id, 'position': -position}}) as example
+            from owned
+            group by {keys}
+            having count(*) filter (counts) > 0
+        )
+        select
+            * exclude (example),
+            tokens / (select count(*) from owned) as share_of_tokens,
+            part / sum(part) over () as share,
+            -example.step as step, -example.seq_id as seq_id, -example.position as position
+        from summed
+        order by part desc, tokens desc, owner
+        """
+    ).df()
+    frame["share_ratio"] = frame["share"] / frame["share_of_tokens"]
     return frame
 
 
-def _by_owner(groups: pd.DataFrame, owner: Owner, texts: Texts) -> pd.DataFrame:
-    """One row an owner of tokens that count, the largest share first."""
-    frame = groups.groupby("owner", as_index=False).agg(
-        keys=("keys", "first"),
-        tokens=("tokens", "sum"),
-        tokens_counted=("tokens_counted", "sum"),
-        part=("part", "sum"),
-        largest_log_ratio=("largest_log_ratio", "max"),
-    )
-    frame["label"] = [_NOT_LOGGED if keys is None else owner.label(keys, texts) for keys in frame["keys"]]
-    frame["share_of_tokens"] = frame["tokens"] / frame["tokens"].sum()
-    frame["share"] = frame["part"].astype(float) / frame["part"].sum(skipna=False)
-    frame["share_ratio"] = frame["share"] / frame["share_of_tokens"]
-    places = ["example_step", "example_seq_id", "example_position"]
-    first = groups.sort_values(["example_term", *places], ascending=[False, True, True, True]).drop_duplicates("owner")
-    renamed = {place: place.removeprefix("example_") for place in places}
-    frame = frame.merge(first[["owner", *places]].rename(columns=renamed), on="owner")
-    counted = frame[frame["tokens_counted"] > 0]
-    return counted.sort_values(["share", "tokens", "owner"], ascending=[False, False, True], ignore_index=True)
+def _not_logged(connection: duckdb.DuckDBPyConnection, owner: Owner) -> int:
+    """How many tokens have no owner."""
+    absent = " or ".join(f"{key} is null" for key in owner.columns)
+    (missing,) = connection.execute(f"select count(*) filter ({absent}) from owned").fetchall()[0]
+    return int(missing)
 
 
-def _intervals(groups: pd.DataFrame, owners: "pd.Series[str]", *, withheld: bool) -> list[Interval]:
-    """95 % intervals of the owners' shares, a ratio of sums over prompt groups, inside [0, 1].
+def _labels(listed: pd.DataFrame, owner: Owner, texts: Texts) -> list[str]:
+    rows = zip(*(listed[key].astype(object).tolist() for key in owner.columns), strict=True)
+    return [_NOT_LOGGED if pd.isna(row[0]) else owner.label(row, texts) for row in rows]
+
+
+def _intervals(
+    connection: duckdb.DuckDBPyConnection, owner: Owner, listed: pd.DataFrame, *, withheld: bool
+) -> list[Interval]:
+    """95 % intervals of the listed owners' shares, a ratio of sums over prompt groups, inside [0, 1].
 
     None for an owner that is seen in one prompt group only: it is itself what was sampled.
     """
-    cluster = groups.groupby(["step", "group_id"]).ngroup().to_numpy()
-    part = groups["part"].to_numpy(dtype=float)
-    total = np.bincount(cluster, part).astype(float)
-    rows = groups.groupby("owner").indices
+    if withheld:
+        return [NO_INTERVAL] * len(listed)
+    groups = connection.execute("select step, group_id, sum(part) as total from owned group by step, group_id").df()
+    connection.register("listed", listed[list(owner.columns)].assign(place=range(len(listed))))
+    same = " and ".join(f"owned.{key} is not distinct from listed.{key}" for key in owner.columns)
+    own = connection.execute(
+        f"select place, step, group_id, sum(part) as part from owned join listed on {same} group by all"
+    ).df()
+    own = own.merge(groups.assign(cluster=range(len(groups))), on=["step", "group_id"])
+    total = groups["total"].to_numpy(dtype=float)
+    part, cluster = own["part"].to_numpy(dtype=float), own["cluster"].to_numpy()
+    rows = own.groupby("place").indices
     intervals = []
-    for owner in owners:
-        own = rows[owner]
+    for place in range(len(listed)):
+        mine = rows[place]
         low, high = NO_INTERVAL
-        if not withheld and len(own) > 1:
-            low, high = cluster_interval(np.bincount(cluster[own], part[own], len(total)).astype(float), total)
+        if len(mine) > 1:
+            low, high = cluster_interval(np.bincount(cluster[mine], part[mine], len(total)).astype(float), total)
         intervals.append(Interval(float(np.maximum(low, 0)), float(np.minimum(high, 1))))
     return intervals
 

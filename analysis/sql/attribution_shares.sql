@@ -1,25 +1,15 @@
--- grain: one owner in one prompt group of one step. Terms are taken relative to the largest: shares are ratios, so the
--- scale cancels. $keys: who owns a token; $term: log of its part; $peak: the largest; $counts: whether it counts.
-with
-owned as (
-    select
-        $keys,
-        step, group_id,
-        count(*) as tokens,
-        count(*) filter ($counts) as tokens_counted,
-        coalesce(sum(exp($term - $peak)) filter ($counts), 0) as part,
-        max(log_rho) as largest_log_ratio,
-        -- the largest term and, among equals, the first token: the same whatever the order of the rows
-        max({'term': $term, 'step': -step, 'seq_id': -seq_id, 'position': -position}) as example
-    from term
-    left join (
-        select step, seq_id, coalesce(prompt_id::varchar, prompt) as prompt from sequence where $prompt
-    ) using (step, seq_id)
-    where $term is not null
-    group by all
-)
+-- grain: one usable token that has a part of the measure, with whose it is. $keys: who owns a token; $term: log of its
+-- part; $peak: the largest; $counts: whether it counts. Parts are taken relative to the largest: shares are ratios, so
+-- the scale cancels.
+create or replace temp view owned as
 select
-    * exclude (example),
-    example.term as example_term, -example.step as example_step, -example.seq_id as example_seq_id,
-    -example.position as example_position
-from owned
+    $keys,
+    step, group_id, seq_id, position, log_rho,
+    $term as term,
+    ($counts) as counts,
+    case when $counts then exp($term - $peak) else 0 end as part
+from term
+left join (
+    select step, seq_id, coalesce(prompt_id::varchar, prompt) as prompt from sequence where $prompt
+) using (step, seq_id)
+where $term is not null

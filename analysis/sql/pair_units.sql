@@ -29,7 +29,7 @@ create or replace macro pair_log_chi2(y, z) as case when z = 'inf'::double then 
 
 create or replace view token_unit as
 select
-    step, group_id, seq_id,
+    step, group_id, seq_id, position,
     $numerator::double - logp_behavior::double as x,
     $denominator::double - logp_behavior::double as y,
     case when $numerator = $denominator then 0 else $numerator::double - $denominator::double end as z,

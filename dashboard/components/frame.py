@@ -8,6 +8,7 @@ import streamlit as st
 from analysis.comparison import schedule_words
 from analysis.store import Listed, Run, signature
 from dashboard import state
+from dashboard.components.step_dialog import show_step
 from dashboard.roots import roots
 from dashboard.state import Opened
 from ratioscope.errors import RatioscopeError
@@ -58,6 +59,7 @@ def run_page(title: str, question: str) -> Opened | None:
             "No step is on disk yet. This page fills in when the first ones arrive.", icon=":material/hourglass_top:"
         )
         return None
+    show_step(opened)
     return opened
 
 

@@ -29,7 +29,14 @@ def metric_tile(summary: StepSummary, key: str) -> None:
     if not len(series):
         reason = next((notes[key] for notes in reversed(list(summary.notes.values())) if key in notes), "not logged")
         st.metric(
-            f"{metric.label} ${metric.symbol}$", "–", help=tooltip(key), border=True, delta=reason, delta_color="off"
+            f"{metric.label} ${metric.symbol}$",
+            "–",
+            delta=reason,
+            delta_color="off",
+            delta_arrow="off",
+            help=tooltip(key),
+            border=True,
+            height="stretch",
         )
         return
     step = int(series.index[-1])

@@ -1,0 +1,296 @@
+"""A sequence to read: its facts, prompt and response, coloured tokens, its prompt group, the same prompt elsewhere."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analysis.reader import Elsewhere, Reading, same_prompt_in
+from analysis.store import Listed, open_run
+from dashboard import state
+from dashboard.components.sequences import reading, sequence_table
+from dashboard.components.token_colours import COLOURINGS, Colouring, is_logged
+from dashboard.components.token_strip import PART, details, text_of, token_strip
+from dashboard.formats import escape, plain, share
+from dashboard.state import Opened
+from ratioscope.errors import RatioscopeError
+
+_LONGEST_CODE = 300
+
+# Of the session: how often something else than the reader chose the token; that the page has to be drawn again.
+_JUMPS, _REOPEN = "token-jumps", "token-reopen"
+
+
+def url_number(key: str) -> int | None:
+    """A whole number from the URL; what is none is None."""
+    text = st.query_params.get(key, "")
+    return int(text) if text.isdecimal() and len(text) < 12 else None
+
+
+def open_sequence(step: int, seq_id: int, position: int | None = None) -> None:
+    """Put a sequence, and a token of it, into the URL."""
+    st.query_params["step"], st.query_params["seq"] = str(step), str(seq_id)
+    for key in ("token", "beside"):
+        st.query_params.pop(key, None)
+    if position is not None:
+        st.query_params["token"] = str(position)
+    st.session_state[_JUMPS] = st.session_state.get(_JUMPS, 0) + 1
+
+
+def sequence_reader(opened: Opened, step: int, seq_id: int) -> None:
+    """The open sequence with its group; run as a fragment, going from token to token draws nothing else."""
+    if st.session_state.pop(_REOPEN, False):
+        st.rerun()  # another sequence was chosen in here, and it is the page that says which one is open
+    try:
+        read = reading(str(opened.run.folder), opened.run.signature, step, seq_id)
+    except RatioscopeError as error:
+        st.warning(f"Step {step}, sequence {seq_id} cannot be read.", icon=":material/search_off:")
+        st.text(str(error))
+        return
+    st.markdown(f"##### Step {step}, sequence {seq_id}")
+    _facts(read)
+    _texts(read)
+    colouring = _colouring(read)
+    if len(read.tokens):
+        token = url_number("token")
+        rows = read.tokens["position"].tolist()
+        _strip(read, colouring, f"here-{opened.run_id}", rows.index(token) if token in rows else None)
+    else:
+        why = escape(read.logged.get("dropped", "no reason is logged"))
+        st.info(f"The loss left this sequence out ({why}): it has no token rows.", icon=":material/filter_alt:")
+    left, right = st.columns(2, gap="large")
+    with left:
+        _group(read)
+    with right:
+        other = _other(opened, read)
+    if other is not None:
+        _beside(other[0], other[1], colouring)
+
+
+def _strip(read: Reading, colouring: Colouring, key: str, chosen: int | None, *, main: bool = True) -> None:
+    tokens, name = read.tokens, f"step {read.step}, sequence {read.seq_id}"
+
+    def on_token(row: int) -> None:
+        if main:
+            st.query_params["step"], st.query_params["seq"] = str(read.step), str(read.seq_id)
+            st.query_params["token"] = str(int(tokens["position"].iloc[row]))
+
+    token_strip(
+        tokens,
+        colouring,
+        key=f"strip-{key}-{read.step}-{read.seq_id}",
+        label=f"Tokens of {name}",
+        chosen=chosen,
+        jump=st.session_state.get(_JUMPS, 0),
+        on_token=on_token,
+    )
+    notes = [f"{len(tokens)} tokens"]
+    if len(tokens) > PART:
+        notes.append(f"shown {PART} at a time, around the chosen one")
+    if tokens["text"].isna().all():
+        notes.append("the run has no vocabulary.parquet, so their ids are shown")
+    line = st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute")
+    line.caption("; ".join(notes) + ".")
+    if main and len(tokens) > PART:
+        _parts(tokens, chosen or 0)
+    with line, st.popover("Data", key=f"data-{key}", on_change="rerun", type="tertiary") as popover:
+        if popover.open:
+            frame = _token_frame(tokens)
+            st.dataframe(frame, height=360, hide_index=True, alt=f"Every token of {name} with its numbers")
+            st.download_button(
+                "CSV",
+                data=lambda: tokens.to_csv(index=False).encode(),
+                file_name=f"tokens-{read.step}-{read.seq_id}.csv",
+                mime="text/csv",
+                on_click="ignore",
+                key=f"csv-{key}",
+            )
+
+
+def _token_frame(tokens: pd.DataFrame) -> pd.DataFrame:
+    texts = [text_of(text, token) for text, token in zip(tokens["text"], tokens["token_id"], strict=True)]
+    return pd.DataFrame({"token": texts} | details(tokens))
+
+
+def _parts(tokens: pd.DataFrame, chosen: int) -> None:
+    """Buttons to the other pages of a long sequence."""
+    part, last = chosen // PART, (len(tokens) - 1) // PART
+
+    def go(to: int) -> None:
+        st.query_params["token"] = str(int(tokens["position"].iloc[to * PART]))
+        st.session_state[_JUMPS] = st.session_state.get(_JUMPS, 0) + 1
+
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button("Earlier tokens", key="part-before", disabled=part == 0, on_click=go, args=(part - 1,))
+        st.button("Later tokens", key="part-after", disabled=part == last, on_click=go, args=(part + 1,))
+        st.caption(f"page {part + 1} of {last + 1}")
+
+
+def _facts(read: Reading) -> None:
+    """What is known of the sequence as a whole, in one line."""
+    whole, logged = read.whole, read.logged
+    facts = [("reward", _plain(whole["reward"])), ("advantage", _plain(whole["advantage"]))]
+    facts += [(name.removeprefix("reward_") + " reward", _plain(logged[name])) for name in _parts_of_reward(logged)]
+    facts += [("tokens", f"{int(whole['n_tokens'])}"), ("log W", _plain(whole["log_w"]))]
+    facts += [("largest log ρ", _plain(whole["max_log_ratio"])), ("smallest log ρ", _plain(whole["min_log_ratio"]))]
+    if not pd.isna(whole["clipped"]):
+        facts.append(("clipped", share(whole["clipped"])))
+    versions = [logged[name] for name in ("behavior_version_min", "behavior_version_max") if name in logged]
+    if versions:
+        facts.append(("behavior version", " to ".join(str(int(version)) for version in dict.fromkeys(versions))))
+    facts.append(("version lag", _plain(whole["version_lag"])))
+    facts += [(words, str(logged[key])) for key, words in _LOGGED.items() if key in logged]
+    if whole["n_unusable"]:
+        facts.append(("unusable tokens", f"{int(whole['n_unusable'])}"))
+    st.markdown(" · ".join(f"{escape(words)} **{escape(value)}**" for words, value in facts if value != "–"))
+    if logged.get("finish_reason") == "length":
+        st.badge("truncated: the response ran into its length limit", icon=":material/content_cut:", color="orange")
+
+
+_LOGGED = {
+    "prompt_id": "prompt",
+    "finish_reason": "finished by",
+    "sample_weight": "weight in the loss",
+    "dropped": "left out",
+    "source": "source",
+}
+
+
+def _parts_of_reward(logged: Mapping[str, Any]) -> list[str]:
+    return [name for name in logged if name.startswith("reward_")]
+
+
+def _plain(value: Any) -> str:
+    return plain(math.nan if pd.isna(value) else float(value))
+
+
+def _texts(read: Reading) -> None:
+    """Prompt and response as they are."""
+    for column, key in zip(st.columns(2, gap="medium"), ("prompt", "response"), strict=True):
+        text = read.logged.get(key)
+        with column:
+            st.caption(key.capitalize() if text is not None else f"The {key} is not logged.")
+            if text is not None:
+                long = len(text) > _LONGEST_CODE or text.count("\n") > 5
+                st.code(text, language=None, wrap_lines=True, height=160 if long else "content")
+
+
+def _colouring(read: Reading) -> Colouring:
+    """A select box for what decides the colour, and what cannot."""
+    names = list(COLOURINGS)
+    picked = st.selectbox(
+        "Colour by",
+        names,
+        format_func=lambda name: COLOURINGS[name].title,
+        key="colour",
+        bind="query-params",
+        width=360,
+    )
+    colouring = COLOURINGS.get(picked, COLOURINGS["current"])
+    if len(read.tokens) and not is_logged(read.tokens, colouring):
+        st.caption(f"This run does not log what is needed for: {colouring.title}.")
+    return colouring
+
+
+def _group(read: Reading) -> None:
+    """The other responses to the prompt in this step."""
+    group = int(read.whole["group_id"])
+    st.markdown(f"###### Prompt group {group}: {len(read.group)} response{'s' * (len(read.group) != 1)}")
+    sequence_table(
+        read.group.drop(columns=["prompt"]),
+        key="group",
+        alt=f"The responses of prompt group {group} in step {read.step}",
+        chosen=(read.step, read.seq_id),
+        on_choice=_open_and_rerun,
+        height=300,
+    )
+
+
+def _open_and_rerun(step: int, seq_id: int) -> None:
+    open_sequence(step, seq_id)
+    st.session_state[_REOPEN] = True
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _responses(
+    folder: str, signature: str, other: str, other_signature: str, prompt_id: int | None, prompt: str | None, step: int
+) -> Elsewhere:
+    logged = {"prompt_id": prompt_id, "prompt": prompt}
+    return same_prompt_in(open_run(folder), open_run(other), logged, step)
+
+
+def _other(opened: Opened, read: Reading) -> tuple[Opened, tuple[int, int]] | None:
+    """The same prompt in another run: picker and table; returns that run, and the step and seq_id to read in it."""
+    st.markdown("###### The same prompt in another run")
+    known = {name: run for name, run in state.runs().items() if name != opened.run_id and not run.problem}
+    if not known:
+        st.caption("There is no other run below the folders of this dashboard.")
+        return None
+    picked = st.selectbox(
+        "Other run",
+        list(known),
+        index=None,
+        placeholder="Choose a run",
+        key="other",
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+    if picked not in known:
+        return None
+    try:
+        return _found(opened, read, known[picked])
+    except RatioscopeError as error:
+        st.error("That run cannot be read.", icon=":material/error:")
+        st.text(str(error))
+        return None
+
+
+def _found(opened: Opened, read: Reading, listed: Listed) -> tuple[Opened, tuple[int, int]] | None:
+    with st.spinner("Looking for the prompt"):
+        other = state.open_listed(listed)
+        found = _responses(
+            str(opened.run.folder),
+            opened.run.signature,
+            str(other.run.folder),
+            other.run.signature,
+            read.logged.get("prompt_id"),
+            read.logged.get("prompt"),
+            read.step,
+        )
+    if not len(found.frame):
+        st.caption(f"Nothing to show: {found.reason}.")
+        return None
+    places = list(zip(found.frame["step"].astype(int), found.frame["seq_id"].astype(int), strict=True))
+    wanted = tuple(st.query_params.get("beside", "").split("."))
+    chosen = next((place for place in places if tuple(map(str, place)) == wanted), places[0])
+    sequence_table(
+        found.frame,
+        key="other-responses",
+        alt=f"Responses of the other run to the same prompt, those near step {read.step} first",
+        chosen=chosen,
+        on_choice=_open_beside,
+        height=260,
+    )
+    return other, chosen
+
+
+def _open_beside(step: int, seq_id: int) -> None:
+    st.query_params["beside"] = f"{step}.{seq_id}"
+
+
+def _beside(other: Opened, place: tuple[int, int], colouring: Colouring) -> None:
+    """A sequence of the other run, in the same classes of colour."""
+    try:
+        read = reading(str(other.run.folder), other.run.signature, *place)
+    except RatioscopeError as error:
+        st.warning("The response of the other run cannot be read.", icon=":material/search_off:")
+        st.text(str(error))
+        return
+    st.markdown(f"##### {escape(other.run_id)}: step {place[0]}, sequence {place[1]}")
+    _facts(read)
+    if len(read.tokens):
+        _strip(read, colouring, f"beside-{other.run_id}", None, main=False)
+    else:
+        st.info("The loss left this sequence out: it has no token rows.", icon=":material/filter_alt:")

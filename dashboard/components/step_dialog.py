@@ -1,0 +1,86 @@
+"""What a click on a step opens: its numbers and its worst sequences, each one click away from its tokens."""
+
+import streamlit as st
+
+from analysis.worst_sequences import CRITERIA
+from dashboard.components.sequences import criterion_picker, sequence_table, worst_of
+from dashboard.components.tile import tooltip
+from dashboard.formats import estimate, number
+from dashboard.state import Opened
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.errors import RatioscopeError
+
+# Those that say what kind of step it was; what is not logged is left out.
+NUMBERS = ("reward", "s_k", "u_k", "ratio_max", "khat_token", "ess_seq", "clip_fraction", "version_lag")
+
+CLICKED = "clicked_step"
+
+
+def show_step(opened: Opened) -> None:
+    """The dialog of the step in `st.session_state["clicked_step"]`, until it is closed; without one, nothing."""
+    step = st.session_state.get(CLICKED)
+    if step is None:
+        return
+    if step not in opened.summary.values.index:
+        forget()
+        return
+    st.dialog(f"Step {step}", width="large", on_dismiss=forget)(_content)(opened, int(step))
+
+
+def forget() -> None:
+    """Close the dialog: the next run of the page does not open it again."""
+    st.session_state.pop(CLICKED, None)
+
+
+def _content(opened: Opened, step: int) -> None:
+    _numbers(opened, step)
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    with left:
+        criterion = criterion_picker("step-by", in_url=False)
+    with right, st.container(horizontal=True, horizontal_alignment="right"):
+        everything = st.button("All about this step on the Tokens page", icon=":material/match_word:", key="step-all")
+    try:
+        frame = worst_of(opened, criterion, step, step)
+    except RatioscopeError as error:
+        st.error("The sequences of this step cannot be read.", icon=":material/error:")
+        st.text(str(error))
+        return
+    chosen = None
+    if len(frame):
+        st.markdown("###### Worst sequences: choose one to read its tokens")
+        chosen = sequence_table(
+            frame.drop(columns="step").assign(step=step),
+            key="step-worst",
+            alt=f"The {len(frame)} worst sequences of step {step} by: {CRITERIA[criterion].title}",
+            criterion=criterion,
+        )
+        if st.button("Read the worst", icon=":material/arrow_forward:", type="primary", key="step-first"):
+            chosen = (step, int(frame["seq_id"].iloc[0]))
+    else:
+        st.text(f"No sequence of step {step} has a value of this: {CRITERIA[criterion].title}.")
+    if chosen or everything:
+        forget()
+        query = {"run": opened.run_id, "step": str(step), "where": "this step", "by": CRITERIA[criterion].title}
+        st.switch_page(
+            st.session_state["pages"]["tokens"], query_params=query | ({"seq": str(chosen[1])} if chosen else {})
+        )
+
+
+def _numbers(opened: Opened, step: int) -> None:
+    """The metrics of the step with their intervals, or why a value is missing or doubtful."""
+    summary, notes = opened.summary, opened.summary.notes.get(step, {})
+    known = [key for key in NUMBERS if summary.values[key].notna().any()]
+    for start in range(0, len(known), 4):
+        for column, key in zip(st.columns(4), known[start : start + 4], strict=False):
+            value, low, high = (float(frame[key].loc[step]) for frame in (summary.values, summary.low, summary.high))
+            note = notes.get(key, "")
+            text = number(key, value)
+            beside = estimate(key, value, low, high, note).removeprefix(text).strip(" ()–")
+            column.metric(
+                CATALOGUE[key].label,
+                text,
+                delta=beside or None,
+                delta_color="off",
+                delta_arrow="off",
+                help=tooltip(key),
+            )

@@ -1,0 +1,143 @@
+"""The token reader by mouse and keyboard: extremes, numbers, worst sequences; hostile tokens stay text."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from analysis.reader import Reading, extremes, read_sequence
+from analysis.store import open_run
+from analysis.worst_sequences import worst_sequences
+from dashboard.components.token_colours import COLOURINGS
+from tests.browser.conftest import MARKUP, OpenPage
+from tests.browser.test_following import charts, settled
+from tests.runs import random_step, write_run
+
+pytestmark = pytest.mark.browser
+
+ADDRESS = "/tokens?run=words&step=1&seq=2"
+
+
+@pytest.fixture(scope="module")
+def words(root: Path) -> Path:
+    """A run whose tokens, prompts and responses are markup."""
+    rng, steps = np.random.default_rng(3), []
+    for number in range(3):
+        step = random_step(rng, number, longest=40, spread=0.8)
+        step.sequences.update(dict.fromkeys(("prompt", "response"), [MARKUP] * len(step.sequences["seq_id"])))
+        steps.append(step)
+    texts = {token: MARKUP if token == 0 else f" word{token}" for token in range(7)}
+    return write_run(root / "words", steps, vocabulary=texts.__getitem__, algorithm={"name": "grpo"})
+
+
+@pytest.fixture
+def read(words: Path) -> Iterator[Reading]:
+    """The sequence that the address names."""
+    yield read_sequence(open_run(words), 1, 2)
+
+
+def tokens(page: Page) -> Locator:
+    return page.locator(".strip .token")
+
+
+def in_focus(page: Page) -> Locator:
+    return page.locator(".strip .token:focus")
+
+
+def choose_row(table: Locator, row: int) -> None:
+    """Tick the row's box, counted from 1; the grid is a canvas with a scroller above it."""
+    table.scroll_into_view_if_needed()
+    expect(table.locator("canvas").first).to_be_visible()
+    box = table.bounding_box()
+    assert box is not None
+    table.page.mouse.click(box["x"] + 16, box["y"] + 35 * row + 17)
+
+
+def test_keys_go_to_the_extremes_and_the_token_into_the_url(open_page: OpenPage, read: Reading) -> None:
+    page = open_page(ADDRESS)
+    settled(page, "Tokens")
+    expect(tokens(page)).to_have_count(len(read.tokens))
+    ranked = extremes(read.tokens["log_rho"], COLOURINGS["current"].edges[1])
+    assert len(ranked) > 2
+    page.locator(".strip .token[tabindex='0']").focus()
+    expect(in_focus(page)).to_have_attribute("data-place", str(ranked[0]))
+    page.keyboard.press("n")
+    expect(in_focus(page)).to_have_attribute("data-place", str(ranked[1]))
+    page.keyboard.press("n")
+    page.keyboard.press("p")
+    expect(in_focus(page)).to_have_attribute("data-place", str(ranked[1]))
+    expect(page).to_have_url(re.compile(rf"token={ranked[1]}(&|$)"))
+    page.keyboard.press("End")
+    expect(in_focus(page)).to_have_attribute("data-place", str(len(read.tokens) - 1))
+    page.keyboard.press("ArrowLeft")
+    expect(in_focus(page)).to_have_attribute("data-place", str(len(read.tokens) - 2))
+    page.keyboard.press("Home")
+    expect(in_focus(page)).to_have_attribute("data-place", "0")
+    expect(page).to_have_url(re.compile(r"token=0(&|$)"))
+    expect(in_focus(page)).to_have_attribute("data-place", "0")  # the answer of the server takes the focus from nobody
+
+    page.reload()
+    settled(page, "Tokens")
+    expect(page.locator(".strip .token[aria-selected='true']")).to_have_attribute("data-place", "0")
+
+
+def test_hovering_shows_every_log_probability(open_page: OpenPage, read: Reading) -> None:
+    page = open_page(ADDRESS)
+    settled(page, "Tokens")
+    tokens(page).nth(3).hover()
+    detail = page.locator(".detail")
+    for words, column in (("log p behavior", "logp_behavior"), ("log p current", "logp_current"),
+                          ("log p new", "logp_new"), ("log p reference", "logp_reference")):  # fmt: skip
+        pair = detail.locator("dl > div").filter(has=page.get_by_text(words, exact=True))
+        assert float(pair.locator("dd").inner_text()) == pytest.approx(float(read.tokens[column][3]), rel=0.01)
+    tokens(page).nth(4).focus()
+    expect(detail.locator("dl > div").first).to_contain_text("4")
+
+
+def test_a_click_on_a_worst_sequence_opens_it(open_page: OpenPage, words: Path) -> None:
+    page = open_page("/tokens?run=words")
+    settled(page, "Tokens")
+    third = worst_sequences(open_run(words), "largest_log_weight").iloc[2]
+    choose_row(page.locator("[data-testid=stDataFrame]").first, 3)
+    name = f"Step {third['step']:.0f}, sequence {third['seq_id']:.0f}"
+    expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+    expect(page).to_have_url(re.compile(rf"step={third['step']:.0f}&seq={third['seq_id']:.0f}"))
+    expect(tokens(page)).to_have_count(int(third["n_tokens"]))
+
+
+def test_from_a_spike_to_its_tokens_in_two_clicks(open_page: OpenPage, words: Path) -> None:
+    page = open_page("/drift?run=words")
+    settled(page, "Drift")
+    chart = charts(page).first
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("Step 1", exact=True)).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    choose_row(dialog.locator("[data-testid=stDataFrame]").first, 2)
+    settled(page, "Tokens")
+    expect(dialog).to_have_count(0)
+    second = worst_sequences(open_run(words), "largest_log_weight", 1, 1).iloc[1]
+    name = f"Step 1, sequence {second['seq_id']:.0f}"
+    expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+    expect(tokens(page)).to_have_count(int(second["n_tokens"]))
+
+
+def test_markup_in_tokens_prompts_and_responses_is_inert(open_page: OpenPage, read: Reading) -> None:
+    page = open_page(ADDRESS)
+    settled(page, "Tokens")
+    marked = int((read.tokens["token_id"] == 0).to_numpy().argmax())
+    expect(tokens(page).nth(marked)).to_contain_text("<script>alert(1)</script>")
+    tokens(page).nth(marked).hover()
+    expect(page.locator(".detail .name")).to_contain_text("<img")
+    main = page.locator("[data-testid=stMain]")
+    expect(main.locator("script, img[onerror], img[src*='127.0.0.2'], .strip b, .detail b")).to_have_count(0)
+    expect(page.locator("a[href^='javascript:']")).to_have_count(0)
