@@ -248,11 +248,11 @@ def _group_sums(groups: pd.DataFrame, c1: float, c2: float, gamma: float) -> dic
 
 def _unreliable(step: "pd.Series[Any]") -> dict[str, str]:
     """Terms whose mean cannot be trusted because of a tail, and the sentence that says so."""
-    n = int(np.nan_to_num(step["n_actions"]))
+    n = 0 if pd.isna(step["n_actions"]) else int(step["n_actions"])  # no usable token
     found = {}
     for name, column, policy in (("khat_token", "top", "current"), ("khat_token_new", "top_new", "new")):
         top = step[column]
-        if top is None or top is pd.NA:  # not logged, which is noted already
+        if not isinstance(top, np.ndarray):  # not logged, or no usable token, which is noted already
             continue
         khat, why_not = pareto_khat(np.asarray(top, dtype=float), n)
         found[name] = doubt(f"k-hat of the {policy} policy's ratios", khat, Moment.FIRST, n, why_not)
@@ -288,6 +288,6 @@ def _notes(n: "pd.Series[Any]", step: "pd.Series[Any]", gamma: float) -> list[st
         notes.append(
             f"biased: {n['n_mixed']:.0f} responses come from several versions, the advantage assumes one (S0 6.3)"
         )
-    if np.isnan(step["delta_max"]):
+    if pd.isna(step["delta_max"]):
         notes.append("largest distance of a state: not estimable from samples, and exact columns are not logged")
     return notes

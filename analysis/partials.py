@@ -214,7 +214,8 @@ def partials_in(
 def _with_scaled_sums(connection: duckdb.DuckDBPyConnection, groups: pd.DataFrame, order: pd.DataFrame) -> pd.DataFrame:
     """Sums of rho and its square, times a common factor of the step that keeps them within the floating-point range."""
     groups = groups.assign(peak=0.0, scaled=groups["rho"], scaled_squared=groups["rho_squared"])
-    extreme = order[~order["highest"].between(*_PEAK_RANGE) & np.isfinite(order["highest"])]
+    highest = order["highest"].astype(float)  # objects where no token of the files is usable
+    extreme = order[~highest.between(*_PEAK_RANGE) & np.isfinite(highest)]
     if not len(extreme):
         return groups
     peaks = extreme[["step", "highest"]].rename(columns={"highest": "peak"})

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.diagnosis import diagnose
 from analysis.step import COUNTS, INVALID_CAUSES
 from analysis.store import open_run
 from analysis.summary import LOGGED, StepSummary, summarise, to_json
@@ -244,3 +245,20 @@ def test_trusted_values_are_those_without_a_note(tmp_path: Path) -> None:
     assert summary.trusted("s_k_bounded").tolist() == [True]
     assert summary.trusted("kl_k1").tolist() == [False]
     assert summary.trusted("kl_to_initial").tolist() == [False]
+
+
+@pytest.mark.parametrize("unusable", [[1], [2], [0, 1, 2]])
+def test_steps_without_one_usable_token_are_summarised_and_diagnosed(tmp_path: Path, unusable: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    steps = [random_step(rng, number) for number in range(3)]
+    steps = [
+        step.with_tokens(logp_behavior=np.full_like(step.tokens["logp_behavior"], nan))
+        if step.number in unusable
+        else step
+        for step in steps
+    ]
+    write_run(tmp_path / "run", steps, flush_seconds=0)
+    run = open_run(tmp_path / "run")
+    summary = summarise(run)
+    assert summary.values["s_k"].isna().tolist() == [step in unusable for step in range(3)]
+    diagnose(summary, run)
