@@ -1,6 +1,38 @@
 """SQL: anything else?"""
 
-from dashboard.components.frame import run_page
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import streamlit as st
+
+from analysis.sandbox import LONGEST_QUERY, Answer, Documented, Limits, QueryError, ask, documented
+from analysis.sandbox.examples import Example, examples
+from analysis.sandbox.tables import extent
+from analysis.store import open_run
+from analysis.summary import summarise
+from dashboard import state
+from dashboard.components.chart import plain_chart
+from dashboard.components.frame import answer, run_page
+from dashboard.figures.query import MARKS, query_figure, undrawn
+from dashboard.formats import count
+from dashboard.state import Opened
+
+_NONE = "–"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The last result of a session: it stands until another query, another run or Run."""
+
+    asked: tuple[str, str]
+    """Folder and query."""
+    steps: int
+    outcome: Answer | QueryError
 
 
 def render() -> None:
@@ -8,3 +40,272 @@ def render() -> None:
     opened = run_page("SQL", "Anything else?")
     if opened is None:
         return
+    tables = _documented(str(opened.run.folder), opened.run.signature)
+    answer(extent(opened.summary, tables))
+    _choose_example(opened, tables)
+    editor, schema = st.columns([5, 4], gap="medium")
+    with editor:
+        sql = _editor()
+    with schema:
+        _schema(tables)
+    if not sql.strip():
+        st.info("Choose a question above to see its query, or write a SELECT of your own.", icon=":material/database:")
+        return
+    kept = _outcome(opened, sql)
+    if kept is None:
+        st.info("The query was stopped. Run starts it again.", icon=":material/stop_circle:")
+    elif isinstance(kept.outcome, QueryError):
+        st.error("The query has no result.", icon=":material/error:")
+        st.text(str(kept.outcome))
+    else:
+        _result(opened, kept.outcome, kept.steps)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _documented(folder: str, signature: str) -> list[Documented]:
+    run = open_run(folder)
+    return documented(run, summarise(run))
+
+
+def _choose_example(opened: Opened, tables: Sequence[Documented]) -> None:
+    offered = {example.question: example for example in examples(tables)}
+    first, last = state.window(opened)
+
+    def take() -> None:
+        example = offered.get(st.session_state["example"] or "")
+        if example is not None:
+            st.session_state["sql"] = example.text(first, last)
+            _forget()
+            _draw_as(example)
+
+    st.pills("Questions to start from", list(offered), key="example", on_change=take)
+
+
+def _draw_as(example: Example) -> None:
+    drawn = example.drawn
+    st.session_state["show"] = "Chart" if drawn else "Table"
+    if drawn:
+        for key, value in (
+            ("chartmark", drawn.mark),
+            ("chartx", drawn.x),
+            ("charty", drawn.y),
+            ("chartcolour", drawn.colour or _NONE),
+            ("chartlogx", False),
+            ("chartlogy", drawn.logarithmic),
+        ):
+            st.session_state[key] = value
+
+
+def _editor() -> str:
+    """The text that was last run; what is typed counts from Run or Ctrl+Enter on.
+
+    A link brings its query along and it runs at once: it can only read this run, and its time, memory and size are
+    bounded, so that opening a view costs no more than opening any other page.
+    """
+    with st.form("sql-editor", border=False):
+        st.text_area(
+            "Query",
+            key="sql",
+            bind="query-params",
+            height=230,
+            max_chars=LONGEST_QUERY,
+            placeholder="select step, avg(exp(log_rho)) as mean_ratio\nfrom tokens\ngroup by step\norder by step",
+        )
+        limits = Limits()
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.form_submit_button(
+                "Run", type="primary", icon=":material/play_arrow:", on_click=_forget, help="Ctrl+Enter"
+            )
+            st.caption(
+                f"One SELECT, read-only: at most {limits.seconds:g} s, {limits.memory // 2**30} GB of memory and "
+                f"{limits.rows:,} rows. Steps are chosen in the query, not by the page's range."
+            )
+    return str(st.session_state["sql"] or "")
+
+
+def _forget() -> None:
+    st.session_state.pop("sql-result", None)
+    st.session_state.pop("sql-stopped", None)
+
+
+def _outcome(opened: Opened, sql: str) -> _Kept | None:
+    """The result for this run and query, computed when it is not there yet; None after Stop."""
+    asked = (str(opened.run.folder), sql)
+    kept: _Kept | None = st.session_state.get("sql-result")
+    if kept is not None and kept.asked == asked:
+        return kept
+    if st.session_state.get("sql-stopped") == asked:
+        return None
+    slot = st.empty()
+    with slot.container(horizontal=True, vertical_alignment="center"):
+        st.button(
+            "Stop", icon=":material/stop:", key="sql-stop", on_click=lambda: st.session_state.update(_stop(asked))
+        )
+        elapsed = st.empty()
+    limits = Limits()
+
+    def tick(seconds: float) -> None:
+        # Streamlit ends the script here when the reader has gone on, and that ends the query.
+        elapsed.caption(f"Running: {seconds:.0f} s of at most {limits.seconds:g} s")
+
+    tick(0.0)
+    outcome: Answer | QueryError
+    try:
+        outcome = ask(opened.run, opened.summary, sql, limits, tick)
+    except QueryError as error:
+        outcome = error
+    slot.empty()
+    kept = _Kept(asked, opened.summary.last_step, outcome)
+    st.session_state["sql-result"] = kept
+    return kept
+
+
+def _stop(asked: tuple[str, str]) -> dict[str, tuple[str, str]]:
+    return {"sql-stopped": asked}
+
+
+def _schema(tables: Sequence[Documented]) -> None:
+    with st.expander("Tables and columns", icon=":material/schema:", expanded=False):
+        names = [table.name for table in tables]
+        chosen = st.segmented_control("Table", names, default=names[0], required=True, key="table")
+        table = next((table for table in tables if table.name == chosen), tables[0])
+        st.caption(f"One row: {table.grain}.")
+        frame = pd.DataFrame(
+            [
+                (
+                    column.name,
+                    column.meaning,
+                    column.unit,
+                    str(column.type),
+                    "" if column.name in table.logged else "null",
+                )
+                for column in table.columns
+            ],
+            columns=["Column", "Meaning", "Unit", "Type", "Here"],
+        )
+        st.dataframe(
+            frame,
+            hide_index=True,
+            height=300,
+            column_config={
+                "Column": st.column_config.TextColumn(width=150),
+                "Meaning": st.column_config.TextColumn(width=360),
+                "Here": st.column_config.TextColumn(help="null: this run does not log it"),
+            },
+            alt=f"Columns of the table {table.name} with meaning, unit and type",
+        )
+
+
+def _result(opened: Opened, found: Answer, steps: int) -> None:
+    table = found.table
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown(
+            f"**{table.num_rows:,} row{'s' * (table.num_rows != 1)}, {table.num_columns} column"
+            f"{'s' * (table.num_columns != 1)}, {found.seconds:.2f} s**"
+            + (f" on the steps up to {steps}" if opened.run.status == "running" else ""),
+            width="content",
+        )
+        views = ["Table", "Chart"]
+        show = st.radio(
+            "Show",
+            views,
+            key="show",
+            bind="query-params",
+            horizontal=True,
+            label_visibility="collapsed",
+            width="content",
+        )
+        _downloads(table)
+    if found.cut:
+        st.warning(found.cut, icon=":material/content_cut:")
+    if not table.num_rows:
+        st.info("No row meets the query.", icon=":material/filter_alt_off:")
+        return
+    if show == "Chart":
+        _chart(table)
+    else:
+        _table(table)
+
+
+def _downloads(table: pa.Table) -> None:
+    with st.container(horizontal=True, width="content"):
+        st.download_button(
+            "CSV",
+            lambda: _csv(table),
+            "query.csv",
+            "text/csv",
+            on_click="ignore",
+            key="sql-csv",
+            icon=":material/download:",
+        )
+        st.download_button(
+            "Parquet",
+            lambda: _parquet(table),
+            "query.parquet",
+            "application/vnd.apache.parquet",
+            on_click="ignore",
+            key="sql-parquet",
+            icon=":material/download:",
+        )
+
+
+def _csv(table: pa.Table) -> bytes:
+    out = io.BytesIO()
+    pyarrow.csv.write_csv(table, out)
+    return out.getvalue()
+
+
+def _parquet(table: pa.Table) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    return out.getvalue()
+
+
+def _table(table: pa.Table) -> None:
+    # Four digits are shown; the downloads have all of them. NaN, infinity and null stay three different things.
+    digits = {
+        name: st.column_config.NumberColumn(format="%.4g")
+        for name in table.column_names
+        if pa.types.is_floating(table[name].type)
+    }
+    st.dataframe(
+        table,
+        hide_index=True,
+        height=min(480, 36 * (table.num_rows + 1) + 2),
+        column_config=digits,
+        alt=f"Result of the query, {table.num_rows:,} rows",
+    )
+
+
+def _chart(table: pa.Table) -> None:
+    frame = table.to_pandas()
+    numeric = [
+        name
+        for name in table.column_names
+        if pa.types.is_floating(table[name].type) or pa.types.is_integer(table[name].type)
+    ]
+    if not numeric:
+        st.info("A chart needs a column with numbers.", icon=":material/bar_chart:")
+        return
+    names = table.column_names
+    columns = st.columns([2, 2, 2, 2, 2])
+    mark = columns[0].selectbox("Chart", MARKS, key="chartmark", bind="query-params")
+    x = columns[1].selectbox("x", names, key="chartx", bind="query-params")
+    y = columns[2].selectbox("y", sorted(numeric, key=lambda name: name == x), key="charty", bind="query-params")
+    colour = columns[3].selectbox("Colour", [_NONE, *names], key="chartcolour", bind="query-params")
+    with columns[4]:
+        log_x = st.toggle("log x", key="chartlogx", bind="query-params")
+        log_y = st.toggle("log y", key="chartlogy", bind="query-params")
+    logarithmic = (log_x and x in numeric, log_y)
+    plain_chart(
+        query_figure(
+            frame, state.mode(), mark=mark, x=x, y=y, colour="" if colour == _NONE else colour, logarithmic=logarithmic
+        ),
+        key="query",
+        title="Result",
+        takeaway=f"Chart of {count(len(frame))} rows of the query's result.",
+        data=frame,
+    )
+    lost = undrawn(frame, x, y, logarithmic)
+    if lost:
+        st.caption(f"{lost:,} rows are not drawn: null, NaN, or not positive on a logarithmic axis.")
