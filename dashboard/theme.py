@@ -11,7 +11,9 @@ from analysis.diagnosis import Severity
 from ratioscope.catalogue import CATALOGUE
 
 CURRENT, NEW = "#0072B2", "#D55E00"
-OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6D1F", "#7F7F7F")
+# Okabe and Ito's two palest colours, darkened until a line of them stands out on white as well (contrast above 3).
+AMBER, SKY = "#C58200", "#3A95CB"
+OKABE_ITO = (CURRENT, AMBER, "#009E73", "#CC79A7", NEW, SKY, "#8C6D1F", "#7F7F7F")
 
 FONT = '"Inter", "Source Sans", system-ui, sans-serif'
 
@@ -62,20 +64,20 @@ SEVERITY_ICON = {
 _METRIC_COLOURS = {
     **dict.fromkeys(("u_k",), NEW),
     **dict.fromkeys(("tv_new_behavior", "tv_new_behavior_bounded", "khat_token_new"), "#8C4BB8"),
-    "clip_fraction_low": "#56B4E9",
-    "clip_fraction_high": "#E69F00",
+    "clip_fraction_low": SKY,
+    "clip_fraction_high": AMBER,
     "clip_fraction_positive": "#009E73",
     "clip_fraction_negative": "#CC79A7",
     "khat_seq": "#009E73",
     "ess_seq": "#009E73",
     "chi2_seq": "#009E73",
     "log1p_chi2_seq": "#009E73",
-    "kl_k2": "#56B4E9",
-    "kl_k1": "#E69F00",
-    "s_k_bounded": "#56B4E9",
+    "kl_k2": SKY,
+    "kl_k1": AMBER,
+    "s_k_bounded": SKY,
     "eval_accuracy": "#009E73",
     "kl_to_initial": "#CC79A7",
-    "zero_advantage_group_fraction": "#E69F00",
+    "zero_advantage_group_fraction": AMBER,
 }
 
 
@@ -138,7 +140,6 @@ def streamlit_options() -> dict[str, object]:
         "font": "sans-serif",
         "baseRadius": "0.4rem",
         "showWidgetBorder": True,
-        "primaryColor": CURRENT,
     }
     options: dict[str, object] = {
         "theme.chartCategoricalColors": list(OKABE_ITO),
@@ -151,12 +152,14 @@ def streamlit_options() -> dict[str, object]:
         "theme.paddingBottom": "3rem",
     }
     for name, mode in MODES.items():
+        accent = "#4AA8DC" if mode is DARK else CURRENT
         colours = {
             "backgroundColor": mode.surface,
             "secondaryBackgroundColor": mode.panel,
             "textColor": mode.text,
             "borderColor": mode.grid,
-            "linkColor": "#4AA8DC" if mode is DARK else CURRENT,
+            "primaryColor": accent,
+            "linkColor": accent,
         }
         options |= {f"theme.{name}.{key}": value for key, value in {**shared, **colours}.items()}
         options |= {f"theme.{name}.sidebar.backgroundColor": mode.panel}

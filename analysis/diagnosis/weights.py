@@ -81,7 +81,7 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
     """
     limit, values = evidence.thresholds["ess"], evidence.values
     seen = values["ess_seq"] < limit
-    unseen = values["log1p_chi2_seq_predicted"] > np.log(values["n_sequences"])
+    unseen = values["log1p_chi2_seq_predicted"] > np.log(values["n_sequences"].where(values["n_sequences"] > 0))
     trap = values["ess_seq"][(seen | unseen) & (values["ess_token"] >= limit)].dropna()
     if not evidence.often(trap):
         return None

@@ -28,8 +28,9 @@ def noise_floor(
     lines = (("s_k", "staleness", theme.CURRENT, "solid"), ("s_k_engine", "engine mismatch", theme.NEW, "dot"))
     for key, name, colour, dash in lines:  # on-policy the two are one line
         series = summary.values[key]
-        if (series > 0).any():
-            base.add_line(fig, series.where(series > 0), name=name, colour=colour, dash=dash, number=".2g")
+        shown = series.where((series > 0) & np.isfinite(series))
+        if shown.notna().any():
+            base.add_line(fig, shown, name=name, colour=colour, dash=dash, number=".2g")
     for name, values in floors.items():
         words, symbol = FLOORS[name]
         shown = base.reduce(values)

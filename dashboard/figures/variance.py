@@ -18,9 +18,9 @@ _RESPONSES = "#009E73"  # what is of whole responses has this colour in every ch
 # What a term of the lemma is drawn in, and its name.
 TERMS = {
     "A": ("A: true progress", "#009E73"),
-    "B": ("B: bias along the gradient", "#E69F00"),
+    "B": ("B: bias along the gradient", theme.AMBER),
     "C_variance": ("−C: variance", "#CC79A7"),
-    "C_bias": ("−C: squared bias", "#56B4E9"),
+    "C_bias": ("−C: squared bias", theme.SKY),
 }
 
 
