@@ -11,6 +11,6 @@ from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import Manifest
 from ratioscope.recorder import RunRecorder
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = ["Manifest", "RatioscopeError", "RunFormatError", "RunRecorder", "__version__"]

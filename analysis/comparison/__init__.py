@@ -7,6 +7,8 @@ aggregate(frame, "iqm")                                          # interquartile
 difference_over(a, b, "eval_accuracy", by="tokens")              # A - B along the axis with its band, and the runs
 verdict(a, b).sentence                                           # "A is better than B by ..." or "cannot tell: ..."
 ranking(groups, "eval_accuracy")                                 # best first
+curves(groups, "reward", "tokens", "iqm", window=3)               # what a chart shows: smoothed, aggregated, with bands
+standing(groups, "eval_accuracy").sentences                      # the best of each schedule against its runner-up
 component_differences(groups)                                    # which parts of the algorithms differ
 prompt_difference(pairs_by_seed(a, b))                           # reward on the prompts that both saw
 """
@@ -22,32 +24,41 @@ from analysis.comparison.contrast import (
     probability_of_improvement,
     seeds_needed,
 )
+from analysis.comparison.curves import NOTHING, Curve, attribute, attributes, curves, labels, smoothed
 from analysis.comparison.differences import component_differences, components, differences
 from analysis.comparison.grouping import LAST_VALUES, Member, Setting, end_value, schedule_words, settings
 from analysis.comparison.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
 from analysis.comparison.ranking import over_schedules, probability_best, ranking
 from analysis.comparison.report import Report, report
+from analysis.comparison.standing import Contest, Standing, standing
 from analysis.comparison.verdict import Answer, verdict
 
 __all__ = [
     "AXES",
     "LAST_VALUES",
+    "NOTHING",
     "Aligned",
     "Answer",
     "Axis",
+    "Contest",
+    "Curve",
     "Difference",
     "End",
     "Member",
     "PromptDifference",
     "Report",
     "Setting",
+    "Standing",
     "aggregate",
     "align",
+    "attribute",
+    "attributes",
     "band_words",
     "common_end",
     "component_differences",
     "components",
     "configuration",
+    "curves",
     "difference",
     "difference_over",
     "differences",
@@ -55,6 +66,7 @@ __all__ = [
     "end_difference",
     "end_value",
     "ends",
+    "labels",
     "over_schedules",
     "pairs_by_seed",
     "probability_best",
@@ -66,6 +78,8 @@ __all__ = [
     "schedule_words",
     "seeds_needed",
     "settings",
+    "smoothed",
+    "standing",
     "t_interval",
     "verdict",
     "welch_interval",

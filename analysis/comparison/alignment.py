@@ -53,6 +53,7 @@ AXES: Mapping[Axis, Callable[[Member], "pd.Series[float]"]] = {"step": _steps, "
 """Where each step of a run lies: update k; tokens of all updates up to and including k; seconds since the first update
 ended. A pause between an interruption and its continuation counts as time."""
 
+_UNITS: Mapping[Axis, str] = {"step": "step {:.0f}", "tokens": "{:,.0f} tokens", "time": "{:,.4g} seconds"}
 AXIS_NAMES: Mapping[Axis, str] = {"step": "step", "tokens": "tokens", "time": "seconds"}
 
 
@@ -119,6 +120,11 @@ class End:
     def until(self) -> float:
         """The last place, which every run reaches; NaN where no run has a value."""
         return float(self.places[-1]) if len(self.places) else float("nan")
+
+    @property
+    def words(self) -> str:
+        """`until` with its unit."""
+        return _UNITS[self.by].format(self.until)
 
 
 def common_end(settings: Sequence[Setting], metric: str, by: Axis = "step") -> End:

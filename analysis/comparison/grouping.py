@@ -1,6 +1,6 @@
 """Runs of an ablation, and settings: runs that differ in nothing but the seed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,10 @@ class Setting:
         Columns are sorted: what is computed from them does not depend on the order in which runs were found.
         """
         units = {member.run_id: member.unit for member in self.members if member.run_id in frame.columns}
-        return frame[list(units)].rename(columns=units).T.groupby(level=0).mean().T
+        renamed = frame[list(units)].rename(columns=units)
+        if renamed.columns.is_unique:
+            return renamed.sort_index(axis=1)
+        return renamed.T.groupby(level=0).mean().T
 
     def mean(self, metric: str) -> pd.DataFrame:
         """mean, low, high and number of seeds by step; `band_words` says what low and high are."""
@@ -113,20 +116,30 @@ def settings(members: Iterable[Member]) -> list[Setting]:
         manifest = group[0].run.manifest
         algorithm = str(manifest.algorithm.get("name", "unknown"))
         same = [flat[member.run_id] for member in members if member.run.manifest.algorithm.get("name") == algorithm]
-        variant = algorithm + _in_brackets(flat[group[0].run_id], differing_keys(same))
+        variant = algorithm + _in_brackets(flat[group[0].run_id], _telling(same))
         result.append(Setting(algorithm, variant, schedule_words(manifest.schedule), tuple(group)))
     return sorted(result, key=lambda setting: (_age(setting), setting.variant))
 
 
-def _in_brackets(flat: Mapping[str, Any], different: list[str]) -> str:
+def _telling(same: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """The differing parameters of an algorithm, and of the other keys as few as tell all its settings apart."""
+    keys = [key for key in differing_keys(same) if not key.startswith("schedule.")]
+    parameters = [key for key in keys if key.startswith("algorithm.parameters.")]
+    told, rest = [tuple(str(flat.get(key, UNSET)) for key in parameters) for flat in same], []
+    for key in keys:
+        finer = [(*known, str(flat.get(key, UNSET))) for known, flat in zip(told, same, strict=True)]
+        if key not in parameters and len(set(finer)) > len(set(told)):
+            told = finer
+            rest.append(key)
+    return parameters, rest
+
+
+def _in_brackets(flat: Mapping[str, Any], telling: tuple[list[str], list[str]]) -> str:
     """What tells a setting from others of its algorithm: parameters by value, as S3 writes them, the rest by name."""
-    parameters = [str(flat.get(key, UNSET)) for key in different if key.startswith("algorithm.parameters.")]
-    rest = [
-        f"{key.rpartition('.')[2]} {flat.get(key, UNSET)}"
-        for key in different
-        if not key.startswith(("algorithm.parameters.", "schedule."))
-    ]
-    return f" ({', '.join([*parameters, *rest])})" if parameters or rest else ""
+    parameters, rest = telling
+    words = [str(flat.get(key, UNSET)) for key in parameters]
+    words += [f"{key.rpartition('.')[2]} {flat.get(key, UNSET)}" for key in rest]
+    return f" ({', '.join(words)})" if words else ""
 
 
 def schedule_words(schedule: Mapping[str, Any]) -> str:

@@ -19,8 +19,6 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from ratioscope.schema import SCHEMA_VERSION
 
-_UNITS: Mapping[Axis, str] = {"step": "step {:.0f}", "tokens": "{:,.0f} tokens", "time": "{:.4g} seconds"}
-
 
 @dataclass(frozen=True)
 class Report:
@@ -68,10 +66,10 @@ class Report:
 
     def text(self) -> str:
         """For the terminal."""
-        where = _UNITS[self.end.by].format(self.end.until)
         parts = [
-            f"{CATALOGUE[self.metric].title}: mean of the last {LAST_VALUES} logged values up to {where}, which every "
-            "run reaches.\nlow, high: 95 % t interval of the mean over seeds; best: probability of the best mean;\n"
+            f"{CATALOGUE[self.metric].title}: mean of the last {LAST_VALUES} logged values up to {self.end.words}, "
+            "which every run reaches.\n"
+            "low, high: 95 % t interval of the mean over seeds; best: probability of the best mean;\n"
             f"iqm: mean of the middle half (of all, with fewer than {FEWEST_RESAMPLED} seeds), with the band named.",
             _table(self.ranking.assign(band=self.ranking["seeds"].map(band_words)).set_index("setting")),
         ]

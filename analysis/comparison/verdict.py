@@ -92,7 +92,11 @@ def verdict(a: Setting, b: Setting, metric: str = "eval_accuracy", end: End | No
     Raises:
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
-    found = end_difference(a, b, metric, end or common_end([a, b], metric))
+    return judge(a, b, metric, end_difference(a, b, metric, end or common_end([a, b], metric)))
+
+
+def judge(a: Setting, b: Setting, metric: str, found: Difference) -> Answer:
+    """`verdict` on a difference of the ends that is known already."""
     name_a, name_b = (a.variant, b.variant) if a.schedule == b.schedule else (a.label, b.label)
     reason = _why_not(found, name_a, name_b, metric)
     if reason:

@@ -32,9 +32,8 @@ def status_words(run: Listed) -> str:
 def run_page(title: str, question: str) -> Opened | None:
     """Title, run picker, status and live follow; returns the run, or None after having said what is wrong."""
     head, picker = st.columns([3, 2], vertical_alignment="center")
-    with head, st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.title(title, anchor=False, width="content")
-        st.caption(question, width="content")
+    with head:
+        page_head(title, question)
     with picker:
         listed = _pick()
     if listed is None:
@@ -61,6 +60,13 @@ def run_page(title: str, question: str) -> Opened | None:
         return None
     show_step(opened)
     return opened
+
+
+def page_head(title: str, question: str) -> None:
+    """The page's name and the question that it answers."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.title(title, anchor=False, width="content")
+        st.caption(question, width="content")
 
 
 def answer(sentence: str) -> None:
@@ -133,7 +139,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
             follow = st.toggle("Follow", value=True, key="follow", help="Show new steps as they arrive.")
             _follow(listed, opened, follow=follow)
         _range_bar(opened)
-        _link()
+        link()
     if manifest.status_reason:
         st.text(manifest.status_reason)
 
@@ -189,7 +195,7 @@ def _range_bar(opened: Opened) -> None:
         )
 
 
-def _link() -> None:
+def link() -> None:
     """The address of what is on the screen; it opens the same view again, also after a restart."""
     with st.popover("Link", icon=":material/link:", type="tertiary", key="link", on_change="rerun") as popover:
         if popover.open:

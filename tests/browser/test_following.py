@@ -136,19 +136,6 @@ def test_a_brushed_step_range_is_in_the_url_and_survives_a_reload(open_page: Ope
     assert "run=grpo" in page.url
 
 
-def test_a_metric_chosen_for_comparing_is_in_the_url_and_survives_a_reload(open_page: OpenPage) -> None:
-    page = open_page("/compare?run=grpo&run=reinforce")
-    settled(page, "Compare")
-    page.locator("[data-testid=stSelectbox]").get_by_role("combobox").click()
-    page.get_by_role("option", name="Update drift").click()
-    answer = page.get_by_text("Update drift at the end.")
-    expect(answer).to_be_visible()
-    expect(page).to_have_url(re.compile("metric="))
-    page.reload()
-    settled(page, "Compare")
-    expect(answer).to_be_visible()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_both_colour_schemes_are_drawn(open_page: OpenPage, scheme: str) -> None:
     page = open_page("/overview?run=grpo", scheme)

@@ -50,12 +50,12 @@ def checked(at: AppTest, page: str) -> AppTest:
 
 
 def elements(at: AppTest) -> Iterator[Element]:
-    """Every element of the page, containers opened."""
+    """Every element of the page from top to bottom, containers opened."""
     nodes = [at._tree]
     while nodes:
         node = nodes.pop()
         if hasattr(node, "children"):
-            nodes.extend(node.children.values())
+            nodes.extend(reversed(list(node.children.values())))
         else:
             yield node
 

@@ -1,0 +1,47 @@
+"""A select box over the catalogue: titles with their symbols, what is compared most often first."""
+
+import re
+
+import streamlit as st
+
+from ratioscope.catalogue import CATALOGUE, divergences, learning, weights
+
+# Distances in standard errors grow with the number of tokens: between runs they say nothing.
+_NOT_COMPARABLE = {key for key in CATALOGUE if key.endswith("_z")}
+_FIRST = ("eval_accuracy", "reward", "s_k", "u_k")
+
+METRICS = tuple(
+    dict.fromkeys(
+        key
+        for key in (*_FIRST, *(entry.key for part in (learning, divergences, weights) for entry in part.ENTRIES))
+        if key not in _NOT_COMPARABLE
+    )
+)
+"""Metrics that runs can be compared by: learning, then distances of policies, then weights."""
+
+_SIGNS = {
+    r"\hat\pi": "π̂", r"\hat k": "k̂", r"\overline{\rho}": "ρ̄", r"\overline{M}": "M̄", r"\overline{T}": "T̄",
+    r"\overline T": "T̄ ", r"\overline{k-i}": "mean of k−i", r"\chi": "χ", r"\rho": "ρ", r"\pi": "π", r"\Delta": "Δ",
+    r"\Vert": "‖", r"\lVert ": "‖", r"\rVert": "‖", r"\log": "log", r"\max": "max", r"\min": "min", r"\%": "%",
+    "^2": "²", "^{+}": "⁺", r"^{\mathrm{version}}": ", version", r"^{\mathrm{engine}}": ", engine",
+    r"^{\mathrm{exact}}": ", exact",
+}  # fmt: skip
+
+
+def symbol_text(symbol: str) -> str:
+    """A symbol of the catalogue without LaTeX, for where none is set: `\\chi^2_{\\mathrm{seq}}` -> `χ²_seq`."""
+    for sign in sorted(_SIGNS, key=len, reverse=True):
+        symbol = symbol.replace(sign, _SIGNS[sign])
+    return re.sub(r"\\mathrm|[{}]", "", symbol)
+
+
+def metric_label(key: str) -> str:
+    """Title and symbol in plain text."""
+    return f"{CATALOGUE[key].title} ({symbol_text(CATALOGUE[key].symbol)})"
+
+
+def metric_choice(key: str) -> str:
+    """A searchable select box, bound to the URL under this key; returns the chosen metric."""
+    return st.selectbox(
+        "Metric", METRICS, format_func=metric_label, key=key, bind="query-params", filter_mode="contains"
+    )

@@ -1,0 +1,182 @@
+"""Compare: is the difference real?"""
+
+import time
+
+import streamlit as st
+
+from analysis.comparison import Member, schedule_words
+from analysis.store import Listed, signature
+from dashboard import state
+from dashboard.components.frame import POLL_SECONDS, answer, how_to_read, link, no_runs, page_head
+from dashboard.formats import escape
+from dashboard.views.compare import controls, data, tables
+from dashboard.views.compare.difference import difference
+from dashboard.views.compare.panels import panels
+from ratioscope.errors import RatioscopeError
+
+MOST_RUNS = 40
+_PATIENCE = 0.3  # seconds of reading before the page says that it reads
+
+_HOW_TO_READ = r"""
+**Setting.** Runs that differ in nothing but their seed. A line is a setting; its band is over its seeds, at each place
+by itself: a bootstrap from 4 seeds on, the lowest to the highest seed with 2 or 3, none with one.
+
+**The end** of a run is the mean of its last five logged values up to the place that every run reaches, so a longer run
+has no advantage. Along tokens and time runs are interpolated between their logged values.
+
+**Is A better than B?** Yes, where the 95 % t interval of the difference of their ends leaves out 0:
+$\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ seeds that both share, else Welch's interval. "Cannot tell"
+is a result: it says how many seeds would be needed.
+
+**Probability of improvement**: $P(X > Y) + \tfrac12 P(X = Y)$ for a run $X$ of A and a run $Y$ of B (Agarwal et al.,
+2021).
+
+**IQM**, the interquartile mean, is the mean of the middle half of the seeds: one broken seed does not move it. With
+fewer than four seeds nothing is cut off and it is the mean.
+"""
+
+
+def render() -> None:
+    """The page."""
+    page_head("Compare", "Is the difference real?")
+    st.session_state.pop("clicked_step", None)  # a step of which run?
+    known = state.runs()
+    if not known:
+        no_runs()
+        return
+    members = _members(known)
+    if not members:
+        st.info("Choose the runs to compare.", icon=":material/stacked_line_chart:")
+        return
+    _follow([known[member.run_id] for member in members], members)
+    opening = st.empty()
+    measure = controls.measure()
+    groups = data.groups(members, measure.by)
+    for reason in groups.absent.values():
+        st.warning("A run was left out.", icon=":material/warning:")
+        st.text(reason)
+    if not groups.settings:
+        return
+    standing = data.ends(groups, measure.metric, measure.by)
+    with opening.container():
+        first, *others = map(escape, standing.sentences)
+        answer(first)
+        if others:
+            st.markdown("  \n".join(others))
+        if standing.caveat:
+            st.caption(standing.caveat)
+    look, mode = controls.look(groups.settings), state.mode()
+    if len(standing.without) == len(groups.settings):
+        st.info(_why_missing(groups, measure.metric), icon=":material/help:")
+    else:
+        if measure.by == "step":
+            _range()
+        found = data.drawn(groups, measure.metric, measure.by, measure.statistic, measure.window)
+        panels(found, measure, look, mode, " ".join(standing.sentences))
+        tables.ranking(standing)
+        if len(groups.settings) > 1:
+            difference(groups, standing, measure, mode)
+    tables.algorithms(groups, mode)
+    tables.configurations(members)
+    tables.sick_runs(members)
+    how_to_read(_HOW_TO_READ)
+
+
+def _range() -> None:
+    """The brushed steps, and the way back."""
+    first, last = state.step_range()
+    if first is not None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.badge(f"steps {first} to {last}", icon=":material/straighten:", color="blue")
+            st.button("All steps", key="all-steps", on_click=state.clear_range, type="tertiary")
+
+
+def _members(known: dict[str, Listed]) -> list[Member]:
+    """The chosen runs that can be read and fit the words of the filter."""
+    wanted = state.chosen_ids()[:MOST_RUNS]
+    if st.session_state.get("compare-runs") != wanted:
+        st.session_state["compare-runs"] = wanted
+
+    def change() -> None:
+        state.choose(st.session_state["compare-runs"])
+
+    left, middle, right = st.columns([5, 2, 1], vertical_alignment="bottom")
+    chosen = left.multiselect("Runs", list(known), key="compare-runs", on_change=change, max_selections=MOST_RUNS)
+    words = middle.text_input(
+        "Only", placeholder="algorithm, schedule, tag", key="only", bind="query-params",
+        help="Compares those of the chosen runs that have all these words in id, algorithm, schedule or tags.",
+    )  # fmt: skip
+    fitting = [run_id for run_id, listed in known.items() if _fits(listed, words)]
+
+    def choose_all() -> None:
+        state.choose(fitting[:MOST_RUNS])
+
+    right.button(
+        "All runs", on_click=choose_all, icon=":material/select_all:", width="stretch",
+        help=f"All that fit the words beside it, at most {MOST_RUNS}.",
+    )  # fmt: skip
+    kept = [run_id for run_id in chosen if run_id in fitting]
+    if len(kept) < len(chosen):
+        st.text(f"{len(kept)} of {len(chosen)} chosen runs have these words.")
+    return _read([known[run_id] for run_id in kept])
+
+
+def _fits(listed: Listed, words: str) -> bool:
+    manifest, text = listed.manifest, listed.run_id
+    if manifest is not None:
+        text += f" {manifest.algorithm.get('name')} {schedule_words(manifest.schedule)} {manifest.tags}"
+    return all(word in text.lower() for word in words.lower().split())
+
+
+def _read(listed: list[Listed]) -> list[Member]:
+    members = []
+    reading, started = st.empty(), time.monotonic()
+    for place, run in enumerate(listed):
+        if time.monotonic() - started > _PATIENCE:
+            reading.progress(place / len(listed), text=f"Reading run {place + 1} of {len(listed)}")
+        try:
+            member = data.member(run)
+        except RatioscopeError as error:
+            _left_out(str(error))
+            continue
+        if len(member.summary.values):
+            members.append(member)
+        else:
+            _left_out(f"{run.run_id}: no step is on disk yet.")
+    reading.empty()
+    return members
+
+
+def _left_out(reason: str) -> None:
+    st.warning("A run was left out.", icon=":material/warning:")
+    st.text(reason)
+
+
+def _why_missing(groups: data.Groups, metric: str) -> str:
+    """Why the metric is not there, as the runs' summaries say it; reasons come from the analysis, not from a log."""
+    members = [member for setting in groups.settings for member in setting.members]
+    noted = (notes[metric] for member in members for notes in member.summary.notes.values() if metric in notes)
+    return f"No run has it: {next(noted, 'it is not logged')}."
+
+
+def _follow(listed: list[Listed], members: list[Member]) -> None:
+    """Draw again when a live run has news; finished runs are not polled."""
+    live = [
+        (run, member)
+        for run, member in zip(listed, members, strict=True)
+        if member.run.status in ("running", "stalled")
+    ]
+    if not live:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(f"{len(live)} of {len(members)} live", icon=":material/sensors:", color="green")
+        follow = st.toggle("Follow", value=True, key="follow-runs", help="Show new steps as they arrive.")
+        _poll(live, follow=follow)
+
+
+@st.fragment(run_every=POLL_SECONDS)
+def _poll(live: list[tuple[Listed, Member]], *, follow: bool) -> None:
+    if follow and any(signature(run.folder) != member.run.signature for run, member in live):
+        st.rerun()
+    steps = [member.summary.last_step for _, member in live]
+    st.text(f"data up to step {min(steps)}" + (f" to {max(steps)}" if max(steps) > min(steps) else ""))
