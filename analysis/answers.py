@@ -114,11 +114,11 @@ def _course(summary: StepSummary, key: str) -> str:
     text = f"{title} is {series.iloc[0]:.3g} in step {first}"
     if first == last:
         return f"{text}."
-    low, high = series.idxmin(), series.idxmax()
     text += f" and {series.iloc[-1]:.3g} in step {last}"
-    if series[low] == series[high]:
+    low, high = series.min(), series.max()
+    if low == high:
         return f"{text}, always the same."
-    return f"{text}; lowest {series[low]:.3g} in step {low}, highest {series[high]:.3g} in step {high}."
+    return f"{text}; lowest {low:.3g} in step {series.idxmin()}, highest {high:.3g} in step {series.idxmax()}."
 
 
 def _top(summary: StepSummary, key: str) -> float:

@@ -1,6 +1,7 @@
 """How numbers and text from a log are written: three significant digits, shares as percentages, all signs escaped."""
 
 import math
+import re
 
 from ratioscope.catalogue import CATALOGUE
 
@@ -56,6 +57,12 @@ def estimate(key: str, value: float, low: float = math.nan, high: float = math.n
     return text
 
 
+# What Markdown makes a link of by itself, escaped or not, unless an invisible sign that joins words breaks it.
+_LINKED = re.compile(r"://|www\.|@", re.IGNORECASE)
+_WORD_JOINER = "\u2060"
+
+
 def escape(text: object) -> str:
-    """Text from a log inside Markdown: every sign that Markdown, LaTeX or Streamlit's directives could act on."""
-    return "".join(f"\\{sign}" if sign in "\\`*_{}[]()#+-.!|<>$~:&" else sign for sign in str(text).replace("\n", " "))
+    """Text from a log inside Markdown: no sign that Markdown, LaTeX or Streamlit's directives act on, and no link."""
+    line = _LINKED.sub(lambda found: found[0][0] + _WORD_JOINER + found[0][1:], str(text).replace("\n", " "))
+    return "".join(f"\\{sign}" if sign in "\\`*_{}[]()#+-.!|<>$~:&" else sign for sign in line)

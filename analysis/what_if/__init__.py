@@ -5,34 +5,53 @@ own = apply(own_rule(run).rule, tokens)
 other = apply(Rule("none", {}, "truncated", {"cap": 2.0}), tokens)
 other.values["bias_proxy"], other.overall.intervals["bias_proxy"], other.overall.notes.get("bias_proxy")
 sentence(own, other)
+other.curve("clip_fraction")                        # step by step, nothing else computed
 sweep(other.rule, "cap", [1.5, 2, 3, 5], tokens)
 
 The logged tokens stay as they are: a rule that had been in force would have led to other policies and other tokens.
 """
 
-from analysis.what_if.measures import MEASURES, TAILS, Measure
-from analysis.what_if.outcome import Numbers, Outcome, apply, decide
+from analysis.what_if.judging import decide
+from analysis.what_if.loading import load, load_in_parts
+from analysis.what_if.measures import MEASURES, TAILS, Measure, described
+from analysis.what_if.numbers import Curve, Numbers
+from analysis.what_if.outcome import Digest, Outcome, apply, combined
 from analysis.what_if.rule import STOPPING, Own, Rule, own_rule, parse
-from analysis.what_if.sweeps import SELECTION_CAVEAT, sentence, sweep
-from analysis.what_if.tokens import Tokens, load, tokens_of
+from analysis.what_if.scales import SCALES, Scale, rebuilt, stops, sweep_values, value_of
+from analysis.what_if.sweeps import SELECTION_CAVEAT, evaluate, result_of, sentence, sweep, swept
+from analysis.what_if.tokens import Tokens, tokens_of
 
 __all__ = [
     "MEASURES",
+    "SCALES",
     "SELECTION_CAVEAT",
     "STOPPING",
     "TAILS",
+    "Curve",
+    "Digest",
     "Measure",
     "Numbers",
     "Outcome",
     "Own",
     "Rule",
+    "Scale",
     "Tokens",
     "apply",
+    "combined",
     "decide",
+    "described",
+    "evaluate",
     "load",
+    "load_in_parts",
     "own_rule",
     "parse",
+    "rebuilt",
+    "result_of",
     "sentence",
+    "stops",
     "sweep",
+    "sweep_values",
+    "swept",
     "tokens_of",
+    "value_of",
 ]

@@ -103,6 +103,19 @@ MEASURES: dict[str, Measure] = {
     ),
 }  # fmt: skip
 
+_OTHERS = {
+    "ess": ("Effective sample size", "(Σv)² / (n Σv²) of the kept tokens: the share that the weights leave effective."),
+    "ess_raw": ("Effective sample size, raw", "The same of rho and the signal tokens."),
+    "max_weight": ("Largest weight", "Largest v of the kept tokens."),
+    "max_weight_raw": ("Largest ratio", "Largest rho of the signal tokens."),
+}
+
+
+def described(key: str) -> tuple[str, str]:
+    """Title and definition of a value of an outcome, also of those that are no ratio of sums."""
+    return _OTHERS[key] if key in _OTHERS else (MEASURES[key].title, MEASURES[key].definition)
+
+
 WHY_EMPTY = {
     "tokens": "no token",
     "signal": "no token with an advantage other than 0",

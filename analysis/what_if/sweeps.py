@@ -1,19 +1,31 @@
-"""A rule over the values of one of its parameters, and two rules side by side in words."""
+"""A rule over the values of one of its parameters, many tokens part by part, and two rules side by side in words."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
 from analysis.what_if.measures import MEASURES
-from analysis.what_if.outcome import Outcome, apply
+from analysis.what_if.numbers import Numbers
+from analysis.what_if.outcome import Digest, Extract, apply, combined
 from analysis.what_if.rule import Rule
+from analysis.what_if.scales import value_of
 from analysis.what_if.tokens import Tokens
 
 SELECTION_CAVEAT = (
     "The staleness of what is kept is measured in-sample: selection is on the action, so the policies themselves can "
     "be further apart."
 )
+
+
+class Judged(Protocol):
+    """What has the numbers of a rule: an `Outcome` or a `Digest`."""
+
+    @property
+    def rule(self) -> Rule: ...
+    @property
+    def overall(self) -> Numbers: ...
 
 
 def sweep(rule: Rule, parameter: str, values: Iterable[float], tokens: Tokens) -> pd.DataFrame:
@@ -26,9 +38,53 @@ def sweep(rule: Rule, parameter: str, values: Iterable[float], tokens: Tokens) -
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(parameter)
 
 
-def sentence(own: Outcome, other: Outcome) -> str:
+def evaluate(
+    rules: Sequence[Rule],
+    parts: Iterable[Tokens],
+    *,
+    keys: Sequence[str] | None = None,
+    curves: Sequence[str] = (),
+    of: int = 0,
+) -> Generator[int, None, list[Digest]]:
+    """Rules on tokens that come in parts of consecutive steps, of which one at a time is in memory.
+
+    Yields how many tokens have been judged, all rules together, and may be left at any of these points; returns the
+    numbers of each rule.
+
+    Args:
+        keys: the only measures that are wanted; None: all.
+        curves: those that are wanted step by step.
+        of: how many tokens there are together, at least.
+    """
+    extracts: list[list[Extract]] = [[] for _ in rules]
+    done = 0
+    for part in parts:
+        for rule, found in zip(rules, extracts, strict=True):
+            found.append(apply(rule, part, keys).extract(curves, of))
+            done += len(part)
+            yield done
+    return [combined(found) for found in extracts]
+
+
+def result_of(work: Generator[int, None, list[Digest]]) -> list[Digest]:
+    """All of a piece of work at once."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            found: list[Digest] = end.value
+            return found
+
+
+def swept(parameter: str, digests: Sequence[Digest]) -> pd.DataFrame:
+    """The numbers of rules that differ in one parameter, one row a value, with the columns of `Numbers.row`."""
+    rows = {value_of(digest.rule, parameter): digest.overall.row for digest in digests}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(parameter)
+
+
+def sentence(own: Judged, other: Judged) -> str:
     """What another rule would change against the run's own, in words."""
-    a, b = own.values, other.values
+    a, b = own.overall.values, other.overall.values
     if np.isnan(b["kept_tokens"]):
         return "No token has an advantage other than 0: there is no gradient that a rule could change."
     parts = [

@@ -3,32 +3,24 @@
 What no rule changes (ratios, distances, raw sums) is computed once for each block and kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analysis.gated import create_gated
-from analysis.relations import relations
-from analysis.store import Run
-from ratioscope.errors import RatioscopeError
 from ratioscope.gates import Rows
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.tails import Array
 from ratioscope.terms import ratio_distance
 
 # So many tokens of float64 columns stay in the caches of a processor: faster than all tokens at once.
-BLOCK_TOKENS = 65_536
-
-_REQUIRED = ("step", "group_id", "seq_id", "logp_behavior", "logp_current", "advantage", "version_lag")
+BLOCK_TOKENS = 131_072
 
 
 @dataclass(frozen=True)
@@ -64,6 +56,17 @@ class Tokens:
     def complete(self) -> "Tokens":
         """The tokens of whole sequences: what a sequence rule can be applied to."""
         return self if bool(self.whole.all()) else self._at(self.whole)
+
+    def sample(self, max_tokens: int, seed: int = 0) -> "Tokens":
+        """Randomly chosen prompt groups with at most `max_tokens` tokens (at least one group); all, where they fit."""
+        if len(self) <= max_tokens:
+            return self
+        sizes = np.diff(self.group_starts, append=len(self))
+        order = np.random.default_rng(seed).permutation(len(sizes))
+        chosen = np.zeros(len(sizes), dtype=bool)
+        chosen[order[: max(1, int((np.cumsum(sizes[order]) <= max_tokens).sum()))]] = True
+        sample = self._at(torch.from_numpy(np.repeat(chosen, sizes)))
+        return replace(sample, fraction=self.fraction * len(sample) / len(self))
 
     @cached_property
     def blocks(self) -> tuple["Tokens", ...]:
@@ -142,8 +145,59 @@ class Tokens:
         return sums | {"negative": sums["signal"] - sums["positive"]}
 
     @cached_property
-    def tails(self) -> dict[str, "Tail"]:
-        """Of what a rule need not change, by what it is of; filled by what fits them."""
+    def tails(self) -> dict[tuple[str, int | None], "Tail"]:
+        """Of what a rule need not change, by what it is of and where it begins; filled by `analysis.what_if.tails`."""
+        return {}
+
+    @cached_property
+    def _orders(self) -> dict[str, NDArray[np.int32]]:
+        return {}
+
+    @cached_property
+    def has_ratio(self) -> Tensor:
+        """Bool: a signal token with a ratio rho_theta above 0."""
+        return self.signal & (self.rows.ratios.behavior > -torch.inf)
+
+    @cached_property
+    def has_ratio_k(self) -> Tensor:
+        """Bool: a signal token with a ratio rho_k above 0."""
+        one_pass = self.rows.ratios.behavior is self.rows.ratios.current
+        return self.has_ratio if one_pass else self.signal & (self.rows.ratios.current > -torch.inf)
+
+    def ratios_at(self, places: NDArray[np.int64]) -> LogRatios:
+        """The token ratios of some tokens, (n_places,)."""
+        at = torch.from_numpy(places)
+        behavior = self.logp_behavior[at]
+        current = log_ratio(self.logp_current[at], behavior)
+        one_pass = self.logp_gate is self.logp_current
+        return LogRatios(current if one_pass else log_ratio(self.logp_gate[at], behavior), current)
+
+    @cached_property
+    def steps(self) -> dict[int, "Part"]:
+        """Where each step's tokens, prompt groups and sequences are."""
+        step = self.step.numpy()
+        cuts = [
+            np.append(starts_of(of_rows), len(of_rows)).tolist()
+            for of_rows in (step, step[self.group_starts], step[self.sequence_starts])
+        ]
+        slices = [[slice(start, end) for start, end in pairwise(of_rows)] for of_rows in cuts]
+        return {int(step[part[0].start]): Part(*part) for part in zip(*slices, strict=True)}
+
+    def order(self, of: str, part: "Part") -> NDArray[np.int32]:
+        """The tokens of a part, all or a step, by falling token ratio: rho_k ("current") or rho_theta ("behavior")."""
+        one_pass = self.logp_gate is self.logp_current
+        whole = part.tokens.start is None
+        key = f"{'current' if one_pass else of} {'of all' if whole else 'of steps'}"
+        if key not in self._orders:
+            logs = -torch.cat([getattr(block.rows.ratios, of) for block in self.blocks]).numpy()
+            parts = [slice(0, len(self))] if whole else [step.tokens for step in self.steps.values()]
+            orders = [place.start + np.argsort(logs[place]) for place in parts]
+            self._orders[key] = np.concatenate(orders or [np.empty(0)]).astype(np.int32)
+        return self._orders[key][part.tokens]
+
+    @cached_property
+    def weighted(self) -> dict[str, "Weighted"]:
+        """Weights without parameters, by name and level; filled by what computes them (`analysis.what_if.judging`)."""
         return {}
 
     @cached_property
@@ -154,7 +208,7 @@ class Tokens:
         """The ratios of a level, computed once."""
         if name not in self._levels:
             ratios = LEVELS[name](self.rows.ratios, self.sequence)
-            rho = ratios.behavior.exp()
+            rho = self.rho_k if ratios.behavior is self.rows.ratios.current else ratios.behavior.exp()
             sums = {
                 "rho": self.sum_by_group(masked(rho, self.signal)),
                 "rho_squared": self.sum_by_group(masked(rho.square(), self.signal)),
@@ -167,7 +221,21 @@ class Tokens:
         """(n_tokens,) -> sums, (n_groups,), float64."""
         if not len(self):
             return np.zeros(0)
-        return np.add.reduceat(values.numpy(), self.group_starts, dtype=np.float64)
+        counted = values.dtype is torch.bool  # as whole numbers it takes half the time
+        return np.add.reduceat(values.numpy(), self.group_starts, dtype=np.int32 if counted else np.float64).astype(
+            np.float64, copy=False
+        )
+
+
+class Part(NamedTuple):
+    """Some steps: which tokens, prompt groups and sequences are theirs."""
+
+    tokens: slice
+    groups: slice
+    sequences: slice
+
+
+EVERYTHING = Part(slice(None), slice(None), slice(None))
 
 
 class Level(NamedTuple):
@@ -178,6 +246,17 @@ class Level(NamedTuple):
     """rho_theta, (n_tokens,)."""
     sums: dict[str, Array]
     """Raw sums over the signal tokens of each prompt group."""
+
+
+class Weighted(NamedTuple):
+    """A rule's weights of a block."""
+
+    weight: Tensor
+    """Before the gate, 0 without an advantage, (n_tokens,)."""
+    is_ratio: bool
+    """Whether the weight is the ratio of its level itself: nothing of it is truncated."""
+    mass: Array
+    """Sum of |weight x A| by prompt group."""
 
 
 class Tail(NamedTuple):
@@ -205,16 +284,17 @@ def tokens_of(columns: Mapping[str, Any], fraction: float = 1.0, without_gate: i
 
     Args:
         columns: step, group_id, seq_id, logp_behavior, logp_current, advantage, version_lag; as far as there are any
-            logp_gate and logp_new; and `whole`, without which every sequence is.
+            logp_gate, logp_new and position; and `whole`, without which every sequence is.
         fraction: share of the tokens of the range that these are.
         without_gate: see `Tokens`.
     """
     arrays = {name: np.asarray(values) for name, values in columns.items() if values is not None}
-    keys = [arrays[name] for name in ("seq_id", "group_id", "step")]
-    order = np.lexsort(keys)
-    arrays = {name: values[order] for name, values in arrays.items()}
+    keys = [arrays[name] for name in ("step", "group_id", "seq_id", "position") if name in arrays]
+    if not _is_sorted(keys):
+        order = np.lexsort(keys[::-1])
+        arrays = {name: values[order] for name, values in arrays.items()}
     group = _numbered(arrays["step"], arrays["group_id"])
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
+    tensors = {name: torch.from_numpy(np.require(values, requirements=("C", "W"))) for name, values in arrays.items()}
     return Tokens(
         step=tensors["step"],
         group=torch.from_numpy(group),
@@ -224,84 +304,11 @@ def tokens_of(columns: Mapping[str, Any], fraction: float = 1.0, without_gate: i
         logp_gate=tensors.get("logp_gate", tensors["logp_current"]),
         advantage=tensors["advantage"],
         version_lag=tensors["version_lag"],
-        whole=tensors.get("whole", torch.ones(len(order), dtype=torch.bool)),
+        whole=tensors.get("whole", torch.ones(len(group), dtype=torch.bool)),
         logp_new=tensors.get("logp_new"),
         without_gate=without_gate,
         fraction=fraction,
     )
-
-
-def load(
-    run: Run, first: int | None = None, last: int | None = None, max_tokens: int | None = None, seed: int = 0
-) -> Tokens:
-    """The usable tokens of the steps first..last of a run, both included.
-
-    Args:
-        max_tokens: with more tokens than this, a random sample of whole prompt groups (at least one) that has no more.
-        seed: of the sample.
-
-    Raises:
-        RatioscopeError: the range has no usable token, or a file cannot be read any more.
-    """
-    with relations(run, first, last) as connection:
-        create_gated(connection)
-        connection.execute(_JUDGED)
-        groups = None if max_tokens is None else _sampled(connection, max_tokens, seed)
-        table = _read(connection, groups)
-        if not len(table):
-            raise RatioscopeError(f"{run.folder}: no usable token {_range(first, last)}; choose other steps.")
-        broken = connection.execute("select distinct step, seq_id from judged where not usable").fetchnumpy()
-        without_gate = connection.execute("select count(*) from judged where invalid is null and not usable").fetchall()
-    columns: dict[str, Any] = {name: table[name].to_numpy() for name in _REQUIRED}
-    if not table["logp_new"].null_count:
-        columns["logp_new"] = table["logp_new"].to_numpy()
-    if table["logp_gate"].null_count < len(table):
-        columns["logp_gate"] = table["gated_at"].to_numpy()
-    columns["whole"] = _not_among(columns["step"], columns["seq_id"], broken["step"], broken["seq_id"])
-    return tokens_of(columns, groups["fraction"] if groups else 1.0, without_gate[0][0])
-
-
-def _range(first: int | None, last: int | None) -> str:
-    if first is None and last is None:
-        return "in any step"
-    if first is None or last is None:
-        return f"up to step {last}" if first is None else f"from step {first} on"
-    return f"in the steps {first} to {last}"
-
-
-# grain: one token; a rule judges by the gate's ratio: without one a row is as unusable as without a ratio at all.
-_JUDGED = """
-create or replace temporary view judged as
-select *, invalid is null and gated_at is not null as usable
-from gated
-"""
-
-
-def _sampled(connection: duckdb.DuckDBPyConnection, max_tokens: int, seed: int) -> dict[str, Any] | None:
-    """Steps, ids and share of randomly chosen prompt groups with at most `max_tokens` tokens; None: all fit."""
-    sizes = connection.execute(
-        "select step, group_id, count(*) as n from judged where usable group by all order by all"
-    ).fetchnumpy()
-    n = sizes["n"]
-    if n.sum() <= max_tokens:
-        return None
-    order = np.random.default_rng(seed).permutation(len(n))
-    chosen = order[np.cumsum(n[order]) <= max_tokens] if n[order[0]] <= max_tokens else order[:1]
-    return {
-        "steps": sizes["step"][chosen].tolist(),
-        "groups": sizes["group_id"][chosen].tolist(),
-        "fraction": float(n[chosen].sum() / n.sum()),
-    }
-
-
-def _read(connection: duckdb.DuckDBPyConnection, groups: Mapping[str, Any] | None) -> pa.Table:
-    columns = ", ".join((*_REQUIRED, "logp_gate", "logp_new", "gated_at"))
-    chosen, parameters = "", {}
-    if groups is not None:
-        chosen = "join (select unnest($steps) as step, unnest($groups) as group_id) using (step, group_id)"
-        parameters = {name: groups[name] for name in ("steps", "groups")}
-    text = f"select {columns} from judged {chosen} where usable order by step, group_id, seq_id, position"
-    return connection.sql(text, params=parameters).to_arrow_table()
 
 
 def starts_of(keys: NDArray[Any]) -> NDArray[np.int64]:
@@ -317,10 +324,11 @@ def _numbered(*keys: NDArray[Any]) -> NDArray[np.int64]:
     return np.cumsum(changed)
 
 
-def _not_among(step: Any, sequence: Any, broken_step: Any, broken_sequence: Any) -> NDArray[np.bool_]:
-    whole = np.ones(len(step), dtype=bool)
-    broken = set(zip(broken_step.tolist(), broken_sequence.tolist(), strict=True))
-    if broken:
-        suspects = np.flatnonzero(np.isin(sequence, broken_sequence))
-        whole[suspects] = [(step[place], sequence[place]) not in broken for place in suspects]
-    return whole
+def _is_sorted(keys: Sequence[NDArray[Any]]) -> bool:
+    """Whether rows are in ascending order of the first key, then of the second, and so on."""
+    undecided = np.ones(max(0, len(keys[0]) - 1), dtype=bool)
+    for key in keys:
+        if (undecided & (key[1:] < key[:-1])).any():
+            return False
+        undecided &= key[1:] == key[:-1]
+    return True

@@ -4,14 +4,21 @@ import pandas as pd
 import streamlit as st
 
 from analysis import answers
+from analysis.clipping import by_quadrant, quadrant_sentence, replay_sentence
 from analysis.distributions import quadrants
 from analysis.store import open_run
+from analysis.what_if import Curve, Rule
 from dashboard import state
-from dashboard.components.chart import step_chart
-from dashboard.components.frame import answer, run_page
+from dashboard.components.chart import plain_chart, step_chart
+from dashboard.components.frame import answer, how_to_read, run_page
+from dashboard.components.judged import Place, digest_of, own_of, shares_of, start_of
 from dashboard.components.tile import metric_row
+from dashboard.figures import clipping as figures
 from dashboard.figures.series import over_steps
+from dashboard.formats import escape
 from dashboard.state import Opened
+from dashboard.views.what_if import place_of, what_if
+from ratioscope.errors import RatioscopeError
 
 TILES = ("clip_fraction", "clip_fraction_positive", "clip_fraction_negative", "effective_token_fraction")
 
@@ -21,50 +28,47 @@ def render() -> None:
     opened = run_page("Clipping", "What did the loss throw away?")
     if opened is None:
         return
+    answer(answers.clipping(opened.summary))
+    metric_row(opened.summary, TILES)
+    if opened.summary.values["clip_fraction"].isna().all():
+        st.info(
+            "This log has neither the clip mask nor the side. What a rule would stop follows from the log-probs: "
+            "see what-if below.",
+            icon=":material/visibility_off:",
+        )
+    _logged(opened)
+    what_if(opened, state.step_range(), st.session_state.get("clicked_step"))
+    place = place_of(opened)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        _quadrants(opened, place)
+    with right:
+        _replay(opened, place)
+    _explanation(opened)
+
+
+def _logged(opened: Opened) -> None:
+    """What the loss did, as it was logged."""
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
-    answer(answers.clipping(summary))
-    metric_row(summary, TILES)
-    left, right = st.columns(2, gap="medium")
-    with left:
-        sides = ["clip_fraction", "clip_fraction_low", "clip_fraction_high"]
-        step_chart(
-            over_steps(summary, sides, mode, y_title="share of tokens", steps=steps),
-            key="sides",
-            title="Clip fraction by bound",
-            takeaway=answers.clipping(summary),
-            data=summary.values[sides],
-        )
-    with right:
-        signs = ["clip_fraction_positive", "clip_fraction_negative"]
-        step_chart(
-            over_steps(summary, signs, mode, y_title="share of tokens of that sign", steps=steps),
-            key="signs",
-            title="Clip fraction by sign of the advantage",
-            takeaway="Share clipped among tokens with positive and with negative advantage.",
-            data=summary.values[signs],
-        )
-    left, right = st.columns(2, gap="medium")
-    with left:
-        used = ["effective_token_fraction", "zero_advantage_group_fraction"]
-        step_chart(
-            over_steps(summary, used, mode, y_title="share", steps=steps),
-            key="used",
-            title="What is left to learn from",
-            takeaway="Share of tokens that still teach, and share of prompt groups without any signal.",
-            data=summary.values[used],
-        )
-    with right:
-        _quadrants(opened)
-    with st.expander("How to read this page"):
-        _gate(opened)
-        st.markdown(
-            r"""
-One-sided gates (S3 eq. 8) stop a token's gradient when $A>0$ and $\rho>1+\varepsilon_{high}$, or $A<0$ and
-$\rho<1-\varepsilon_{low}$: the policy has already gone that way. What is shown is what the loss really did at its
-last pass, not a mask derived afterwards. A mask stops gradients; it does not pull ratios back, and it does not bound
-the update.
-"""
-        )
+    charts = {
+        "sides": ("Clipped, by bound", ["clip_fraction", "clip_fraction_low", "clip_fraction_high"],
+                  "share of tokens", answers.clipping(summary)),
+        "signs": ("Clipped, by sign of A", ["clip_fraction_positive", "clip_fraction_negative"],
+                  "share of tokens of that sign", "Share clipped among tokens with A > 0 and with A < 0."),
+        "used": ("Left to learn from", ["effective_token_fraction", "zero_advantage_group_fraction"], "share",
+                 "Share of tokens that still teach, and share of prompt groups without any signal."),
+    }  # fmt: skip
+    for column, (key, (title, metrics, y_title, takeaway)) in zip(
+        st.columns(len(charts), gap="medium"), charts.items(), strict=True
+    ):
+        with column:
+            step_chart(
+                over_steps(summary, metrics, mode, y_title=y_title, steps=steps, height=280),
+                key=key,
+                title=title,
+                takeaway=takeaway,
+                data=summary.values[metrics],
+            )
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
@@ -72,35 +76,109 @@ def _table(folder: str, signature: str, first: int, last: int) -> pd.DataFrame:
     return quadrants(open_run(folder), first, last)
 
 
-def _quadrants(opened: Opened) -> None:
-    first, last = state.step_range()
-    if first is None or last is None:
-        first, last = 0, opened.summary.last_step
-    frame = _table(str(opened.run.folder), opened.run.signature, first, last)
-    st.markdown(f"###### Who drives the gradient? Advantage by ratio, steps {first} to {last}")
-    share = st.column_config.ProgressColumn
+def _quadrants(opened: Opened, place: Place) -> None:
+    own = own_of(place.folder, place.signature).rule
+    try:
+        shares = shares_of(place, str(own)) if own else None
+    except RatioscopeError:  # what-if has said why
+        return
+    frame = by_quadrant(_table(place.folder, place.signature, place.first, place.last), shares)
+    if not len(frame):
+        st.info("No token of these steps has an advantage other than 0.", icon=":material/data_alert:")
+        return
+    sentence = quadrant_sentence(frame)
+    plain_chart(
+        figures.quadrant_bars(frame, state.mode()),
+        key="quadrants",
+        title=f"Who drives the gradient? Steps {place.first} to {place.last}",
+        takeaway=sentence,
+        data=frame,
+    )
+    st.markdown(escape(sentence))
+    columns = {
+        "share": ("Tokens", "Share of the tokens with an advantage."),
+        "clipped": ("Clipped", "Share of the quadrant's tokens that the loss clipped, as logged."),
+        "before": ("Gradient before", "Share of Σ|weight A| before the gate, by the rule that the run states."),
+        "taken": ("Taken by the gate", "Share of the quadrant's Σ|weight A| that the gate takes: its clipped tokens."),
+        "gradient": ("Gradient", "Share of Σ|coefficient of ∇log π| as the loss used it."),
+    }
+    known = [name for name in columns if name in frame and frame[name].notna().any()]
     st.dataframe(
-        frame.drop(columns=["tokens"]),
+        frame[["advantage", "ratio", *known]],
         hide_index=True,
-        row_height=44,
+        height="content",
         column_config={
-            "advantage": st.column_config.TextColumn("Advantage", width=70),
-            "ratio": st.column_config.TextColumn("Ratio", width=60),
-            "share": share("Tokens", width=110, format="percent", min_value=0, max_value=1),
-            "clipped": share("Clipped", width=110, format="percent", min_value=0, max_value=1),
-            "gradient": share("Gradient", width=110, format="percent", min_value=0, max_value=1),
+            "advantage": st.column_config.TextColumn("A", width=60),
+            "ratio": st.column_config.TextColumn("ρ", width=60),
+            **{
+                name: st.column_config.NumberColumn(columns[name][0], help=columns[name][1], format="percent")
+                for name in known
+            },
         },
-        alt="Share of tokens, clipped tokens and gradient weight by advantage sign and ratio side",
-    )
-    st.caption(
-        "Shares of tokens and of Σ|coefficient of ∇log π| as the loss used it; clipped: share of the quadrant. "
-        "Tokens with advantage 0 are left out."
+        alt=f"Shares of tokens, clipped tokens and gradient by advantage and ratio. {sentence}",
     )
 
 
-def _gate(opened: Opened) -> None:
+def _replay(opened: Opened, place: Place) -> None:
+    """Raw beside applied: what the stated gate says of the log-probs, and what the log says the loss did."""
+    summary = opened.summary
+    own: Rule | None = own_of(place.folder, place.signature).rule
+    if own is None:
+        return
+    try:
+        replayed, start = digest_of(place, str(own)), start_of(place, str(own))
+    except RatioscopeError:
+        return
+    curve = replayed.curves["clip_fraction"]
+    assert curve is not None
+    gate = pd.Series(curve.values, index=list(replayed.steps))
+    logged = summary.values["clip_fraction"]
+    inside = logged[(logged.index >= place.first) & (logged.index <= place.last)]
+    lines = {"logged": (list(inside.index), Curve.bare(inside.to_numpy(dtype=float)))}
+    frame = pd.DataFrame({"logged": inside, "gate, replayed": gate})
+    if start is not None and start.curves["clip_fraction"] is not None:
+        # After several passes the ratios have moved: raw is what the gate says of the data as they came.
+        lines["gate, first pass"] = (list(start.steps), start.curves["clip_fraction"])
+        frame["gate, first pass"] = pd.Series(start.curves["clip_fraction"].values, index=list(start.steps))
+    else:
+        lines["gate, replayed"] = (list(replayed.steps), curve)
+    sentence = replay_sentence(inside, gate)
+    step_chart(
+        figures.against(lines, state.mode(), key="clip_fraction", steps=state.step_range(), height=300),
+        key="replay",
+        title="Raw beside applied: the gate, the log",
+        takeaway=sentence,
+        data=frame.rename_axis("step"),
+    )
+    st.markdown(escape(sentence))
+    if place.sampled:
+        st.caption("The replay is of a sample of the tokens.")
+
+
+def _explanation(opened: Opened) -> None:
+    how_to_read(
+        r"""
+One-sided gates (S3 eq. 8) stop a token's gradient when $A>0$ and $\rho>1+\varepsilon_{high}$, or $A<0$ and
+$\rho<1-\varepsilon_{low}$: the policy has already gone that way. The first charts show what the loss really did at its
+last pass, not a mask derived afterwards. A mask stops gradients; it does not pull ratios back, and it does not bound
+the update.
+
+**What-if** lays any gate, filter and weight over the logged tokens. With gate $m$, weight $w$ and ratio $\rho$,
+the applied weight of a token is $v=m\,w$, and over the tokens with $A\neq0$:
+
+$$\text{kept gradient}=\frac{\sum v\,|A|}{\sum w\,|A|}\qquad
+\text{ESS}=\frac{(\sum v)^2}{n\sum v^2}\qquad
+\text{variance proxy}=\overline{v^2}\qquad
+\text{bias proxy}=\overline{m\,(\rho-w)^+}+\overline{(1-m)\,\rho}$$
+
+The *permitted drift* is half the mean step that a gate's bounds leave to the ratios, the largest $U_k$ that its masked
+gradient asks for. The logged tokens stay as they are: a rule that had been in force would have led to other policies
+and other tokens. What an update would have done is not in the log.
+"""
+    )
     algorithm = opened.run.manifest.algorithm
     if algorithm:
-        st.text(
-            f"Algorithm {algorithm.get('name')}: {algorithm.get('parts')}, parameters {algorithm.get('parameters')}"
-        )
+        with st.expander("The rule as the run states it", icon=":material/rule:"):
+            st.text(
+                f"Algorithm {algorithm.get('name')}: {algorithm.get('parts')}, parameters {algorithm.get('parameters')}"
+            )

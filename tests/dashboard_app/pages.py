@@ -68,8 +68,8 @@ def sentences(at: AppTest) -> str:
 
 def charts(at: AppTest) -> list[dict[str, Any]]:
     """The Plotly figures of the page as the browser gets them."""
-    drawn = [element.proto for element in elements(at) if element.type == "bidi_component"]
-    return [json.loads(json.loads(proto.json)["figure"]) for proto in drawn if proto.component_name == "ratioscope_plot"]
+    components = [element.proto for element in elements(at) if element.type == "bidi_component"]
+    return [json.loads(json.loads(it.json)["figure"]) for it in components if it.component_name == "ratioscope_plot"]
 
 
 def query(at: AppTest, key: str) -> list[str]:

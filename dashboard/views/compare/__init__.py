@@ -38,7 +38,9 @@ fewer than four seeds nothing is cut off and it is the mean.
 
 def render() -> None:
     """The page."""
-    page_head("Compare", "Is the difference real?")
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        page_head("Compare", "Is the difference real?")
+        link()
     st.session_state.pop("clicked_step", None)  # a step of which run?
     known = state.runs()
     if not known:

@@ -1,0 +1,184 @@
+"""Measures from sums over prompt groups: values, intervals, and why a value is missing or cannot be trusted."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.intervals import NO_INTERVAL, Index, Interval, sums
+from analysis.what_if.measures import MEASURES, TAILS, WHY_EMPTY, Measure
+from analysis.what_if.permitted import why_unbounded
+from analysis.what_if.rule import Rule
+from analysis.what_if.tokens import Tail
+from ratioscope.metric import Moment, doubt
+from ratioscope.tails import Array
+
+Sums = Mapping[str, Array]
+"""What the measures are ratios of, by prompt group, (n_groups,) each."""
+
+Keys = Collection[str] | None
+"""The only measures that are wanted; None: all."""
+
+ESS = {"ess": ("v", "kept", "applied"), "ess_raw": ("rho", "signal", "raw")}
+"""Effective sample size: the weights it is of, how many there are, their tail."""
+LARGEST = {"max_weight": ("kept", "applied"), "max_weight_raw": ("signal", "raw")}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The measures of some tokens; a value without an estimate is NaN, and `notes` says why, or why not to trust it."""
+
+    values: dict[str, float]
+    intervals: dict[str, Interval]
+    """95 %, cluster-robust over prompt groups; only where there is one."""
+    notes: dict[str, str]
+
+    @property
+    def row(self) -> dict[str, float | str]:
+        """Every value, and each mean's interval as <measure>_lower and <measure>_upper, NaN where there is none.
+
+        Not _low and _high: `clip_fraction_low` and `clip_fraction_high` are measures themselves. `unreliable` names
+        what has a value that cannot be trusted.
+        """
+        ends = {key: self.intervals.get(key, NO_INTERVAL) for key in MEASURES}
+        lower = {f"{key}_lower": interval.low for key, interval in ends.items()}
+        upper = {f"{key}_upper": interval.high for key, interval in ends.items()}
+        unreliable = ", ".join(key for key in self.notes if np.isfinite(self.values[key]))
+        return {**self.values, **lower, **upper, "unreliable": unreliable}
+
+
+class Curve(NamedTuple):
+    """One measure step by step, (n_steps,) each; intervals are NaN where there are none."""
+
+    values: Array
+    low: Array
+    high: Array
+    trusted: NDArray[np.bool_]
+    """Neither missing nor resting on a tail that is too heavy."""
+
+    @classmethod
+    def bare(cls, values: Array) -> "Curve":
+        """Values without intervals; NaN is missing."""
+        nothing = np.full(len(values), np.nan)
+        return cls(values, nothing, nothing, np.isfinite(values))
+
+
+def needed(keys: Sequence[str]) -> set[str]:
+    """The sums that some measures are made of."""
+    names: set[str] = set()
+    for key in keys:
+        if key in MEASURES:
+            names |= {MEASURES[key].numerator, MEASURES[key].denominator}
+        elif key in ESS:
+            weights, n, _ = ESS[key]
+            names |= {weights, f"{weights}_squared", n}
+        else:
+            names.add(LARGEST[key][0])
+    return names
+
+
+def tails_of(keys: Sequence[str]) -> set[str]:
+    """The tails that some measures rest on."""
+    of = {key: tail for key, (*_, tail) in (*ESS.items(), *LARGEST.items())}
+    names = {of[key] if key in of else MEASURES[key].tail for key in keys if key in of or not _is_bounded(key)}
+    return names - {""}
+
+
+def _is_bounded(key: str) -> bool:
+    return MEASURES[key].moment is Moment.BOUNDED
+
+
+def ends_of(found: Sums, starts: Index, keys: Keys = None) -> dict[str, tuple[Array, Array]]:
+    """Both ends of the intervals of every wanted measure that has its sums, one for each start of groups."""
+    return {
+        key: measure.intervals(found[measure.numerator], found[measure.denominator], starts)
+        for key, measure in MEASURES.items()
+        if measure.numerator in found and (keys is None or key in keys)
+    }
+
+
+def numbers_of(
+    rule: Rule,
+    found: Sums,
+    groups: slice,
+    tails: Mapping[str, Tail],
+    intervals: Mapping[str, Interval],
+    keys: Keys = None,
+) -> Numbers:
+    """The measures of some prompt groups.
+
+    Args:
+        found: sums of all groups, as many as were computed.
+        groups: which of them.
+        tails: by the names of `TAILS`; a missing one casts no doubt.
+        intervals: of the measures.
+        keys: the only measures that are wanted.
+    """
+    totals = {name: float(values[groups].sum()) for name, values in found.items()}
+    values: dict[str, float] = {}
+    notes: dict[str, str] = {}
+    for key, measure in MEASURES.items():
+        if keys is not None and key not in keys:
+            continue
+        values[key] = float("nan")
+        if not totals[measure.denominator]:
+            notes[key] = WHY_EMPTY[measure.denominator]
+        elif measure.numerator not in totals:
+            notes[key] = _why_absent(key, rule)
+        else:
+            values[key] = totals[measure.numerator] / totals[measure.denominator]
+            notes[key] = _doubt(values[key], measure.moment, measure.tail, tails.get(measure.tail))
+    for key, (weights, n, tail) in ESS.items():
+        if keys is None or key in keys:
+            values[key], notes[key] = float("nan"), WHY_EMPTY[n]
+            if totals[n]:
+                total, squares = totals[weights], totals[f"{weights}_squared"]
+                # Squares of tiny weights may be 0, and large ones infinite: then there is no telling.
+                values[key] = total / squares * (total / totals[n]) if squares else float("nan")
+                notes[key] = _doubt(values[key], Moment.SECOND, tail, tails.get(tail))
+    for key, (n, tail) in LARGEST.items():
+        if keys is None or key in keys:
+            values[key] = tails[tail].largest if totals[n] else float("nan")
+            notes[key] = _doubt(values[key], Moment.BOUNDED, tail, tails[tail]) if totals[n] else WHY_EMPTY[n]
+    notes = {key: note for key, note in notes.items() if note}
+    trusted = {key: i for key, i in intervals.items() if key not in notes and np.isfinite(i.low)}
+    return Numbers(values, trusted, notes)
+
+
+def curve_of(measure: Measure, found: Sums, starts: Index, tails: Sequence[Tail] | None) -> Curve | None:
+    """A measure step by step; None where the rule, or the log, has no such sums.
+
+    Args:
+        starts: where each step's groups start, (n_steps,).
+        tails: that it rests on, of each step; None: it rests on none.
+    """
+    if measure.numerator not in found:
+        return None
+    numerator, denominator = sums(found[measure.numerator], starts), sums(found[measure.denominator], starts)
+    with np.errstate(all="ignore"):
+        values = np.where(denominator != 0, numerator / denominator, np.nan)
+    low, high = measure.intervals(found[measure.numerator], found[measure.denominator], starts)
+    doubts = [
+        _doubt(float(value), measure.moment, measure.tail, tails[place] if tails else None)
+        for place, value in enumerate(values)
+    ]
+    trusted = np.array([not doubtful for doubtful in doubts], dtype=bool)
+    return Curve(values, np.where(trusted, low, np.nan), np.where(trusted, high, np.nan), trusted)
+
+
+def _why_absent(key: str, rule: Rule) -> str:
+    """Why a measure has no sums."""
+    if key == "permitted_drift":
+        return why_unbounded(rule)
+    if key in ("truncated_mass", "masked_mass", "bias_proxy"):
+        return "a geometric mean is not an importance ratio: its mean need not be 1, and no mass of it can be missed"
+    return "logp_new is not logged"
+
+
+def _doubt(value: float, moment: Moment, name: str, tail: Tail | None) -> str:
+    """Why a number cannot be trusted; empty where it can."""
+    if not np.isfinite(value):
+        return "infinite: a weight is beyond the floating-point range" if np.isinf(value) else "undefined"
+    return doubt(f"k-hat of {TAILS[name]}", tail.khat, moment, tail.n, tail.reason) if tail else ""

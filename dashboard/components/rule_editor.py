@@ -1,0 +1,215 @@
+"""The widgets of a what-if rule; the rule stands in the URL, and the widgets show what stands there."""
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from analysis.frameworks import FRAMEWORKS, PRESETS, Preset
+from analysis.what_if import Rule, parse, rebuilt, stops, value_of
+from dashboard.formats import plain
+from ratioscope.errors import RatioscopeError
+from ratioscope.gates import FILTERS, GATES
+from ratioscope.parameters import PARAMETERS
+
+QUERY = "rule"
+
+_GATES = {
+    "none": "none: every token keeps its gradient",
+    "one_side": "one-sided clip (PPO)",
+    "two_side": "two-sided band (IcePop)",
+    "ring": "ring: band and far outside",
+    "adaptive": "clip centred at ρ_k (Method One)",
+    "incremental": "clip on π_θ/π_k (Method Two)",
+    "one_side_log": "one-sided clip of the log-ratio (GMPO)",
+    "masked": "mask above a cap (MIS)",
+    "soft": "soft gate (SAPO)",
+    "opposite_sign": "filter: far sequences with A < 0 (OPSM)",
+    "probability_difference": "filter: difference of probabilities (DPPO)",
+    "stale": "filter: stale tokens, |ρ_k − 1| > ε_stale",
+    "window": "filter: window of versions W",
+}
+WEIGHT_WORDS = {
+    "none": "none: 1",
+    "ratio": "ratio ρ",
+    "incremental": "π_θ/π_k",
+    "truncated": "truncated ratio, min(ρ, C)",
+    "upper_clipped": "ratio clipped above (CISPO)",
+    "geometric_of_clipped": "geometric mean of clipped ratios (GMPO)",
+}
+LEVEL_WORDS = {"token": "tokens", "sequence": "sequences: product", "geometric": "sequences: geometric mean"}
+LABELS = {
+    "epsilon_low": r"$\varepsilon_{low}$ lower bound",
+    "epsilon_high": r"$\varepsilon_{high}$ upper bound",
+    "outer_low": r"$\varepsilon'_{low}$ outer margin below",
+    "outer_high": r"$\varepsilon'_{high}$ outer margin above",
+    "epsilon": r"$\varepsilon'$ half width",
+    "epsilon_log": r"$\varepsilon$ bound, nats",
+    "epsilon_stale": r"$\varepsilon_{stale}$ distance from 1",
+    "cap": "$C$ largest weight",
+    "tau_positive": r"$\tau_{+}$ temperature, A > 0",
+    "tau_negative": r"$\tau_{-}$ temperature, A < 0",
+    "delta": r"$\delta$ divergence, nats",
+    "difference_low": r"$\Delta_{low}$ fall of probability",
+    "difference_high": r"$\Delta_{high}$ rise of probability",
+    "threshold": "threshold, nats",
+    "max_lag": "$W-1$ oldest lag kept",
+}
+_SYMBOLS = {
+    "epsilon_low": "ε_low", "epsilon_high": "ε_high", "outer_low": "ε′_low", "outer_high": "ε′_high", "epsilon": "ε′",
+    "epsilon_log": "ε (nats)", "epsilon_stale": "ε_stale", "cap": "C", "tau_positive": "τ, A > 0",
+    "tau_negative": "τ, A < 0", "delta": "δ (nats)", "difference_low": "Δ_low", "difference_high": "Δ_high",
+    "threshold": "threshold (nats)", "max_lag": "W − 1",
+}  # fmt: skip
+_OVER = {
+    "token": "of tokens",
+    "sum": "summed over sequences",
+    "mean": "mean over sequences",
+    "max": "largest of a sequence",
+}
+
+
+def symbol(parameter: str) -> str:
+    """A parameter's symbol as plain text."""
+    return _SYMBOLS[parameter]
+
+
+def gate_words(name: str) -> str:
+    """A gate or filter in words."""
+    if name in _GATES:
+        return _GATES[name]
+    _, over, estimator = name.split("_")
+    return f"filter: {estimator} {_OVER[over]}"
+
+
+def rule_of_url(default: Rule) -> Rule:
+    """The rule of the URL; the default, after having said what is wrong, where that is none."""
+    text = st.query_params.get(QUERY)
+    if not text:
+        return default
+    try:
+        return parse(text)
+    except RatioscopeError as error:
+        st.warning(
+            "The link holds no rule that can be used; the usual one is shown instead.", icon=":material/link_off:"
+        )
+        st.text(str(error))
+        return default
+
+
+def edit(rule: Rule, known: Mapping[str, float]) -> None:
+    """Widgets for every part of a rule; each change puts the changed rule into the URL.
+
+    Args:
+        known: values that a parameter takes which the rule has not had before.
+    """
+    gate, gate_level, weight, weight_level = st.columns([3, 2, 3, 2], gap="small")
+    with gate:
+        _choice(
+            "gate", "Gate or filter", rule.gate, {name: gate_words(name) for name in [*GATES, *FILTERS]}, rule, known
+        )
+    with gate_level:
+        _choice(
+            "gate_level", "judges the ratio of", rule.gate_level, LEVEL_WORDS, rule, known, off=rule.gate in FILTERS
+        )
+    with weight:
+        _choice("weight", "Importance weight", rule.weight, WEIGHT_WORDS, rule, known)
+    with weight_level:
+        _choice("weight_level", "weighs by the ratio of", rule.weight_level, LEVEL_WORDS, rule, known)
+    names = rule.parameters
+    if not names:
+        st.caption("This rule has no parameter. Choose a gate, a weight or a framework's setting.")
+        return
+    for name, column in zip(names, st.columns(max(3, len(names)), gap="medium"), strict=False):
+        with column:
+            _slider(name, rule)
+
+
+def _choice(
+    part: str,
+    label: str,
+    value: str,
+    words: Mapping[str, str],
+    rule: Rule,
+    known: Mapping[str, float],
+    *,
+    off: bool = False,
+) -> None:
+    key = f"whatif-{part}"
+
+    def change() -> None:
+        _put(rebuilt(rule, **{part: st.session_state[key]}, known=known))
+
+    st.session_state[key] = value  # the URL decides, not what the widget remembers
+    st.selectbox(label, list(words), format_func=lambda name: words[name], key=key, on_change=change, disabled=off)
+
+
+def _slider(name: str, rule: Rule) -> None:
+    key, value = f"whatif-{name}", value_of(rule, name)
+
+    def change() -> None:
+        try:
+            _put(rule.with_parameter(name, st.session_state[key]))
+        except RatioscopeError as error:  # a ring's margins may not cross
+            st.session_state["whatif-refused"] = str(error)
+
+    st.session_state[key] = value
+    allowed = PARAMETERS[name]
+    st.select_slider(
+        LABELS[name],
+        stops(name, value),
+        format_func=plain,
+        key=key,
+        on_change=change,
+        help=f"{allowed.meaning[0].upper()}{allowed.meaning[1:]}; {allowed.range}.",
+    )
+
+
+def refused() -> None:
+    """Say why the last move of a slider was not taken over."""
+    message = st.session_state.pop("whatif-refused", None)
+    if message:
+        st.warning(message, icon=":material/block:")
+
+
+def presets(rule: Rule) -> None:
+    """A framework, and one of its settings; where the rule is one, its source."""
+    framework, setting = st.columns([2, 5], gap="small", vertical_alignment="bottom")
+    with framework:
+        chosen = st.selectbox(
+            "Presets by framework",
+            list(FRAMEWORKS),
+            index=None,
+            format_func=lambda name: FRAMEWORKS[name].title,
+            placeholder="Choose a framework",
+            key="whatif-framework",
+        )
+    if chosen is None:
+        return
+    offered = [preset for preset in PRESETS if preset.framework is FRAMEWORKS[chosen]]
+    names = [preset.setting for preset in offered]
+
+    def change() -> None:
+        if st.session_state["whatif-preset"] is not None:
+            _put(offered[names.index(st.session_state["whatif-preset"])].rule)
+
+    current = _current(offered, rule)
+    st.session_state["whatif-preset"] = current.setting if current else None
+    with setting:
+        st.selectbox(
+            "Setting", names, index=None, placeholder="Choose a setting", key="whatif-preset", on_change=change
+        )
+    if current:
+        default = " The framework does this when nothing is set." if current.default else ""
+        note = f" Note: {current.note}." if current.note else ""
+        st.text(f"Source: {current.framework.source}.{default}{note}")
+
+
+def _current(offered: list[Preset], rule: Rule) -> Preset | None:
+    """The preset that the rule is: the one that was chosen, where several are the same rule."""
+    same = [preset for preset in offered if str(preset.rule) == str(rule)]
+    chosen = st.session_state.get("whatif-preset")
+    return next((preset for preset in same if preset.setting == chosen), same[0] if same else None)
+
+
+def _put(rule: Rule) -> None:
+    st.query_params[QUERY] = str(rule)

@@ -1,0 +1,355 @@
+"""The what-if instrument of the Clipping page: any rule on the logged tokens, beside the one that was applied."""
+
+from math import isfinite
+
+import pandas as pd
+import streamlit as st
+
+from analysis.clipping import profile
+from analysis.store import open_run
+from analysis.what_if import SCALES, Digest, Rule, Tokens, described, evaluate, load_in_parts, sentence, swept, value_of
+from dashboard import state
+from dashboard.components import rule_editor
+from dashboard.components.chart import plain_chart, step_chart
+from dashboard.components.judged import (
+    MOST_TOKENS,
+    Place,
+    density_of,
+    digest_of,
+    own_of,
+    sizes_of,
+    sweep_of,
+    tokens_at,
+    varied,
+    with_progress,
+)
+from dashboard.figures import clipping as figures
+from dashboard.formats import count, escape, plain, share
+from dashboard.state import Opened
+from ratioscope.errors import RatioscopeError
+
+NO_RULE = Rule("none", {}, "none")
+USUAL = Rule("one_side", {"epsilon_low": 0.2, "epsilon_high": 0.2})
+"""What is looked at first where the run's own rule has nothing to move."""
+
+TILES = ("clip_fraction", "kept_gradient", "ess", "bias_proxy")
+TABLE = (
+    "clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
+    "effective_token_fraction", "kept_gradient", "mean_weight", "max_weight", "ess", "chi2", "variance_proxy",
+    "bias_proxy", "staleness", "permitted_drift", "drift_kept",
+)  # fmt: skip
+SWEPT = (
+    "clip_fraction", "effective_token_fraction", "kept_gradient", "ess", "variance_proxy", "bias_proxy", "staleness",
+    "permitted_drift",
+)  # fmt: skip
+_LIVE_TOKENS, _TOKENS = 200_000, 500_000
+
+
+def place_of(opened: Opened, *, everything: bool = False) -> Place:
+    """The tokens that the page looks at: the brushed steps, else the latest ones, else all."""
+    sizes = opened.summary.values["n_tokens"]
+    if everything and state.step_range()[0] is None:
+        first, last = int(sizes.index[0]), int(sizes.index[-1])
+    else:
+        # A live run brings new tokens every few seconds.
+        first, last = state.window(opened, _LIVE_TOKENS if opened.run.status == "running" else _TOKENS)
+    inside = sizes[(sizes.index >= first) & (sizes.index <= last)]
+    return Place(str(opened.run.folder), opened.run.signature, first, last, int(inside.sum()))
+
+
+@st.fragment
+def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int | None) -> None:
+    """The instrument; a slider runs nothing but this again.
+
+    Args:
+        steps: the brushed range, as the rest of the page was drawn with.
+        clicked: the step that was clicked on when it was.
+    """
+    if (state.step_range(), st.session_state.get("clicked_step")) != (steps, clicked):
+        st.rerun()  # a brush over a chart in here, or a click on it, is for the whole page
+    st.subheader("What if another rule had been in force?", anchor=False)
+    place = _place(opened)
+    try:
+        with st.spinner("Reading tokens"):
+            tokens = tokens_at(place)
+    except RatioscopeError as error:
+        st.info("What-if has nothing to work on in these steps.", icon=":material/data_alert:")
+        st.text(str(error))
+        return
+    own = own_of(place.folder, place.signature)
+    base, name = (own.rule, "applied") if own.rule else (NO_RULE, "no rule")
+    if own.rule is None:
+        st.info(
+            "The rule that this run was trained with is not known, so what-if is compared with no rule at all: "
+            "every token counts, with weight 1.",
+            icon=":material/help:",
+        )
+        st.text(own.reason)
+    rule = rule_editor.rule_of_url(own.rule if own.rule and own.rule.parameters else USUAL)
+    with st.container(border=True):
+        rule_editor.edit(rule, {**base.weight_parameters, **base.gate_parameters})
+        rule_editor.presets(rule)
+        rule_editor.refused()
+    before, after = _digests(opened, place, tokens, base, rule)
+    same = str(base) == str(rule)
+    if same:
+        st.markdown("**This is the rule that was applied. Move a slider, or choose a gate, a weight or a preset.**")
+    else:
+        st.markdown(f"**What would change.** {escape(sentence(before, after))}")
+    _tiles(before, after, name)
+    _curves(before, after, name, steps)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        _gates(place, base, rule, name)
+    with right:
+        _sweep(opened, place, base, rule, name)
+    _table(before, after, name)
+
+
+def _place(opened: Opened) -> Place:
+    """Which tokens, said on screen; where the latest steps are not all, all can be asked for."""
+    latest, all_of = place_of(opened), place_of(opened, everything=True)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        place = latest
+        if latest != all_of:
+            words = {"latest": "latest steps", "all": "all steps"}
+            chosen = st.segmented_control(
+                "Which tokens",
+                list(words),
+                format_func=lambda choice: words[choice],
+                default="latest",
+                key="over",
+                bind="query-params",
+                label_visibility="collapsed",
+            )
+            place = all_of if chosen == "all" else latest
+        which = f"step {place.first}" if place.first == place.last else f"steps {place.first} to {place.last}"
+        st.caption(f"On the tokens of {which}: {count(place.n_tokens)}. The logged tokens stay as they are.")
+    return place
+
+
+def _digests(opened: Opened, place: Place, tokens: Tokens, base: Rule, rule: Rule) -> tuple[Digest, Digest]:
+    """The numbers of both rules: of all tokens, or of the sample until the exact ones are asked for."""
+    before, after = digest_of(place, str(base)), digest_of(place, str(rule))
+    if place.sampled:
+        key = (place, str(base), str(rule))
+        held = st.session_state.get("whatif-exact")
+        if held and held[0] == key:
+            st.badge(f"exact: all {count(place.n_tokens)} tokens", icon=":material/check:", color="green")
+            return held[1], held[2]
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            _preview(tokens.fraction)
+            asked = st.button("Exact", key="whatif-exact-run", icon=":material/calculate:", help="Judge every token.")
+        if asked:
+            exact = _exactly(opened, place, [base, rule], figures.CURVES)
+            if exact:
+                st.session_state["whatif-exact"] = (key, *exact)
+                return exact[0], exact[1]
+    if after.left_out or after.without_gate:
+        left = f"{after.left_out:,} tokens of sequences with an unusable token" if after.left_out else ""
+        gone = f"{after.without_gate:,} rows whose logp_gate is no log-probability" if after.without_gate else ""
+        st.caption(f"Left out: {' and '.join(filter(None, (left, gone)))}.")
+    return before, after
+
+
+def _preview(fraction: float) -> None:
+    st.badge(
+        f"preview from a sample of {fraction:.2g}" if fraction < 0.001 else f"preview from a sample of {fraction:.1%}",
+        icon=":material/blur_on:",
+        color="orange",
+    )
+
+
+def _exactly(
+    opened: Opened,
+    place: Place,
+    rules: list[Rule],
+    curves: tuple[str, ...] = (),
+    keys: tuple[str, ...] | None = None,
+) -> list[Digest]:
+    """Rules on every token, in parts of steps, under a progress bar that can be stopped; [] where a file is broken."""
+    st.button("Stop", key=f"whatif-stop-{len(rules)}", icon=":material/stop:")
+    parts = [tokens_at(place)]
+    if place.sampled:
+        sizes = sizes_of(place, opened.summary.values["n_tokens"])
+        parts = load_in_parts(open_run(place.folder), sizes, MOST_TOKENS // 2)  # type: ignore[assignment]
+    words = f"Judging {count(place.n_tokens)} tokens" + (f" by {len(rules)} rules" if len(rules) > 2 else "")
+    try:
+        work = evaluate(rules, parts, keys=keys, curves=curves, of=place.n_tokens)
+        return with_progress(work, place.n_tokens * len(rules), words)
+    except RatioscopeError as error:
+        st.text(str(error))
+        return []
+
+
+def _number(key: str, value: float) -> str:
+    return share(value) if key in figures.SHARES else plain(value)
+
+
+def _tiles(before: Digest, after: Digest, name: str) -> None:
+    for key, column in zip(TILES, st.columns(len(TILES)), strict=True):
+        title, definition = described(key)
+        value, note = after.values[key], after.overall.notes.get(key, "")
+        doubt = " · cannot be trusted" if note.startswith("unreliable") else ""
+        with column:
+            st.metric(
+                title,
+                _number(key, value),
+                delta=f"{name} {_number(key, before.values[key])}{doubt}" if not pd.isna(value) else note,
+                delta_color="off",
+                delta_arrow="off",
+                help=definition,
+                border=True,
+            )
+
+
+def _table(before: Digest, after: Digest, name: str) -> None:
+    rows = []
+    for key in TABLE:
+        title, definition = described(key)
+        a, b = before.values[key], after.values[key]
+        notes = {which: digest.overall.notes.get(key, "") for which, digest in ((name, before), ("what-if", after))}
+        both = notes[name] if notes[name] == notes["what-if"] else ""
+        difference = b - a
+        rows.append({
+            "Measure": title,
+            name: _estimate(key, before),
+            "what-if": _estimate(key, after),
+            "difference": ("+" if difference > 0 else "") + _number(key, difference) if isfinite(difference) else "–",
+            "doubt": both or "; ".join(f"{which}: {note}" for which, note in notes.items() if note),
+            "definition": definition,
+        })  # fmt: skip
+    st.markdown("###### In numbers", help="95 % intervals, cluster-robust over prompt groups.")
+    st.dataframe(
+        pd.DataFrame(rows),
+        hide_index=True,
+        height="content",
+        column_config={
+            "Measure": st.column_config.TextColumn(width=170, pinned=True),
+            name: st.column_config.TextColumn(name.capitalize(), width=190, help="With its 95 % interval."),
+            "what-if": st.column_config.TextColumn("What-if", width=190, help="With its 95 % interval."),
+            "difference": st.column_config.TextColumn("Difference", width=90),
+            "doubt": st.column_config.TextColumn("Missing or doubtful, because", width=220),
+            "definition": st.column_config.TextColumn("Definition", width=420),
+        },
+        alt=f"Every measure of the rule that is compared with ({name}) and of the what-if rule, with intervals",
+    )
+
+
+def _estimate(key: str, digest: Digest) -> str:
+    value, interval = digest.values[key], digest.overall.intervals.get(key)
+    text = _number(key, value)
+    if digest.overall.notes.get(key, "").startswith("unreliable"):
+        return f"{text} (cannot be trusted)"
+    return f"{text} ({_number(key, interval.low)} to {_number(key, interval.high)})" if interval else text
+
+
+def _curves(before: Digest, after: Digest, name: str, steps: tuple[int | None, int | None]) -> None:
+    for pair in (figures.CURVES[:2], figures.CURVES[2:]):
+        for key, column in zip(pair, st.columns(2, gap="medium"), strict=True):
+            title, definition = described(key)
+            curves = {name: (before.steps, before.curves[key]), "what-if": (after.steps, after.curves[key])}
+            frame = pd.DataFrame({
+                which: pd.Series(curve.values, index=list(index))
+                for which, (index, curve) in curves.items() if curve is not None
+            }).rename_axis("step")  # fmt: skip
+            a, b = (_number(key, digest.values[key]) for digest in (before, after))
+            with column:
+                step_chart(
+                    figures.against(curves, state.mode(), key=key, steps=steps),
+                    key=f"whatif-{key}",
+                    title=title,
+                    takeaway=f"{title} step by step: {name} {a}, what-if {b} over all of them. {definition}",
+                    data=frame,
+                )
+                for which, digest in ((name, before), ("what-if", after)):
+                    if digest.curves[key] is None:
+                        st.caption(f"{which}: {escape(digest.overall.notes.get(key, 'undefined'))}.")
+
+
+def _gates(place: Place, base: Rule, rule: Rule, name: str) -> None:
+    seen = density_of(place)
+    shapes = {name: profile(base, seen), "what-if": profile(rule, seen)}
+    drawn = {which: shape for which, shape in shapes.items() if not shape.reason}
+    plain_chart(
+        figures.gates(drawn, seen, state.mode()),
+        key="whatif-gates",
+        title="What a token's gradient is multiplied with",
+        takeaway=f"Weight times gate over the ratio, for both signs of the advantage: {name} {base.words}; "
+        f"what-if {rule.words}. Behind it the observed ratios.",
+        data=pd.DataFrame({
+            f"{which}, {sign}": pd.Series(values, index=shape.ratio)
+            for which, shape in drawn.items()
+            for sign, values in (("A > 0", shape.positive), ("A < 0", shape.negative))
+        }).rename_axis("ratio"),
+    )  # fmt: skip
+    said = {which: shape.reason or (shape.about and f"drawn {shape.about}") for which, shape in shapes.items()}
+    if len(set(said.values())) == 1:
+        said = {"both rules": said[name]}
+    for which, words in said.items():
+        if words:
+            st.caption(f"{which}: {words}.")
+
+
+def _sweep(opened: Opened, place: Place, base: Rule, rule: Rule, name: str) -> None:
+    if not rule.parameters:
+        st.markdown("###### Sweep")
+        st.caption("This rule has no parameter to sweep over.")
+        return
+    one, two = st.columns(2, gap="small")
+    with one:
+        parameter = st.selectbox(
+            "Sweep over", rule.parameters, format_func=rule_editor.symbol, key="sweep", bind="query-params"
+        )
+    with two:
+        key = st.selectbox(
+            "and watch", SWEPT, format_func=lambda each: described(each)[0], key="watch", bind="query-params"
+        )
+    rules = varied(rule, parameter)
+    if not rules:
+        st.caption("The other margin of the ring leaves this one no room.")
+        return
+    fixed = rules[0]  # the value that the parameter has now changes nothing about its sweep
+    asked = (place, str(fixed), parameter, key)
+    held = st.session_state.get("whatif-swept")
+    if held and held[0] == asked:
+        frame, fraction = held[1], 1.0
+    else:
+        frame, fraction = sweep_of(place, str(fixed), parameter, key)
+    slot = st.container()
+    if fraction < 1:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            _preview(fraction)
+            run = st.button("Exact sweep", key="whatif-sweep-run", icon=":material/calculate:")
+        exact = _exactly(opened, place, varied(fixed, parameter), keys=(key,)) if run else []
+        if exact:
+            frame = swept(parameter, exact)
+            st.session_state["whatif-swept"] = (asked, frame)
+    with slot:
+        _draw_sweep(frame, key, parameter, base, rule, name)
+
+
+def _draw_sweep(frame: pd.DataFrame, key: str, parameter: str, base: Rule, rule: Rule, name: str) -> None:
+    title, definition = described(key)
+    marks = {"what-if": value_of(rule, parameter)}
+    if parameter in base.parameters:
+        applied = value_of(base, parameter)
+        marks = {name: applied} | (marks if applied != marks["what-if"] else {})
+    ends = [_number(key, float(frame[key].iloc[place])) for place in (0, -1)]
+    plain_chart(
+        figures.sweep(
+            frame,
+            key,
+            state.mode(),
+            x_title=rule_editor.symbol(parameter),
+            y_title=title,
+            marks=marks,
+            logarithmic=SCALES[parameter].logarithmic,
+        ),
+        key="whatif-sweep",
+        title=f"{title} over {rule_editor.symbol(parameter)}",
+        takeaway=f"{title} goes from {ends[0]} at {frame.index[0]:g} to {ends[1]} at {frame.index[-1]:g}. {definition}",
+        data=frame[[name for name in (key, f"{key}_lower", f"{key}_upper", "unreliable") if name in frame]],
+    )
+    if frame[key].isna().all():
+        st.caption(f"{title} is not defined for this rule.")

@@ -1,0 +1,76 @@
+"""What-if in a browser: a slider moved by the keyboard, the URL that restores it, a brush inside of it."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import SCHEDULE, OpenPage
+from tests.browser.test_following import drag_over, settled
+from tests.runs import random_step, write_run
+
+pytestmark = pytest.mark.browser
+
+PPO = {
+    "name": "ppo",
+    "parts": {"gate": "one_side", "weight": "ratio", "level": "token"},
+    "parameters": {"epsilon_low": 0.2, "epsilon_high": 0.2},
+}
+RULE = re.compile(r"rule=one_side.*epsilon_high~0\.2[1-9]")
+
+
+@pytest.fixture(scope="session")
+def clipped(root: Path) -> str:
+    """A run that states its clip."""
+    rng = np.random.default_rng(1)
+    steps = [random_step(rng, number, groups=8, longest=30, spread=0.3) for number in range(20)]
+    write_run(root / "clipped", steps, algorithm=PPO, schedule=SCHEDULE, seed=0)
+    return "clipped"
+
+
+def slider(page: Page) -> Locator:
+    return page.locator(".st-key-whatif-epsilon_high").get_by_role("slider")
+
+
+def tile(page: Page, title: str) -> Locator:
+    return page.locator("[data-testid=stMetric]").filter(has_text=re.compile(rf"^{title}")).last
+
+
+def test_a_slider_moved_by_the_keyboard_changes_numbers_and_url_and_a_reload_restores_them(
+    open_page: OpenPage, clipped: str
+) -> None:
+    page = open_page(f"/clipping?run={clipped}")
+    settled(page, "Clipping")
+    expect(page.get_by_text("This is the rule that was applied.")).to_be_visible()
+    page.evaluate("window.notReloaded = true")
+    slider(page).focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    change = page.get_by_test_id("stMarkdown").filter(has_text="What would change.")
+    expect(change).to_be_visible()
+    expect(page).to_have_url(RULE)
+    assert page.evaluate("window.notReloaded")
+    settled(page, "Clipping")
+    said, shown = change.inner_text(), tile(page, "Kept gradient").inner_text()
+    assert "instead of" in said
+
+    page.reload()
+    settled(page, "Clipping")
+    expect(change).to_have_text(said)
+    expect(page).to_have_url(RULE)
+    assert tile(page, "Kept gradient").inner_text() == shown
+
+
+def test_a_brush_over_a_chart_of_what_if_is_for_the_whole_page(open_page: OpenPage, clipped: str) -> None:
+    page = open_page(f"/clipping?run={clipped}&rule=none*none")
+    settled(page, "Clipping")
+    chart = page.locator(".st-key-chart-whatif-clip_fraction")
+    expect(chart.locator(".main-svg").first).to_be_visible()
+    drag_over(chart, 0.3, 0.7)
+    expect(page).to_have_url(re.compile(r"from=\d+&to=\d+"))
+    first, last = re.findall(r"from=(\d+)&to=(\d+)", page.url)[0]
+    expect(page.locator(".stMarkdownBadge").filter(has_text=f"steps {first} to {last}")).to_be_visible()
+    expect(page.get_by_text(f"On the tokens of steps {first} to {last}")).to_be_visible()
+    assert "rule=none" in page.url
