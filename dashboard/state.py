@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from analysis.diagnosis import Finding, diagnose, thresholds_of
+from analysis.diagnosis import Finding, thresholds_of
+from analysis.kept_findings import findings_of
 from analysis.store import Listed, Run, discover, open_run, signature
 from analysis.summary import StepSummary, Summariser
 from dashboard import theme
@@ -47,7 +48,7 @@ def _opened(run_id: str, folder: str, news: str, thresholds: tuple[tuple[str, fl
     run = open_run(folder)
     summary = _summariser(folder).summarise(run)
     limits = dict(thresholds)
-    return Opened(run_id, run, summary, diagnose(summary, run, limits), limits)
+    return Opened(run_id, run, summary, findings_of(run, summary, limits), limits)
 
 
 def open_listed(listed: Listed) -> Opened:

@@ -1,151 +1,279 @@
 """Runs: what is there, what is alive, what is sick."""
 
-import time
-from datetime import UTC, datetime
-from typing import Any
+import hashlib
+import os
+from collections.abc import Callable, Sequence
 
-import pandas as pd
 import streamlit as st
 
-from analysis.store import Listed, signature
+from analysis.inventory import inventory
+from analysis.store import Listed, discover
 from dashboard import state
-from dashboard.components.frame import no_runs, status_words
-from ratioscope.errors import RatioscopeError
+from dashboard.components.frame import answer, no_runs, status_words
+from dashboard.components.run_list import LEGEND, NEEDS_HEADLINES, NOT_READ, ORDERS, Line, line, run_table
+from dashboard.headlines import Reader
+from dashboard.notes import LONGEST_NOTE, Note, read_notes, split_tags, writable, write_note
+from dashboard.roots import roots
 
-# Rewards and findings need a run's tables; beyond this many runs they are read only for the rows that are opened.
-MOST_SUMMARISED = 60
+# Reward and finding of the newest runs are worked out unasked; of older ones they are shown where they are on disk.
+MOST_COMPUTED = 60
 
-# Seconds: work a tick may take, pause between ticks while runs are being read, and while some are live.
-READING_BUDGET, READING_PAUSE, LIVE_PAUSE = 0.6, 0.3, 5.0
+# Seconds: between two looks while rewards and findings come in, and while nothing does; and how long a page waits for
+# what can be had at once.
+READING_PAUSE, IDLE_PAUSE, GRACE = 1.0, 4.0, 0.15
+
+_TEACHING = """
+from ratioscope import RunRecorder  # in a trainer of your own
+
+with RunRecorder("runs/mine", algorithm={"name": "grpo"}) as recorder:
+    recorder.record_step(step, tokens=tokens, sequences=sequences, scalars={"loss": loss})
+"""
+
+
+@st.cache_resource(show_spinner=False)
+def _reader() -> Reader:
+    return Reader()
 
 
 def render() -> None:
     """The page."""
     st.title("Runs", anchor=False)
     st.caption("What is there, what is alive, what is sick?")
-    known = state.runs()
+    known = list(state.runs().values())
     if not known:
         no_runs()
+        st.caption("Every folder that holds a run.json is a run; each becomes a line here as soon as it is there.")
+        st.code(_TEACHING.strip(), language="python")
         return
-    shown = _filter(list(known.values()))
-    live = sum(status_words(run) == "live" for run in known.values())
-    st.markdown(
-        f"**{len(known)} run{'s' * (len(known) != 1)}, {live} of them live.** Select rows to open or compare them."
+    _reader().ask(known, compute=_computed(known))
+    _reader().wait(GRACE)
+    version = _reader().version
+    _list(known)
+    left = _reader().ask(known, compute=_computed(known))
+    st.fragment(_watcher(known, version), run_every=READING_PAUSE if left else IDLE_PAUSE)()
+
+
+def _computed(known: Sequence[Listed]) -> int:
+    return len(known) if st.session_state.get("read-all") else MOST_COMPUTED
+
+
+def _watcher(known: list[Listed], version: int) -> Callable[[], None]:
+    """Draws the page again when there is news.
+
+    While there is none, a tick looks at the times of folders and at the manifests of live runs, and opens no table.
+    """
+    reader, live, places = _reader(), [run for run in known if _may_grow(run)], _places(known)
+    drawn: list[tuple[int, ...]] = []
+
+    def watch() -> None:
+        reader.ask(known, compute=_computed(known))
+        now = _stamp(live, places)
+        if not drawn:  # the page has just been drawn
+            drawn.append(now)
+        elif now != drawn[0]:
+            state.listed_runs.clear()
+            st.rerun()
+        if reader.version != version:
+            st.rerun()
+
+    return watch
+
+
+def _may_grow(run: Listed) -> bool:
+    return run.manifest is not None and run.manifest.live_status() in ("running", "stalled")
+
+
+def _places(known: Sequence[Listed]) -> list[str]:
+    """The folders whose time of change tells that a run came, went, ended or was resumed."""
+    served = {str(root) for root in roots()}
+    places = set(served)
+    for run in known:
+        folder = str(run.folder)
+        if not _may_grow(run):  # a live one's folder changes with every sign of life
+            places.add(folder)
+        while folder not in served and folder != (above := os.path.dirname(folder)):  # noqa: PTH120 - a thousand Paths are slow
+            folder = above
+            places.add(folder)
+    return sorted(places)
+
+
+def _stamp(live: Sequence[Listed], places: Sequence[str]) -> tuple[int, ...]:
+    """Changes when a run comes, goes, ends, resumes or grows; a sign of life is no news."""
+    states = [(now.steps, status_words(now)) for run in live for now in [_as_it_is(run)]]
+    return (*map(hash, states), *map(_changed, places))
+
+
+def _as_it_is(run: Listed) -> Listed:
+    """A line of the list, read again; the old one where the folder has gone."""
+    return next(iter(discover([run.folder])), run)
+
+
+def _changed(place: str) -> int:
+    try:
+        return os.stat(place).st_mtime_ns  # noqa: PTH116 - as above
+    except OSError:
+        return 0
+
+
+@st.fragment
+def _list(known: list[Listed]) -> None:
+    """Answer, filters, table and what can be done with a row."""
+    reader = _reader()
+    notes = read_notes(run.folder for run in known)
+    lines = [line(run, reader.get(run), notes.get(run.folder)) for run in known]
+    answer(_inventory(lines))
+    left = reader.ask(known, compute=_computed(known))
+    shown, filtered = _filter(lines, reading=bool(left))
+    if filtered:
+        st.caption(f"Shown: {_inventory(shown)}" if shown else "No run fits these filters.")
+    actions = st.container(horizontal=True, vertical_alignment="center")
+    if shown:
+        chosen = _table(shown)
+        with actions:
+            _actions(chosen)
+        _unread(lines, left)
+        if len(chosen) == 1:
+            _about(chosen[0])
+    _problems(lines)
+
+
+def _inventory(lines: list[Line]) -> str:
+    with_steps = [one for one in lines if one.run.steps and not one.problem]
+    worst = [one.headline.worst for one in with_steps if one.headline]
+    return inventory([one.status for one in lines], worst, unread=len(with_steps) - len(worst))
+
+
+def _filter(lines: list[Line], *, reading: bool) -> tuple[list[Line], bool]:
+    """The lines to show in their order, and whether that is a selection.
+
+    Rows do not jump about while rewards and findings come in: an order by these waits until they are there.
+    """
+    search, status, algorithm, tag, order = st.columns([3, 3, 2, 2, 2])
+    words = search.text_input(
+        "Search", placeholder="name, task, tag, note, finding", key="q", bind="query-params", icon=":material/search:"
     )
-    waiting = [run for run in shown[:MOST_SUMMARISED] if not _is_read(run)]
-    st.fragment(_table, run_every=READING_PAUSE if waiting else LIVE_PAUSE if live else None)(shown)
-    for run in shown:
-        if run.problem:
-            st.warning("A folder looks like a run and cannot be read.", icon=":material/warning:")
-            st.text(run.problem)
-
-
-def _table(shown: list[Listed]) -> None:
-    """The list; rewards and findings fill in run by run, so that the first paint does not wait for them."""
-    deadline = time.monotonic() + READING_BUDGET
-    waiting = [run for run in shown[:MOST_SUMMARISED] if not _is_read(run)]
-    for run in waiting:
-        if time.monotonic() > deadline:
-            break
-        _read(run)
-    frame = pd.DataFrame([_row(run) for run in shown])
-    selection = st.dataframe(
-        frame,
-        key="runs-table",
-        hide_index=True,
-        on_select="rerun",
-        selection_mode="multi-row",
-        height=min(38 * (len(shown) + 1) + 2, 640),
-        row_height=38,
-        column_config={
-            "Run": st.column_config.TextColumn(width=300),
-            "Reward": st.column_config.LineChartColumn(y_min=0, help="Mean reward of each batch.", width=150),
-            "Steps": st.column_config.NumberColumn(format="localized"),
-            "Finding": st.column_config.TextColumn(help="The worst finding of the rules so far.", width=190),
-        },
-        alt=f"Table of {len(shown)} runs",
-    )
-    left = [run for run in waiting if not _is_read(run)]
-    if left:
-        st.caption(f"Reading rewards and findings, {len(left)} runs to go.")
-    elif waiting and not any(status_words(run) == "live" for run in shown):
-        st.rerun()  # everything is read: once more without the timer
-    _actions([shown[row].run_id for row in selection.selection.rows if row < len(shown)])
-
-
-def _filter(listed: list[Listed]) -> list[Listed]:
-    search, status = st.columns([2, 3], vertical_alignment="bottom")
-    words = search.text_input("Search", placeholder="name, algorithm, tag", key="q", bind="query-params")
-    states = sorted({status_words(run) for run in listed})
+    states = sorted({one.status for one in lines})
     wanted = status.pills("Status", states, selection_mode="multi", key="status", bind="query-params")
+    names = sorted({one.algorithm for one in lines if one.algorithm})
+    algorithms = algorithm.multiselect(
+        "Algorithm", names, key="algorithm", bind="query-params", placeholder="all", disabled=not names
+    )
+    known_tags = sorted({text for one in lines for text in one.tags})
+    tags = tag.multiselect(
+        "Tag", known_tags, key="tag", bind="query-params", placeholder="all", disabled=not known_tags
+    )
+    by = order.selectbox("Order", list(ORDERS), key="order", bind="query-params")
 
-    def fits(run: Listed) -> bool:
-        manifest = run.manifest
-        text = run.run_id if manifest is None else f"{run.run_id} {manifest.name} {manifest.algorithm} {manifest.tags}"
-        return all(word in text.lower() for word in words.lower().split()) and (
-            not wanted or status_words(run) in wanted
+    def fits(one: Line) -> bool:
+        return (
+            (not wanted or one.status in wanted)
+            and (not algorithms or one.algorithm in algorithms)
+            and (not tags or bool(set(tags) & set(one.tags)))
+            and all(word in one.text for word in words.lower().split())
         )
 
-    return [run for run in listed if fits(run)]
+    shown = [one for one in lines if fits(one)]
+    rank = ORDERS[by]
+    if rank is not None and not (reading and by in NEEDS_HEADLINES):
+        shown.sort(key=rank)
+    return shown, bool(words.strip() or wanted or algorithms or tags)
 
 
-def _is_read(run: Listed) -> bool:
-    return not run.steps or bool(run.problem) or signature(run.folder) in _readings()
+def _table(shown: list[Line]) -> list[Line]:
+    """The table; a selection belongs to runs, so it goes along when the rows are others or in another order."""
+    ids = [one.run.run_id for one in shown]
+    chosen = set(st.session_state.get("chosen-runs", ()))
+    key = "runs-table-" + hashlib.sha256("\n".join(map(repr, ids)).encode()).hexdigest()[:12]
+    rows = run_table(
+        shown,
+        key=key,
+        chosen=[row for row, run_id in enumerate(ids) if run_id in chosen],
+        open_key="open-run",
+    )
+    clicked = st.session_state.get("open-run")
+    if clicked is not None and clicked["row"] < len(ids):
+        _go("overview", [ids[clicked["row"]]])
+    st.session_state["chosen-runs"] = [ids[row] for row in rows]
+    return [shown[row] for row in rows]
 
 
-@st.cache_resource
-def _readings() -> dict[str, dict[str, Any]]:
-    """Reward and finding by a run's signature; a few hundred bytes each."""
-    return {}
+def _actions(chosen: list[Line]) -> None:
+    ids = [one.run.run_id for one in chosen]
+    if st.button("Open", disabled=len(ids) != 1, icon=":material/open_in_new:", shortcut="Alt+O"):
+        _go("overview", ids)
+    if st.button("Compare", disabled=len(ids) < 2, icon=":material/stacked_line_chart:", shortcut="Alt+P"):
+        _go("compare", ids)
+    says = {0: "Select a row to open the run and to note something, several to compare them.", 1: "1 run selected."}
+    st.caption(says.get(len(ids), f"{len(ids)} runs selected."), width="content")
 
 
-def _read(run: Listed) -> None:
-    news = signature(run.folder)
-    try:
-        opened = state.open_listed(run)
-    except RatioscopeError as error:
-        _readings()[news] = {"Finding": str(error)}
+def _go(page: str, ids: list[str]) -> None:
+    st.switch_page(st.session_state["pages"][page], query_params={"run": ids})
+
+
+def _unread(lines: list[Line], left: int) -> None:
+    """The legend, and what is not known yet and why."""
+    st.caption(LEGEND)
+    if left:
+        st.caption(f"Reading rewards and findings, {left} runs to go.")
         return
-    reward = opened.summary.values["reward"].dropna().rolling(5, min_periods=1).mean()
-    worst = opened.findings[0] if opened.findings else None
-    _readings()[news] = {
-        "Reward": [float(value) for value in reward.iloc[:: max(1, len(reward) // 60)]],
-        "Finding": f"{worst.severity.word}: {worst.rule.replace('_', ' ')}" if worst else "none",
-    }
+    unread = sum(one.finding == NOT_READ for one in lines)
+    if unread:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(f"{unread} older runs have not been read since they changed.", width="content")
+            if st.button("Read them all", type="tertiary", key="read-them-all"):
+                st.session_state["read-all"] = True
+                st.rerun()
 
 
-def _row(listed: Listed) -> dict[str, Any]:
-    manifest = listed.manifest
-    row: dict[str, Any] = {
-        "Run": listed.run_id,
-        "Status": status_words(listed),
-        "Finding": "" if not listed.problem else "cannot be read",
-        "Reward": None,
-        "Algorithm": manifest.algorithm.get("name", "–") if manifest else "–",
-        "Task": manifest.task.get("name", "–") if manifest else "–",
-        "Steps": listed.steps,
-        "Age": _age(manifest.created) if manifest else "–",
-    }
-    return row | _readings().get(signature(listed.folder), {})
+def _about(one: Line) -> None:
+    """What is written about the selected run, by itself and by the reader."""
+    manifest = one.run.manifest
+    with st.container(border=True):
+        own, mine = st.columns(2, gap="large")
+        with own:
+            st.markdown("###### What the run says of itself")
+            st.text(writable(one.run.run_id))
+            for text in (
+                (manifest.status_reason, ", ".join(map(str, manifest.tags)), manifest.notes) if manifest else ()
+            ):
+                if text.strip():
+                    st.text(text)
+            if one.headline and one.headline.sentence:
+                st.markdown(f"**{one.finding.capitalize()}.** {one.headline.sentence}")
+        with mine, st.form("note", border=False):
+            st.markdown("###### Your tags and note")
+            place = hashlib.sha256(str(one.run.folder).encode("utf-8", "replace")).hexdigest()[:12]
+            tags = st.text_input(
+                "Tags", ", ".join(one.note.tags), key=f"tags-{place}", placeholder="separated by commas", max_chars=400
+            )
+            text = st.text_area("Note", one.note.text, key=f"note-{place}", height=100, max_chars=LONGEST_NOTE)
+            saved = st.form_submit_button("Save", icon=":material/save:")
+            st.caption("Kept among your own files; nothing is written into the run.")
+        if saved:
+            _save(one.run, Note(split_tags(tags), text))
 
 
-def _age(created: str) -> str:
+def _save(run: Listed, note: Note) -> None:
     try:
-        seconds = (datetime.now(UTC) - datetime.fromisoformat(created).astimezone(UTC)).total_seconds()
-    except ValueError:
-        return "–"
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return "now"
+        write_note(run.folder, note)
+    except OSError as error:
+        st.error("The note could not be saved.", icon=":material/error:")
+        st.text(str(error))
+        return
+    st.rerun()
 
 
-def _actions(chosen: list[str]) -> None:
-    pages = st.session_state["pages"]
-    with st.container(horizontal=True):
-        if st.button("Open", disabled=len(chosen) != 1, icon=":material/open_in_new:", help="Select one run."):
-            st.switch_page(pages["overview"], query_params={"run": chosen[0]})
-        if st.button(
-            "Compare", disabled=len(chosen) < 2, icon=":material/stacked_line_chart:", help="Select two or more."
-        ):
-            st.switch_page(pages["compare"], query_params={"run": chosen})
+def _problems(lines: list[Line], most: int = 20) -> None:
+    """Why runs cannot be read, each in its own words."""
+    problems = [one.problem for one in lines if one.problem]
+    if not problems:
+        return
+    n = len(problems)
+    what = "A folder looks like a run and cannot" if n == 1 else f"{n} folders look like runs and cannot"
+    st.warning(f"{what} be read.", icon=":material/warning:")
+    with st.expander("Why", expanded=n <= 3):
+        for problem in problems[:most]:
+            st.text(problem)
+        if n > most:
+            st.caption(f"And {n - most} more; search for “cannot be read”.")

@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.benchmarks import listing, pretrained, reading, scanning, training
+from tests.benchmarks import comparing, dashboard, listing, pretrained, reading, scanning, training, what_if
 
 BENCHMARKS = {
     "training": training,
@@ -10,6 +10,9 @@ BENCHMARKS = {
     "reading": reading,
     "scanning": scanning,
     "listing": listing,
+    "what_if": what_if,
+    "dashboard": dashboard,
+    "comparing": comparing,
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,206 @@
+"""The table of the list of runs: a line a run, what its columns mean, and what a search looks at."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analysis.diagnosis import Severity
+from analysis.inventory import rule_words
+from analysis.store import Listed
+from dashboard.components.frame import status_words
+from dashboard.headlines import Headline
+from dashboard.notes import Note, writable
+
+ROW_HEIGHT, MOST_HEIGHT = 38, 646
+
+NOT_READ, NO_FINDING, CANNOT_BE_READ = "not read yet", "none", "cannot be read"
+
+_COLUMNS = (
+    "Run", "Open", "Status", "Finding", "Reward", "Last reward", "Algorithm", "Task", "Steps", "Tokens", "Started",
+    "Tags", "Notes",
+)  # fmt: skip
+
+LEGEND = (
+    "Finding: the worst that the rules found. **Critical**: the run is broken or its numbers mislead. **Warning**: act "
+    "before it gets worse. **Notice**: good to know. Reward and finding of a run are read once and remembered."
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run with all that the list shows of it; log text is made writable, and is still hostile."""
+
+    run: Listed
+    status: str
+    headline: Headline | None
+    note: Note
+
+    @property
+    def algorithm(self) -> str:
+        return _name(self.run.manifest.algorithm) if self.run.manifest else ""
+
+    @property
+    def task(self) -> str:
+        return _name(self.run.manifest.task) if self.run.manifest else ""
+
+    @property
+    def tags(self) -> list[str]:
+        """The run's own tags, then the reader's."""
+        own = self.run.manifest.tags if self.run.manifest else []
+        return list(dict.fromkeys([*map(writable, own), *self.note.tags]))
+
+    @property
+    def notes(self) -> str:
+        """The reader's note, then the run's own, in one line."""
+        own = self.run.manifest.notes if self.run.manifest else ""
+        return " · ".join(text for text in (self.note.text, writable(own)) if text.strip())
+
+    @property
+    def problem(self) -> str:
+        return self.run.problem or (self.headline.problem if self.headline else "")
+
+    @property
+    def finding(self) -> str:
+        """Severity and rule in words."""
+        if self.problem:
+            return CANNOT_BE_READ
+        if self.headline is None:
+            return NOT_READ
+        if not self.run.steps:
+            return "no step yet"
+        if not self.headline.severity:
+            return NO_FINDING
+        return f"{Severity(self.headline.severity).word}: {rule_words(self.headline.rule)}"
+
+    @property
+    def created(self) -> datetime | None:
+        try:
+            return datetime.fromisoformat(self.run.manifest.created).astimezone(UTC) if self.run.manifest else None
+        except (ValueError, OverflowError):
+            return None
+
+    @property
+    def text(self) -> str:
+        """Everything that a search looks at, in lower case."""
+        name = self.run.manifest.name if self.run.manifest else ""
+        words = (self.run.run_id, name, self.status, self.algorithm, self.task, self.finding, self.notes, self.problem)
+        return " ".join((*map(str, words), *self.tags)).lower()
+
+
+def line(run: Listed, headline: Headline | None, note: Note | None) -> Line:
+    return Line(run, status_words(run), headline, note or Note())
+
+
+def _gravity(shown: Line) -> float:
+    if shown.problem:
+        return 0.5
+    return float(shown.headline.severity) if shown.headline else -1.0
+
+
+def _last_reward(shown: Line) -> float:
+    reward = shown.headline.last_reward if shown.headline else None
+    return float("-inf") if reward is None else reward
+
+
+# Ties, and whatever has no value, stay newest first.
+ORDERS: dict[str, Callable[[Line], Any] | None] = {
+    "newest": None,
+    "worst finding": lambda shown: -_gravity(shown),
+    "highest reward": lambda shown: -_last_reward(shown),
+    "most steps": lambda shown: -shown.run.steps,
+    "name": lambda shown: shown.run.run_id.lower(),
+}
+NEEDS_HEADLINES = ("worst finding", "highest reward")
+
+
+def run_table(lines: Sequence[Line], *, key: str, chosen: Sequence[int], open_key: str) -> list[int]:
+    """Draw the list; returns the places of the chosen rows.
+
+    Args:
+        key: another one for another order of rows, because Streamlit remembers a selection by row number.
+        chosen: rows that are selected when the table is drawn for the first time under this key.
+        open_key: where a click on a row's button is found in the session's state.
+    """
+    selection = st.dataframe(
+        _frame(lines),
+        key=key,
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="multi-row",
+        selection_default={"selection": {"rows": list(chosen), "columns": [], "cells": []}},
+        height=min(ROW_HEIGHT * (len(lines) + 1) + 2, MOST_HEIGHT),
+        row_height=ROW_HEIGHT,
+        column_config=_columns(lines, open_key),
+        column_order=_shown_columns(lines),
+        placeholder="–",
+        alt=f"Table of {len(lines)} run{'s' * (len(lines) != 1)}",
+    )
+    return [row for row in selection.selection.rows if row < len(lines)]
+
+
+def _frame(lines: Sequence[Line]) -> pd.DataFrame:
+    headlines = [shown.headline or Headline() for shown in lines]
+    return pd.DataFrame(
+        {
+            "Run": [writable(shown.run.run_id) for shown in lines],
+            "Open": ["Open"] * len(lines),
+            "Status": [shown.status for shown in lines],
+            "Finding": [shown.finding for shown in lines],
+            "Reward": [list(known.reward) or None for known in headlines],
+            "Last reward": pd.array([known.last_reward for known in headlines], dtype="Float64"),
+            "Algorithm": [shown.algorithm or None for shown in lines],
+            "Task": [shown.task or None for shown in lines],
+            "Steps": [shown.run.steps for shown in lines],
+            "Tokens": pd.array([known.tokens or None for known in headlines], dtype="Int64"),
+            "Started": pd.to_datetime(pd.Series([shown.created for shown in lines], dtype=object), utc=True),
+            "Tags": [shown.tags for shown in lines],
+            "Notes": [shown.notes or None for shown in lines],
+        }
+    )
+
+
+def _shown_columns(lines: Sequence[Line]) -> list[str]:
+    """All that hold something: tags and notes are rare."""
+    empty = {"Tags": not any(shown.tags for shown in lines), "Notes": not any(shown.notes for shown in lines)}
+    return [name for name in _COLUMNS if not empty.get(name)]
+
+
+def _columns(lines: Sequence[Line], open_key: str) -> dict[str, Any]:
+    rewards = [value for shown in lines if shown.headline for value in shown.headline.reward]
+    shares = bool(rewards) and min(rewards) >= 0 and max(rewards) <= 1  # then all lines have the same axis
+    config = st.column_config
+    return {
+        "Run": config.TextColumn(width=285, pinned=True, help="The folder, below the folders of this dashboard."),
+        "Open": config.ButtonColumn("", width=70, type="tertiary", help="Opens the run's overview.", key=open_key),
+        "Status": config.TextColumn(
+            width=90,
+            help="Live: its writer gave a sign of life in the last seconds. Stalled: it did not, and has not been "
+            "silent for long. Interrupted: the writer is gone without having finished.",
+        ),
+        "Finding": config.TextColumn(width=200, help="The worst finding of the rules: severity and rule."),
+        "Reward": config.LineChartColumn(
+            width=120,
+            y_min=0 if shares else None,
+            y_max=1 if shares else None,
+            help="Mean reward of each batch, first to last step"
+            + (", all on an axis from 0 to 1." if shares else "; each on an axis of its own."),
+        ),
+        "Last reward": config.NumberColumn(
+            width=95, format="%.3g", help="Mean over the last five steps that have a reward."
+        ),
+        "Algorithm": config.TextColumn(width=150),
+        "Task": config.TextColumn(width=90),
+        "Steps": config.NumberColumn(width=75, format="localized", help="Up to the last step on disk."),
+        "Tokens": config.NumberColumn(width=80, format="compact", help="Response tokens on disk."),
+        "Started": config.DatetimeColumn(width=120, format="distance"),
+        "Tags": config.ListColumn(width=150, help="The run's own tags, then yours."),
+        "Notes": config.TextColumn(width=320, help="Your note, then the run's own."),
+    }
+
+
+def _name(part: dict[str, Any]) -> str:
+    return writable(part["name"]) if part.get("name") else ""
