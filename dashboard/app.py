@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
+from dashboard.components.frame import drawn
 from dashboard.views import (
     clipping,
     compare,
@@ -61,6 +62,7 @@ def main(default: str = "runs") -> None:
     chosen = st.navigation(menu)
     _carry_over()
     chosen.run()
+    drawn()
 
 
 def _carry_over() -> None:

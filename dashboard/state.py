@@ -27,7 +27,7 @@ class Opened:
     """Those that the findings were measured against."""
 
 
-@st.cache_data(ttl=3, show_spinner=False)
+@st.cache_resource(ttl=3, show_spinner=False)
 def listed_runs(places: tuple[str, ...]) -> list[Listed]:
     """All runs below the roots; a directory listing, at most every three seconds."""
     return discover(places)

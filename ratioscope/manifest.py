@@ -72,7 +72,7 @@ class Manifest:
         """
         path = folder / MANIFEST_NAME
         try:
-            contents = json.loads(path.read_text(encoding="utf-8"))
+            contents = _written(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise RunFormatError(f"{folder}: not a run, it has no {MANIFEST_NAME}.") from None
         except (OSError, ValueError) as error:
@@ -160,3 +160,9 @@ def library_versions(*names: str) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
+
+
+def _written(contents: Any) -> Any:
+    """The same contents as UTF-8 can hold them: JSON may escape halves of characters, which no page could show."""
+    text = json.dumps(contents, ensure_ascii=False)
+    return contents if text.isascii() else json.loads(text.encode("utf-8", "replace"))

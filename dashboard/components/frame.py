@@ -1,5 +1,7 @@
 """The head of a run's page: which run, is it alive, how fresh, the step range; follows a live run."""
 
+import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
@@ -14,6 +16,7 @@ from dashboard.state import Opened
 from ratioscope.errors import RatioscopeError
 
 POLL_SECONDS = 2.0
+_REST = 3.0  # how many times as long as drawing took a page that follows a run leaves the processor to others
 
 _STATUS = {
     "running": ("live", "green", ":material/sensors:"),
@@ -42,13 +45,17 @@ def run_page(title: str, question: str) -> Opened | None:
         else:
             no_runs()
         return None
+    # A spinner is a row: on a run that is followed everything below would jump at each news.
+    first = st.session_state.get("read") != listed.run_id
+    st.session_state["drawing"] = time.monotonic()
     try:
-        with st.spinner("Reading the run"):
+        with st.spinner("Reading the run") if first else nullcontext():
             opened = state.open_listed(listed)
     except RatioscopeError as error:
         st.error("This run cannot be read.", icon=":material/error:")
         st.text(str(error))
         return None
+    st.session_state["read"] = listed.run_id
     _bar(listed, opened)
     for problem in opened.run.problems:
         st.warning("A file of this run was left out.", icon=":material/warning:")
@@ -137,7 +144,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
         st.text(_setting(opened.run))
         if opened.run.status in ("running", "stalled"):
             follow = st.toggle("Follow", value=True, key="follow", help="Show new steps as they arrive.")
-            _follow(listed, opened, follow=follow)
+            _follow(listed, opened, follow=follow, since=time.monotonic())
         _range_bar(opened)
         link()
     if manifest.status_reason:
@@ -150,10 +157,18 @@ def _setting(run: Run) -> str:
     return f"{algorithm} · {schedule_words(manifest.schedule)} · seed {manifest.seed}"
 
 
+def drawn() -> None:
+    """Note how long the page took; a page that follows a run rests for a multiple of that between two drawings."""
+    started = st.session_state.pop("drawing", None)
+    if started is not None:
+        st.session_state["rest"] = _REST * (time.monotonic() - started)
+
+
 @st.fragment(run_every=POLL_SECONDS)
-def _follow(listed: Listed, opened: Opened, *, follow: bool) -> None:
+def _follow(listed: Listed, opened: Opened, *, follow: bool, since: float) -> None:
     """The only thing that runs while nothing happens: one comparison of two short texts."""
-    if follow and signature(listed.folder) != opened.run.signature:
+    rested = time.monotonic() - since > st.session_state.get("rest", 0.0)
+    if follow and rested and signature(listed.folder) != opened.run.signature:
         st.rerun()
     st.text(f"data up to step {opened.summary.last_step}, {_age(opened)} old")
 

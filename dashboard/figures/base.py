@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from dashboard import theme
 from dashboard.theme import Mode
 
 # More points than a chart has pixels help nobody; a reduction keeps the extremes of every bucket.
 MOST_POINTS = 2_000
+
+Values = NDArray[np.floating[Any]]
+
+_GAP = np.full(1, np.nan, np.float32)
 
 
 def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "update k") -> go.Figure:
@@ -52,20 +57,24 @@ def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "
     return go.Figure(layout=layout)
 
 
+def kept(values: Values, most: int = MOST_POINTS) -> NDArray[np.intp]:
+    """Which values are drawn: all of them, or at most `most` with the smallest and the largest of every bucket."""
+    n, buckets = len(values), most // 2
+    if n <= most:
+        return np.arange(n)
+    starts = np.arange(buckets) * n // buckets
+    ends = np.append(starts[1:], n)
+    # All buckets as rows of one array; the last value of a short one stands in for what it lacks.
+    places = np.minimum(starts[:, None] + np.arange((ends - starts).max()), ends[:, None] - 1)
+    inside, rows = values[places], np.arange(buckets)
+    lowest = np.where(np.isnan(inside), np.inf, inside).argmin(axis=1)
+    highest = np.where(np.isnan(inside), -np.inf, inside).argmax(axis=1)
+    return np.unique([places[rows, lowest], places[rows, highest]])
+
+
 def reduce(series: "pd.Series[float]", most: int = MOST_POINTS) -> "pd.Series[float]":
     """A series with at most `most` points that keeps the smallest and the largest of every bucket."""
-    if len(series) <= most:
-        return series
-    buckets = np.array_split(np.arange(len(series)), most // 2)
-    values = series.to_numpy()
-    kept = set()
-    for bucket in buckets:
-        inside = values[bucket]
-        if not np.isnan(inside).all():
-            kept |= {bucket[np.nanargmin(inside)], bucket[np.nanargmax(inside)]}
-        else:
-            kept.add(bucket[0])
-    return series.iloc[sorted(kept)]
+    return series if len(series) <= most else series.iloc[kept(series.to_numpy(float), most)]
 
 
 def plain(text: str) -> str:
@@ -109,23 +118,24 @@ def add_line(
 
 def add_band(fig: go.Figure, low: "pd.Series[float]", high: "pd.Series[float]", colour: str) -> None:
     """The 95 % interval as a band at 15 % opacity; where it is withheld there is none."""
-    known = low.notna() & high.notna() & np.isfinite(low) & np.isfinite(high)
-    # Each stretch of known intervals is a polygon of its own: a band must not span a gap.
-    stretches = (known != known.shift()).cumsum()[known]
-    for number, (_, steps) in enumerate(stretches.groupby(stretches)):
-        if number >= 60:
-            return
-        below, above = (reduce(end.loc[steps.index], MOST_POINTS // 2) for end in (low, high))
-        fig.add_scatter(
-            x=np.concatenate([above.index.to_numpy(np.int32), below.index.to_numpy(np.int32)[::-1]]),
-            y=np.concatenate([above.to_numpy(np.float32), below.to_numpy(np.float32)[::-1]]),
-            fill="toself",
-            fillcolor=rgba(colour, 0.15),
-            line={"width": 0},
-            mode="lines",
-            hoverinfo="skip",
-            showlegend=False,
-        )
+    fig.add_scatter(**band(low.index.to_numpy(), low.to_numpy(float), high.to_numpy(float), colour))
+
+
+def band(at: NDArray[Any], low: Values, high: Values, colour: str) -> dict[str, Any]:
+    """A trace with a polygon for each stretch where both ends are known: a band must not span a gap."""
+    shown = np.union1d(kept(low, MOST_POINTS // 5), kept(high, MOST_POINTS // 5))
+    along, below, above = (np.asarray(part, np.float32)[shown] for part in (at, low, high))
+    known = np.isfinite(below) & np.isfinite(above)
+    x, y = [_GAP], [_GAP]
+    for stretch in np.split(np.arange(len(along)), np.flatnonzero(known[1:] != known[:-1]) + 1):
+        if len(stretch) > 1 and known[stretch[0]]:
+            x += [along[stretch], along[stretch[::-1]], _GAP]
+            y += [above[stretch], below[stretch[::-1]], _GAP]
+    return {
+        "x": np.concatenate(x), "y": np.concatenate(y), "name": "95 % interval", "fill": "toself",
+        "fillcolor": rgba(colour, 0.15), "line": {"width": 0}, "mode": "lines", "hoverinfo": "skip",
+        "showlegend": False,
+    }  # fmt: skip
 
 
 def add_untrusted(fig: go.Figure, series: "pd.Series[float]", trusted: "pd.Series[bool]", mode: Mode) -> None:

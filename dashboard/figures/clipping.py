@@ -33,7 +33,6 @@ CURVES = ("clip_fraction", "effective_token_fraction", "variance_proxy", "permit
 
 Part = dict[str, Any]
 Floats = NDArray[np.float64]
-_GAP = np.full(1, np.nan, np.float32)
 
 
 def against(
@@ -60,8 +59,8 @@ def against(
             continue
         colour, at, values = WHAT_IF if place else APPLIED, np.asarray(index, np.int32), curve.values
         comb = np.isin(values, [0.0, 1.0]) & (key in SHARES)  # Wilson's interval there: as wide as groups are few
-        traces.append(_band(at, np.where(comb, np.nan, curve.low), np.where(comb, np.nan, curve.high), colour))
-        shown = _kept(np.where(np.isinf(values), np.nan, values))
+        traces.append(base.band(at, np.where(comb, np.nan, curve.low), np.where(comb, np.nan, curve.high), colour))
+        shown = base.kept(np.where(np.isinf(values), np.nan, values))
         traces.append({
             "x": at[shown], "y": np.where(np.isinf(values), np.nan, values)[shown].astype(np.float32),
             "name": base.plain(name), "mode": "lines" if len(shown) > 1 else "lines+markers", "connectgaps": False,
@@ -189,7 +188,7 @@ def sweep(
     traces: list[Part] = []
     if f"{key}_lower" in frame:
         low, high = (frame[f"{key}_{end}"].to_numpy(dtype=float) for end in ("lower", "upper"))
-        traces.append(_band(x, low, high, WHAT_IF))
+        traces.append(base.band(x, low, high, WHAT_IF))
     traces.append({
         "x": x.astype(np.float32), "y": np.where(np.isinf(values), np.nan, values).astype(np.float32),
         "mode": "lines+markers", "marker": {"size": 4}, "line": {"color": WHAT_IF, "width": 2}, "showlegend": False,
@@ -233,31 +232,6 @@ def _layout(mode: Mode, height: int, x_title: str = "update k", y_title: str = "
 
 def _figure(traces: list[Part], layout: Part) -> go.Figure:
     return go.Figure({"data": [{"type": "scatter"} | trace for trace in traces], "layout": layout})
-
-
-def _kept(values: Floats, most: int = base.MOST_POINTS) -> NDArray[np.intp]:
-    """Which values are drawn: all, or as many as a chart bears with the extremes of every bucket (`base.reduce`)."""
-    if len(values) <= most:
-        return np.arange(len(values))
-    return base.reduce(pd.Series(values), most).index.to_numpy()
-
-
-def _band(at: Floats | NDArray[np.int32], low: Floats, high: Floats, colour: str) -> Part:
-    """The interval over the axis: one polygon for each stretch where there is one."""
-    shown = np.union1d(_kept(low, base.MOST_POINTS // 4), _kept(high, base.MOST_POINTS // 4))
-    along, below, above = (np.asarray(part, np.float32)[shown] for part in (at, low, high))
-    known = np.isfinite(below) & np.isfinite(above)
-    x: list[NDArray[np.float32]] = []
-    y: list[NDArray[np.float32]] = []
-    for stretch in np.split(np.arange(len(along)), np.flatnonzero(known[1:] != known[:-1]) + 1):
-        if len(stretch) and known[stretch[0]]:
-            x += [along[stretch], along[stretch[::-1]], _GAP]
-            y += [above[stretch], below[stretch[::-1]], _GAP]
-    return {
-        "x": np.concatenate([*x, _GAP]), "y": np.concatenate([*y, _GAP]), "name": "95 % interval", "fill": "toself",
-        "fillcolor": base.rgba(colour, 0.15), "line": {"width": 0}, "mode": "lines", "hoverinfo": "skip",
-        "showlegend": False,
-    }  # fmt: skip
 
 
 def _doubtful(

@@ -4,10 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Element
 
 from dashboard import app
+from dashboard.views import runs
 
 RUN_PAGES = tuple(name for name, page in app.PAGES.items() if page.group == "One run")
 PAGES = tuple(app.PAGES)
@@ -82,3 +84,12 @@ def runs_table(at: AppTest) -> dict[str, dict[str, Any]]:
     """The list on the Runs page: row by run."""
     frame = at.dataframe[0].value
     return {row["Run"]: row for row in frame.to_dict("records")}
+
+
+def read(at: AppTest) -> AppTest:
+    """The list of runs once rewards and findings are there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "GRACE", 10.0)
+        while "Reading rewards and findings" in sentences(at):
+            at.run()
+    return checked(at, "runs")

@@ -22,19 +22,10 @@ from dashboard.views import runs as page
 from ratioscope import Manifest, RunRecorder
 from ratioscope.errors import RatioscopeError
 from tests.dashboard_app.conftest import make_steps
-from tests.dashboard_app.pages import checked, elements, runs_table, sentences, visit
+from tests.dashboard_app.pages import elements, read, runs_table, sentences, visit
 from tests.runs import write_run
 
 HOSTILE = "<script>alert(1)</script> **bold** $x$ [link](javascript:alert(1)) :material/bolt: ![](http://127.0.0.2/x)"
-
-
-def read(at: AppTest) -> AppTest:
-    """The same page once rewards and findings are there."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "GRACE", 10.0)
-        while "Reading rewards and findings" in sentences(at):
-            at.run()
-    return checked(at, "runs")
 
 
 def frame(at: AppTest) -> pd.DataFrame:
