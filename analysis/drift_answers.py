@@ -11,8 +11,6 @@ import pandas as pd
 
 from analysis.certificate import Certificate
 from analysis.feasibility import LOWER_BOUND, UNKNOWN, Recommendation
-from analysis.relations import relations
-from analysis.store import Run
 from analysis.summary import StepSummary
 
 # The step of the path in the order in which it is gone: pair, and what makes it.
@@ -168,17 +166,6 @@ def feasibility_caveat(found: pd.DataFrame) -> str:
     if not len(bounds):
         return ""
     return f"A lower bound, which underestimates share and distance alike: {bounds['note'].iloc[-1]}."
-
-
-# From so many tokens on multiplicative bounds hold many unlikely ones back (S0 5.5).
-_LARGE_VOCABULARY = 10_000
-
-
-def vocabulary_is_large(run: Run, first: int, last: int) -> bool:
-    """Whether the tokens are those of a language model, by the largest id of these steps: no small one has such ids."""
-    with relations(run, first, last) as connection:
-        largest = connection.execute("select max(token_id) from token").fetchall()[0][0]
-    return largest is not None and int(largest) >= _LARGE_VOCABULARY
 
 
 def advice_sentence(advice: Recommendation | None) -> str:

@@ -155,3 +155,14 @@ def recommendation(
         reason = f"staleness is {staleness:.2g}, at most {limit:g}, and it is the simpler one: no old policy is needed"
         return Recommendation("Method Two", "incremental_clip", f"{opening}; centred at the current policy: {reason}.")
     return Recommendation("Method One", "adaptive_clip", f"{opening}; centred at the current policy: {reason}.")
+
+
+# From so many tokens on multiplicative bounds hold many unlikely ones back (S0 5.5).
+_LARGE_VOCABULARY = 10_000
+
+
+def vocabulary_is_large(run: Run, first: int | None = None, last: int | None = None) -> bool:
+    """Whether the tokens are those of a language model, by the largest id of these steps: no small one has such ids."""
+    with relations(run, first, last) as connection:
+        largest = connection.execute("select max(token_id) from token").fetchall()[0][0]
+    return largest is not None and int(largest) >= _LARGE_VOCABULARY

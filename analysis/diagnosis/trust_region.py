@@ -3,10 +3,8 @@
 import pandas as pd
 
 from analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
-from analysis.feasibility import LOWER_BOUND, feasibility, recommendation
+from analysis.feasibility import LOWER_BOUND, feasibility, recommendation, vocabulary_is_large
 from analysis.finding import Finding, Number, Severity
-from analysis.relations import relations
-from analysis.store import Run
 
 # Clips that are centred at the current policy do not ask the new one to be near the old ones.
 _CENTRED_AT_CURRENT = ("adaptive", "incremental")
@@ -16,9 +14,6 @@ _MOST = 0.5
 
 # An infeasible share below this is a handful of states.
 _TRIFLE = 0.01
-
-# From so many tokens on multiplicative bounds hold many unlikely ones back (S0 5.5).
-_LARGE_VOCABULARY = 10_000
 
 
 def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
@@ -42,7 +37,7 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     advice = recommendation(
         float(share.mean()),
         float(staleness),
-        _vocabulary_is_large(evidence.run, evidence.first_of_latest),
+        vocabulary_is_large(evidence.run, evidence.first_of_latest),
         epsilon_stale=evidence.thresholds["epsilon_stale"],
     )
     at_least = "at least " if LOWER_BOUND in set(found["kind"]) else ""
@@ -145,10 +140,3 @@ def _number(frame: pd.DataFrame, columns: tuple[str, str, str], step: int, label
     """A value with its interval, from three columns of a step's row."""
     value, low, high = (float(frame[column].loc[step]) for column in columns)
     return Number(label, value, low, high)
-
-
-def _vocabulary_is_large(run: Run, first: int) -> bool:
-    """By the largest token id of the latest steps: no small vocabulary has such ids."""
-    with relations(run, first=first) as connection:
-        largest = connection.execute("select max(token_id) from token").fetchall()[0][0]
-    return largest is not None and int(largest) >= _LARGE_VOCABULARY

@@ -9,7 +9,7 @@ import streamlit as st
 
 from analysis import answers, drift_answers
 from analysis.certificate import Certificate, certificate
-from analysis.feasibility import feasibility, recommendation
+from analysis.feasibility import feasibility, recommendation, vocabulary_is_large
 from analysis.pairs import PAIRS, Aggregation, Level, measure
 from analysis.staleness import staleness_metric
 from analysis.store import open_run
@@ -271,7 +271,7 @@ def _certificate(opened: Opened) -> None:
 @st.cache_data(max_entries=64, show_spinner=False)
 def _feasible(folder: str, signature: str, first: int, last: int, epsilon: float) -> tuple[pd.DataFrame, bool]:
     run = open_run(folder)
-    return feasibility(run, first, last, epsilon=epsilon), drift_answers.vocabulary_is_large(run, first, last)
+    return feasibility(run, first, last, epsilon=epsilon), vocabulary_is_large(run, first, last)
 
 
 def _feasibility(opened: Opened) -> None:

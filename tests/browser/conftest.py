@@ -51,9 +51,9 @@ def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def live(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A run that is training for as long as the tests last; its id."""
+    """A run that is training for as long as the tests of a file last; its id."""
     output = tmp_path_factory.mktemp("trainer") / "output.txt"
     run = ("train", "sync_interval", *TINY, "pace=0.3", "updates=100000", "--folder", root / "live", "--quiet")
     with command(*run, output=output):

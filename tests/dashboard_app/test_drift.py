@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from analysis import drift_answers
 from analysis.certificate import certificate
-from analysis.feasibility import feasibility
+from analysis.feasibility import feasibility, vocabulary_is_large
 from analysis.pairs import PAIRS, measure
 from analysis.step import COUNTS
 from analysis.store import open_run
@@ -219,4 +219,4 @@ def test_a_language_model_is_known_by_its_token_ids(tmp_path: Path, largest: int
     step = make_steps(1)[0]
     tokens = np.full(len(step.tokens["seq_id"]), largest, dtype=np.int32)
     run = open_run(write_run(tmp_path / "run", [step.with_tokens(token_id=tokens)]))
-    assert drift_answers.vocabulary_is_large(run, 0, 0) is large
+    assert vocabulary_is_large(run, 0, 0) is large
