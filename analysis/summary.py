@@ -36,7 +36,7 @@ _KEYS = [*COUNTS, *CATALOGUE]
 _TABLES = ("notes", "histogram", "steps")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StepSummary:
     """Frames with one row a step and one column a metric key; NaN is "undefined", the reason is in `notes`."""
 

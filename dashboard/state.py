@@ -43,7 +43,7 @@ def _summariser(folder: str) -> Summariser:
     return Summariser()
 
 
-@st.cache_resource(max_entries=200, show_spinner=False)
+@st.cache_resource(max_entries=60, show_spinner=False)
 def _opened(run_id: str, folder: str, news: str, thresholds: tuple[tuple[str, float], ...]) -> Opened:
     run = open_run(folder)
     summary = _summariser(folder).summarise(run)

@@ -18,7 +18,7 @@ OKABE_ITO = (CURRENT, AMBER, "#009E73", "#CC79A7", NEW, SKY, "#8C6D1F", "#7F7F7F
 FONT = '"Inter", "Source Sans", system-ui, sans-serif'
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mode:
     """The colours that differ between light and dark."""
 

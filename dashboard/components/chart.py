@@ -10,7 +10,7 @@ from dashboard import state
 from dashboard.components.plot import plot
 
 
-def step_chart(fig: go.Figure, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
+def step_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
     """A chart over steps: a drag sets the step range of all charts, a double click takes it back, a click opens a step.
 
     Args:

@@ -31,7 +31,7 @@ _component = st.components.v2.component(
 
 
 def plot(
-    fig: go.Figure,
+    fig: go.Figure | str,
     *,
     key: str,
     alt: str,
@@ -43,7 +43,7 @@ def plot(
     """Draw a figure.
 
     Args:
-        fig: its height is the layout's; its width is the page's.
+        fig: the figure or its JSON; its height is the layout's, its width the page's.
         key: unique on the page; what the user has zoomed or hidden is kept for as long as it stays the same.
         alt: what the figure says, for screen readers.
         on_brush: called with both ends of a dragged range of x.
@@ -70,7 +70,7 @@ def plot(
     _component(
         key=key,
         data={
-            "figure": fig.to_json(),
+            "figure": fig if isinstance(fig, str) else fig.to_json(),
             "config": _CONFIG | ({"staticPlot": True} if still else {}),
             "alt": alt,
             "source": PLOTLY_ADDRESS,

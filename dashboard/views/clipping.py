@@ -10,11 +10,11 @@ from analysis.store import open_run
 from analysis.what_if import Curve, Rule
 from dashboard import state
 from dashboard.components.chart import plain_chart, step_chart
+from dashboard.components.drawn import over_steps
 from dashboard.components.frame import answer, how_to_read, run_page
 from dashboard.components.judged import Place, digest_of, own_of, shares_of, start_of
 from dashboard.components.tile import metric_row
 from dashboard.figures import clipping as figures
-from dashboard.figures.series import over_steps
 from dashboard.formats import escape
 from dashboard.state import Opened
 from dashboard.views.what_if import place_of, what_if

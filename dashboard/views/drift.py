@@ -15,10 +15,11 @@ from analysis.staleness import staleness_metric
 from analysis.store import open_run
 from dashboard import state
 from dashboard.components.chart import plain_chart, step_chart
+from dashboard.components.drawn import over_steps
 from dashboard.components.frame import answer, how_to_read, run_page
 from dashboard.components.tile import metric_row
 from dashboard.figures import drift as figures
-from dashboard.figures.series import Limit, over_steps
+from dashboard.figures.series import Limit
 from dashboard.formats import plain, share
 from dashboard.state import Opened
 from ratioscope.errors import RatioscopeError

@@ -9,10 +9,11 @@ from analysis import answers
 from analysis.diagnosis import Severity
 from dashboard import state, theme
 from dashboard.components.chart import step_chart
+from dashboard.components.drawn import over_steps
 from dashboard.components.finding_card import finding_cards, notice
 from dashboard.components.frame import answer, how_to_read, run_page
 from dashboard.components.tile import metric_row
-from dashboard.figures.series import Limit, over_steps
+from dashboard.figures.series import Limit
 
 TILES = ("reward", "eval_accuracy", "s_k", "u_k", "clip_fraction", "ess_token", "khat_token", "entropy")
 

@@ -14,11 +14,12 @@ from analysis.store import open_run
 from analysis.summary import StepSummary
 from dashboard import state, theme
 from dashboard.components.chart import plain_chart, step_chart
+from dashboard.components.drawn import over_steps
 from dashboard.components.frame import answer, how_to_read, run_page
 from dashboard.components.tile import metric_row
 from dashboard.figures import ratios as figures
 from dashboard.figures import tails as tail_figures
-from dashboard.figures.series import Limit, over_steps
+from dashboard.figures.series import Limit
 from dashboard.formats import count
 from dashboard.state import Opened
 
