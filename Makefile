@@ -9,8 +9,8 @@ demo: .venv/installed  ## a short live training run, and the dashboard on it and
 	$(BIN)/ratioscope demo --port $(DEMO_PORT)
 
 test: check chromium  ## lint, type check, every test
-	@# tests/conftest.py says which tests stay in one process; one thread each, so that two processes fit.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder \
+	@# A file's tests share what they have trained, so they stay in one process; one thread each, so that two processes fit.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	  $$($(BIN)/python tests/find_chromium.py --pytest-arguments)
 
 check: .venv/installed-dev  ## ruff and the type checker
