@@ -14,6 +14,7 @@ from dashboard.views import (
     linter,
     overview,
     ratios,
+    report,
     runs,
     sql,
     staleness,
@@ -42,7 +43,8 @@ PAGES = {
     "tokens": _Page(tokens.render, "Tokens", ":material/match_word:"),
     "linter": _Page(linter.render, "Linter", ":material/fact_check:"),
     "sql": _Page(sql.render, "SQL", ":material/database:"),
-    "compare": _Page(compare.render, "Compare", ":material/stacked_line_chart:", group="Several runs"),
+    "compare": _Page(compare.render, "Compare", ":material/stacked_line_chart:", group="One or several runs"),
+    "report": _Page(report.render, "Report", ":material/description:", group="One or several runs"),
 }
 _REMEMBERED = ("run", "from", "to")
 

@@ -3,6 +3,7 @@
 import math
 import re
 
+from analysis.finding import Number
 from ratioscope.catalogue import CATALOGUE
 
 # Metrics that are shares of something, or rewards between 0 and 1.
@@ -55,6 +56,14 @@ def estimate(key: str, value: float, low: float = math.nan, high: float = math.n
     if math.isfinite(low) and math.isfinite(high):
         return f"{text} ({number(key, low)} to {number(key, high)})"
     return text
+
+
+def quote(metric: str, quoted: Number) -> str:
+    """A number of a finding about a metric, with its label and its interval."""
+    text = f"{quoted.label}: {number(metric, quoted.value)}"
+    if math.isfinite(quoted.low) and math.isfinite(quoted.high):
+        return f"{text} (95 %: {number(metric, quoted.low)} to {number(metric, quoted.high)})"
+    return f"{text} (interval withheld)" if quoted.note.startswith("unreliable") else text
 
 
 # What Markdown makes a link of by itself, escaped or not, unless an invisible sign that joins words breaks it.

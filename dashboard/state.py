@@ -1,30 +1,16 @@
 """What the pages share: the roots, the runs, the chosen ones, the step range; the URL is the view."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import streamlit as st
 
-from analysis.diagnosis import Finding, thresholds_of
+from analysis.diagnosis import thresholds_of
 from analysis.kept_findings import findings_of
-from analysis.store import Listed, Run, discover, open_run, signature
-from analysis.summary import StepSummary, Summariser
+from analysis.store import Listed, discover, open_run, signature
+from analysis.summary import Summariser
 from dashboard import theme
+from dashboard.opened import Opened, latest_window
 from dashboard.roots import roots
 from dashboard.theme import Mode
 from ratioscope.errors import RatioscopeError
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A run with everything that pages show of it."""
-
-    run_id: str
-    run: Run
-    summary: StepSummary
-    findings: list[Finding]
-    thresholds: Mapping[str, float]
-    """Those that the findings were measured against."""
 
 
 @st.cache_resource(ttl=3, show_spinner=False)
@@ -89,12 +75,7 @@ def window(opened: Opened, tokens: int = 500_000) -> tuple[int, int]:
 
     Pages say which steps these are; a brush over all of them asks for all.
     """
-    first, last = step_range()
-    index = opened.summary.values.index
-    if first is not None and last is not None:
-        return first, last
-    latest = opened.summary.values["n_tokens"][::-1].cumsum()
-    return int(latest.index[max(1, int((latest <= tokens).sum())) - 1]), int(index[-1])
+    return latest_window(opened.summary, step_range(), tokens)
 
 
 def set_range(first: int, last: int) -> None:

@@ -53,6 +53,8 @@ DARK = Mode(
     severity={Severity.NOTICE: "#56B4E9", Severity.WARNING: "#F0B429", Severity.CRITICAL: "#FF7A45"},
 )
 MODES = {"light": LIGHT, "dark": DARK}
+DARK_ACCENT = "#4AA8DC"
+"""The current policy's blue, bright enough for links on dark."""
 
 SEVERITY_ICON = {
     Severity.NOTICE: ":material/info:",
@@ -152,7 +154,7 @@ def streamlit_options() -> dict[str, object]:
         "theme.paddingBottom": "3rem",
     }
     for name, mode in MODES.items():
-        accent = "#4AA8DC" if mode is DARK else CURRENT
+        accent = DARK_ACCENT if mode is DARK else CURRENT
         colours = {
             "backgroundColor": mode.surface,
             "secondaryBackgroundColor": mode.panel,

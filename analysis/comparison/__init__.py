@@ -10,11 +10,15 @@ ranking(groups, "eval_accuracy")                                 # best first
 curves(groups, "reward", "tokens", "iqm", window=3)               # what a chart shows: smoothed, aggregated, with bands
 standing(groups, "eval_accuracy").sentences                      # the best of each schedule against its runner-up
 component_differences(groups)                                    # which parts of the algorithms differ
+single_changes(groups, "eval_accuracy")                          # what one change of an algorithm does
+conclusions(groups)                                              # all of it in at most five sentences
 prompt_difference(pairs_by_seed(a, b))                           # reward on the prompts that both saw
 """
 
 from analysis.comparison.aggregates import aggregate, band_words, t_interval, welch_interval
 from analysis.comparison.alignment import AXES, Aligned, Axis, End, align, common_end, ends
+from analysis.comparison.collapses import Collapse, collapses
+from analysis.comparison.conclusions import conclusions, doing
 from analysis.comparison.configuration import configuration, differing_keys
 from analysis.comparison.contrast import (
     Difference,
@@ -30,6 +34,7 @@ from analysis.comparison.grouping import LAST_VALUES, Member, Setting, end_value
 from analysis.comparison.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
 from analysis.comparison.ranking import over_schedules, probability_best, ranking
 from analysis.comparison.report import Report, report
+from analysis.comparison.single_changes import Component, Effect, SingleChange, UnderSchedule, single_changes
 from analysis.comparison.standing import Contest, Standing, standing
 from analysis.comparison.verdict import Answer, verdict
 
@@ -40,29 +45,37 @@ __all__ = [
     "Aligned",
     "Answer",
     "Axis",
+    "Collapse",
+    "Component",
     "Contest",
     "Curve",
     "Difference",
+    "Effect",
     "End",
     "Member",
     "PromptDifference",
     "Report",
     "Setting",
+    "SingleChange",
     "Standing",
+    "UnderSchedule",
     "aggregate",
     "align",
     "attribute",
     "attributes",
     "band_words",
+    "collapses",
     "common_end",
     "component_differences",
     "components",
+    "conclusions",
     "configuration",
     "curves",
     "difference",
     "difference_over",
     "differences",
     "differing_keys",
+    "doing",
     "end_difference",
     "end_value",
     "ends",
@@ -78,6 +91,7 @@ __all__ = [
     "schedule_words",
     "seeds_needed",
     "settings",
+    "single_changes",
     "smoothed",
     "standing",
     "t_interval",

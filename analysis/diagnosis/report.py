@@ -24,20 +24,22 @@ def to_json(run: Run, findings: Sequence[Finding], thresholds: Mapping[str, floa
         "schema_version": run.manifest.schema_version,
         "run": run.manifest.name,
         "thresholds": dict(thresholds),
-        "findings": [
-            {
-                "rule": finding.rule,
-                "severity": finding.severity.word,
-                "sentence": finding.sentence,
-                "metric": finding.metric,
-                "limit": plain(finding.limit),
-                "steps": list(finding.steps),
-                "numbers": [number.to_json() for number in finding.numbers],
-                "why": finding.why,
-                "do": finding.do,
-                "source": finding.source,
-                "page": finding.page,
-            }
-            for finding in findings
-        ],
+        "findings": [finding_to_json(finding) for finding in findings],
+    }
+
+
+def finding_to_json(finding: Finding) -> dict[str, Any]:
+    """A finding in that shape."""
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity.word,
+        "sentence": finding.sentence,
+        "metric": finding.metric,
+        "limit": plain(finding.limit),
+        "steps": list(finding.steps),
+        "numbers": [number.to_json() for number in finding.numbers],
+        "why": finding.why,
+        "do": finding.do,
+        "source": finding.source,
+        "page": finding.page,
     }

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import plotly.graph_objects as go
 import streamlit as st
 
-from analysis.diagnosis import Finding, Number, Severity
+from analysis.diagnosis import Finding, Severity
 from analysis.summary import StepSummary
 from dashboard import theme
 from dashboard.components.plot import plot
-from dashboard.figures import base
-from dashboard.formats import number
+from dashboard.figures.evidence import sparkline
+from dashboard.formats import quote
 from dashboard.theme import Mode
 
 _BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {
@@ -35,8 +34,8 @@ def _card(finding: Finding, summary: StepSummary, mode: Mode, run_id: str) -> No
         st.badge(finding.severity.word, icon=theme.SEVERITY_ICON[finding.severity], color=_BADGE[finding.severity])
         show_me(finding, run_id)
     st.markdown(f"##### {finding.sentence}")
-    plot(_sparkline(finding, summary, mode), key=f"finding-{finding.rule}", alt=finding.sentence, still=True)
-    st.caption(" · ".join(_quote(finding.metric, quoted) for quoted in finding.numbers))
+    plot(sparkline(finding, summary, mode), key=f"finding-{finding.rule}", alt=finding.sentence, still=True)
+    st.caption(" · ".join(quote(finding.metric, quoted) for quoted in finding.numbers))
     _reasons(finding)
 
 
@@ -46,7 +45,7 @@ def notice(finding: Finding, run_id: str) -> None:
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             st.markdown(f"**{finding.sentence}**", width="stretch")
             show_me(finding, run_id)
-        st.caption(" · ".join(_quote(finding.metric, quoted) for quoted in finding.numbers))
+        st.caption(" · ".join(quote(finding.metric, quoted) for quoted in finding.numbers))
         _reasons(finding)
 
 
@@ -65,32 +64,3 @@ def show_me(finding: Finding, run_id: str) -> None:
     st.page_link(
         st.session_state["pages"][finding.page], label="Show me", icon=":material/arrow_forward:", query_params=query
     )
-
-
-def _quote(metric: str, quoted: Number) -> str:
-    text = f"{quoted.label}: {number(metric, quoted.value)}"
-    if quoted.low == quoted.low:  # not NaN
-        text += f" (95 %: {number(metric, quoted.low)} to {number(metric, quoted.high)})"
-    elif quoted.note.startswith("unreliable"):
-        text += " (interval withheld)"
-    return text
-
-
-def _sparkline(finding: Finding, summary: StepSummary, mode: Mode) -> go.Figure:
-    series = summary.values[finding.metric].dropna()
-    fig = base.figure(mode, height=72)
-    base.add_line(fig, series, name="", colour=theme.metric_colour(finding.metric), legend=False, width=1.5)
-    concerned = base.reduce(series.loc[series.index.isin(finding.steps)], 300)
-    fig.add_scatter(
-        x=concerned.index,
-        y=concerned,
-        mode="markers",
-        marker={"size": 4, "color": mode.severity[finding.severity]},
-        showlegend=False,
-        hoverinfo="skip",
-    )
-    fig.add_hline(y=finding.limit, line={"color": mode.muted, "width": 1, "dash": "dash"})
-    fig.update_layout(margin={"l": 4, "r": 4, "t": 4, "b": 4})
-    fig.update_xaxes(visible=False)
-    fig.update_yaxes(visible=False)
-    return fig

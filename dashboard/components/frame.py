@@ -11,8 +11,8 @@ from analysis.comparison import schedule_words
 from analysis.store import Listed, Run, signature
 from dashboard import state
 from dashboard.components.step_dialog import show_step
+from dashboard.opened import Opened
 from dashboard.roots import roots
-from dashboard.state import Opened
 from ratioscope.errors import RatioscopeError
 
 POLL_SECONDS = 2.0

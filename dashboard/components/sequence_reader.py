@@ -14,7 +14,7 @@ from dashboard.components.sequences import reading, sequence_table
 from dashboard.components.token_colours import COLOURINGS, Colouring, is_logged
 from dashboard.components.token_strip import PART, details, text_of, token_strip
 from dashboard.formats import escape, plain, share
-from dashboard.state import Opened
+from dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 _LONGEST_CODE = 300

@@ -9,7 +9,7 @@ import streamlit as st
 from analysis.reader import Reading, read_sequence
 from analysis.store import open_run
 from analysis.worst_sequences import CRITERIA, worst_sequences
-from dashboard.state import Opened
+from dashboard.opened import Opened
 
 DEFAULT_CRITERION = "largest_log_weight"
 

@@ -6,7 +6,7 @@ from analysis.worst_sequences import CRITERIA
 from dashboard.components.sequences import criterion_picker, sequence_table, worst_of
 from dashboard.components.tile import tooltip
 from dashboard.formats import estimate, number
-from dashboard.state import Opened
+from dashboard.opened import Opened
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 

@@ -16,7 +16,7 @@ from dashboard.components.judged import Place, digest_of, own_of, shares_of, sta
 from dashboard.components.tile import metric_row
 from dashboard.figures import clipping as figures
 from dashboard.formats import escape
-from dashboard.state import Opened
+from dashboard.opened import Opened
 from dashboard.views.what_if import place_of, what_if
 from ratioscope.errors import RatioscopeError
 

@@ -21,7 +21,7 @@ from dashboard.components.tile import metric_row
 from dashboard.figures import drift as figures
 from dashboard.figures.series import Limit
 from dashboard.formats import plain, share
-from dashboard.state import Opened
+from dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 Result = TypeVar("Result")

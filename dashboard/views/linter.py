@@ -18,7 +18,7 @@ from dashboard.components.frame import answer, how_to_read, run_page
 from dashboard.components.tile import metric_row
 from dashboard.figures import linter as figures
 from dashboard.formats import escape, plain
-from dashboard.state import Opened
+from dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 TILES = ("ratio_mean", "ratio_mean_z", "s_k_engine", "s_k_exact_z")

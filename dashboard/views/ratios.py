@@ -21,7 +21,7 @@ from dashboard.figures import ratios as figures
 from dashboard.figures import tails as tail_figures
 from dashboard.figures.series import Limit
 from dashboard.formats import count
-from dashboard.state import Opened
+from dashboard.opened import Opened
 
 TILES = ("khat_token", "ess_token", "ess_seq", "log1p_chi2_seq")
 QUANTILES = ["ratio_min", "ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999", "ratio_max"]

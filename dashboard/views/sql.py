@@ -20,7 +20,7 @@ from dashboard.components.chart import plain_chart
 from dashboard.components.frame import answer, run_page
 from dashboard.figures.query import MARKS, query_figure, undrawn
 from dashboard.formats import count
-from dashboard.state import Opened
+from dashboard.opened import Opened
 
 _NONE = "–"
 

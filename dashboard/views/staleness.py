@@ -15,7 +15,7 @@ from dashboard.components.tile import metric_row, tooltip
 from dashboard.figures import staleness as figures
 from dashboard.figures.series import Limit
 from dashboard.formats import PERCENT, count, estimate, plain
-from dashboard.state import Opened
+from dashboard.opened import Opened
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 

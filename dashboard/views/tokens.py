@@ -13,7 +13,7 @@ from dashboard.components.sequences import criterion_picker, sequence_table, wor
 from dashboard.components.tile import metric_row
 from dashboard.figures import tokens as figures
 from dashboard.formats import escape, plain, share
-from dashboard.state import Opened
+from dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 TILES = ("ratio_max", "top1pct_share", "khat_token", "clip_fraction")

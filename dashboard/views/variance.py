@@ -15,7 +15,7 @@ from dashboard.components.tile import metric_row
 from dashboard.figures import variance as figures
 from dashboard.figures.series import Limit
 from dashboard.formats import plain, share
-from dashboard.state import Opened
+from dashboard.opened import Opened
 from ratioscope.catalogue import ENTRIES
 from ratioscope.errors import RatioscopeError
 

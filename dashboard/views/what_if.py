@@ -25,7 +25,7 @@ from dashboard.components.judged import (
 )
 from dashboard.figures import clipping as figures
 from dashboard.formats import count, escape, plain, share
-from dashboard.state import Opened
+from dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 NO_RULE = Rule("none", {}, "none")

@@ -1,0 +1,28 @@
+"""What tells a run's data from any other's: a digest of its tables' footers, which hold row counts and statistics."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from analysis.store import Run
+
+# What changes while a run lives, or with the folder it lies in, and not with its data.
+_FLEETING = ("heartbeat", "process_id", "host", "status", "status_reason")
+
+
+def fingerprint(run: Run) -> str:
+    """The first 16 hexadecimal digits of a SHA-256: the same for a copy of the run, another one for other data."""
+    manifest: dict[str, Any] = {key: value for key, value in asdict(run.manifest).items() if key not in _FLEETING}
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True, default=str).encode())
+    for table, files in sorted(run.files.items()):
+        for file in sorted(files, key=lambda file: file.path.name):
+            footer = pq.read_metadata(file.path)
+            columns = [
+                (group.total_byte_size, [str(group.column(place).statistics) for place in range(group.num_columns)])
+                for group in (footer.row_group(place) for place in range(footer.num_row_groups))
+            ]
+            digest.update(f"{table} {file.path.name} {file.size} {footer.num_rows} {columns}".encode())
+    return digest.hexdigest()[:16]

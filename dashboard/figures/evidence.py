@@ -1,0 +1,39 @@
+"""What a finding rests on: its metric over the steps, with those marked that it is about."""
+
+import plotly.graph_objects as go
+
+from analysis.finding import Finding
+from analysis.summary import StepSummary
+from dashboard import theme
+from dashboard.figures import base
+from dashboard.theme import Mode
+
+_MOST_MARKS = 300
+
+
+def sparkline(finding: Finding, summary: StepSummary, mode: Mode) -> go.Figure:
+    """The metric without axes, as large as a line of a card."""
+    fig = base.figure(mode, height=72)
+    series = summary.values[finding.metric].dropna()
+    base.add_line(fig, series, name="", colour=theme.metric_colour(finding.metric), legend=False, width=1.5)
+    mark_steps(fig, finding, summary, mode, size=4)
+    fig.add_hline(y=finding.limit, line={"color": mode.muted, "width": 1, "dash": "dash"})
+    fig.update_layout(margin={"l": 4, "r": 4, "t": 4, "b": 4})
+    fig.update_xaxes(visible=False)
+    fig.update_yaxes(visible=False)
+    return fig
+
+
+def mark_steps(fig: go.Figure, finding: Finding, summary: StepSummary, mode: Mode, size: int = 5) -> None:
+    """A dot in the severity's colour on each step that the finding is about."""
+    series = summary.values[finding.metric].dropna()
+    concerned = base.reduce(series.loc[series.index.isin(finding.steps)], _MOST_MARKS)
+    fig.add_scatter(
+        x=concerned.index,
+        y=concerned,
+        name="concerned",
+        mode="markers",
+        marker={"size": size, "color": mode.severity[finding.severity]},
+        showlegend=False,
+        hoverinfo="skip",
+    )

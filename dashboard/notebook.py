@@ -1,0 +1,147 @@
+"""A run in Python: its numbers as data frames, its findings, its figures, its report. See `ratioscope.open_run`."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from analysis.finding import Finding
+from analysis.store import Run
+from analysis.thresholds import read_thresholds
+from dashboard import theme
+from dashboard.figures import series
+from dashboard.opened import Opened, open_folder
+from dashboard.report.build import run_report
+from dashboard.report.model import Chart, Report
+from dashboard.report.sections import SECTIONS
+from dashboard.report.write import check_target, write
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.errors import RatioscopeError, unknown
+
+
+class OpenRun:
+    """One run as it was when it was opened."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+
+    def __repr__(self) -> str:
+        return f"<run {self.name!r}: {len(self.summary):,} steps, {self.run.status}, {len(self.findings)} findings>"
+
+    @property
+    def name(self) -> str:
+        """As its manifest has it."""
+        return self.run.manifest.name
+
+    @property
+    def run(self) -> Run:
+        """The files and the manifest, as `analysis` takes them."""
+        return self._opened.run
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """Every metric (columns, keys of the catalogue) at every step (index); NaN is undefined."""
+        return self._opened.summary.values
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What `ratioscope diagnose` finds, worst first."""
+        return self._opened.findings
+
+    def metric(self, key: str) -> pd.DataFrame:
+        """A metric over the steps: value, low and high of its 95 % interval, and the note where there is one.
+
+        Raises:
+            RatioscopeError: there is no such metric.
+        """
+        summary = self._opened.summary
+        if key not in CATALOGUE:
+            raise unknown("a metric", key, CATALOGUE)
+        notes = [summary.notes.get(step, {}).get(key, "") for step in summary.values.index]
+        columns = {"value": summary.values[key], "low": summary.low[key], "high": summary.high[key], "note": notes}
+        return pd.DataFrame(columns, index=summary.values.index)
+
+    @property
+    def verdict(self) -> str:
+        """The run in five sentences, each with the question that it answers."""
+        return "\n".join(f"{question} {sentence}" for question, sentence in self._report.verdict)
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """The names of the figures that `figure` draws, each with what it says."""
+        return {key: chart.takeaway for key, chart in self._charts.items()}
+
+    def figure(self, name: str, *, dark: bool = False) -> go.Figure:
+        """One of `figures`.
+
+        Raises:
+            RatioscopeError: there is no such figure.
+        """
+        return self._chart(name).draw(theme.DARK if dark else theme.LIGHT)
+
+    def data(self, name: str) -> pd.DataFrame:
+        """The numbers behind one of `figures`.
+
+        Raises:
+            RatioscopeError: there is no such figure.
+        """
+        return self._chart(name).data
+
+    def plot(self, *keys: str, dark: bool = False) -> go.Figure:
+        """Metrics of one unit over the steps, with their intervals.
+
+        Raises:
+            RatioscopeError: there is no such metric, or none is named.
+        """
+        for key in keys:
+            if key not in CATALOGUE:
+                raise unknown("a metric", key, CATALOGUE)
+        if not keys:
+            raise RatioscopeError("Name the metrics to plot, e.g. run.plot('s_k', 'u_k').")
+        mode = theme.DARK if dark else theme.LIGHT
+        return series.over_steps(self._opened.summary, list(keys), mode, y_title=CATALOGUE[keys[0]].unit)
+
+    def report(
+        self,
+        path: str | Path,
+        *,
+        pages: Sequence[str] = tuple(SECTIONS),
+        steps: tuple[int | None, int | None] = (None, None),
+    ) -> Path:
+        """Write the report as .html, .pdf, .md or .json; see `ratioscope report --help`.
+
+        Raises:
+            RatioscopeError: it cannot be written there, a page is unknown, or no step lies in the range.
+        """
+        path = Path(path)
+        check_target(path)
+        write(run_report(self._opened, pages=pages, steps=steps), path)
+        return path
+
+    @cached_property
+    def _report(self) -> Report:
+        return run_report(self._opened)
+
+    @cached_property
+    def _charts(self) -> dict[str, Chart]:
+        return {chart.key: chart for chart in self._report.charts}
+
+    def _chart(self, name: str) -> Chart:
+        if name not in self._charts:
+            raise unknown("a figure", name, self._charts)
+        return self._charts[name]
+
+
+def open_run(folder: str | Path, *, thresholds: str | Path | None = None) -> OpenRun:
+    """Open a run; a running one as it is now.
+
+    Args:
+        thresholds: a TOML file; default: the nearest ratioscope.toml beside the run or above it.
+
+    Raises:
+        RatioscopeError: it cannot be read.
+    """
+    limits = read_thresholds(Path(thresholds)) if thresholds is not None else None
+    return OpenRun(open_folder(folder, thresholds=limits))

@@ -1,0 +1,58 @@
+"""A run that is open: its tables' summary, its findings, and the thresholds that these were measured against."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.finding import Finding
+from analysis.kept_findings import findings_of
+from analysis.store import Run, open_run
+from analysis.summary import StepSummary, Summariser
+from analysis.thresholds import thresholds_of
+
+Steps = tuple[int | None, int | None]
+"""First and last step, both included; None is the first or last there is."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run with everything that pages and reports show of it."""
+
+    run_id: str
+    run: Run
+    summary: StepSummary
+    findings: list[Finding]
+    thresholds: Mapping[str, float]
+
+
+def open_folder(
+    folder: str | Path,
+    *,
+    run_id: str = "",
+    thresholds: Mapping[str, float] | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Opened:
+    """Open, summarise and diagnose the run in a folder.
+
+    Args:
+        run_id: what it is called; default: the folder's name.
+        thresholds: default: the catalogue's, moved by the nearest ratioscope.toml.
+        progress: called while the tables are read, with the number of parts done and of all.
+
+    Raises:
+        RatioscopeError: it cannot be read, or its ratioscope.toml cannot be used.
+    """
+    run = open_run(folder)
+    limits = dict(thresholds) if thresholds is not None else thresholds_of(run.folder)
+    summary = Summariser().summarise(run, progress)
+    return Opened(run_id or run.folder.resolve().name, run, summary, findings_of(run, summary, limits), limits)
+
+
+def latest_window(summary: StepSummary, steps: Steps, tokens: int) -> tuple[int, int]:
+    """The steps that are looked at token by token: the chosen ones, else the latest that hold about so many tokens."""
+    first, last = steps
+    index = summary.values.index
+    if first is not None and last is not None:
+        return first, last
+    latest = summary.values["n_tokens"][::-1].cumsum()
+    return int(latest.index[max(1, int((latest <= tokens).sum())) - 1]), int(index[-1])

@@ -1,0 +1,213 @@
+"""Puts a report together: of one run, or of several with their comparison.
+
+report = run_report(open_folder("runs/mine"))
+report = comparison_report([open_folder(folder) for folder in folders])
+"""
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+
+from analysis.comparison import conclusions, settings
+from analysis.fingerprint import fingerprint
+from analysis.run_verdict import run_verdict
+from analysis.step import COUNTS
+from dashboard.formats import count
+from dashboard.opened import Opened, Steps
+from dashboard.report.comparison import comparison_sections, member_of
+from dashboard.report.model import Block, Chart, FindingBlock, Quantity, Report, Section, Table
+from dashboard.report.sections import SECTIONS
+from dashboard.report.subject import Subject, where
+from ratioscope import __version__
+from ratioscope.catalogue import CATALOGUE, ENTRIES
+from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.metric import SOURCES, Metric
+
+Progress = Callable[[int, int, str], None]
+"""Called with the number of parts done, of all, and the name of the next."""
+
+_SHOWN_IN_FULL = 3
+"""Of more runs only what was run and the findings are reported, unless pages are asked for."""
+_SHORT = ("findings",)
+_LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
+
+
+def _silent(done: int, of: int, name: str) -> None:
+    """No progress."""
+
+
+def default_pages(runs: int) -> tuple[str, ...]:
+    """What a report has of each of so many runs where nothing else is asked for."""
+    return tuple(SECTIONS) if runs <= _SHOWN_IN_FULL else _SHORT
+
+
+def run_report(
+    opened: Opened,
+    *,
+    pages: Sequence[str] = tuple(SECTIONS),
+    steps: Steps = (None, None),
+    command: str = "",
+    progress: Progress = _silent,
+) -> Report:
+    """The report over one run.
+
+    Args:
+        pages: keys of `SECTIONS`, in any order; the report keeps the order of `SECTIONS`.
+        steps: what the report is about; findings are always those of the whole run.
+        command: how it can be made again; default: the call on the command line.
+
+    Raises:
+        RatioscopeError: there is no such page, no step of the run lies in the range, or a file of the run cannot be
+            read any more.
+    """
+    chosen = _checked(pages)
+    subject = _subject(opened, steps)
+    found = []
+    for done, name in enumerate(chosen):
+        progress(done, len(chosen) + 1, name)
+        found.append(SECTIONS[name](subject))
+    progress(len(chosen), len(chosen) + 1, "verdict")
+    verdict = run_verdict(subject.summary, opened.findings, subject.remarks, opened.thresholds)
+    manifest, index = opened.run.manifest, subject.summary.values.index
+    return Report(
+        "run",
+        manifest.name,
+        f"{manifest.algorithm.get('name', 'algorithm not stated')}, {where(int(index[0]), int(index[-1]))}",
+        verdict,
+        tuple(found),
+        _methods(found),
+        SOURCES,
+        _provenance([opened], command or f"ratioscope report {opened.run.folder}{_options(pages, steps)}"),
+        opened.thresholds,
+    )
+
+
+def comparison_report(
+    runs: Sequence[Opened],
+    *,
+    pages: Sequence[str] | None = None,
+    metric: str = "eval_accuracy",
+    steps: Steps = (None, None),
+    command: str = "",
+    progress: Progress = _silent,
+) -> Report:
+    """The report over several runs: how they compare, then each of them.
+
+    Args:
+        pages: keys of `SECTIONS`, for each run; None: all of up to three runs, the findings of more.
+        metric: by which the runs are compared.
+
+    Raises:
+        RatioscopeError: as `run_report`, or the runs cannot be compared by this metric.
+    """
+    chosen = _checked(default_pages(len(runs)) if pages is None else pages)
+    subjects = [_subject(opened, steps) for opened in runs]
+    if metric not in CATALOGUE:
+        raise unknown("a metric", metric, CATALOGUE)
+    total = 2 + len(subjects) * len(chosen)
+    progress(0, total, "comparison")
+    groups = settings([member_of(subject) for subject in subjects])
+    found = list(comparison_sections(groups, subjects, metric))
+    for place, subject in enumerate(subjects):
+        for number, name in enumerate(chosen):
+            progress(1 + place * len(chosen) + number, total, f"{subject.opened.run_id}: {name}")
+            found.append(_of_run(SECTIONS[name](subject), place, subject.opened.run_id))
+    progress(total - 1, total, "verdict")
+    names = " ".join(str(opened.run.folder) for opened in runs)
+    return Report(
+        "comparison",
+        f"{len(runs)} runs compared",
+        f"{len(groups)} settings, by {CATALOGUE[metric].title.lower()}",
+        tuple(("", sentence) for sentence in conclusions(groups, metric)),
+        tuple(found),
+        _methods(found),
+        SOURCES,
+        _provenance(runs, command or f"ratioscope report {names}{_options(chosen, steps)}"),
+        runs[0].thresholds,
+    )
+
+
+def _checked(pages: Sequence[str]) -> list[str]:
+    for name in pages:
+        if name not in SECTIONS:
+            raise unknown("a page of the report", name, SECTIONS)
+    return [name for name in SECTIONS if name in pages]
+
+
+def _subject(opened: Opened, steps: Steps) -> Subject:
+    index = opened.summary.values.index
+    if not len(index):
+        raise RatioscopeError(f"{opened.run.folder}: no step is on disk yet, there is nothing to report.")
+    first, last = steps
+    if first is None and last is None:
+        return Subject(opened)
+    subject = Subject(opened, (index[0] if first is None else first, index[-1] if last is None else last))
+    if not len(subject.summary.values):
+        raise RatioscopeError(
+            f"{opened.run.folder}: it has the steps {index[0]} to {index[-1]}, none of those that are asked for."
+        )
+    return subject
+
+
+def _options(pages: Sequence[str], steps: Steps) -> str:
+    text = "" if len(pages) == len(SECTIONS) else f" --pages {','.join(pages)}"
+    if steps[0] is not None or steps[1] is not None:
+        text += f" --steps {'' if steps[0] is None else steps[0]}:{'' if steps[1] is None else steps[1]}"
+    return text
+
+
+def _of_run(section: Section, place: int, name: str) -> Section:
+    """A section of one of several runs: keys that no other run has."""
+
+    def renamed(block: Block) -> Block:
+        if isinstance(block, Chart):
+            return replace(block, key=f"run{place + 1}-{block.key}")
+        if isinstance(block, FindingBlock):
+            return replace(block, chart=replace(block.chart, key=f"run{place + 1}-{block.chart.key}"))
+        return block
+
+    return replace(section, key=f"run{place + 1}-{section.key}", blocks=tuple(map(renamed, section.blocks)), group=name)
+
+
+def _methods(sections: Sequence[Section]) -> tuple[Metric, ...]:
+    """The definition of each metric that a figure, a table or a finding shows."""
+    used = {key for section in sections for chart in section.charts for key in chart.metrics}
+    for section in sections:
+        for block in section.blocks:
+            if isinstance(block, Table):
+                used |= {cell.key for row in block.rows for cell in row if isinstance(cell, Quantity)}
+            elif isinstance(block, FindingBlock):
+                used.add(block.finding.metric)
+    return tuple(entry for key, entry in ENTRIES.items() if key in used)
+
+
+def _provenance(runs: Sequence[Opened], command: str) -> tuple[tuple[str, str], ...]:
+    """How the report came about, without the time at which it did: the same input gives the same report."""
+    rows = [("Command", command), ("ratioscope", __version__), ("Python", platform.python_version())]
+    rows.append(("Libraries", ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)))
+    for opened in runs:
+        run, values = opened.run, opened.summary.values
+        name = f"{opened.run_id}: " if len(runs) > 1 else ""
+        files = sum(len(found) for found in run.files.values())
+        counts = values[list(COUNTS)].sum()
+        rows += [
+            (f"{name}Folder", str(run.folder)),
+            (f"{name}Data signature", f"{fingerprint(run)} (footers of {files} files, and the manifest)"),
+            (f"{name}Rows", f"{count(counts['n_tokens'])} usable tokens, {count(counts['n_sequences'])} responses, "
+             f"{len(values)} steps"),
+            (f"{name}Excluded", _excluded({str(key): float(value) for key, value in counts.items()}, run.problems)),
+        ]  # fmt: skip
+    return tuple(rows)
+
+
+def _excluded(counts: Mapping[str, float], problems: Sequence[str]) -> str:
+    parts = [
+        f"{counts[key]:,.0f} tokens with {words}"
+        for key, words in (("n_invalid_nan", "NaN"), ("n_invalid_infinite", "an infinite number"),
+                           ("n_invalid_positive", "a log-prob above 0"), ("n_invalid_advantage", "no finite advantage"))
+        if counts[key]
+    ]  # fmt: skip
+    if counts["n_undefined"]:
+        parts.append(f"{counts['n_undefined']:,.0f} responses without W, because a token of theirs is unusable")
+    return "; ".join([*parts, *problems]) or "nothing"

@@ -1,0 +1,65 @@
+"""The report as one HTML file: works offline, asks nothing of any network, holds its figures and their numbers.
+
+Numbers of the step summary are `<data value=… data-run=… data-key=… data-step=…>`; figures and their CSV are JSON in
+the gzipped script element `figures`. Everything from a log is escaped, and a content security policy forbids what is
+not inline.
+"""
+
+import json
+from functools import cache
+from math import isfinite
+from pathlib import Path
+
+import plotly
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from latex2mathml.converter import convert
+from markupsafe import Markup
+
+from dashboard import theme
+from dashboard.formats import quote
+from dashboard.report.figures import csv_text, drawn, packed
+from dashboard.report.model import Chart, FindingBlock, Paragraph, Quantity, Report, Table
+
+_HERE = Path(__file__).parent
+_PLOTLY = Path(plotly.__file__).with_name("package_data") / "plotly.min.js"
+
+
+def html(report: Report) -> str:
+    """The file's text; the same report gives the same text."""
+    figures = {chart.key: drawn(chart) | {"csv": csv_text(chart.data)} for chart in report.charts}
+    return _environment().get_template("report.html.j2").render(
+        report=report,
+        groups=list(dict.fromkeys(section.group for section in report.sections)),
+        style=Markup(_text("report.css")),
+        script=Markup(_text("report.js")),
+        modes=theme.MODES,
+        accents={"light": theme.CURRENT, "dark": theme.DARK_ACCENT},
+        plotly=_packed_plotly(),
+        figures=packed(json.dumps(figures, separators=(",", ":"), sort_keys=True).encode()),
+    )  # fmt: skip
+
+
+@cache
+def _packed_plotly() -> str:
+    return packed(_PLOTLY.read_bytes())
+
+
+def _text(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    kinds = {"figure": Chart, "finding": FindingBlock, "paragraph": Paragraph, "table": Table, "quantity": Quantity}
+    environment.tests |= {name: lambda value, kind=kind: isinstance(value, kind) for name, kind in kinds.items()}
+    # Only formulas of the catalogue come here, never text from a log.
+    environment.filters |= {"formula": lambda latex: Markup(convert(latex)), "exact": _exact, "quote": quote}
+    return environment
+
+
+def _exact(value: float) -> str:
+    """A number for machines; empty where it is undefined."""
+    return repr(value) if isfinite(value) else "" if value != value else ("inf" if value > 0 else "-inf")

@@ -1,0 +1,104 @@
+"""The report as Markdown, with its figures as images and their numbers as CSV in a folder beside it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import plotly.io as pio
+
+from dashboard import theme
+from dashboard.formats import escape, quote
+from dashboard.report.chromium import required_chromium
+from dashboard.report.figures import csv_text
+from dashboard.report.model import Block, Chart, FindingBlock, Paragraph, Report, Table, cell_text
+
+_WIDTH, _SCALE = 900, 2.0
+
+
+def markdown(report: Report, folder: str) -> str:
+    """The file's text; images and CSV are linked in `folder`."""
+    return "\n\n".join(_lines(report, folder)) + "\n"
+
+
+def images(report: Report) -> dict[str, bytes]:
+    """The figures as PNG by their keys, in light colours.
+
+    Raises:
+        RatioscopeError: there is no Chromium.
+    """
+    # Plotly's own way to images looks the browser up under this name.
+    os.environ.setdefault("BROWSER_PATH", required_chromium("Images of the figures"))
+    charts = list(report.charts)
+    drawn = [chart.draw(theme.LIGHT).update_layout(paper_bgcolor=theme.LIGHT.surface) for chart in charts]
+    with tempfile.TemporaryDirectory(prefix="ratioscope-") as folder:
+        files = [Path(folder) / f"{place}.png" for place in range(len(charts))]
+        pio.write_images(drawn, files, width=_WIDTH, scale=_SCALE)
+        return {chart.key: file.read_bytes() for chart, file in zip(charts, files, strict=True)}
+
+
+def tables(report: Report) -> dict[str, str]:
+    """The figures' numbers as CSV by their keys."""
+    return {chart.key: csv_text(chart.data) for chart in report.charts}
+
+
+def _lines(report: Report, folder: str) -> Iterator[str]:
+    yield f"# {escape(report.title)}"
+    yield f"{escape(report.subtitle)}"
+    yield "## Verdict"
+    for question, sentence in report.verdict:
+        yield f"**{question}** {escape(sentence)}" if question else escape(sentence)
+    for section in report.sections:
+        run = f"{escape(section.group)}: " if section.group else ""
+        yield f"## {run}{section.title}"
+        yield f"*{section.question}*"
+        if section.answer:
+            yield escape(section.answer)
+        for block in section.blocks:
+            yield from _block(block, folder)
+    yield "## Methods"
+    for metric in report.methods:
+        unit = f" Unit: {metric.unit}." if metric.unit else ""
+        yield (
+            f"**{metric.title}** ${metric.symbol}$ (`{metric.key}`): {metric.definition} ${metric.formula}$ "
+            f"{metric.reading}{unit} *{metric.source}.*"
+        )
+    yield "\n".join(f"- **{name}** {escape(title)}" for name, title in report.sources.items())
+    yield "## Provenance"
+    limits = ", ".join(f"{name} = {value:g}" for name, value in report.thresholds.items())
+    yield "\n".join(
+        f"- {escape(label)}: {escape(value)}" for label, value in (*report.provenance, ("Thresholds", limits))
+    )
+
+
+def _block(block: Block, folder: str) -> Iterator[str]:
+    if isinstance(block, Paragraph):
+        yield f"**{escape(block.text)}**" if block.strong else escape(block.text)
+    elif isinstance(block, Table):
+        yield from _table(block)
+    elif isinstance(block, FindingBlock):
+        found = block.finding
+        yield f"### {found.severity.word.capitalize()}: {escape(found.sentence)}"
+        yield "\n".join(f"- {escape(quote(found.metric, number))}" for number in found.numbers)
+        yield f"**Why** {escape(found.why)}"
+        yield f"**Do** {escape(found.do)}"
+        yield from _chart(block.chart, folder)
+        yield f"Source: {escape(found.source)}."
+    else:
+        yield from _chart(block, folder)
+
+
+def _table(table: Table) -> Iterator[str]:
+    if table.title:
+        yield f"#### {escape(table.title)}"
+    head = f"| {' | '.join(map(escape, table.head))} |\n|{' --- |' * len(table.head)}"
+    rows = (f"| {' | '.join(escape(cell_text(cell)) for cell in row)} |" for row in table.rows)
+    yield "\n".join([head, *rows])
+    if table.note:
+        yield escape(table.note)
+
+
+def _chart(chart: Chart, folder: str) -> Iterator[str]:
+    yield f"#### {escape(chart.title)}"
+    yield f"![{escape(chart.takeaway)}]({folder}/{chart.key}.png)"
+    yield f"{escape(chart.takeaway)} ([CSV]({folder}/{chart.key}.csv))"

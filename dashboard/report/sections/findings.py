@@ -1,0 +1,48 @@
+"""The findings, each with the figure that is its evidence."""
+
+from dataclasses import replace
+from math import isfinite
+
+import plotly.graph_objects as go
+
+from analysis.diagnosis import RULES
+from analysis.finding import Finding, Severity
+from dashboard.figures.evidence import mark_steps
+from dashboard.figures.series import Limit
+from dashboard.report.model import Chart, FindingBlock, Section
+from dashboard.report.subject import Subject, over_steps
+from dashboard.theme import Mode
+from ratioscope.catalogue import CATALOGUE
+
+
+def findings(subject: Subject) -> Section:
+    """All findings, worst first."""
+    found = subject.opened.findings
+    grave = sum(finding.severity > Severity.NOTICE for finding in found)
+    if not found:
+        answer = f"None of the {len(RULES)} rules has found anything."
+    else:
+        notices = len(found) - grave
+        answer = f"{grave or 'No'} finding{'s' * (grave != 1)} of severity warning or critical, {notices or 'no'} "
+        answer += f"notice{'s' * (notices != 1)}; {len(RULES)} rules looked at the whole run."
+    blocks = tuple(FindingBlock(finding, _evidence(subject, finding)) for finding in found)
+    return Section("findings", "Findings", "What is wrong, why, and what to change?", answer, blocks)
+
+
+def _evidence(subject: Subject, finding: Finding) -> Chart:
+    metric = CATALOGUE[finding.metric]
+    whole = Subject(subject.opened)  # rules look at all steps, whatever range the report is about
+    first, last = min(finding.steps), max(finding.steps)
+    span = f"step {first}" if first == last else f"{len(finding.steps)} steps between {first} and {last}"
+    limits = [Limit(finding.limit, "limit")] if isfinite(finding.limit) else []
+    chart = over_steps(
+        whole, [finding.metric], key=f"finding-{finding.rule}", title=f"{metric.title} over the steps",
+        unit=metric.unit, limits=limits, takeaway=f"{finding.sentence} Dots: {span}.",
+    )  # fmt: skip
+
+    def draw(mode: Mode) -> go.Figure:
+        fig = chart.draw(mode)
+        mark_steps(fig, finding, whole.summary, mode)
+        return fig
+
+    return replace(chart, draw=draw)

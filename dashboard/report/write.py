@@ -1,0 +1,105 @@
+"""Writes a report to a file in the format that its name says, whole or not at all."""
+
+import io
+import zipfile
+from pathlib import Path
+from urllib.parse import quote
+
+import pandas as pd
+
+from dashboard.report.html import html
+from dashboard.report.json_report import json_text
+from dashboard.report.markdown import images, markdown, tables
+from dashboard.report.model import Report, records
+from dashboard.report.pdf import pdf
+from ratioscope.errors import RatioscopeError
+from ratioscope.manifest import MANIFEST_NAME, replace_atomically
+
+FORMATS = (".html", ".pdf", ".md", ".json")
+
+
+def check_target(path: Path) -> None:
+    """Whether a report can be written there; before the work is done.
+
+    Raises:
+        RatioscopeError: the name says no format, the folder is not there, or it is that of a run.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise RatioscopeError(f"{path}: a report's name ends in one of {', '.join(FORMATS)}.")
+    check_folder(path.parent)
+    if path.is_dir():
+        raise RatioscopeError(f"{path}: is a folder; name a file.")
+
+
+def check_folder(folder: Path) -> None:
+    """Whether files may be put there.
+
+    Raises:
+        RatioscopeError: the folder is not there, or a run's: nothing is ever written into a run.
+    """
+    if not folder.is_dir():
+        raise RatioscopeError(f"{folder}: there is no such folder.")
+    for place in (folder.resolve(), *folder.resolve().parents):
+        if (place / MANIFEST_NAME).is_file():
+            raise RatioscopeError(f"{folder}: lies inside of the run {place}, which is only read; write elsewhere.")
+
+
+def contents(report: Report, kind: str) -> bytes:
+    """A report as one file; Markdown with its folder as a ZIP archive.
+
+    Args:
+        kind: one of `FORMATS`.
+
+    Raises:
+        RatioscopeError: it needs a Chromium that is not there.
+    """
+    if kind == ".pdf":
+        return pdf(report)
+    if kind != ".md":
+        return (html(report) if kind == ".html" else json_text(report)).encode()
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as folded:
+        for name, part in _markdown_files(report, "report.md", "report_files").items():
+            folded.writestr(zipfile.ZipInfo(name), part)  # which has a date of its own, always the same
+    return archive.getvalue()
+
+
+def write(report: Report, path: Path) -> list[Path]:
+    """Write the report; a file of that name is replaced. Returns what was written: the file, or file and folder.
+
+    Raises:
+        RatioscopeError: it cannot be written there (`check_target`), or needs a Chromium that is not there.
+    """
+    check_target(path)
+    kind = path.suffix.lower()
+    if kind != ".md":
+        replace_atomically(path, contents(report, kind))
+        return [path]
+    folder = path.with_name(f"{path.stem}_files")
+    files = _markdown_files(report, path.name, folder.name)
+    folder.mkdir(exist_ok=True)
+    for name, part in reversed(files.items()):  # images and tables first, then the text that links them
+        replace_atomically(path.parent / name, part)
+    return [path, folder]
+
+
+def write_data(report: Report, folder: Path) -> None:
+    """Write the numbers behind every figure as CSV and as Parquet, each file named by its figure.
+
+    Raises:
+        RatioscopeError: nothing may be written there (`check_folder`).
+    """
+    check_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    check_folder(folder)
+    for key, text in tables(report).items():
+        replace_atomically(folder / f"{key}.csv", text.encode())
+    for chart in report.charts:
+        replace_atomically(folder / f"{chart.key}.parquet", pd.DataFrame(records(chart.data)).to_parquet(index=False))
+
+
+def _markdown_files(report: Report, name: str, folder: str) -> dict[str, bytes]:
+    """The text, and what lies in its folder, by their names."""
+    files = {name: markdown(report, quote(folder)).encode()}
+    files |= {f"{folder}/{key}.png": image for key, image in images(report).items()}
+    return files | {f"{folder}/{key}.csv": text.encode() for key, text in tables(report).items()}

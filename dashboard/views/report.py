@@ -1,0 +1,192 @@
+"""Report: take it away."""
+
+import shlex
+from dataclasses import dataclass
+
+import streamlit as st
+
+from dashboard import state
+from dashboard.components.frame import how_to_read, link, no_runs, page_head
+from dashboard.components.metric_choice import metric_choice
+from dashboard.formats import count, escape
+from dashboard.opened import Opened, Steps
+from dashboard.report.build import comparison_report, default_pages, run_report
+from dashboard.report.chromium import find_chromium
+from dashboard.report.model import Report
+from dashboard.report.sections import SECTIONS
+from dashboard.report.write import contents
+from ratioscope.errors import RatioscopeError
+
+MOST_RUNS = 40
+_NAMES = {".html": "HTML", ".pdf": "PDF", ".md": "Markdown", ".json": "JSON"}
+_NEEDS_CHROMIUM = (".pdf", ".md")
+_MEDIA = {".html": "text/html", ".pdf": "application/pdf", ".md": "application/zip", ".json": "application/json"}
+_WHAT = {
+    ".html": "One file that works offline: interactive figures with their numbers, light and dark, ready to print.",
+    ".pdf": "On A4, printed by the Chromium of this machine.",
+    ".md": "A ZIP archive: the text, and a folder with images and CSV of all figures.",
+    ".json": "For programs; its schema is published with ratioscope.",
+}
+
+_HOW_TO_READ = """
+A report holds the verdict in five sentences, what was run, the findings with their evidence, the figures of each
+question with captions computed from the data, and of several runs first how they compare. Methods has every definition
+that is used, with its source; Provenance says how the report can be made again.
+
+It looks at all steps, or at those that are brushed on any page. Findings are always those of the whole run. What reads
+single tokens looks at the latest 150,000 to 500,000 of them and says so; a brush chooses others. The same input gives
+the same file.
+"""
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What is asked for; two equal orders of runs in the same state give the same file."""
+
+    runs: tuple[tuple[str, str], ...]
+    """Of each run its id and its state."""
+    pages: tuple[str, ...]
+    metric: str
+    steps: Steps
+    kind: str
+
+
+def render() -> None:
+    """The page."""
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        page_head("Report", "Take it away")
+        link()
+    if not state.runs():
+        no_runs()
+        return
+    opened = _runs()
+    if not opened:
+        st.info("Choose the runs to report.", icon=":material/description:")
+        return
+    order = _order(opened)
+    if order is None:
+        return
+    st.code(_command(opened, order), language="shell", wrap_lines=True)
+    made = st.session_state.get("report")
+    if st.button("Make the report", type="primary", icon=":material/description:"):
+        made = _make(order, opened)
+    if made is not None and made[0] == order:
+        _hand_out(*made)
+    how_to_read(_HOW_TO_READ)
+
+
+def _runs() -> list[Opened]:
+    """The chosen runs that can be read and have steps."""
+    known = state.runs()
+    wanted = state.chosen_ids()[:MOST_RUNS]
+    if st.session_state.get("report-runs") != wanted:
+        st.session_state["report-runs"] = wanted
+
+    def change() -> None:
+        state.choose(st.session_state["report-runs"])
+
+    chosen = st.multiselect("Runs", list(known), key="report-runs", on_change=change, max_selections=MOST_RUNS)
+    opened, reading = [], st.empty()
+    for place, run_id in enumerate(chosen):
+        if len(chosen) > 1:
+            reading.progress(place / len(chosen), text=f"Reading run {place + 1} of {len(chosen)}")
+        try:
+            found = state.open_listed(known[run_id])
+        except RatioscopeError as error:
+            st.warning("A run was left out.", icon=":material/warning:")
+            st.text(str(error))
+            continue
+        if len(found.summary.values):
+            opened.append(found)
+        else:
+            st.text(f"{run_id}: left out, no step is on disk yet.")
+    reading.empty()
+    return opened
+
+
+def _order(opened: list[Opened]) -> _Order | None:
+    """Pages, metric, steps, format; None while no page is chosen."""
+    left, right = st.columns([3, 2], vertical_alignment="top")
+    with left:
+        usual = default_pages(len(opened))
+        pages = st.multiselect(
+            "Pages" if len(opened) == 1 else "Pages of each run, after the comparison",
+            list(SECTIONS), default=usual, format_func=_title, key=f"pages-{len(usual)}",
+        )  # fmt: skip
+        metric = metric_choice("reportmetric") if len(opened) > 1 else "eval_accuracy"
+    with right:
+        usable = [kind for kind in _NAMES if kind not in _NEEDS_CHROMIUM or find_chromium()]
+        kind = st.segmented_control(
+            "Format", usable, default=".html", required=True, format_func=_NAMES.__getitem__, key="format",
+            bind="query-params",
+        )  # fmt: skip
+        st.caption(_WHAT[kind])
+        if len(usable) < len(_NAMES):
+            st.caption("PDF and Markdown need Chromium or Chrome on this machine (on Debian: apt install chromium).")
+        first, last = state.step_range()
+        if first is not None:
+            st.badge(f"steps {first} to {last}", icon=":material/straighten:", color="blue")
+            st.button("All steps", key="all-steps", on_click=state.clear_range, type="tertiary")
+    if not pages and len(opened) == 1:
+        st.info("Choose at least one page.", icon=":material/info:")
+        return None
+    states = tuple((each.run_id, each.run.signature) for each in opened)
+    return _Order(states, tuple(name for name in SECTIONS if name in pages), metric, (first, last), str(kind))
+
+
+def _title(name: str) -> str:
+    return {"setting": "What was run", "variance": "Bias and variance"}.get(name, name.capitalize())
+
+
+def _command(opened: list[Opened], order: _Order) -> str:
+    """The same on the command line."""
+    words = ["ratioscope", "report", *(str(each.run.folder) for each in opened), "-o", f"report{order.kind}"]
+    if order.pages != default_pages(len(opened)):
+        words += ["--pages", ",".join(order.pages)]
+    if order.steps[0] is not None:
+        words += ["--steps", f"{order.steps[0]}:{order.steps[1]}"]
+    if len(opened) > 1 and order.metric != "eval_accuracy":
+        words += ["--metric", order.metric]
+    return shlex.join(words)
+
+
+def _make(order: _Order, opened: list[Opened]) -> tuple[_Order, Report, bytes] | None:
+    """The report and its file; the session keeps the last one."""
+    bar = st.progress(0.0, text="Beginning")
+
+    def progress(done: int, of: int, name: str) -> None:
+        bar.progress(done / (of + 1), text=escape(f"{name}, {done} of {of}"))
+
+    try:
+        if len(opened) == 1:
+            report = run_report(opened[0], pages=order.pages, steps=order.steps, progress=progress)
+        else:
+            report = comparison_report(
+                opened, pages=order.pages, metric=order.metric, steps=order.steps, progress=progress
+            )
+        bar.progress(0.95, text=f"Writing {_NAMES[order.kind]}")
+        made = order, report, contents(report, order.kind)
+    except RatioscopeError as error:
+        st.error("The report could not be made.", icon=":material/error:")
+        st.text(str(error))
+        return None
+    finally:
+        bar.empty()
+    st.session_state["report"] = made
+    return made
+
+
+def _hand_out(order: _Order, report: Report, made: bytes) -> None:
+    """The file, and its verdict."""
+    with st.container(border=True):
+        st.markdown(f"##### {escape(report.title)}")
+        for question, sentence in report.verdict:
+            if question:
+                st.caption(question)
+            st.markdown(escape(sentence))
+        figures = sum(1 for _ in report.charts)
+        st.download_button(
+            f"Download {_NAMES[order.kind]} ({count(len(made))}B, {figures} figures)",
+            made, file_name=f"report{'.zip' if order.kind == '.md' else order.kind}", mime=_MEDIA[order.kind],
+            on_click="ignore", icon=":material/download:", type="primary",
+        )  # fmt: skip
