@@ -81,8 +81,14 @@ def test_as_json_it_is_what_the_library_returns(
     assert outcome.code == (1 if name == "faulty" else 0)
 
 
-def test_check_has_a_help_with_an_example(ratioscope: Ratioscope) -> None:
-    assert "Example: ratioscope check" in ratioscope("check", "--help").succeeded()
+@pytest.mark.parametrize(
+    ("name", "severity", "code"),
+    [("noticed", "notice", 1), ("noticed", "critical", 0), ("faulty", "critical", 1), ("clean", "notice", 0)],
+)
+def test_the_exit_code_follows_the_chosen_severity(
+    ratioscope: Ratioscope, request: pytest.FixtureRequest, name: str, severity: str, code: int
+) -> None:
+    assert ratioscope("check", request.getfixturevalue(name), "--fail-on", severity).code == code
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,27 @@
 """The commands that read: their output is stable, and a user's mistake is one sentence and exit code 2."""
 
+import csv
+import io
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analysis.store import open_run
 from analysis.summary import summarise, to_json
-from ratioscope import schema
+from dashboard.cli import INTERRUPTED, PIPE_CLOSED
+from ratioscope import __version__, schema
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.schema import SCHEMA_VERSION
 from tests.dashboard_app.commands import Outcome, command
+from tests.runs import random_step, write_run
 from trainer.algorithms import ALGORITHMS
 
 
@@ -93,9 +102,111 @@ def test_explain_lists_metrics_algorithms_and_the_format(ratioscope: Ratioscope)
     assert ratioscope("explain", "format").succeeded().strip() == schema.describe().strip()
 
 
-@pytest.mark.parametrize("name", ["demo", "train", "ablate", "dashboard", "ls", "summarize", "explain"])
-def test_every_command_has_a_help_with_an_example(ratioscope: Ratioscope, name: str) -> None:
-    assert f"Example: ratioscope {name}" in ratioscope(name, "--help").succeeded()
+def test_the_version_is_printed(ratioscope: Ratioscope) -> None:
+    assert ratioscope("--version").succeeded() == f"ratioscope {__version__}\n"
+
+
+@pytest.mark.parametrize("run", ["finished", "lean", "empty"])
+def test_summarize_as_csv_says_what_the_json_says(ratioscope: Ratioscope, gallery: Path, run: str) -> None:
+    steps = json.loads(ratioscope("summarize", gallery / run, "--json").succeeded())["steps"]
+    rows = list(csv.DictReader(ratioscope("summarize", gallery / run, "--csv").succeeded().splitlines()))
+    assert len(rows) == len(steps)
+    for row, step in zip(rows, steps, strict=True):
+        found = {name: float(text) if text else None for name, text in row.items()}
+        intervals = step.pop("intervals")
+        del step["notes"]
+        low, high = ({key: intervals.get(key, (None, None))[end] for key in step} for end in (0, 1))
+        ends = {f"{key}.low": low[key] for key in step} | {f"{key}.high": high[key] for key in step}
+        del ends["step.low"], ends["step.high"]
+        assert found == step | ends
+
+
+def test_progress_is_drawn_on_a_terminal_only_and_never_where_the_json_goes(
+    ratioscope: Ratioscope, gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    drawn = {}
+    for name, *arguments in (
+        ("summarize", gallery / "lean", "--json"),
+        ("check", gallery / "lean", "--json"),
+        ("diagnose", gallery / "lean", "--json"),
+        ("compare", gallery / "lean", gallery / "finished", "--metric", "s_k", "--json"),
+    ):
+        monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / name))  # else there is nothing to wait for
+        for quiet in ((), ("--quiet",)):
+            screen = Screen()
+            monkeypatch.setattr(sys, "stderr", screen)
+            monkeypatch.setenv("TERM", "xterm")
+            json.loads(ratioscope(name, *arguments, *quiet).out)
+            drawn[name, bool(quiet)] = screen.getvalue()
+    for (name, quiet), text in drawn.items():
+        assert not text if quiet else ("Checking" if name == "check" else "Reading") in text, name
+
+
+def test_names_cannot_send_anything_to_the_terminal(ratioscope: Ratioscope, tmp_path: Path) -> None:
+    evil = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\r"
+    steps = [random_step(np.random.default_rng(0), number) for number in range(2)]
+    runs = [
+        write_run(tmp_path / f"{seed}{evil}", steps, name=evil, algorithm={"name": f"{evil}{seed}"}, seed=seed)
+        for seed in (0, 1)
+    ]
+    (tmp_path / f"torn{evil}").mkdir()
+    (tmp_path / f"torn{evil}" / "run.json").write_text(json.dumps({"status": evil, "schema_version": SCHEMA_VERSION}))
+    for arguments in (
+        ("ls", tmp_path),
+        ("summarize", runs[0]),
+        ("diagnose", runs[0]),
+        ("check", runs[0]),
+        ("compare", tmp_path, "--metric", "s_k"),
+        ("summarize", tmp_path / f"torn{evil}"),
+        ("explain", evil),
+    ):
+        outcome = ratioscope(*arguments)
+        printed = outcome.out + outcome.err
+        assert printed and all(sign in "\n\t" or sign.isprintable() for sign in printed), arguments
+
+
+def test_what_the_system_refuses_is_one_sentence(
+    ratioscope: Ratioscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "locked"))
+
+    monkeypatch.setattr("analysis.store.discover", refuse)
+    assert ratioscope("ls", tmp_path).failed() == f"ratioscope: {tmp_path}/locked: Permission denied."
+
+
+def test_ctrl_c_is_silent_and_has_its_exit_code(
+    ratioscope: Ratioscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("analysis.store.discover", press)
+    assert ratioscope("ls", tmp_path) == Outcome(INTERRUPTED, "", "")
+
+
+def test_a_benchmark_is_run_from_the_checkout_and_only_there(
+    ratioscope: Ratioscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.benchmarks.listing.run", lambda: print("as fast as before"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert ratioscope("bench", "listing").succeeded() == "listing\nas fast as before\n"
+    monkeypatch.setattr("dashboard.cli.bench._checkout", lambda: tmp_path)
+    assert "tests/benchmarks of the source checkout" in ratioscope("bench").failed()
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(gallery: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        ended = subprocess.run(
+            [sys.executable, "-m", "dashboard.cli", "ls", gallery], stdout=pipe, stderr=subprocess.PIPE, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (PIPE_CLOSED, b"")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +218,9 @@ def test_every_command_has_a_help_with_an_example(ratioscope: Ratioscope, name: 
         (("summarize", "{folder}"), "not a run, it has no run.json"),
         (("summarize", "{gallery}/torn"), "cannot be read as JSON"),
         (("summarize", "{gallery}/newer"), "written in run format 7.0"),
+        (("summarize", "{gallery}/finished", "--json", "--csv"), "exclude each other"),
         (("explain", "nonsense"), "nothing called 'nonsense'"),
+        (("bench", "listin"), "did you mean listing"),
         (("train", "no-such-preset"), "no preset 'no-such-preset'"),
         (("train", "{folder}/none.toml"), "no preset"),
         (("train", "on_policy", "no_such_key=1"), "no setting 'no_such_key'"),

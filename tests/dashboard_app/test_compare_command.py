@@ -120,7 +120,3 @@ def test_a_metric_that_no_run_logs_is_said(ratioscope: Ratioscope, tmp_path: Pat
     assert "None of the runs has a value of entropy" in ratioscope("compare", tmp_path, "--metric", "entropy").failed()
     sentence = ratioscope("compare", tmp_path).succeeded()
     assert "one seed says nothing about the spread" in sentence and "probability of improvement" not in sentence
-
-
-def test_the_command_has_a_help_with_an_example(ratioscope: Ratioscope) -> None:
-    assert "Example: ratioscope compare" in ratioscope("compare", "--help").succeeded()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from analysis.store import open_run
+from dashboard.cli import INTERRUPTED
 from ratioscope import Manifest
 from tests.dashboard_app.commands import command
 
@@ -83,7 +84,7 @@ def test_a_run_that_was_interrupted_is_resumed_to_its_end(
         printed, errors = trainer.communicate(timeout=60)
     finally:
         trainer.kill()
-    assert (trainer.returncode, errors) == (0, "")
+    assert (trainer.returncode, errors) == (INTERRUPTED, "")
     assert printed == f"Interrupted; go on with: ratioscope train --resume {folder}\n"
     interrupted = open_run(folder)
     assert interrupted.status == "interrupted"

@@ -1,0 +1,53 @@
+"""The command line: the one place that knows all four packages, each imported inside its command."""
+
+import io
+import os
+import sys
+from importlib import import_module
+
+from dashboard.cli.common import INTERRUPTED, PIPE_CLOSED, PROBLEMS_FOUND, USAGE_ERROR, app
+from dashboard.cli.terminal import complain
+from ratioscope.errors import RatioscopeError
+
+__all__ = ["COMMAND_MODULES", "INTERRUPTED", "PIPE_CLOSED", "PROBLEMS_FOUND", "USAGE_ERROR", "app", "main"]
+
+# Each adds its commands to the app when it is imported; in the order of the help.
+COMMAND_MODULES = (
+    "training",
+    "serving",
+    "runs",
+    "gates",
+    "comparing",
+    "reporting",
+    "watching",
+    "bench",
+)
+for _module in COMMAND_MODULES:
+    import_module(f"dashboard.cli.{_module}")
+
+
+def main() -> None:
+    """The console command: a user's mistake is one sentence and exit code 2, Ctrl-C and a closed pipe are silent."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A Greek letter on a terminal without it, or a folder's name that is no text, is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            app(prog_name="ratioscope")
+        finally:
+            sys.stdout.flush()
+    except RatioscopeError as error:
+        complain(str(error))
+        sys.exit(USAGE_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Python flushes stdout once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(PIPE_CLOSED)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        complain(f"{error.filename}: {error.strerror or type(error).__name__}.")
+        sys.exit(USAGE_ERROR)

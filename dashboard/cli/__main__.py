@@ -1,0 +1,5 @@
+"""`python -m dashboard.cli` is the console command."""
+
+from dashboard.cli import main
+
+main()

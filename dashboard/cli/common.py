@@ -1,0 +1,94 @@
+"""What every command shares: the app, exit codes, options, and opening runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from dashboard.cli import completion
+from dashboard.cli.terminal import complain, say
+from ratioscope import __version__
+from ratioscope.errors import RatioscopeError
+
+if TYPE_CHECKING:
+    from analysis.store import Run
+
+PROBLEMS_FOUND = 1
+USAGE_ERROR = 2
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+"""As a shell reports a program that ended because nobody read its output any more (128 + SIGPIPE)."""
+
+DEFAULT_ROOT = Path("runs")
+DEFAULT_PORT = 8501
+
+SeverityName = Literal["notice", "warning", "critical"]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run's folder.", autocompletion=completion.folders, show_default=False)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+Thresholds = Annotated[
+    Path | None, typer.Option(help="A TOML file; default: ratioscope.toml beside the run or above it.")
+]
+Root = Annotated[
+    Path, typer.Option(help="Folder that runs are written to.", autocompletion=completion.folders, show_default=True)
+]
+Port = Annotated[int, typer.Option(help="Port on the loopback interface.", min=1, max=65535)]
+
+
+class _Commands(TyperGroup):
+    """The commands; a closed pipe passes through, which typer would answer with the exit code of a finding."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise typer.Exit(PIPE_CLOSED) from None
+
+
+app = typer.Typer(
+    name="ratioscope",
+    cls=_Commands,
+    help="Diagnostics for off-policy LLM reinforcement learning.",
+    epilog="Exit codes: 0 fine, 1 something was found, 2 a mistake in the command or its input, 130 Ctrl-C.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"ratioscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Diagnostics for off-policy LLM reinforcement learning."""
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help: one line an example, which is not wrapped."""
+    return "\n".join(["\b", *(f"Example: ratioscope {command}" for command in commands)])
+
+
+def check_folder(folder: Path) -> None:
+    """Raise a RatioscopeError unless there is such a folder."""
+    if not folder.is_dir():
+        raise RatioscopeError(f"{folder}: there is no such folder.")
+
+
+def opened(folder: Path) -> "Run":
+    """A run; files that had to be left out are named on stderr. Raises as `open_run`."""
+    from analysis.store import open_run
+
+    run = open_run(folder)
+    for problem in run.problems:
+        complain(problem)
+    return run

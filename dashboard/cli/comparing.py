@@ -1,0 +1,97 @@
+"""`ratioscope compare`: is A better than B."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from dashboard.cli import completion
+from dashboard.cli.common import Quiet, app, check_folder, examples, opened
+from dashboard.cli.terminal import complain, say, working
+from ratioscope.errors import RatioscopeError
+
+if TYPE_CHECKING:
+    from analysis.comparison import Member
+
+RunFolders = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN",
+        help="Folders of runs; a folder with runs in it will do.",
+        autocompletion=completion.folders,
+        show_default=False,
+    ),
+]
+
+
+@app.command(
+    epilog=examples(
+        "compare sample_runs/sync_interval20-grpo-seed0 sample_runs/sync_interval20-reinforce-seed0",
+        "compare sample_runs --metric reward --by tokens --json",
+    )
+)
+def compare(
+    runs: RunFolders,
+    metric: Annotated[str, typer.Option(help="A metric's key.", autocompletion=completion.metrics)] = "eval_accuracy",
+    by: Annotated[Literal["step", "tokens", "time"], typer.Option(help="What runs are brought in line by.")] = "step",
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Is A better than B: intervals over seeds.
+
+    Runs that differ in their seed only are one setting; the best is held against each of the others.
+
+    --json prints an object: schema_version, metric, by, until, ranking, over_schedules, answers, caveat, prompts,
+    components, differences. Undefined is null.
+    """
+    from analysis.comparison import report
+
+    found = report(members(runs, quiet), metric, by)
+    say(json.dumps(found.to_json(), allow_nan=False) if as_json else found.text())
+
+
+def members(folders: list[Path], quiet: bool) -> "list[Member]":
+    """The runs in these folders with their summaries; one without a step is named and left out.
+
+    Raises:
+        RatioscopeError: as `run_folders`, or files vanish while they are read.
+    """
+    from analysis.comparison import Member
+    from analysis.summary import Summariser
+
+    found = []
+    places = run_folders(folders)
+    for number, folder in enumerate(places, start=1):
+        run = opened(folder)
+        with working(f"Reading {folder.name} ({number} of {len(places)})", quiet) as progress:
+            summary = Summariser().summarise(run, progress)
+        if len(summary.values):
+            found.append(Member(str(folder), run, summary))
+        else:
+            complain(f"{folder}: left out, no step is on disk yet.")
+    return found
+
+
+def run_folders(folders: list[Path]) -> list[Path]:
+    """The runs in these folders, each once; a bad run inside a folder of runs is named on stderr and left out.
+
+    Raises:
+        RatioscopeError: a folder is not there or has no run in it, or one that was named is a run that cannot be read.
+    """
+    from analysis.store import discover
+
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        check_folder(folder)
+        listed = discover([folder])
+        if not listed:
+            raise RatioscopeError(f"{folder}: there is no run in this folder.")
+        for entry in listed:
+            if not entry.problem:
+                found[entry.folder.resolve()] = entry.folder
+            elif entry.folder == folder:
+                raise RatioscopeError(entry.problem)
+            else:
+                complain(f"{entry.problem} The run is left out.")
+    return list(found.values())

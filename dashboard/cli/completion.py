@@ -1,0 +1,106 @@
+"""Values that a shell completes: presets, studies, algorithms, metrics, folders. Nothing here imports torch."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from ratioscope.manifest import MANIFEST_NAME
+
+# A folder with more runs than these is completed by its own name alone.
+_MOST_FOLDERS = 500
+
+
+def presets(incomplete: str) -> list[str]:
+    """Presets and algorithms, for `train`."""
+    return _starting(incomplete, [*_files("presets"), *algorithm_names()])
+
+
+def grids(incomplete: str) -> list[str]:
+    """Studies, presets and algorithms, for `ablate`."""
+    return _starting(incomplete, [*_files("studies"), *_files("presets"), *algorithm_names()])
+
+
+def settings(incomplete: str) -> list[str]:
+    """`algorithm=NAME` among the settings of a training."""
+    return _starting(incomplete, ["algorithm=" + name for name in algorithm_names()])
+
+
+def metrics(incomplete: str) -> list[str]:
+    """Keys of the step summary."""
+    from ratioscope.catalogue import CATALOGUE
+
+    return _starting(incomplete, CATALOGUE)
+
+
+def explained(incomplete: str) -> list[str]:
+    """Everything that `explain` knows."""
+    from ratioscope.catalogue import ENTRIES
+
+    return _starting(incomplete, ["format", "metrics", "algorithms", "thresholds", *ENTRIES, *algorithm_names()])
+
+
+def report_pages(incomplete: str) -> list[str]:
+    """Pages of a report, separated by commas; read from the source, as importing them would import plotly."""
+    listing = Path(__file__).parents[1] / "report" / "sections" / "__init__.py"
+    before, separator, start = incomplete.rpartition(",")
+    names = _starting(start, _keys(ast.parse(listing.read_text(encoding="utf-8")), "SECTIONS"))
+    return [before + separator + name for name in names if name not in before.split(",")]
+
+
+def folders(incomplete: str) -> list[str]:
+    """Folders that begin like this, and those inside of them: a run of a root is two keystrokes away."""
+    typed, separator, start = incomplete.rpartition("/")
+    here = Path(typed + separator)
+    found = [path for path in _inside(here) if path.name.startswith(start)]
+    below = [path for folder in found if not (folder / MANIFEST_NAME).is_file() for path in _inside(folder)]
+    names = [typed + separator + path.relative_to(here).as_posix() for path in [*found, *below]]
+    return [name for name in names if name.isprintable()]
+
+
+def algorithm_names() -> list[str]:
+    """Names and aliases of the trainer's algorithms, read from its source: importing it would import torch."""
+    tree = ast.parse((_trainer() / "algorithms.py").read_text(encoding="utf-8"))
+    return [*_declared(tree), *_keys(tree, "ALIASES")]
+
+
+def _declared(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Algorithm":
+            yield from (
+                str(keyword.value.value)
+                for keyword in node.keywords
+                if keyword.arg == "name" and isinstance(keyword.value, ast.Constant)
+            )
+
+
+def _keys(tree: ast.Module, name: str) -> Iterator[str]:
+    """The keys of a dictionary that a module declares."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        declared = [target.id for target in targets if isinstance(target, ast.Name)]
+        value = getattr(node, "value", None)
+        if declared == [name] and isinstance(value, ast.Dict):
+            yield from (str(key.value) for key in value.keys if isinstance(key, ast.Constant))
+
+
+def _trainer() -> Path:
+    found = find_spec("trainer")
+    assert found is not None and found.origin is not None
+    return Path(found.origin).parent
+
+
+def _files(kind: str) -> list[str]:
+    return sorted(path.stem for path in (_trainer() / kind).glob("*.toml"))
+
+
+def _inside(folder: Path) -> list[Path]:
+    try:
+        found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError:
+        return []
+    return found if len(found) <= _MOST_FOLDERS else []
+
+
+def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,87 @@
+"""`ratioscope check` and `ratioscope diagnose`: is the log what it claims to be, and what is wrong with the run."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from dashboard.cli.common import PROBLEMS_FOUND, Quiet, RunFolder, SeverityName, Thresholds, app, examples, opened
+from dashboard.cli.terminal import say, working
+
+
+@app.command(
+    epilog=examples(
+        "check sample_runs/mismatch-grpo-seed0",
+        "check sample_runs/mismatch-grpo-seed0 --fail-on critical --json",
+    )
+)
+def check(
+    run: RunFolder,
+    as_json: Annotated[bool, typer.Option("--json", help="Every remark with numbers, steps and example rows.")] = False,
+    fail_on: Annotated[
+        SeverityName, typer.Option(help="Exit code 1 when there is a remark of this severity or worse.")
+    ] = "warning",
+    thresholds: Thresholds = None,
+    quiet: Quiet = False,
+) -> None:
+    """Whether a log is what it claims to be.
+
+    Exit code 1 when it is not: when a remark is as severe as --fail-on.
+
+    --json prints an object: schema_version, run, remarks. Each remark has check, outcome, severity (null: nothing
+    found), sentence, do, numbers, steps, columns, examples.
+    """
+    from analysis.finding import Severity
+    from analysis.linter import lint, text, to_json
+    from analysis.thresholds import read_thresholds, thresholds_of
+
+    found = opened(run)
+    limits = read_thresholds(thresholds) if thresholds else thresholds_of(run)
+    with working("Checking", quiet) as progress:
+        remarks = lint(found, progress=progress, thresholds=limits)
+    if as_json:
+        contents = {"schema_version": found.manifest.schema_version, "run": found.manifest.name}
+        say(json.dumps(contents | {"remarks": to_json(remarks)}, allow_nan=False))
+    else:
+        say(text(remarks))
+    if any(remark.severity and remark.severity >= Severity[fail_on.upper()] for remark in remarks):
+        raise typer.Exit(PROBLEMS_FOUND)
+
+
+@app.command(
+    epilog=examples(
+        "diagnose sample_runs/sync_interval20-reinforce-seed0",
+        "diagnose sample_runs/sync_interval20-grpo-seed0 --fail-on critical",
+        "diagnose sample_runs/sync_interval20-grpo-seed0 --json",
+    )
+)
+def diagnose(
+    run: RunFolder,
+    as_json: Annotated[bool, typer.Option("--json", help="Every finding with its numbers and steps.")] = False,
+    fail_on: Annotated[
+        SeverityName | None,
+        typer.Option(help="Exit code 1 when there is a finding of this severity or worse; default: always 0."),
+    ] = None,
+    thresholds: Thresholds = None,
+    quiet: Quiet = False,
+) -> None:
+    """What is wrong with a run, why, and what to change.
+
+    The worst comes first.
+
+    --json prints an object: schema_version, run, thresholds, findings. Each finding has rule, severity, sentence,
+    metric, limit, steps, numbers, why, do, source, page.
+    """
+    from analysis.diagnosis.report import text, to_json
+    from analysis.finding import Severity
+    from analysis.kept_findings import findings_of
+    from analysis.summary import Summariser
+    from analysis.thresholds import read_thresholds, thresholds_of
+
+    found = opened(run)
+    limits = read_thresholds(thresholds) if thresholds else thresholds_of(run)
+    with working("Reading", quiet) as progress:
+        findings = findings_of(found, Summariser().summarise(found, progress), limits)
+    say(json.dumps(to_json(found, findings, limits), allow_nan=False) if as_json else text(findings))
+    if fail_on and any(finding.severity >= Severity[fail_on.upper()] for finding in findings):
+        raise typer.Exit(PROBLEMS_FOUND)

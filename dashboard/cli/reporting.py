@@ -1,0 +1,92 @@
+"""`ratioscope report`: the diagnosis in one file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dashboard.cli import completion
+from dashboard.cli.common import Quiet, Thresholds, app, examples
+from dashboard.cli.comparing import RunFolders, run_folders
+from dashboard.cli.terminal import complain, say, working
+from ratioscope.errors import RatioscopeError
+
+
+@app.command(
+    epilog=examples(
+        "report sample_runs/sync_interval20-reinforce-seed0 -o collapse.html",
+        "report sample_runs/sync_interval20-grpo-seed0 sample_runs/sync_interval20-reinforce-seed0 -o comparison.pdf",
+        "report runs/mine -o mine.md --pages findings,drift --steps 100:200",
+    )
+)
+def report(
+    runs: RunFolders,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File: .html, .pdf, .md or .json.")] = Path(
+        "report.html"
+    ),
+    pages: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated; default: all, of more than three runs the findings.",
+            autocompletion=completion.report_pages,
+        ),
+    ] = None,
+    steps: Annotated[str | None, typer.Option(metavar="FIRST:LAST", help="Both included; either may be empty.")] = None,
+    metric: Annotated[
+        str, typer.Option(help="By which several runs are compared.", autocompletion=completion.metrics)
+    ] = "eval_accuracy",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder for the numbers behind every figure, as CSV and Parquet.")
+    ] = None,
+    thresholds: Thresholds = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write what is to be known of a run into one file; of several runs, with their comparison.
+
+    HTML is one file that works offline, with interactive figures and their numbers. PDF and Markdown need Chromium.
+    JSON follows a published schema. The same input gives the same file.
+    """  # fmt: skip
+    from analysis.thresholds import read_thresholds
+    from dashboard.opened import Opened, open_folder
+    from dashboard.report.build import comparison_report, run_report
+    from dashboard.report.sections import SECTIONS
+    from dashboard.report.write import check_target, write, write_data
+
+    check_target(output)
+    wanted = _range(steps)
+    chosen = None if pages is None else [name.strip() for name in pages.split(",") if name.strip()]
+    limits = read_thresholds(thresholds) if thresholds else None
+    opened: list[Opened] = []
+    folders = run_folders(runs)
+    for number, folder in enumerate(folders, start=1):
+        with working(f"Reading {folder.name} ({number} of {len(folders)})", quiet) as progress:
+            found = open_folder(folder, thresholds=limits, progress=progress)
+        for problem in found.run.problems:
+            complain(problem)
+        opened.append(found)
+    with working("Writing the report", quiet) as progress:
+
+        def told(done: int, of: int, name: str) -> None:
+            progress(done, of)
+
+        if len(opened) == 1:
+            made = run_report(opened[0], pages=chosen or tuple(SECTIONS), steps=wanted, progress=told)
+        else:
+            made = comparison_report(opened, pages=chosen, metric=metric, steps=wanted, progress=told)
+        written = write(made, output)
+        if data:
+            write_data(made, data)
+    say("\n".join(f"Written: {path}" for path in (*written, *([data] if data else []))))
+
+
+def _range(text: str | None) -> tuple[int | None, int | None]:
+    """FIRST:LAST as two steps; an end that is left out is None."""
+    if text is None:
+        return None, None
+    parts = text.split(":")
+    if len(parts) != 2 or not all(part.strip().isdecimal() or not part.strip() for part in parts):
+        raise RatioscopeError(f"--steps {text}: write FIRST:LAST, e.g. 100:200 or 100: for all from 100 on.")
+    first, last = (int(part) if part.strip() else None for part in parts)
+    if first is not None and last is not None and first > last:
+        raise RatioscopeError(f"--steps {text}: the first step comes after the last.")
+    return first, last

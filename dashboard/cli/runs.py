@@ -1,0 +1,137 @@
+"""`ratioscope ls`, `summarize` and `explain`: what runs there are, their numbers, and what the numbers mean."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dashboard.cli import completion
+from dashboard.cli.common import DEFAULT_ROOT, Quiet, RunFolder, app, check_folder, examples, opened
+from dashboard.cli.terminal import one_line, say, working
+from ratioscope.errors import RatioscopeError
+
+# The columns of the table for the eye.
+_SHOWN = ["n_tokens", "reward", "s_k", "u_k", "clip_fraction", "ess_token", "khat_token", "chi2_token"]
+
+
+@app.command(name="ls", epilog=examples("ls sample_runs", "ls sample_runs --json"))
+def list_runs(
+    root: Annotated[Path, typer.Argument(help="Folder with runs.", autocompletion=completion.folders)] = DEFAULT_ROOT,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """List runs with status and number of steps.
+
+    --json prints a list with one object a run, newest first: run (its folder below ROOT), name, status, algorithm,
+    steps, created, problem. What is not known is null.
+    """
+    from analysis.store import discover
+
+    check_folder(root)
+    rows: list[dict[str, Any]] = [
+        {
+            "run": run.run_id,
+            "name": run.manifest.name if run.manifest else None,
+            "status": run.manifest.live_status() if run.manifest else "unreadable",
+            "algorithm": run.manifest.algorithm.get("name") if run.manifest else None,
+            "steps": run.steps,
+            "created": run.manifest.created if run.manifest else None,
+            "problem": run.problem or None,
+        }
+        for run in discover([root])
+    ]
+    if as_json:
+        say(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        say(f"No runs below {root}.")
+    names = [one_line(row["run"]) for row in rows]
+    width = max(map(len, names), default=0)
+    for name, row in zip(names, rows, strict=True):
+        last = one_line(str(row["problem"] or row["algorithm"] or "-"))
+        say(f"{name:<{width}}  {row['status']:<11}  {row['steps']:>6} steps  {last}")
+
+
+@app.command(
+    epilog=examples(
+        "summarize sample_runs/sync_interval20-grpo-seed0",
+        "summarize sample_runs/sync_interval20-grpo-seed0 --json",
+        "summarize sample_runs/sync_interval20-grpo-seed0 --csv",
+    )
+)
+def summarize(
+    run: RunFolder,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Every metric of every step, with intervals and notes.")
+    ] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Every metric of every step, with the ends of its interval.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Every metric of a run, step by step.
+
+    Without --json or --csv it is a short table of the last steps.
+
+    --json prints an object: schema_version, run, steps. Each step has step, every metric by its key (null: undefined,
+    the reason is in notes), intervals, and notes. --csv has one row a step and three columns a metric: KEY, KEY.low and
+    KEY.high; undefined is empty.
+    """
+    from analysis.summary import Summariser, to_json
+
+    if as_json and as_csv:
+        raise RatioscopeError("--json and --csv exclude each other; choose one of them.")
+    found = opened(run)
+    with working("Reading", quiet) as progress:
+        summary = Summariser().summarise(found, progress)
+    if as_json:
+        say(json.dumps(to_json(found, summary), allow_nan=False))
+    elif as_csv:
+        say(_csv(to_json(found, summary)["steps"], [str(key) for key in summary.values.columns]))
+    else:
+        say(summary.values[_SHOWN].tail(20).to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
+
+
+@app.command(epilog=examples("explain s_k", "explain grpo", "explain thresholds"))
+def explain(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            help="A metric's key, an algorithm's name, or format, metrics, algorithms, thresholds.",
+            autocompletion=completion.explained,
+        ),
+    ] = None,
+) -> None:
+    """What a metric or an algorithm is, with formula and source."""
+    from ratioscope import catalogue, schema
+    from trainer.algorithms import ALGORITHMS, ALIASES, describe, table
+
+    if what in catalogue.ENTRIES:
+        say(catalogue.explain(what))
+    elif what in ALGORITHMS or what in ALIASES:
+        say(describe(ALGORITHMS[ALIASES.get(str(what), str(what))]))
+    elif what == "format":
+        say(schema.describe())
+    elif what == "thresholds":
+        say(catalogue.thresholds.explain())
+    elif what == "algorithms":
+        say(table())
+    elif what in (None, "metrics"):
+        say("\n".join(f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()))
+        say("\nalgorithms, format, thresholds: more to explain.")
+    else:
+        raise RatioscopeError(f"There is nothing called {what!r} to explain; see ratioscope explain metrics.")
+
+
+def _csv(steps: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
+    """The steps of the JSON as a table: what is null there is empty here, so that both say the same."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["step", *(name for key in keys for name in (key, f"{key}.low", f"{key}.high"))])
+    for step in steps:
+        rows = ((step[key], *step["intervals"].get(key, ("", ""))) for key in keys)
+        writer.writerow([step["step"], *("" if value is None else value for row in rows for value in row)])
+    return out.getvalue().rstrip("\n")

@@ -1,0 +1,34 @@
+"""The dashboard's server as commands start it, and where the sample runs are."""
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from dashboard.cli.terminal import say
+from ratioscope.errors import RatioscopeError
+
+
+def check_port(port: int) -> None:
+    """Raise a RatioscopeError when something listens there already."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise RatioscopeError(f"Port {port} is taken; choose another with --port.") from None
+
+
+def serve(roots: list[Path], port: int, page: str = "") -> None:
+    """Serve until Ctrl-C, the usual way to end it."""
+    from dashboard import launcher
+
+    say(f"ratioscope: http://{launcher.LOOPBACK}:{port}/{page}   (Ctrl-C stops)")
+    with suppress(KeyboardInterrupt):
+        launcher.serve(roots, port)
+
+
+def sample_runs_folder() -> Path | None:
+    """The sample runs: in the package when installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    places = (package / "sample_runs", package.parent / "sample_runs")
+    return next((place for place in places if place.is_dir()), None)

@@ -1,0 +1,33 @@
+"""`ratioscope dashboard`: folders of runs in the browser."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dashboard.cli import completion
+from dashboard.cli.common import DEFAULT_PORT, Port, app, check_folder, examples
+from dashboard.cli.server import check_port, serve
+
+
+@app.command(epilog=examples("dashboard sample_runs", "dashboard runs sample_runs --port 8600"))
+def dashboard(
+    roots: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="ROOT",
+            help="Folders with runs; a run's own folder will do.",
+            autocompletion=completion.folders,
+            show_default=False,
+        ),
+    ],
+    port: Port = DEFAULT_PORT,
+) -> None:
+    """Open the dashboard on folders of runs.
+
+    It answers on the loopback interface only; Ctrl-C is the usual way to stop it and ends it with exit code 0.
+    """
+    for root in roots:
+        check_folder(root)
+    check_port(port)
+    serve(roots, port)

@@ -1,0 +1,68 @@
+"""What a command prints: text from logs made harmless, complaints on stderr, progress on a terminal only."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# Control characters but tab and line feed, and marks that turn the direction of writing: either could let a run's
+# name redraw the screen or pretend to be another line.
+_ACTIVE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_INERT = "\N{REPLACEMENT CHARACTER}"
+
+
+def safe(text: str) -> str:
+    """The text without anything that a terminal obeys; line feeds and tabs stay."""
+    return _ACTIVE.sub(_INERT, text)
+
+
+def one_line(text: str) -> str:
+    """The same on one line: every stretch of white space is one space."""
+    return safe(" ".join(text.split()))
+
+
+def say(text: str) -> None:
+    """Print on stdout, at once: a pipe's reader need not wait."""
+    print(safe(text), flush=True)
+
+
+def complain(text: str) -> None:
+    """One sentence on stderr."""
+    print(f"ratioscope: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def shows_progress(quiet: bool) -> bool:
+    """Whether somebody is looking: stderr is a terminal, and they did not ask for silence."""
+    return not quiet and sys.stderr.isatty()
+
+
+@contextmanager
+def working(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show that work goes on while the block runs; do not print inside.
+
+    Args:
+        what: a few words, shown as they are.
+        quiet: show nothing; nothing is shown either where stderr is no terminal.
+
+    Yields:
+        A function of the parts done and of all parts.
+    """
+    if not shows_progress(quiet):
+        yield lambda done, of: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[count]}"),
+        console=Console(stderr=True, highlight=False, markup=False),
+        transient=True,
+        redirect_stdout=False,  # else what goes to a file would be drawn on stderr
+        redirect_stderr=False,
+    )
+    with bar:
+        task = bar.add_task(one_line(what), total=None, count="")
+        yield lambda done, of: bar.update(task, completed=done, total=of, count=f"{done} of {of}")

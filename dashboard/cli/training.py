@@ -1,0 +1,226 @@
+"""`ratioscope demo`, `train` and `ablate`: runs of the built-in trainer, which Ctrl-C stops without a loss."""
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dashboard.cli import completion
+from dashboard.cli.common import DEFAULT_PORT, DEFAULT_ROOT, Port, Quiet, Root, app, examples
+from dashboard.cli.server import check_port, sample_runs_folder, serve
+from dashboard.cli.terminal import say, shows_progress
+
+if TYPE_CHECKING:
+    from trainer.ablation import Grid
+    from trainer.config import TrainConfig
+    from trainer.loop import Progress as TrainingProgress
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", help="Settings, e.g. sync_interval=20.", autocompletion=completion.settings),
+]
+
+
+@app.command(epilog=examples("demo", "demo --port 8600"))
+def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
+    """Train a short run and open the dashboard on it.
+
+    The sample runs are shown beside it. Ctrl-C is the usual way to stop both and ends them with exit code 0.
+    """
+    from ratioscope.manifest import now
+    from trainer.ablation import plan  # fails early when the installation lacks the trainer
+
+    check_port(port)
+    name = plan("demo", []).cells[0].config.run_name().replace(" ", "-")
+    folder = root / f"{name}-{now()[:19].replace(':', '')}"
+    trainer = subprocess.Popen(
+        [sys.executable, "-m", "dashboard.cli", "train", "demo", "--folder", str(folder), "--quiet"],
+        start_new_session=True,  # Ctrl-C reaches this process, which then asks the trainer to stop
+    )
+    samples = sample_runs_folder()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # by way of `finally`
+    try:
+        serve([root, *([samples] if samples else [])], port, page=f"overview?run={folder.name}")
+    finally:
+        _stop(trainer)
+
+
+@app.command(
+    epilog=examples(
+        "train sync_interval algorithm=rec_oneside_nois epsilon_high=2.0 seed=1",
+        "train on_policy updates=20 --folder runs/short",
+        "train --resume runs/short updates=40",
+    )
+)
+def train(
+    preset: Annotated[
+        str,
+        typer.Argument(
+            help="A preset's name, a .toml file, or with --resume a run's folder.",
+            autocompletion=completion.presets,
+            show_default=False,
+        ),
+    ],
+    overrides: Overrides = None,
+    root: Root = DEFAULT_ROOT,
+    folder: Annotated[Path | None, typer.Option(help="The run's own folder; default: ROOT/<name>.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the interrupted run in the folder PRESET.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train one run; Ctrl-C stops it, --resume goes on.
+
+    A run that was stopped has recorded its last update completely; the exit code is then 130.
+    """
+    from trainer.loop import configuration_of
+    from trainer.settings import load
+
+    if resume:
+        folder = Path(preset)
+        config = configuration_of(folder, overrides or [])
+    else:
+        config = load(preset, overrides or [])
+        folder = folder or root / config.run_name()
+    stopped_by = _train(config, folder, resume=resume, quiet=quiet)
+    if stopped_by:
+        say(f"Interrupted; go on with: ratioscope train --resume {folder}")
+        raise typer.Exit(128 + stopped_by)
+    say(f"Finished: {folder}")
+
+
+@app.command(
+    epilog=examples(
+        "ablate figure3 --root runs/figure3",
+        "ablate sync_interval algorithm=reinforce,grpo seed=0,1,2",
+    )
+)
+def ablate(
+    name: Annotated[
+        str,
+        typer.Argument(help="A study (figure3) or a preset.", autocompletion=completion.grids, show_default=False),
+    ],
+    overrides: Overrides = None,
+    root: Root = DEFAULT_ROOT,
+    quiet: Quiet = False,
+) -> None:
+    """Train a grid of runs: a study, or a preset with several values.
+
+    Several values for a key make one run each. Finished runs are left as they are, interrupted ones go on. A study ends
+    with its claims, and whether these runs bear them out.
+    """
+    from ratioscope.manifest import MANIFEST_NAME, Manifest
+    from trainer.ablation import plan
+
+    grid = plan(name, overrides or [])
+    for number, cell in enumerate(grid.cells, start=1):
+        folder = root / cell.config.run_name()
+        there = (folder / MANIFEST_NAME).exists()
+        if there and Manifest.read(folder).status == "finished":
+            say(f"{number}/{len(grid.cells)} {folder}: already finished")
+            continue
+        say(f"{number}/{len(grid.cells)} {folder}")
+        # One file a table: nobody follows a grid live, and small files cost room.
+        stopped_by = _train(cell.config, folder, resume=there, quiet=quiet, flush_seconds=600.0)
+        if stopped_by:
+            say("Interrupted; the same command goes on.")
+            raise typer.Exit(128 + stopped_by)
+    if grid.claims:
+        _print_claims(grid, root)
+    say(f"Compare them with: ratioscope dashboard {root}")
+
+
+def _train(config: "TrainConfig", folder: Path, *, resume: bool, quiet: bool, flush_seconds: float = 3.0) -> int:
+    """Train a run; returns the number of the signal that stopped it, 0 when it ran to its end."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from trainer.loop import Trainer
+
+    stop = threading.Event()
+    stopped_by: list[int] = []
+
+    def ask_to_stop(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():  # a second Ctrl-C does not wait for the update
+            raise KeyboardInterrupt
+        stopped_by.append(number)
+        stop.set()
+
+    before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[now]}"),
+    )
+    # Transient: what stays on the screen is the sentence that says how it ended.
+    bar = Progress(
+        *columns, console=Console(stderr=True), disable=not shows_progress(quiet), refresh_per_second=5, transient=True
+    )
+    try:
+        with bar:
+            task = bar.add_task("warm start", total=None, now="")
+
+            def warm_up(step: int, accuracy: float) -> None:
+                bar.update(task, completed=step, now=f"accuracy {accuracy:.2f} of {config.warm_start.accuracy:g}")
+                if stop.is_set():
+                    raise KeyboardInterrupt
+
+            trainer = Trainer(config, folder, resume=resume, flush_seconds=flush_seconds, warm_up=warm_up)
+            bar.update(task, description="train", total=config.updates, completed=trainer.next_update)
+
+            def report(progress: "TrainingProgress") -> None:
+                bar.update(task, completed=progress.update + 1, now=_progress_text(progress))
+
+            status = trainer.run(report, should_stop=stop.is_set)
+            return (stopped_by or [signal.SIGINT])[0] if status == "interrupted" else 0
+    except KeyboardInterrupt:
+        raise typer.Exit(128 + (stopped_by or [signal.SIGINT])[0]) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print_claims(grid: "Grid", root: Path) -> None:
+    """Claim by claim, whether the runs of a study agree with its source."""
+    from analysis.claims import Claim, judge, measure, text
+    from analysis.store import open_run
+    from analysis.summary import summarise
+
+    summaries = {
+        (cell.preset, cell.variant, cell.config.seed): summarise(open_run(root / cell.config.run_name()))
+        for cell in grid.cells
+    }
+
+    def numbers(claim: Claim, wanted: str) -> dict[int, float]:
+        return {
+            seed: measure(claim, summary)
+            for (preset, variant, seed), summary in summaries.items()
+            if (preset, variant) == (claim.preset, wanted)
+        }
+
+    judgements = [
+        judge(claim, numbers(claim, claim.of), numbers(claim, claim.than) if claim.than else None)
+        for claim in (Claim(**row) for row in grid.claims)
+    ]
+    say(f"\n{text(judgements)}\n")
+
+
+def _progress_text(progress: "TrainingProgress") -> str:
+    return f"reward {progress.reward:.2f}  staleness {progress.staleness:.3f}  drift {progress.drift:.3f}"
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """Ask a trainer to close its run; insist after a while."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()

@@ -1,0 +1,273 @@
+"""`ratioscope watch`: the rules of `diagnose` on live runs, each finding said once, until no run is live any more."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dashboard.cli import completion
+from dashboard.cli.common import (
+    PROBLEMS_FOUND,
+    USAGE_ERROR,
+    Quiet,
+    SeverityName,
+    Thresholds,
+    app,
+    check_folder,
+    examples,
+)
+from dashboard.cli.terminal import complain, working
+from ratioscope.errors import RatioscopeError
+
+if TYPE_CHECKING:
+    from analysis.finding import Finding, Severity
+    from analysis.store import Listed
+    from analysis.summary import Summariser
+    from dashboard.alerts import Listener
+
+# How often what did not arrive is tried again once every run has ended.
+_LAST_TRIES = 3
+
+
+@app.command(
+    epilog=examples(
+        "watch sample_runs/sync_interval20-reinforce-seed0",
+        "watch runs --every 30 --file alerts.jsonl",
+        "watch runs --severity critical --webhook https://chat.example.org/hooks/training",
+    )
+)
+def watch(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN_OR_ROOT",
+            help="Folders of runs, or folders with runs in them; runs that appear there later are watched, too.",
+            autocompletion=completion.folders,
+            show_default=False,
+        ),
+    ],
+    severity: Annotated[SeverityName, typer.Option(help="The least severity that is reported.")] = "warning",
+    fail_on: Annotated[
+        SeverityName, typer.Option(help="Exit code 1 when a finding of this severity or worse was there.")
+    ] = "warning",
+    file: Annotated[Path | None, typer.Option(help="Append each alert to this file, one JSON object a line.")] = None,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", envvar="RATIOSCOPE_WEBHOOK", help="POST each alert as JSON to this http or https URL."
+        ),
+    ] = None,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="Time between two looks.", min=0.05)] = 10.0,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait this long for a run that is live.", min=0.0)
+    ] = 0.0,
+    thresholds: Thresholds = None,
+    quiet: Quiet = False,
+) -> None:
+    """Report findings of live runs when they appear.
+
+    It ends by itself when no run is live any more.
+
+    A finding is reported once for a run, and again only when its severity rises, also over restarts of this command. A
+    run that is not live is judged once. An alert in a file or at a webhook is an object: text (all in one line), time,
+    run, rule, severity, sentence, metric, limit, steps (first and last), why, do, source, page.
+    """
+    from analysis.finding import Severity
+    from analysis.thresholds import read_thresholds
+    from dashboard.alerts import LinesFile, Listener, Terminal, Webhook
+
+    for folder in runs:
+        if not wait:  # else it may be made by the run that is waited for
+            check_folder(folder)
+    listeners: list[Listener] = [Terminal()]
+    if file:
+        listeners.append(LinesFile(file))
+    if webhook:
+        listeners.append(Webhook(webhook))
+    limits = read_thresholds(thresholds) if thresholds else None
+    watcher = Watcher(runs, listeners, Severity[severity.upper()], limits)
+    last_tries, until = _LAST_TRIES, time.monotonic() + wait
+    with working("Reading", quiet):
+        watcher.judge()
+    known = watcher.known(listeners[0])
+    if known and not quiet:
+        complain(f"{known} of the findings were reported by an earlier watch; ratioscope diagnose RUN prints them.")
+    while True:
+        watcher.deliver()
+        if watcher.live:
+            until = 0.0  # the run that was waited for is there
+        elif watcher.unfinished and last_tries:
+            last_tries -= 1
+        elif time.monotonic() >= until:
+            break
+        with working(f"Watching {len(watcher.runs)} runs, {watcher.live} live", quiet):
+            time.sleep(every)
+            watcher.judge()
+    if not watcher.runs:
+        raise RatioscopeError(f"{runs[0]}: there is no run in this folder; with --wait SECONDS one is waited for.")
+    if watcher.undelivered:
+        complain("Some alerts were not delivered; the next watch on these runs sends them.")
+    if watcher.worst and watcher.worst >= Severity[fail_on.upper()]:
+        raise typer.Exit(PROBLEMS_FOUND)
+    if watcher.unjudged:  # a gate that could not look does not pass
+        raise typer.Exit(USAGE_ERROR)
+
+
+@dataclass
+class Watched:
+    """One run between two looks."""
+
+    live: bool = True
+    state: object = None
+    """What was judged: the run's signature and its thresholds."""
+    key: str = ""
+    alerts: list[tuple["Finding", Mapping[str, object]]] = field(default_factory=list)
+    """The findings at the last look, and what an alert says of each."""
+    summariser: "Summariser | None" = None
+    problem: str = ""
+
+
+class Watcher:
+    """Looks at runs again and again; only those that have news are read.
+
+    Args:
+        places: folders of runs, or with runs in them.
+        listeners: who is told.
+        severity: the least severity that they are told.
+        limits: thresholds by name; without them those of ratioscope.toml beside or above each run.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Path],
+        listeners: "Sequence[Listener]",
+        severity: "Severity",
+        limits: Mapping[str, float] | None = None,
+    ) -> None:
+        from dashboard.alerts import Memory
+
+        self.runs: dict[Path, Watched] = {}
+        self.worst: Severity | None = None
+        self.undelivered = False
+        self._places, self._listeners, self._severity, self._limits = places, listeners, severity, limits
+        self._memory: Memory = Memory()
+        self._problems: list[str] = []
+        self._said: set[str] = set()
+        self._first_look = True
+
+    @property
+    def live(self) -> int:
+        """How many runs are live; one whose writer is silent may come back and counts."""
+        return sum(watched.live for watched in self.runs.values())
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether a run could not be read when it was last looked at."""
+        return any(watched.problem for watched in self.runs.values())
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether another look might bring what this one could not."""
+        return self.undelivered or self.unjudged
+
+    def judge(self) -> None:
+        """Read the runs that have news.
+
+        Raises:
+            RatioscopeError: at the first look, a folder that was named is a run that cannot be read, or the thresholds
+                of a run cannot be; later such things are kept for `deliver` to say.
+        """
+        from analysis.store import discover
+
+        listed = discover(self._places)
+        self._problems = []
+        for gone in self.runs.keys() - {entry.folder for entry in listed}:
+            del self.runs[gone]
+        for entry in listed:
+            if entry.problem:
+                if self._first_look and entry.folder in self._places:
+                    raise RatioscopeError(entry.problem)
+                self._problems.append(f"{entry.problem} The run is left out.")
+                self.runs.pop(entry.folder, None)
+            else:
+                self._look_at(entry, self.runs.setdefault(entry.folder, Watched()))
+        self._first_look = False
+
+    def _look_at(self, entry: "Listed", watched: Watched) -> None:
+        from analysis.store import signature
+        from analysis.thresholds import thresholds_of
+
+        assert entry.manifest is not None
+        # Before anything is read: what is written in between is news at the next look.
+        watched.live = entry.manifest.live_status() in ("running", "stalled")
+        state_of_files = signature(entry.folder)
+        try:
+            limits = thresholds_of(entry.folder) if self._limits is None else dict(self._limits)
+            if watched.state != (state_of_files, limits):
+                self._read(entry.folder, watched, limits)
+                watched.state = (state_of_files, limits)
+            watched.problem = ""
+        except RatioscopeError as error:
+            if self._first_look:
+                raise
+            watched.problem = str(error)
+            self._problems.append(str(error))
+
+    def _read(self, folder: Path, watched: Watched, limits: Mapping[str, float]) -> None:
+        from analysis.alerts import run_key, to_json
+        from analysis.kept_findings import findings_of
+        from analysis.store import open_run
+        from analysis.summary import Summariser
+
+        run = open_run(folder)
+        self._problems += run.problems
+        summariser = watched.summariser or Summariser()
+        findings = findings_of(run, summariser.summarise(run), limits)
+        watched.summariser = summariser if watched.live else None  # what it keeps is for the files that are to come
+        watched.key = run_key(run)
+        watched.alerts = [(finding, to_json(run, finding)) for finding in findings]
+        severities = [finding.severity for finding in findings]
+        self.worst = max([*severities, self.worst] if self.worst else severities, default=None)
+
+    def known(self, listener: "Listener") -> int:
+        """How many of the findings this listener was told before; they are not repeated."""
+        from analysis.alerts import news
+
+        pairs = [
+            ([finding for finding, _ in run.alerts], self._memory.told(listener, run.key)) for run in self.runs.values()
+        ]
+        return sum(
+            len(news(findings, {}, self._severity)) - len(news(findings, told, self._severity))
+            for findings, told in pairs
+        )
+
+    def deliver(self) -> None:
+        """Tell every listener what is news to it; what does not arrive is news again at the next look."""
+        problems = list(self._problems)
+        failed = [self._deliver_to(listener, problems) for listener in self._listeners]
+        self.undelivered = any(failed)
+        for problem in problems:
+            if problem not in self._said:
+                complain(problem)
+        self._said = set(problems)
+
+    def _deliver_to(self, listener: "Listener", problems: list[str]) -> bool:
+        """Whether something was left undelivered."""
+        from analysis.alerts import news, told_after
+        from dashboard.alerts import UndeliveredError
+
+        for watched in self.runs.values():
+            told = self._memory.told(listener, watched.key)
+            alerts = {finding.rule: alert for finding, alert in watched.alerts}
+            for finding in news([finding for finding, _ in watched.alerts], told, self._severity):
+                try:
+                    listener.deliver(alerts[finding.rule])
+                except UndeliveredError as error:
+                    problems.append(str(error))
+                    return True  # the next alert would fail likewise
+                told = told_after(told, finding)
+                self._memory.keep(listener, watched.key, told)
+        return False
