@@ -67,7 +67,7 @@ def age_effect(strata: Strata, metric: str) -> AgeEffect:
         metric: the form of staleness that speaks for the run; where a tail is too heavy for it, the bounded form does.
     """
     rows = _ages(strata, metric)
-    if metric == "s_k" and rows["note"].iloc[[0, -1]].str.startswith("unreliable").any():
+    if metric == "s_k" and rows["note"].iloc[[0, -1] if len(rows) else []].str.startswith("unreliable").any():
         metric = "s_k_bounded"
         rows = _ages(strata, metric)
     if len(rows) < 2:

@@ -20,9 +20,12 @@ def fingerprint(run: Run) -> str:
     for table, files in sorted(run.files.items()):
         for file in sorted(files, key=lambda file: file.path.name):
             footer = pq.read_metadata(file.path)
-            columns = [
-                (group.total_byte_size, [str(group.column(place).statistics) for place in range(group.num_columns)])
-                for group in (footer.row_group(place) for place in range(footer.num_row_groups))
-            ]
+            groups = (footer.row_group(place) for place in range(footer.num_row_groups))
+            columns = [_statistics(group.column(place)) for group in groups for place in range(group.num_columns)]
             digest.update(f"{table} {file.path.name} {file.size} {footer.num_rows} {columns}".encode())
     return digest.hexdigest()[:16]
+
+
+def _statistics(column: pq.ColumnChunkMetaData) -> str:
+    found = column.statistics.to_dict() if column.statistics is not None else {}
+    return f"{column.path_in_schema} {column.total_compressed_size} {sorted(found.items())}"

@@ -1,6 +1,6 @@
 """What a report over one run is about, and the pieces that its sections share: quantities, tables, charts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -13,8 +13,9 @@ from dashboard.figures import series
 from dashboard.figures.series import Limit
 from dashboard.formats import number
 from dashboard.opened import Opened, Steps, latest_window
-from dashboard.report.model import Cell, Chart, Quantity, Table
+from dashboard.report.model import Block, Cell, Chart, Paragraph, Quantity, Table
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.errors import RatioscopeError
 
 # What looks at single tokens looks at the latest steps with so many of them, unless steps are chosen.
 TOKENS = 150_000
@@ -61,6 +62,14 @@ class Subject:
         return Limit(self.opened.thresholds[name] / (2 if half else 1), words)
 
 
+def attempt(make: Callable[[], list[Block]]) -> list[Block]:
+    """What `make` returns, or why these steps do not give it."""
+    try:
+        return make()
+    except RatioscopeError as error:
+        return [Paragraph(str(error))]
+
+
 def where(first: int, last: int) -> str:
     """Steps in words."""
     return f"step {first}" if first == last else f"steps {first} to {last}"
@@ -98,7 +107,7 @@ def with_intervals(summary: StepSummary, keys: Sequence[str]) -> pd.DataFrame:
         columns[key] = summary.values[key]
         for name, frame in (("low", summary.low), ("high", summary.high)):
             if frame[key].notna().any():
-                columns[f"{key}_{name}"] = frame[key]
+                columns[f"{key}.{name}"] = frame[key]  # as summarize --csv: clip_fraction_low is a metric
     return pd.DataFrame(columns, index=summary.values.index)
 
 

@@ -12,7 +12,7 @@ from analysis.pairs import PAIRS, measure
 from dashboard.figures import drift as figures
 from dashboard.formats import plain, share
 from dashboard.report.model import Block, Chart, Paragraph, Section, Table
-from dashboard.report.subject import Subject, key_numbers, over_steps, where
+from dashboard.report.subject import Subject, attempt, key_numbers, over_steps, where
 
 _KEYS = ["s_k", "u_k", "tv_new_behavior"]
 
@@ -40,7 +40,7 @@ def drift(subject: Subject) -> Section:
                   drift_answers.triangle_sentence(summary), summary.values[_KEYS], tuple(_KEYS))
         )  # fmt: skip
     blocks += _exact(subject)
-    blocks += _by_tokens(subject)
+    blocks += attempt(partial(_path, subject)) + attempt(partial(_bound, subject)) + attempt(partial(_clip, subject))
     return Section("drift", "Drift", "Staleness, engine, or the update?", answer, tuple(blocks))
 
 
@@ -55,39 +55,41 @@ def _exact(subject: Subject) -> list[Block]:
     ]  # fmt: skip
 
 
-def _by_tokens(subject: Subject) -> list[Block]:
-    """What reads single tokens: the path edge by edge, the certificate, feasibility."""
-    opened = subject.opened
+def _path(subject: Subject) -> list[Block]:
+    """The path edge by edge."""
     first, last = subject.window()
-    frame = measure(opened.run, first, last)
-    sentence = drift_answers.path_sentence(frame)
-    blocks: list[Block] = [
-        Chart("path", f"behavior → current → new, {where(first, last)}; width is total variation",
-              partial(figures.path_diagram, frame), sentence, frame),
+    frame = measure(subject.opened.run, first, last)
+    title = f"behavior → current → new, {where(first, last)}; width is total variation"
+    return [
+        Chart("path", title, partial(figures.path_diagram, frame), drift_answers.path_sentence(frame), frame),
         _path_table(frame, first, last),
-    ]  # fmt: skip
-    bound = certificate(opened.run, first, last)
+    ]
+
+
+def _bound(subject: Subject) -> list[Block]:
+    """The certificate: what theory promises of the updates."""
+    first, last = subject.window()
+    bound = certificate(subject.opened.run, first, last)
     sentence = drift_answers.certificate_sentence(bound)
-    if bound.terms["improvement_bound"].notna().any():
-        title = f"What theory promises: the bound's terms, {where(first, last)}, γ = {bound.gamma:.3g}"
-        blocks.append(
-            Chart("certificate", title,
-                  partial(figures.certificate_terms, bound.terms, steps=(first, last)), sentence, bound.terms,
-                  ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound"))
-        )  # fmt: skip
-    else:
-        blocks.append(Paragraph(sentence))
-    epsilon = opened.thresholds["epsilon"]
-    found = feasibility(opened.run, first, last, epsilon=epsilon)
+    if not bound.terms["improvement_bound"].notna().any():
+        return [Paragraph(sentence)]
+    title = f"What theory promises: the bound's terms, {where(first, last)}, γ = {bound.gamma:.3g}"
+    draw = partial(figures.certificate_terms, bound.terms, steps=(first, last))
+    terms = ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound")
+    return [Chart("certificate", title, draw, sentence, bound.terms, terms)]
+
+
+def _clip(subject: Subject) -> list[Block]:
+    """Whether a clip around 1 can be met."""
+    first, last = subject.window()
+    epsilon = subject.opened.thresholds["epsilon"]
+    found = feasibility(subject.opened.run, first, last, epsilon=epsilon)
     sentence = f"{drift_answers.feasibility_sentence(found, epsilon)} {drift_answers.feasibility_caveat(found)}".strip()
-    if len(found) and (found["infeasible_share"].astype(float) > 0).any():
-        blocks.append(
-            Chart("infeasible", f"States where no policy is within ε/2 of all versions (ε = {epsilon:g})",
-                  partial(figures.infeasible_share, found, steps=(first, last)), sentence, found)
-        )  # fmt: skip
-    else:
-        blocks.append(Paragraph(f"{where(first, last).capitalize()}: {sentence}"))
-    return blocks
+    if not len(found) or not (found["infeasible_share"].astype(float) > 0).any():
+        return [Paragraph(f"{where(first, last).capitalize()}: {sentence}")]
+    title = f"States where no policy is within ε/2 of all versions (ε = {epsilon:g})"
+    draw = partial(figures.infeasible_share, found, steps=(first, last))
+    return [Chart("infeasible", title, draw, sentence, found)]
 
 
 def _path_table(frame: pd.DataFrame, first: int, last: int) -> Table:

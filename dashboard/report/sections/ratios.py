@@ -12,7 +12,7 @@ from dashboard import theme
 from dashboard.figures import ratios as figures
 from dashboard.figures import tails as tail_figures
 from dashboard.report.model import Block, Chart, Paragraph, Section
-from dashboard.report.subject import Subject, key_numbers, over_steps, where
+from dashboard.report.subject import Subject, attempt, key_numbers, over_steps, where
 
 _QUANTILES = ["ratio_min", "ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999", "ratio_max"]
 _KHATS = ["khat_token", "khat_token_new", "khat_seq"]
@@ -44,8 +44,7 @@ def ratios(subject: Subject) -> Section:
             Chart("left-out", "Rows that no ratio can be had of", partial(figures.left_out, left_out, steps=steps),
                   heavy_tails.left_out_words(summary), left_out)
         )  # fmt: skip
-    blocks += _tails(subject)
-    blocks += _lengths(subject)
+    blocks += attempt(partial(_tails, subject)) + attempt(partial(_lengths, subject))
     return Section("ratios", "Ratios", "How heavy are the tails?", sentence, tuple(blocks))
 
 

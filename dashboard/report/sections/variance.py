@@ -7,8 +7,10 @@ from analysis.truncation import truncation
 from dashboard.figures import variance as figures
 from dashboard.formats import plain, share
 from dashboard.report.model import Block, Chart, Paragraph, Section, Table
-from dashboard.report.subject import Subject, key_numbers, over_steps, where
+from dashboard.report.subject import Subject, attempt, key_numbers, over_steps, where
 
+# Of whole responses it is what the tokens predict where that is more: not the catalogue's chi2_seq.
+_COLUMNS = {"chi2_seq": "chi2_seq_or_predicted", "chi2_seq_trusted": "chi2_seq_or_predicted_trusted"}
 _SWEPT = 100_000  # tokens, a random sample of whole prompt groups
 
 
@@ -20,19 +22,20 @@ def variance(subject: Subject) -> Section:
     if found.remedy:
         blocks.insert(0, Paragraph(f"What to do: {found.remedy} ({found.source})", strong=True))
     points = failure_mode.blind_spot(summary)
+    data = points.rename(columns=_COLUMNS)
     sentence = failure_mode.blind_spot_sentence(points, thresholds=limits)
     tv_limit, chi2_limit = limits["epsilon_stale"] / 2, limits["chi2"]
     axes = figures.blind_spot_axes(points, tv_limit, chi2_limit)
-    for key, title in (("chi2_token", "χ² of tokens"), ("chi2_seq", "χ² of whole responses")):
+    keys = ("chi2_token", "log1p_chi2_seq", "log1p_chi2_seq_predicted")
+    for key, whose in (("chi2_token", "tokens"), ("chi2_seq", "whole responses")):
         draw = partial(figures.blind_spot, points, key, axes=axes, tv_limit=tv_limit, chi2_limit=chi2_limit)
-        blocks.append(Chart(f"blind-{key.split('_')[1]}", f"The blind spot: total variation against {title}", draw,
-                            sentence, points, (key,)))  # fmt: skip
-    keys = ["log1p_chi2_seq", "log1p_chi2_seq_predicted"]
+        title = f"The blind spot: total variation against χ² of {whose}"
+        blocks.append(Chart(f"blind-{key.split('_')[1]}", title, draw, sentence, data, keys))
     blocks.append(
-        over_steps(subject, keys, key="growth", title="log(1 + χ²) of responses: measured, and predicted by the tokens",
+        over_steps(subject, keys[1:], key="growth", title="log(1 + χ²) of responses: measured, predicted",
                    unit="nats", takeaway=failure_mode.growth_sentence(summary))
     )  # fmt: skip
-    blocks += _truncation(subject)
+    blocks += attempt(partial(_truncation, subject))
     blocks.append(_probes(subject))
     return Section("variance", "Bias and variance", "Which failure mode is it?", found.sentence, tuple(blocks))
 

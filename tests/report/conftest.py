@@ -1,0 +1,34 @@
+"""Runs to report, and their reports; made once, because every test only reads them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dashboard.opened import Opened, open_folder
+from dashboard.report.build import run_report
+from dashboard.report.html import html
+from dashboard.report.model import Report
+from tests.report.reading import Page, read
+from tests.runs import random_step, write_run
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+
+
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    """A run of twelve steps with every column."""
+    rng = np.random.default_rng(0)
+    steps = [random_step(rng, number, spread=0.05 + 0.1 * (number % 4)) for number in range(12)]
+    folder = write_run(tmp_path_factory.mktemp("runs") / "whole", steps, algorithm={"name": "grpo"}, seed=3)
+    return open_folder(folder)
+
+
+@pytest.fixture(scope="session")
+def report(opened: Opened) -> Report:
+    return run_report(opened)
+
+
+@pytest.fixture(scope="session")
+def page(report: Report) -> Page:
+    return read(html(report))

@@ -1,0 +1,144 @@
+"""What a report holds, whatever the run: every page, every definition, where it is from; and the same each time."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from analysis.run_verdict import QUESTIONS
+from dashboard.opened import Opened, open_folder
+from dashboard.report.build import comparison_report, run_report
+from dashboard.report.html import html
+from dashboard.report.json_report import SCHEMA, json_text
+from dashboard.report.markdown import markdown
+from dashboard.report.model import Report
+from dashboard.report.sections import SECTIONS
+from ratioscope import Manifest, RatioscopeError, __version__
+from ratioscope.catalogue import ENTRIES
+from tests.report.conftest import SAMPLES
+from tests.report.reading import Page, read
+from tests.runs import random_step, write_run
+
+UNLOGGED = ("logp_new", "clip_side", "clipped", "gate", "entropy", "logp_behavior_train")
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs that lack something, or hold something impossible."""
+    folder, rng = tmp_path_factory.mktemp("strange"), np.random.default_rng(1)
+    steps = [random_step(rng, number) for number in range(4)]
+    lean = [step.with_tokens(**dict.fromkeys(UNLOGGED)) for step in steps]
+    broken = [step.with_tokens(logp_current=np.full(len(step.tokens["seq_id"]), np.nan)) for step in steps]
+    return {
+        "one step": write_run(folder / "one", steps[:1]),
+        "only what must be": write_run(folder / "lean", lean),
+        "no usable token": write_run(folder / "broken", broken),
+    }
+
+
+@pytest.mark.parametrize("kind", ["one step", "only what must be", "no usable token"])
+def test_every_page_is_written_whatever_is_logged(strange: dict[str, Path], kind: str) -> None:
+    report = run_report(open_folder(strange[kind]))
+    assert [section.key for section in report.sections] == list(SECTIONS)
+    assert all(section.answer for section in report.sections)
+    assert [question for question, _ in report.verdict] == list(QUESTIONS)
+    assert not re.search(r"\b(nan|None|inf)\b", read(html(report)).text.split("Provenance")[0])
+    jsonschema.validate(json.loads(json_text(report)), json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def test_a_run_without_steps_has_nothing_to_report(tmp_path: Path) -> None:
+    Manifest(name="empty", status="interrupted").write(tmp_path)
+    with pytest.raises(RatioscopeError, match="no step is on disk yet"):
+        run_report(open_folder(tmp_path))
+
+
+def test_the_json_keeps_to_its_schema(report: Report) -> None:
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(json.loads(json_text(report)), schema)
+    runs = [open_folder(SAMPLES / f"sync_interval20-{name}-seed0") for name in ("grpo", "reinforce")]
+    jsonschema.validate(json.loads(json_text(comparison_report(runs, pages=["findings"]))), schema)
+
+
+def test_the_same_run_gives_the_same_file(opened: Opened, report: Report, tmp_path: Path) -> None:
+    again = run_report(open_folder(opened.run.folder))
+    assert html(again) == html(report)
+    assert json_text(again) == json_text(report)
+    assert markdown(again, "files") == markdown(report, "files")
+
+
+def test_every_definition_that_is_used_is_explained(report: Report, page: Page) -> None:
+    explained = {metric.key for metric in report.methods}
+    shown = {key for _, key, _, _ in page.numbers} | {key for chart in report.charts for key in chart.metrics}
+    assert shown & ENTRIES.keys() <= explained
+    for metric in report.methods:
+        assert metric.definition in page.text
+        assert metric.source in page.text
+    formulas = [tag for tag, _ in page.elements if tag == "math"]
+    assert len(formulas) == 2 * len(report.methods)
+
+
+def test_provenance_says_how_the_report_came_about(report: Report, opened: Opened, page: Page) -> None:
+    provenance = dict(report.provenance)
+    assert provenance["Command"] == f"ratioscope report {opened.run.folder}"
+    assert provenance["ratioscope"] == __version__
+    assert re.match(r"[0-9a-f]{16} ", provenance["Data signature"])
+    assert "12 steps" in provenance["Rows"]
+    assert provenance["Excluded"] == "nothing"
+    assert all(f"{name} = {value:g}" in page.text for name, value in opened.thresholds.items())
+
+
+def test_what_was_left_out_is_counted(strange: dict[str, Path]) -> None:
+    report = run_report(open_folder(strange["no usable token"]), pages=["setting"])
+    assert "tokens with NaN" in dict(report.provenance)["Excluded"]
+
+
+def test_a_range_of_steps_is_what_all_pages_are_about(opened: Opened) -> None:
+    report = run_report(opened, steps=(3, 7))
+    steps = {cell.step for section in report.sections for block in section.blocks
+             for row in getattr(block, "rows", ()) for cell in row if not isinstance(cell, str)}  # fmt: skip
+    assert steps <= set(range(3, 8))
+    assert report.subtitle == "grpo, steps 3 to 7"
+    assert "--steps 3:7" in dict(report.provenance)["Command"]
+    assert run_report(opened, steps=(None, 7), pages=["setting"]).subtitle == "grpo, steps 0 to 7"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pages": ["drifd"]}, "'drifd' is not a page of the report; did you mean drift"),
+        ({"steps": (50, 60)}, "it has the steps 0 to 11"),
+    ],
+)
+def test_what_cannot_be_reported_is_said_in_a_sentence(opened: Opened, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RatioscopeError, match=re.escape(message)):
+        run_report(opened, **options)
+
+
+def test_figures_have_both_modes_and_their_numbers_once(page: Page, report: Report) -> None:
+    for chart in report.charts:
+        figure = page.figures[chart.key]
+        assert figure["data"], chart.key
+        assert figure["dark"], chart.key
+        assert all(path[0] in ("data", "layout") for path, _ in figure["dark"])
+        assert not any(path[-1] == "bdata" and path[-2] in ("x", "y") for path, _ in figure["dark"]), chart.key
+        assert chart.takeaway, chart.key
+
+
+def test_the_ablation_says_from_the_data_alone_what_figure_3_says() -> None:
+    """S3 figure 3: REINFORCE collapses, the clipped variants are alike, importance weights are not essential."""
+    names = ("reinforce", "grpo", "rec_oneside_is", "rec_oneside_nois", "rec_oneside_nois_0.6_2")
+    schedules = ("sync_interval20", "sync_offset10", "offline")
+    runs = [open_folder(SAMPLES / f"{schedule}-{name}-seed0") for schedule in schedules for name in names]
+    report = comparison_report(runs, pages=[])
+    verdict = " ".join(sentence for _, sentence in report.verdict)
+    assert 1 <= len(report.verdict) <= 5
+    assert "reinforce collapses under every schedule" in verdict
+    assert re.search(r"taking the gate away \(one_side → none\) is enough for it", verdict)
+    assert re.search(r"No difference beyond ±\.05.*importance weights away \(ratio → none\)", verdict)
+    assert re.search(r"\(0\.2, 0\.2\) → \(0\.6, 2\.0\).*about as stable", verdict)
+    assert len([chart for chart in report.charts if chart.key == "compare-eval_accuracy"]) == 1
