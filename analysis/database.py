@@ -43,7 +43,10 @@ def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> duckdb.Du
             "memory_limit": memory_limit,
         },
     )
-    connection.execute("set enable_progress_bar = false")  # it would be printed into the command line's output
+    # Progress would be printed into the command line's output. A notebook without ipywidgets has it off and refuses to
+    # hear of it.
+    if connection.execute("select current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+        connection.execute("set enable_progress_bar = false")
     connection.execute(query("macros"))
     folders = ", ".join("'" + str(folder.resolve()).replace("'", "''") + "/'" for folder in readable)
     connection.execute(f"set allowed_directories = [{folders}]")
