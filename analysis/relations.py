@@ -77,14 +77,13 @@ def create_views(
 
 def source(files: Sequence[TableFile], table: schema.Table, columns: Sequence[str] | None = None) -> str:
     """A relation with the declared columns (or exactly `columns`) of all the files; what no file has is null."""
-    declared = [column.name for column in table.columns] if columns is None else list(columns)
+    wanted = table.columns if columns is None else [column for column in table.columns if column.name in columns]
     found = {name: field for file in files for name, field in _fields(file).items()}
     selected = [
-        name if name in found else f"null::{_sql_type(table, name)} as {name}"
-        for name in declared
-    ]  # fmt: skip
+        column.name if column.name in found else f"null::{sql_type(column)} as {column.name}" for column in wanted
+    ]
     if columns is None and table is schema.SEQUENCES:
-        selected += [_quoted(name) for name in found if name.startswith("reward_")]
+        selected += [quoted(name) for name in found if name.startswith("reward_")]
     if not files:
         return f"(select {', '.join(selected)} where false)"
     paths = ", ".join("'" + str(file.path.resolve()).replace("'", "''") + "'" for file in files)
@@ -100,20 +99,23 @@ def _overlaps(file: TableFile, first: int | None, last: int | None) -> bool:
     return (last is None or file.name.first_step <= last) and (first is None or file.name.last_step >= first)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name as SQL takes it, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def _sql_type(table: schema.Table, name: str) -> str:
-    column = table.column(name)
-    assert column is not None, name
-    names = {
-        "bool": "boolean",
-        "int8": "tinyint",
-        "int32": "integer",
-        "int64": "bigint",
-        "float": "float",
-        "double": "double",
-        "string": "varchar",
-    }
-    return names[str(column.type)]
+def sql_type(column: schema.Column) -> str:
+    """DuckDB's type for a declared column."""
+    return _TYPES[str(column.type)]
+
+
+_TYPES = {
+    "bool": "boolean",
+    "int8": "tinyint",
+    "int32": "integer",
+    "int64": "bigint",
+    "float": "float",
+    "double": "double",
+    "string": "varchar",
+    "timestamp[us, tz=UTC]": "timestamptz",
+}

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.database import query
-from analysis.relations import versions_ahead
+from analysis.relations import quoted, sql_type, versions_ahead
 from analysis.sandbox.worker import SCHEME
 from analysis.store import Run, TableFile
 from analysis.summary import StepSummary
@@ -101,25 +101,13 @@ def _relation(table: schema.Table, parts: Sequence[TableFile]) -> str:
     """The declared columns of all the files, null where none has them, and the free ones that a file brings."""
     found = {name for part in parts for name in _names(part)}
     selected = [
-        _quoted(column.name) if column.name in found else f"null::{_TYPES[str(column.type)]} as {_quoted(column.name)}"
+        quoted(column.name) if column.name in found else f"null::{sql_type(column)} as {quoted(column.name)}"
         for column in table.columns
-    ] + [_quoted(name) for name in _free(table, parts)]
+    ] + [quoted(name) for name in _free(table, parts)]
     # The names are made up: a query must not learn where on this machine the run lies.
     names = ", ".join(_text(f"{SCHEME}://{table.name}/{part.name}") for part in parts)
     # can_have_nan: without it DuckDB prunes row groups by min and max, in which Parquet leaves NaN out.
     return f"(select {', '.join(selected)} from read_parquet([{names}], union_by_name=true, can_have_nan=true))"
-
-
-_TYPES = {
-    "bool": "boolean",
-    "int8": "tinyint",
-    "int32": "integer",
-    "int64": "bigint",
-    "float": "float",
-    "double": "double",
-    "string": "varchar",
-    "timestamp[us, tz=UTC]": "timestamptz",
-}
 
 
 def _names(part: TableFile) -> list[str]:
@@ -135,10 +123,6 @@ def _free(table: schema.Table, parts: Sequence[TableFile]) -> list[str]:
 
 def _plain_view(view: str, name: str) -> str:
     return f"create view {view} as select * from read_parquet({_text(f'{SCHEME}://{name}')}, can_have_nan=true)"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _text(text: str) -> str:

@@ -1,7 +1,8 @@
 """Charts over steps that are kept as they were drawn: most of a page's time goes into drawing the same ones again."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
+from typing import Any
 
 from analysis.summary import StepSummary
 from dashboard.figures import series
@@ -13,39 +14,14 @@ _KEPT = 200
 
 
 def over_steps(
-    summary: StepSummary,
-    keys: Sequence[str],
-    mode: Mode,
-    *,
-    limits: Sequence[Limit] = (),
-    y_title: str = "",
-    logarithmic: bool = False,
-    height: int = 300,
-    steps: tuple[int | None, int | None] = (None, None),
+    summary: StepSummary, keys: Sequence[str], mode: Mode, *, limits: Sequence[Limit] = (), **options: Hashable
 ) -> str:
     """`figures.series.over_steps` as JSON, drawn once for each state of a run, range of steps and colours."""
-    return _drawn(summary, tuple(keys), mode, tuple(limits), y_title, logarithmic, height, steps)
+    return _drawn(summary, tuple(keys), mode, tuple(limits), tuple(options.items()))
 
 
 @lru_cache(maxsize=_KEPT)
 def _drawn(
-    summary: StepSummary,
-    keys: tuple[str, ...],
-    mode: Mode,
-    limits: tuple[Limit, ...],
-    y_title: str,
-    logarithmic: bool,
-    height: int,
-    steps: tuple[int | None, int | None],
+    summary: StepSummary, keys: tuple[str, ...], mode: Mode, limits: tuple[Limit, ...], options: tuple[Any, ...]
 ) -> str:
-    figure = series.over_steps(
-        summary,
-        list(keys),
-        mode,
-        limits=limits,
-        y_title=y_title,
-        logarithmic=logarithmic,
-        height=height,
-        steps=steps,
-    )
-    return str(figure.to_json())
+    return str(series.over_steps(summary, list(keys), mode, limits=limits, **dict(options)).to_json())

@@ -5,7 +5,8 @@ report = comparison_report([open_folder(folder) for folder in folders])
 """
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -30,6 +31,7 @@ Progress = Callable[[int, int, str], None]
 _SHOWN_IN_FULL = 3
 """Of more runs only what was run and the findings are reported, unless pages are asked for."""
 _SHORT = ("findings",)
+_AT_A_TIME = 2
 _LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
 
 
@@ -63,11 +65,7 @@ def run_report(
     """
     chosen = _checked(pages)
     subject = _subject(opened, steps)
-    found = []
-    for done, name in enumerate(chosen):
-        progress(done, len(chosen) + 1, name)
-        found.append(SECTIONS[name](subject))
-    progress(len(chosen), len(chosen) + 1, "verdict")
+    found = list(_sections([subject], chosen, progress))
     verdict = run_verdict(subject.summary, opened.findings, subject.remarks, opened.thresholds)
     manifest, index = opened.run.manifest, subject.summary.values.index
     return Report(
@@ -105,15 +103,11 @@ def comparison_report(
     subjects = [_subject(opened, steps) for opened in runs]
     if metric not in CATALOGUE:
         raise unknown("a metric", metric, CATALOGUE)
-    total = 2 + len(subjects) * len(chosen)
-    progress(0, total, "comparison")
     groups = settings([member_of(subject) for subject in subjects])
     found = list(comparison_sections(groups, subjects, metric))
-    for place, subject in enumerate(subjects):
-        for number, name in enumerate(chosen):
-            progress(1 + place * len(chosen) + number, total, f"{subject.opened.run_id}: {name}")
-            found.append(_of_run(SECTIONS[name](subject), place, subject.opened.run_id))
-    progress(total - 1, total, "verdict")
+    for place, section in enumerate(_sections(subjects, chosen, progress)):
+        number = place // len(chosen)
+        found.append(_of_run(section, number, subjects[number].opened.run_id))
     names = " ".join(str(opened.run.folder) for opened in runs)
     return Report(
         "comparison",
@@ -126,6 +120,19 @@ def comparison_report(
         _provenance(runs, command or f"ratioscope report {names}{_options(chosen, steps)}"),
         runs[0].thresholds,
     )
+
+
+def _sections(subjects: Sequence[Subject], pages: Sequence[str], progress: Progress) -> Iterator[Section]:
+    """These pages of the first run, then those of the next; two are made at a time, and most wait for DuckDB."""
+    jobs = [(subject, name) for subject in subjects for name in pages]
+    pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="report")
+    try:
+        made = [pool.submit(SECTIONS[name], subject) for subject, name in jobs]
+        for done, ((subject, name), section) in enumerate(zip(jobs, made, strict=True)):
+            progress(done, len(jobs) + 1, f"{subject.opened.run_id}: {name}" if len(subjects) > 1 else name)
+            yield section.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _checked(pages: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ import json
 from functools import cache
 from math import isfinite
 from pathlib import Path
+from typing import Literal
 
 import plotly
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -18,10 +19,12 @@ from markupsafe import Markup
 from dashboard import theme
 from dashboard.formats import quote
 from dashboard.report.figures import csv_text, drawn, packed
-from dashboard.report.model import Chart, FindingBlock, Paragraph, Quantity, Report, Table
+from dashboard.report.model import Cell, Chart, FindingBlock, Paragraph, Quantity, Report, Table, cell_text
 
 _HERE = Path(__file__).parent
 _PLOTLY = Path(plotly.__file__).with_name("package_data") / "plotly.min.js"
+# In letters: what the narrowest column of a table still holds.
+_LONGEST_WORD = 24
 
 
 def html(report: Report) -> str:
@@ -55,9 +58,24 @@ def _environment() -> Environment:
     )
     kinds = {"figure": Chart, "finding": FindingBlock, "paragraph": Paragraph, "table": Table, "quantity": Quantity}
     environment.tests |= {name: lambda value, kind=kind: isinstance(value, kind) for name, kind in kinds.items()}
-    # Only formulas of the catalogue come here, never text from a log.
-    environment.filters |= {"formula": lambda latex: Markup(convert(latex)), "exact": _exact, "quote": quote}
+    environment.tests |= {"pairs": _pairs, "wordy": _wordy}
+    environment.filters |= {"formula": _formula, "exact": _exact, "quote": quote}
     return environment
+
+
+def _formula(latex: str, display: Literal["inline", "block"] = "inline") -> Markup:
+    """MathML; only formulas of the catalogue come here, never text from a log."""
+    return Markup(convert(latex, display=display))
+
+
+def _pairs(block: object) -> bool:
+    """Whether it is a table of names and their values, several of which fit beside each other."""
+    return isinstance(block, Table) and len(block.head) == 2
+
+
+def _wordy(cell: Cell) -> bool:
+    """Whether it has a word that has to be broken, lest it makes its table wider than the paper."""
+    return any(len(word) > _LONGEST_WORD for word in cell_text(cell).split())
 
 
 def _exact(value: float) -> str:

@@ -7,12 +7,18 @@ const CONFIG = {
   responsive: false,
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
 };
-const PRINT_WIDTH = 680; // what A4 holds between its margins, in CSS pixels
 const MOST_ROWS = 200;
+// What A4 holds between its margins, and what report.css takes of it in a finding, in CSS pixels.
+const PAPER_WIDTH = 680, PAPER_INSET = 16;
+// Figures are lower on paper, so that three of them and their captions fit on a page; the high ones by the same share.
+const PAPER_SHARE = 0.7;
 
 const root = document.documentElement;
 const plots = [...document.querySelectorAll(".plot")];
-let figures, Plotly;
+const button = document.getElementById("mode");
+// A finger that moves over a figure scrolls the page.
+const dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";
+let figures, Plotly, onPaper = false;
 
 async function unpack(id) {
   const text = document.getElementById(id).textContent;
@@ -34,13 +40,14 @@ function coloured(figure, mode) {
   return copy;
 }
 
-function draw(plot, mode = root.dataset.mode ?? "light", width = plot.clientWidth) {
-  const figure = coloured(figures[plot.dataset.key], mode);
-  const zoom = plot.drawn && !plot.printed ? { uirevision: "kept" } : {};
+// What is zoomed or hidden stays so, because the uirevision stays the same.
+function draw(plot) {
+  const { data, layout } = coloured(figures[plot.dataset.key], onPaper ? "light" : root.dataset.mode);
+  const width = onPaper ? PAPER_WIDTH - (plot.closest(".finding") ? PAPER_INSET : 0) : plot.clientWidth;
+  const height = onPaper ? Math.round(layout.height * PAPER_SHARE) : layout.height;
   plot.drawn = true;
-  plot.style.minHeight = `${figure.layout.height}px`;
-  const layout = { uirevision: "kept", ...figure.layout, dragmode: "zoom", width, ...zoom };
-  return Plotly.react(plot, figure.data, layout, CONFIG);
+  plot.style.minHeight = `${height}px`;
+  return Plotly.react(plot, data, { ...layout, uirevision: "kept", dragmode, width, height }, CONFIG);
 }
 
 function drawAgain() {
@@ -49,9 +56,16 @@ function drawAgain() {
 
 function setMode(mode) {
   root.dataset.mode = mode;
-  const button = document.getElementById("mode");
   button.textContent = mode === "dark" ? "Light colours" : "Dark colours";
-  if (Plotly) drawAgain();
+  if (figures && !onPaper) drawAgain();
+}
+
+// Print: all figures, in light colours, as wide as the paper, seen before or not.
+function setPaper(wanted) {
+  if (onPaper === wanted || !figures) return;
+  onPaper = wanted;
+  if (wanted) plots.forEach(draw);
+  else drawAgain();
 }
 
 // Numbers ------------------------------------------------------------------------------------------------------------
@@ -61,7 +75,7 @@ function download(key) {
   link.href = URL.createObjectURL(new Blob([figures[key].csv], { type: "text/csv" }));
   link.download = `${key}.csv`;
   link.click();
-  URL.revokeObjectURL(link.href);
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000); // some browsers read it only after this function
 }
 
 function rowsOf(csv) {
@@ -83,60 +97,58 @@ function short(text) {
   return text === "" || Number.isNaN(value) || Number.isInteger(value) ? text : String(Number(value.toPrecision(5)));
 }
 
-function fill(details) {
-  if (details.childElementCount > 1) return;
-  const [head, ...rows] = rowsOf(figures[details.dataset.key].csv);
-  const scroll = document.createElement("div"), table = document.createElement("table");
-  scroll.className = "scroll";
-  const line = (cells, kind) => {
-    const row = table.insertRow();
+function tableOf(csv) {
+  const [head, ...rows] = rowsOf(csv), table = document.createElement("table");
+  const line = (row, cells, kind) => {
     for (const cell of cells) row.appendChild(document.createElement(kind)).textContent = short(cell);
   };
-  line(head, "th");
-  for (const row of rows.slice(0, MOST_ROWS)) line(row, "td");
-  scroll.append(table);
-  details.append(scroll);
-  if (rows.length > MOST_ROWS) {
-    const note = document.createElement("p");
-    note.className = "note";
-    note.textContent = `The first ${MOST_ROWS} rows; the CSV has all of them, in full precision.`;
-    details.append(note);
-  }
+  line(table.createTHead().insertRow(), head, "th");
+  const body = table.createTBody();
+  for (const cells of rows.slice(0, MOST_ROWS)) line(body.insertRow(), cells, "td");
+  return [table, rows.length > MOST_ROWS];
 }
 
-// Contents: the section that is being read is marked.
+// The table below a figure is made when it is first asked for.
+function toggle(asked) {
+  const place = document.getElementById(asked.getAttribute("aria-controls"));
+  place.hidden = !place.hidden;
+  asked.setAttribute("aria-expanded", String(!place.hidden));
+  if (place.childElementCount) return;
+  const [table, cut] = tableOf(figures[asked.dataset.key].csv);
+  const scroll = document.createElement("div"), note = document.createElement("p");
+  scroll.className = "scroll";
+  scroll.tabIndex = 0;
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", asked.getAttribute("aria-label"));
+  scroll.append(table);
+  note.className = "note";
+  const which = cut ? `The first ${MOST_ROWS} rows` : "All rows";
+  note.textContent = `${which}, rounded; the CSV has them all in full precision.`;
+  place.append(scroll, note);
+}
+
+// Contents: the section that is being read is marked, and in sight where the list is longer than the window.
 function follow() {
-  const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+  const nav = document.querySelector("nav");
+  const links = new Map([...nav.querySelectorAll("a")].map((link) => [link.hash.slice(1), link]));
+  const mark = (link) => {
+    for (const other of links.values()) other.removeAttribute("aria-current");
+    if (!link) return;
+    link.setAttribute("aria-current", "location");
+    const place = link.offsetTop - nav.offsetTop;
+    if (place < nav.scrollTop || place > nav.scrollTop + nav.clientHeight - 40) nav.scrollTop = place - nav.clientHeight / 2;
+  };
   const seen = new IntersectionObserver(
     (entries) => {
-      for (const entry of entries) {
-        if (!entry.isIntersecting) continue;
-        for (const link of links.values()) link.classList.remove("here");
-        links.get(entry.target.id)?.classList.add("here");
-      }
+      for (const entry of entries) if (entry.isIntersecting) mark(links.get(entry.target.id));
     },
     { rootMargin: "-20% 0px -70% 0px" },
   );
   for (const section of document.querySelectorAll("main > section")) seen.observe(section);
 }
 
-// Print: all figures, in light colours, as wide as the paper.
-let before;
-function toPaper() {
-  before = root.dataset.mode;
-  root.dataset.mode = "light";
-  for (const plot of plots) draw(plot, "light", PRINT_WIDTH);
-}
-
-async function start() {
-  setMode(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  const [program, contents] = await Promise.all([unpack("plotly"), unpack("figures")]);
-  const script = document.createElement("script");
-  script.textContent = program;
-  document.head.append(script);
-  Plotly = window.Plotly;
-  figures = JSON.parse(contents);
-
+// Figures are drawn where they come into view.
+function watch() {
   const inView = new IntersectionObserver(
     (entries) => {
       for (const entry of entries) if (entry.isIntersecting && !entry.target.drawn) draw(entry.target);
@@ -149,24 +161,36 @@ async function start() {
   }
   let width = innerWidth, waiting;
   addEventListener("resize", () => {
-    if (innerWidth === width) return;
+    if (innerWidth === width || onPaper) return;
     width = innerWidth;
     clearTimeout(waiting);
     waiting = setTimeout(drawAgain, 150);
   });
-  addEventListener("beforeprint", toPaper);
-  addEventListener("afterprint", () => {
-    setMode(before);
-  });
-  document.addEventListener("click", (event) => {
-    if (event.target.matches(".csv")) download(event.target.dataset.key);
-  });
-  for (const details of document.querySelectorAll(".numbers")) details.addEventListener("toggle", () => fill(details));
-  const button = document.getElementById("mode");
+}
+
+async function start() {
+  const dark = matchMedia("(prefers-color-scheme: dark)"), print = matchMedia("print");
+  setMode(dark.matches ? "dark" : "light");
+  dark.addEventListener("change", () => setMode(dark.matches ? "dark" : "light"));
   button.hidden = false;
   button.addEventListener("click", () => setMode(root.dataset.mode === "dark" ? "light" : "dark"));
   follow();
-  if (location.hash === "#paper") toPaper(); // a printing program asks for it: every figure is drawn before it looks
+
+  const [program, contents] = await Promise.all([unpack("plotly"), unpack("figures")]);
+  const script = document.createElement("script");
+  script.textContent = program;
+  document.head.append(script);
+  Plotly = window.Plotly;
+  figures = JSON.parse(contents);
+  watch();
+  document.addEventListener("click", (event) => {
+    if (event.target.matches(".csv")) download(event.target.dataset.key);
+    else if (event.target.matches(".show")) toggle(event.target);
+  });
+  addEventListener("beforeprint", () => setPaper(true));
+  addEventListener("afterprint", () => setPaper(false));
+  print.addEventListener("change", () => setPaper(print.matches));
+  if (location.hash === "#paper" || print.matches) setPaper(true); // a printing program asks for it: all is drawn before it looks
   root.dataset.ready = "true";
 }
 

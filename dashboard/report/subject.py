@@ -19,6 +19,8 @@ from ratioscope.errors import RatioscopeError
 
 # What looks at single tokens looks at the latest steps with so many of them, unless steps are chosen.
 TOKENS = 150_000
+CHECKED_TOKENS = 200_000
+"""Of the linter, which asks more of each of them."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Subject:
     @cached_property
     def checked(self) -> tuple[int, int]:
         """The steps that the linter looks at."""
-        return self.window(500_000)
+        return self.window(CHECKED_TOKENS)
 
     @cached_property
     def remarks(self) -> list[Remark]:

@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.benchmarks import comparing, dashboard, listing, pretrained, reading, scanning, training, what_if
+from tests.benchmarks import comparing, dashboard, listing, pretrained, reading, reporting, scanning, training, what_if
 
 BENCHMARKS = {
     "training": training,
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "what_if": what_if,
     "dashboard": dashboard,
     "comparing": comparing,
+    "reporting": reporting,
 }
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def run() -> None:
             session.open("")
             empty = _median(session.refresh, WARM)
         _list(place / "list", place, empty)
-        big = write_run(place / "one" / "big", _steps(STEPS), **FIELDS)
+        big = write_run(place / "one" / "big", made_steps(STEPS), **FIELDS)
         files = [file.path for file in open_run(big).files["tokens"]]
         columns = ["logp_behavior", "logp_current", "logp_new"]
         read = seconds(lambda: [pd.read_parquet(path, columns=columns) for path in files])
@@ -68,7 +68,7 @@ def run() -> None:
         _memory(place)
 
 
-def _steps(n: int) -> Iterator[Step]:
+def made_steps(n: int) -> Iterator[Step]:
     rng = np.random.default_rng(0)
     for number in range(n):
         spread = 0.05 + 0.1 * (number % 4)
@@ -77,7 +77,7 @@ def _steps(n: int) -> Iterator[Step]:
 
 def _list(root: Path, place: Path, empty: float) -> None:
     """The Runs page of copies of a small run: with nothing known, with headlines on disk, and warm."""
-    first = write_run(root / "run-0000", _steps(3), **FIELDS)
+    first = write_run(root / "run-0000", made_steps(3), **FIELDS)
     manifest = json.loads((first / "run.json").read_text())
     for number in range(1, RUNS):
         folder = shutil.copytree(first, root / f"run-{number:04d}")
@@ -159,7 +159,7 @@ def _length(values: Any) -> int:
 def _ticks(place: Path, empty: float) -> None:
     """What the timer of a live run's page costs while no new step arrives."""
     with RunRecorder(place / "live" / "run", flush_seconds=float("inf"), **FIELDS) as recorder:
-        for step in _steps(20):
+        for step in made_steps(20):
             recorder.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
         recorder.flush()
         with serving(place / "live", place) as server, Session(server) as session:

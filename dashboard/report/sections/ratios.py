@@ -18,6 +18,7 @@ _QUANTILES = ["ratio_min", "ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "
 _KHATS = ["khat_token", "khat_token_new", "khat_seq"]
 # What grows with the length cuts every response off at ten lengths: fewer tokens are enough.
 _LENGTH_TOKENS = 50_000
+_TAIL_TOKENS = 300_000
 
 
 def ratios(subject: Subject) -> Section:
@@ -49,7 +50,7 @@ def ratios(subject: Subject) -> Section:
 
 
 def _tails(subject: Subject) -> list[Block]:
-    first, last = subject.window(500_000)
+    first, last = subject.window(_TAIL_TOKENS)
     found = survivals(subject.opened.run, first, last)
     blocks: list[Block] = []
     for level, title, ratio, unit in (

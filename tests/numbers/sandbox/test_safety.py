@@ -13,25 +13,10 @@ import pytest
 import analysis.sandbox
 from analysis.sandbox import Limits, QueryError, ask, worker
 from analysis.store import Run
-from analysis.summary import StepSummary, summarise
-from tests.numbers.sandbox_run import bad_run, locked_connection, rows
+from analysis.summary import StepSummary
+from tests.numbers.sandbox.queried import rows
 
 SECRET = "zY-the-secret-of-this-test"
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return bad_run(tmp_path_factory.mktemp("runs") / "it's a run")
-
-
-@pytest.fixture(scope="module")
-def summary(run: Run) -> StepSummary:
-    return summarise(run)
-
-
-@pytest.fixture(scope="module")
-def locked(run: Run, summary: StepSummary) -> tuple[duckdb.DuckDBPyConnection, set[str]]:
-    return locked_connection(run, summary)
 
 
 @pytest.fixture

@@ -13,23 +13,8 @@ from analysis.sandbox import QueryError, ask, documented, worker
 from analysis.sandbox.examples import EXAMPLES, Example, examples
 from analysis.store import Run, open_run
 from analysis.summary import StepSummary, summarise
-from tests.numbers.sandbox_run import N_STEPS, bad_run, locked_connection, rows
+from tests.numbers.sandbox.queried import N_STEPS, rows
 from tests.runs import random_step, write_run
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return bad_run(tmp_path_factory.mktemp("runs") / "bad")
-
-
-@pytest.fixture(scope="module")
-def summary(run: Run) -> StepSummary:
-    return summarise(run)
-
-
-@pytest.fixture(scope="module")
-def locked(run: Run, summary: StepSummary) -> tuple[duckdb.DuckDBPyConnection, set[str]]:
-    return locked_connection(run, summary)
 
 
 def test_metrics_made_by_hand_are_those_of_the_summary(run: Run, summary: StepSummary) -> None:
