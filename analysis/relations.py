@@ -75,14 +75,14 @@ def create_views(
     connection.execute(text.replace("from source", f"from {rows}"))
 
 
-def source(files: Sequence[TableFile], table: schema.Table, columns: Sequence[str] | None = None) -> str:
-    """A relation with the declared columns (or exactly `columns`) of all the files; what no file has is null."""
-    wanted = table.columns if columns is None else [column for column in table.columns if column.name in columns]
+def source(files: Sequence[TableFile], table: schema.Table) -> str:
+    """A relation with the declared columns of all the files; what no file has is null."""
     found = {name: field for file in files for name, field in _fields(file).items()}
     selected = [
-        column.name if column.name in found else f"null::{sql_type(column)} as {column.name}" for column in wanted
+        column.name if column.name in found else f"null::{sql_type(column)} as {column.name}"
+        for column in table.columns
     ]
-    if columns is None and table is schema.SEQUENCES:
+    if table is schema.SEQUENCES:
         selected += [quoted(name) for name in found if name.startswith("reward_")]
     if not files:
         return f"(select {', '.join(selected)} where false)"

@@ -16,7 +16,8 @@ from dashboard.opened import Opened, open_folder
 from dashboard.report.build import run_report
 from dashboard.report.model import Chart, Report
 from dashboard.report.sections import SECTIONS
-from dashboard.report.write import check_target, write
+from dashboard.report.target import check_target
+from dashboard.report.write import write
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError, unknown
 

@@ -46,18 +46,24 @@ def report(
     HTML is one file that works offline, with interactive figures and their numbers. PDF and Markdown need Chromium.
     JSON follows a published schema. The same input gives the same file.
     """  # fmt: skip
+    from dashboard.report.target import check_folder, check_target
+
+    check_target(output)
+    if data:
+        check_folder(data.parent)
+    wanted = _range(steps)
+    chosen = None if pages is None else [name.strip() for name in pages.split(",") if name.strip()]
+    folders = run_folders(runs)
+
+    # What is wrong with the command has been said: now what takes seconds to import.
     from analysis.thresholds import read_thresholds
     from dashboard.opened import Opened, open_folder
     from dashboard.report.build import comparison_report, run_report
     from dashboard.report.sections import SECTIONS
-    from dashboard.report.write import check_target, write, write_data
+    from dashboard.report.write import write, write_data
 
-    check_target(output)
-    wanted = _range(steps)
-    chosen = None if pages is None else [name.strip() for name in pages.split(",") if name.strip()]
     limits = read_thresholds(thresholds) if thresholds else None
     opened: list[Opened] = []
-    folders = run_folders(runs)
     for number, folder in enumerate(folders, start=1):
         with working(f"Reading {folder.name} ({number} of {len(folders)})", quiet) as progress:
             found = open_folder(folder, thresholds=limits, progress=progress)

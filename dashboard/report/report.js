@@ -10,8 +10,8 @@ const CONFIG = {
 const MOST_ROWS = 200;
 // What A4 holds between its margins, and what report.css takes of it in a finding, in CSS pixels.
 const PAPER_WIDTH = 680, PAPER_INSET = 16;
-// Figures are lower on paper, so that three of them and their captions fit on a page; the high ones by the same share.
-const PAPER_SHARE = 0.7;
+// Figures are lower on paper: three with their captions, or two findings, then fit on a page.
+const PAPER_SHARE = 0.7, PAPER_SHARE_OF_FINDING = 0.6;
 
 const root = document.documentElement;
 const plots = [...document.querySelectorAll(".plot")];
@@ -43,8 +43,10 @@ function coloured(figure, mode) {
 // What is zoomed or hidden stays so, because the uirevision stays the same.
 function draw(plot) {
   const { data, layout } = coloured(figures[plot.dataset.key], onPaper ? "light" : root.dataset.mode);
-  const width = onPaper ? PAPER_WIDTH - (plot.closest(".finding") ? PAPER_INSET : 0) : plot.clientWidth;
-  const height = onPaper ? Math.round(layout.height * PAPER_SHARE) : layout.height;
+  const finding = plot.closest(".finding");
+  const width = onPaper ? PAPER_WIDTH - (finding ? PAPER_INSET : 0) : plot.clientWidth;
+  const share = onPaper ? (finding ? PAPER_SHARE_OF_FINDING : PAPER_SHARE) : 1;
+  const height = Math.round(layout.height * share);
   plot.drawn = true;
   plot.style.minHeight = `${height}px`;
   return Plotly.react(plot, data, { ...layout, uirevision: "kept", dragmode, width, height }, CONFIG);

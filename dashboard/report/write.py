@@ -12,36 +12,8 @@ from dashboard.report.json_report import json_text
 from dashboard.report.markdown import images, markdown, tables
 from dashboard.report.model import Report, records
 from dashboard.report.pdf import pdf
-from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import MANIFEST_NAME, replace_atomically
-
-FORMATS = (".html", ".pdf", ".md", ".json")
-
-
-def check_target(path: Path) -> None:
-    """Whether a report can be written there; before the work is done.
-
-    Raises:
-        RatioscopeError: the name says no format, the folder is not there, or it is that of a run.
-    """
-    if path.suffix.lower() not in FORMATS:
-        raise RatioscopeError(f"{path}: a report's name ends in one of {', '.join(FORMATS)}.")
-    check_folder(path.parent)
-    if path.is_dir():
-        raise RatioscopeError(f"{path}: is a folder; name a file.")
-
-
-def check_folder(folder: Path) -> None:
-    """Whether files may be put there.
-
-    Raises:
-        RatioscopeError: the folder is not there, or a run's: nothing is ever written into a run.
-    """
-    if not folder.is_dir():
-        raise RatioscopeError(f"{folder}: there is no such folder.")
-    for place in (folder.resolve(), *folder.resolve().parents):
-        if (place / MANIFEST_NAME).is_file():
-            raise RatioscopeError(f"{folder}: lies inside of the run {place}, which is only read; write elsewhere.")
+from dashboard.report.target import check_folder, check_target
+from ratioscope.manifest import replace_atomically
 
 
 def contents(report: Report, kind: str) -> bytes:
