@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dashboard.opened import Opened, open_folder
-from dashboard.report.build import run_report
+from dashboard.report.build import comparison_report, run_report
 from dashboard.report.html import html
 from dashboard.report.model import Report
 from tests.report.reading import Page, read
@@ -32,3 +32,10 @@ def report(opened: Opened) -> Report:
 @pytest.fixture(scope="session")
 def page(report: Report) -> Page:
     return read(html(report))
+
+
+@pytest.fixture(scope="session")
+def pair() -> Report:
+    """Of two sample runs."""
+    runs = [open_folder(SAMPLES / f"sync_interval20-{name}-seed0") for name in ("grpo", "reinforce")]
+    return comparison_report(runs, pages=["findings", "learning"])

@@ -7,7 +7,6 @@ import pytest
 
 from analysis.summary import to_json
 from dashboard.opened import Opened, open_folder
-from dashboard.report.build import comparison_report
 from dashboard.report.html import html
 from dashboard.report.json_report import json_text
 from dashboard.report.markdown import tables
@@ -60,9 +59,9 @@ def test_figures_over_steps_hold_the_numbers_of_summarize(page: Page, opened: Op
     assert compared > 200
 
 
-def test_of_several_runs_each_number_is_that_of_its_run() -> None:
+def test_of_several_runs_each_number_is_that_of_its_run(pair: Report) -> None:
     runs = [open_folder(SAMPLES / f"sync_interval20-{name}-seed0") for name in ("grpo", "reinforce")]
-    page = read(html(comparison_report(runs, pages=["learning", "clipping"])))
+    page = read(html(pair))
     check(page, runs)
     assert {run for run, *_ in page.numbers} == {opened.run_id for opened in runs}
 

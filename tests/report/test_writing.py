@@ -12,7 +12,8 @@ from dashboard.report import chromium
 from dashboard.report.build import run_report
 from dashboard.report.markdown import tables
 from dashboard.report.model import Report
-from dashboard.report.write import check_target, contents, write, write_data
+from dashboard.report.target import check_target
+from dashboard.report.write import contents, write, write_data
 from ratioscope import RatioscopeError
 from tests.find_chromium import find_chromium
 
