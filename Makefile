@@ -11,7 +11,7 @@ demo: .venv/installed  ## a short live training run, and the dashboard on it and
 test: check chromium  ## lint, type check, every test
 	@# A file's tests share what they have trained, so they stay in one process; one thread each, so that two processes fit.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
-	  $$($(BIN)/python tests/find_chromium.py --pytest-arguments)
+	  $$($(BIN)/python -m tests.find_chromium --pytest-arguments)
 
 check: .venv/installed-dev  ## ruff and the type checker
 	$(BIN)/ruff check .
@@ -47,8 +47,8 @@ sample-runs: .venv/installed-dev  ## trains every run of sample_runs/ again, int
 	touch $@
 
 .PHONY: chromium
-chromium: .venv/bin/python
-	@$(BIN)/python tests/find_chromium.py --quiet || { \
+chromium: .venv/installed
+	@$(BIN)/python -m tests.find_chromium --quiet || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; fi; } || true
 

@@ -1,18 +1,14 @@
 """Where the system's Chromium is, for the browser tests and the Makefile.
 
-`python tests/find_chromium.py` prints its path; `--quiet` only sets the exit code (0 found, 1 not);
+`python -m tests.find_chromium` prints its path; `--quiet` only sets the exit code (0 found, 1 not);
 `--pytest-arguments` prints the arguments that leave the browser tests out on a machine without one.
 """
 
-import shutil
 import sys
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+from dashboard.report.chromium import find_chromium
 
-
-def find_chromium() -> str | None:
-    """The path of the first Chromium-like browser on PATH, or None."""
-    return next((path for name in NAMES if (path := shutil.which(name))), None)
+__all__ = ["find_chromium"]
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ report = comparison_report([open_folder(folder) for folder in folders])
 """
 
 import platform
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -32,6 +33,7 @@ _SHOWN_IN_FULL = 3
 """Of more runs only what was run and the findings are reported, unless pages are asked for."""
 _SHORT = ("findings",)
 _AT_A_TIME = 2
+_METRIC = "eval_accuracy"
 _LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
 
 
@@ -42,6 +44,26 @@ def _silent(done: int, of: int, name: str) -> None:
 def default_pages(runs: int) -> tuple[str, ...]:
     """What a report has of each of so many runs where nothing else is asked for."""
     return tuple(SECTIONS) if runs <= _SHOWN_IN_FULL else _SHORT
+
+
+def command_line(
+    runs: Sequence[Opened],
+    pages: Sequence[str],
+    steps: Steps = (None, None),
+    metric: str = _METRIC,
+    *,
+    output: str = "",
+) -> str:
+    """How a report is made on the command line, as a shell takes it."""
+    words = ["ratioscope", "report", *(str(opened.run.folder) for opened in runs)]
+    words += ["-o", output] if output else []
+    if tuple(pages) != default_pages(len(runs)):
+        words += ["--pages", ",".join(pages)]
+    if steps != (None, None):
+        words += ["--steps", ":".join("" if end is None else str(end) for end in steps)]
+    if len(runs) > 1 and metric != _METRIC:
+        words += ["--metric", metric]
+    return shlex.join(words)
 
 
 def run_report(
@@ -76,7 +98,7 @@ def run_report(
         tuple(found),
         _methods(found),
         SOURCES,
-        _provenance([opened], command or f"ratioscope report {opened.run.folder}{_options(pages, steps)}"),
+        _provenance([opened], command or command_line([opened], chosen, steps)),
         opened.thresholds,
     )
 
@@ -85,7 +107,7 @@ def comparison_report(
     runs: Sequence[Opened],
     *,
     pages: Sequence[str] | None = None,
-    metric: str = "eval_accuracy",
+    metric: str = _METRIC,
     steps: Steps = (None, None),
     command: str = "",
     progress: Progress = _silent,
@@ -108,7 +130,6 @@ def comparison_report(
     for place, section in enumerate(_sections(subjects, chosen, progress)):
         number = place // len(chosen)
         found.append(_of_run(section, number, subjects[number].opened.run_id))
-    names = " ".join(str(opened.run.folder) for opened in runs)
     return Report(
         "comparison",
         f"{len(runs)} runs compared",
@@ -117,7 +138,7 @@ def comparison_report(
         tuple(found),
         _methods(found),
         SOURCES,
-        _provenance(runs, command or f"ratioscope report {names}{_options(chosen, steps)}"),
+        _provenance(runs, command or command_line(runs, chosen, steps, metric)),
         runs[0].thresholds,
     )
 
@@ -155,13 +176,6 @@ def _subject(opened: Opened, steps: Steps) -> Subject:
             f"{opened.run.folder}: it has the steps {index[0]} to {index[-1]}, none of those that are asked for."
         )
     return subject
-
-
-def _options(pages: Sequence[str], steps: Steps) -> str:
-    text = "" if len(pages) == len(SECTIONS) else f" --pages {','.join(pages)}"
-    if steps[0] is not None or steps[1] is not None:
-        text += f" --steps {'' if steps[0] is None else steps[0]}:{'' if steps[1] is None else steps[1]}"
-    return text
 
 
 def _of_run(section: Section, place: int, name: str) -> Section:

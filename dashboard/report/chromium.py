@@ -12,6 +12,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 _QUIET = (
     "--headless", "--disable-gpu", "--no-first-run", "--disable-extensions", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-default-apps", "--no-pdf-header-footer",
+    "--generate-pdf-document-outline",
 )  # fmt: skip
 _PATIENCE = 300.0
 

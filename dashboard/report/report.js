@@ -10,8 +10,9 @@ const CONFIG = {
 const MOST_ROWS = 200;
 // What A4 holds between its margins, and what report.css takes of it in a finding, in CSS pixels.
 const PAPER_WIDTH = 680, PAPER_INSET = 16;
-// Figures are lower on paper: three with their captions, or two findings, then fit on a page.
-const PAPER_SHARE = 0.7, PAPER_SHARE_OF_FINDING = 0.6;
+// Figures are lower on paper: three with their captions, or two findings, then fit on a page. Those that are high
+// because their axes say much keep more of it.
+const PAPER_SHARE = { finding: 0.6, usual: 0.7, high: 0.8 }, HIGH = 320;
 
 const root = document.documentElement;
 const plots = [...document.querySelectorAll(".plot")];
@@ -45,8 +46,8 @@ function draw(plot) {
   const { data, layout } = coloured(figures[plot.dataset.key], onPaper ? "light" : root.dataset.mode);
   const finding = plot.closest(".finding");
   const width = onPaper ? PAPER_WIDTH - (finding ? PAPER_INSET : 0) : plot.clientWidth;
-  const share = onPaper ? (finding ? PAPER_SHARE_OF_FINDING : PAPER_SHARE) : 1;
-  const height = Math.round(layout.height * share);
+  const share = PAPER_SHARE[finding ? "finding" : layout.height > HIGH ? "high" : "usual"];
+  const height = Math.round(layout.height * (onPaper ? share : 1));
   plot.drawn = true;
   plot.style.minHeight = `${height}px`;
   return Plotly.react(plot, data, { ...layout, uirevision: "kept", dragmode, width, height }, CONFIG);

@@ -1,16 +1,17 @@
 """Report: take it away."""
 
-import shlex
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import state
 from dashboard.components.frame import how_to_read, link, no_runs, page_head
 from dashboard.components.metric_choice import metric_choice
 from dashboard.formats import count, escape
 from dashboard.opened import Opened, Steps
-from dashboard.report.build import comparison_report, default_pages, run_report
+from dashboard.report.build import command_line, comparison_report, default_pages, run_report
 from dashboard.report.chromium import find_chromium
 from dashboard.report.model import Report
 from dashboard.report.sections import SECTIONS
@@ -50,6 +51,16 @@ class _Order:
     steps: Steps
     kind: str
 
+    def without_states(self) -> "_Order":
+        """The same, whatever the runs' states."""
+        return replace(self, runs=tuple((run_id, "") for run_id, _ in self.runs))
+
+    @property
+    def file_name(self) -> str:
+        """What the browser is told to call the file."""
+        about = self.runs[0][0] if len(self.runs) == 1 else f"{len(self.runs)} runs"
+        return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', about).strip('.-')[:80]}-report{self.kind}"
+
 
 def render() -> None:
     """The page."""
@@ -66,12 +77,17 @@ def render() -> None:
     order = _order(opened)
     if order is None:
         return
-    st.code(_command(opened, order), language="shell", wrap_lines=True)
+    command = command_line(opened, order.pages, order.steps, order.metric, output=order.file_name)
+    st.code(command, language="shell", wrap_lines=True)
     made = st.session_state.get("report")
-    if st.button("Make the report", type="primary", icon=":material/description:"):
-        made = _make(order, opened)
-    if made is not None and made[0] == order:
+    clicked, place = st.button("Make the report", type="primary", icon=":material/description:"), st.empty()
+    if clicked:
+        made = _make(order, opened, place)
+    # A live run goes on: its report stays on offer, and says that it is one of before.
+    if made is not None and made[0].without_states() == order.without_states():
         _hand_out(*made)
+        if made[0] != order:
+            st.caption("The run has gone on since this was made; make the report again for its latest steps.")
     how_to_read(_HOW_TO_READ)
 
 
@@ -96,6 +112,9 @@ def _runs() -> list[Opened]:
             st.warning("A run was left out.", icon=":material/warning:")
             st.text(str(error))
             continue
+        for problem in found.run.problems:
+            st.warning("A file of a run was left out.", icon=":material/warning:")
+            st.text(problem)
         if len(found.summary.values):
             opened.append(found)
         else:
@@ -106,12 +125,14 @@ def _runs() -> list[Opened]:
 
 def _order(opened: list[Opened]) -> _Order | None:
     """Pages, metric, steps, format; None while no page is chosen."""
-    left, right = st.columns([3, 2], vertical_alignment="top")
+    left, right = st.columns([3, 2], gap="large", vertical_alignment="top")
     with left:
         usual = default_pages(len(opened))
-        pages = st.multiselect(
+        # Another number of runs has another default, so its choice is another widget.
+        pages = st.pills(
             "Pages" if len(opened) == 1 else "Pages of each run, after the comparison",
-            list(SECTIONS), default=usual, format_func=_title, key=f"pages-{len(usual)}",
+            list(SECTIONS), default=usual, format_func=_title, selection_mode="multi", wrap=True,
+            key="reportpages" if len(usual) == len(SECTIONS) else "reportpagesofeach", bind="query-params",
         )  # fmt: skip
         metric = metric_choice("reportmetric") if len(opened) > 1 else "eval_accuracy"
     with right:
@@ -138,24 +159,18 @@ def _title(name: str) -> str:
     return {"setting": "What was run", "variance": "Bias and variance"}.get(name, name.capitalize())
 
 
-def _command(opened: list[Opened], order: _Order) -> str:
-    """The same on the command line."""
-    words = ["ratioscope", "report", *(str(each.run.folder) for each in opened), "-o", f"report{order.kind}"]
-    if order.pages != default_pages(len(opened)):
-        words += ["--pages", ",".join(order.pages)]
-    if order.steps[0] is not None:
-        words += ["--steps", f"{order.steps[0]}:{order.steps[1]}"]
-    if len(opened) > 1 and order.metric != "eval_accuracy":
-        words += ["--metric", order.metric]
-    return shlex.join(words)
+def _make(order: _Order, opened: list[Opened], place: DeltaGenerator) -> tuple[_Order, Report, bytes] | None:
+    """The report and its file; the session keeps the last one.
 
-
-def _make(order: _Order, opened: list[Opened]) -> tuple[_Order, Report, bytes] | None:
-    """The report and its file; the session keeps the last one."""
-    bar = st.progress(0.0, text="Beginning")
+    Args:
+        place: where progress is shown; a click on Stop there, or on anything else, ends the work.
+    """
+    with place.container(horizontal=True, vertical_alignment="center"):
+        bar = st.progress(0.0, text="Beginning")
+        st.button("Stop", key="stop", icon=":material/close:")
 
     def progress(done: int, of: int, name: str) -> None:
-        bar.progress(done / (of + 1), text=escape(f"{name}, {done} of {of}"))
+        bar.progress(done / (of + 1), text=f"{escape(_stage(name))}, part {done + 1} of {of}")
 
     try:
         if len(opened) == 1:
@@ -171,22 +186,30 @@ def _make(order: _Order, opened: list[Opened]) -> tuple[_Order, Report, bytes] |
         st.text(str(error))
         return None
     finally:
-        bar.empty()
+        place.empty()
     st.session_state["report"] = made
     return made
+
+
+def _stage(name: str) -> str:
+    """A part of the work in words: a page, or a page of a run."""
+    run_id, found, page = name.rpartition(": ")
+    return f"{run_id}{found}{_title(page)}"
 
 
 def _hand_out(order: _Order, report: Report, made: bytes) -> None:
     """The file, and its verdict."""
     with st.container(border=True):
-        st.markdown(f"##### {escape(report.title)}")
+        with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+            st.markdown(f"##### {escape(report.title)}", width="content")
+            figures = sum(1 for _ in report.charts)
+            st.download_button(
+                f"Download {_NAMES[order.kind]} ({count(len(made))}B, {figures} figures)", made,
+                file_name=f"{order.file_name.removesuffix('.md')}.zip" if order.kind == ".md" else order.file_name,
+                mime=_MEDIA[order.kind], on_click="ignore", icon=":material/download:", type="primary",
+            )  # fmt: skip
         for question, sentence in report.verdict:
-            if question:
-                st.caption(question)
-            st.markdown(escape(sentence))
-        figures = sum(1 for _ in report.charts)
-        st.download_button(
-            f"Download {_NAMES[order.kind]} ({count(len(made))}B, {figures} figures)",
-            made, file_name=f"report{'.zip' if order.kind == '.md' else order.kind}", mime=_MEDIA[order.kind],
-            on_click="ignore", icon=":material/download:", type="primary",
-        )  # fmt: skip
+            with st.container(gap=None):
+                if question:
+                    st.caption(question)
+                st.markdown(escape(sentence))

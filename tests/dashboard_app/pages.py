@@ -26,6 +26,7 @@ QUESTIONS = {
     "linter": "Can this log be trusted?",
     "sql": "Anything else?",
     "compare": "Is the difference real?",
+    "report": "Take it away",
 }
 
 

@@ -49,7 +49,7 @@ class Page(HTMLParser):
 
     def table(self, key: str) -> pd.DataFrame:
         """The numbers behind a figure."""
-        return pd.read_csv(io.StringIO(self.figures[key]["csv"]), float_precision="round_trip")
+        return pd.read_csv(io.StringIO(self.figures[key]["csv"]))
 
 
 def read(text: str) -> Page:
