@@ -1,6 +1,8 @@
 """DuckDB, hardened: reads the named folders, writes nothing, leaks nothing of the process into SQL."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -8,6 +10,19 @@ from string import Template
 import duckdb
 
 _SQL = Path(__file__).parent / "sql"
+
+_one_thread: ContextVar[bool] = ContextVar("_one_thread", default=False)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Connections that are made inside add up in the same order each time: what is written down stays the same to its
+    last digit."""
+    token = _one_thread.set(True)
+    try:
+        yield
+    finally:
+        _one_thread.reset(token)
 
 
 @cache
@@ -41,6 +56,7 @@ def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> duckdb.Du
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "memory_limit": memory_limit,
+            **({"threads": 1} if _one_thread.get() else {}),
         },
     )
     # Progress would be printed into the command line's output. A notebook without ipywidgets has it off and refuses to

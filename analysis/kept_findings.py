@@ -11,6 +11,7 @@ from typing import Any
 
 import analysis
 import ratioscope
+from analysis.database import one_thread
 from analysis.diagnosis import diagnose
 from analysis.finding import Finding, Number, Severity
 from analysis.store import Run
@@ -28,7 +29,8 @@ def findings_of(run: Run, summary: StepSummary, thresholds: Mapping[str, float])
     place = cache_folder("findings") / f"{_key(run, thresholds)}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
         return [_finding(contents) for contents in json.loads(place.read_text(encoding="utf-8"))]
-    findings = diagnose(summary, run, thresholds)
+    with one_thread():
+        findings = diagnose(summary, run, thresholds)
     if run.status != "running":
         with suppress(OSError):  # a cache that cannot be written is no reason to fail
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis import order_statistics, relations
-from analysis.database import connect, query
+from analysis.database import connect, one_thread, query
 from analysis.order_statistics import of_steps
 from analysis.relations import create_views
 from analysis.store import Run, TableFile
@@ -43,7 +44,7 @@ _OPTIONAL = {
 }
 
 # Files are scanned together up to this many tokens: less and starting a query shows, more and memory does.
-_SCAN_TOKENS = 4_000_000
+_SCAN_TOKENS = 1_000_000
 
 # Beyond these, exp(log rho) of a step's largest ratio leaves too little of the floating-point range for its square, or
 # sums of rho are smaller than the rounding of sums of rho - 1.
@@ -127,6 +128,9 @@ def _overlapping(files: Iterable[TableFile], tokens: list[TableFile]) -> tuple[T
 def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]]:
     """Each unit with its partials, those that are in the cache first.
 
+    What is not there is scanned several batches at a time, each with one thread, so that sums come out the same to the
+    last digit every time.
+
     Raises:
         OSError, duckdb.Error: a file vanished or broke between listing and reading.
     """
@@ -137,8 +141,13 @@ def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]
             missing.append(unit)
         else:
             yield unit, cached
-    for batch in _batches(missing):
-        yield from _scan_and_keep(batch)
+    pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="scan")
+    try:
+        scanned = [(batch, pool.submit(_scan_alone, batch)) for batch in _batches(missing)]
+        for batch, partials in scanned:
+            yield from _kept(batch, partials.result())
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _batches(units: Sequence[ScanUnit]) -> Iterator[list[ScanUnit]]:
@@ -162,8 +171,13 @@ def _read(unit: ScanUnit) -> Partials | None:
         return None
 
 
-def _scan_and_keep(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]]:
-    scanned = scan(units)
+def _scan_alone(units: Sequence[ScanUnit]) -> Partials:
+    with one_thread():
+        return scan(units)
+
+
+def _kept(units: Sequence[ScanUnit], scanned: Partials) -> Iterator[tuple[ScanUnit, Partials]]:
+    """The part of each unit, after having put it into the cache."""
     for unit in units:
         part = scanned.between(*unit.steps) if len(units) > 1 else scanned
         with suppress(OSError):  # a cache that cannot be written is no reason to fail

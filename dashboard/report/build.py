@@ -12,6 +12,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from analysis.comparison import conclusions, settings
+from analysis.database import one_thread
 from analysis.fingerprint import fingerprint
 from analysis.run_verdict import run_verdict
 from analysis.step import COUNTS
@@ -144,16 +145,21 @@ def comparison_report(
 
 
 def _sections(subjects: Sequence[Subject], pages: Sequence[str], progress: Progress) -> Iterator[Section]:
-    """These pages of the first run, then those of the next; two are made at a time, and most wait for DuckDB."""
+    """These pages of the first run, then those of the next; two are made at a time, each with one thread of DuckDB."""
     jobs = [(subject, name) for subject in subjects for name in pages]
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="report")
     try:
-        made = [pool.submit(SECTIONS[name], subject) for subject, name in jobs]
+        made = [pool.submit(_section, subject, name) for subject, name in jobs]
         for done, ((subject, name), section) in enumerate(zip(jobs, made, strict=True)):
             progress(done, len(jobs) + 1, f"{subject.opened.run_id}: {name}" if len(subjects) > 1 else name)
             yield section.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _section(subject: Subject, name: str) -> Section:
+    with one_thread():
+        return SECTIONS[name](subject)
 
 
 def _checked(pages: Sequence[str]) -> list[str]:
