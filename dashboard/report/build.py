@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 from analysis.comparison import conclusions, settings
 from analysis.database import one_thread
+from analysis.finding import Severity
 from analysis.fingerprint import fingerprint
 from analysis.run_verdict import run_verdict
 from analysis.step import COUNTS
@@ -35,6 +36,7 @@ _SHOWN_IN_FULL = 3
 _SHORT = ("findings",)
 _AT_A_TIME = 2
 _METRIC = "eval_accuracy"
+_MOST_SENTENCES = 5
 _LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
 
 
@@ -135,7 +137,7 @@ def comparison_report(
         "comparison",
         f"{len(runs)} runs compared",
         f"{len(groups)} settings, by {CATALOGUE[metric].title.lower()}",
-        tuple(("", sentence) for sentence in conclusions(groups, metric)),
+        _verdict(conclusions(groups, metric), runs),
         tuple(found),
         _methods(found),
         SOURCES,
@@ -160,6 +162,16 @@ def _sections(subjects: Sequence[Subject], pages: Sequence[str], progress: Progr
 def _section(subject: Subject, name: str) -> Section:
     with one_thread():
         return SECTIONS[name](subject)
+
+
+def _verdict(concluded: Sequence[str], runs: Sequence[Opened]) -> tuple[tuple[str, str], ...]:
+    """What the comparison concludes and, where there is room, the worst finding of the sickest runs with its remedy."""
+    worst = [(opened, opened.findings[0]) for opened in runs if opened.findings]
+    grave = [(opened, found) for opened, found in worst if found.severity > Severity.NOTICE]
+    grave.sort(key=lambda pair: -pair[1].severity)
+    room = _MOST_SENTENCES - len(concluded)
+    found = [(f"What is wrong with {opened.run_id}?", f"{found.sentence} {found.do}") for opened, found in grave[:room]]
+    return (*(("", sentence) for sentence in concluded), *found)
 
 
 def _checked(pages: Sequence[str]) -> list[str]:

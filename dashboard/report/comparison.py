@@ -95,7 +95,10 @@ def _standing(groups: Sequence[Setting], found: Standing, metric: str) -> Sectio
     answer = " ".join(found.sentences)
     blocks: list[Block] = []
     if len(found.without) < len(groups):
-        blocks += [_multiples(groups, metric, f"{title}, mean over seeds", answer), _ranking(found, metric)]
+        blocks += [
+            _multiples(groups, metric, f"{title}, mean over seeds", _span(found, metric)),
+            _ranking(found, metric),
+        ]
         if rows := _contests(found, metric):
             blocks.append(Table("The best of each schedule against the others", _CONTEST, rows, found.caveat))
         if found.contests and len(groups) == 2:
@@ -109,6 +112,18 @@ def _standing(groups: Sequence[Setting], found: Standing, metric: str) -> Sectio
             )
             blocks.append(Table("What one change of an algorithm does", _CHANGES, rows, note))
     return Section("standing", "Is the difference real?", "Is the difference real?", answer, tuple(blocks))
+
+
+def _span(found: Standing, metric: str) -> str:
+    """From where to where the settings end."""
+    known = found.ranking.dropna(subset=["mean"]).sort_values("mean")
+    (low, least), (high, most) = (
+        (number(metric, float(row["mean"])), f"{row['setting']}, {row['schedule']}")
+        for row in (known.iloc[0], known.iloc[-1])
+    )
+    if len(known) == 1:
+        return f"{most} ends with {high}."
+    return f"The settings end between {low} ({least}) and {high} ({most})."
 
 
 def _ranking(found: Standing, metric: str) -> Table:
