@@ -47,7 +47,7 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
     yield f"{escape(report.subtitle)}"
     yield "## Verdict"
     for question, sentence in report.verdict:
-        yield f"**{question}** {escape(sentence)}" if question else escape(sentence)
+        yield f"**{escape(question)}** {escape(sentence)}" if question else escape(sentence)
     for section in report.sections:
         run = f"{escape(section.group)}: " if section.group else ""
         yield f"## {run}{section.title}"

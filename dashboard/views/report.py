@@ -211,5 +211,5 @@ def _hand_out(order: _Order, report: Report, made: bytes) -> None:
         for question, sentence in report.verdict:
             with st.container(gap=None):
                 if question:
-                    st.caption(question)
+                    st.caption(escape(question))
                 st.markdown(escape(sentence))
