@@ -137,12 +137,14 @@ def _await_another(known: list[str]) -> None:
 
 def _bar(listed: Listed, opened: Opened) -> None:
     """Status, parts of the algorithm, how fresh the data are, the step range."""
-    manifest = opened.run.manifest
-    word, colour, icon = _STATUS[opened.run.status]
+    manifest = listed.manifest or opened.run.manifest
+    # Of the list, which is as fresh as the heartbeat: what is opened stays as it is until there are new steps.
+    status = manifest.live_status()
+    word, colour, icon = _STATUS[status]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge(word, icon=icon, color=colour)  # type: ignore[arg-type]
         st.text(_setting(opened.run))
-        if opened.run.status in ("running", "stalled"):
+        if status in ("running", "stalled"):
             follow = st.toggle("Follow", value=True, key="follow", help="Show new steps as they arrive.")
             _follow(listed, opened, follow=follow, since=time.monotonic())
         _range_bar(opened)

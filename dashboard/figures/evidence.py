@@ -1,5 +1,7 @@
 """What a finding rests on: its metric over the steps, with those marked that it is about."""
 
+import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
 from analysis.finding import Finding
@@ -14,7 +16,7 @@ _MOST_MARKS = 300
 def sparkline(finding: Finding, summary: StepSummary, mode: Mode) -> go.Figure:
     """The metric without axes, as large as a line of a card."""
     fig = base.figure(mode, height=72)
-    series = summary.values[finding.metric].dropna()
+    series = _finite(summary, finding.metric)
     base.add_line(fig, series, name="", colour=theme.metric_colour(finding.metric), legend=False, width=1.5)
     mark_steps(fig, finding, summary, mode, size=4)
     fig.add_hline(y=finding.limit, line={"color": mode.muted, "width": 1, "dash": "dash"})
@@ -26,7 +28,7 @@ def sparkline(finding: Finding, summary: StepSummary, mode: Mode) -> go.Figure:
 
 def mark_steps(fig: go.Figure, finding: Finding, summary: StepSummary, mode: Mode, size: int = 5) -> None:
     """A dot in the severity's colour on each step that the finding is about."""
-    series = summary.values[finding.metric].dropna()
+    series = _finite(summary, finding.metric)
     concerned = base.reduce(series.loc[series.index.isin(finding.steps)], _MOST_MARKS)
     fig.add_scatter(
         x=concerned.index,
@@ -37,3 +39,8 @@ def mark_steps(fig: go.Figure, finding: Finding, summary: StepSummary, mode: Mod
         showlegend=False,
         hoverinfo="skip",
     )
+
+
+def _finite(summary: StepSummary, key: str) -> "pd.Series[float]":
+    values = summary.values[key]
+    return values[np.isfinite(values)]

@@ -13,7 +13,7 @@ import pytest
 
 from analysis.dialects import DIALECTS, not_reproducible, report
 from analysis.frameworks import FRAMEWORKS
-from analysis.store import open_run
+from analysis.store import Run, open_run
 from analysis.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
@@ -354,26 +354,38 @@ def test_what_is_not_logged_is_undefined_with_its_reason(tmp_path: Path) -> None
         assert not reasons or row["note"] == f"{reasons[0]} not logged in this step"
 
 
+@pytest.fixture(scope="module")
+def with_gates(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """Every framework's report of a step in which each token has its logp_gate."""
+    run = open_run(write_run(tmp_path_factory.mktemp("gated") / "run", [gated_step(np.random.default_rng(4), 0, 0.3)]))
+    return _reports(run)
+
+
+def _reports(run: Run) -> pd.DataFrame:
+    summary = summarise(run)
+    frames = {framework: report(run, framework, summary=summary).set_index("name") for framework in DIALECTS}
+    return pd.concat(frames)
+
+
 @pytest.mark.parametrize("bad", [np.nan, 0.5, np.inf])
-@pytest.mark.parametrize("framework", DIALECTS)
 def test_a_token_without_a_gate_is_left_out_of_what_needs_one_and_counted(
-    tmp_path: Path, framework: str, bad: float
+    tmp_path: Path, with_gates: pd.DataFrame, bad: float
 ) -> None:
     """Numbers of the gate are those of the other tokens, all others those of a log with a gate."""
     step = gated_step(np.random.default_rng(4), 0, 0.3)
     gate = step.tokens["logp_gate"].copy()
     gate[[2, 7]] = bad
-    plain = report(open_run(write_run(tmp_path / "plain", [step])), framework).set_index("name")
     folder = write_run(tmp_path / "bad", [step.with_tokens(logp_gate=gate)])
-    frame = report(open_run(folder), framework).set_index("name")
-    batch = Batch(folder, 0, lambda row: row["logp_gate"] <= 1e-4)
-    for row in DIALECTS[framework].rows:
-        value, note = frame.loc[row.name, ["value", "note"]]
-        if "gate" in row.needs:
-            assert value == pytest.approx(ORACLE[framework][row.name](batch), rel=1e-6, abs=1e-12), row.name
-            assert note.endswith("2 tokens left out: their logp_gate is no log-probability")
-        else:
-            assert (value, note) == tuple(plain.loc[row.name, ["value", "note"]])
+    frame, batch = _reports(open_run(folder)), Batch(folder, 0, lambda row: row["logp_gate"] <= 1e-4)
+    for framework, dialect in DIALECTS.items():
+        for row in dialect.rows:
+            value, note = frame.loc[(framework, row.name), ["value", "note"]]
+            if "gate" in row.needs:
+                expected = ORACLE[framework][row.name](batch)
+                assert value == pytest.approx(expected, rel=1e-6, abs=1e-12), (framework, row.name)
+                assert note.endswith("2 tokens left out: their logp_gate is no log-probability")
+            else:
+                assert (value, note) == tuple(with_gates.loc[(framework, row.name), ["value", "note"]])
 
 
 @pytest.mark.parametrize("log_ratio", [1000.0, -1000.0, -np.inf], ids=["huge", "tiny", "zero"])

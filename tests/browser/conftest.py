@@ -1,4 +1,4 @@
-"""A server over synthetic runs and one that is really training, and a Chromium that reports what goes wrong."""
+"""A server over synthetic runs and one that is being written, and a Chromium that reports what goes wrong."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
-from tests.browser.processes import TINY, await_file, await_server, command, free_port
+from ratioscope import RunRecorder
+from tests.browser.processes import await_server, command, free_port
 from tests.find_chromium import find_chromium
 from tests.runs import random_step, write_run
 
@@ -23,6 +24,13 @@ MARKUP = (
     "[link](javascript:alert(3)) $x^2$ <b>bold</b>"
 )
 SCHEDULE = {"sync_interval": 4, "sync_offset": 0, "offline": False}
+PPO = {
+    "name": "ppo",
+    "parts": {"gate": "one_side", "weight": "ratio", "level": "token"},
+    "parameters": {"epsilon_low": 0.2, "epsilon_high": 0.2},
+}
+# What the Back button does; the app is not loaded again, which takes seconds of every test.
+GO_ON = "address => { history.pushState({}, '', address); dispatchEvent(new PopStateEvent('popstate')) }"
 
 expect.set_options(timeout=60_000)
 
@@ -51,14 +59,30 @@ def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         yield url
 
 
+class Live:
+    """A run that this process writes, as a trainer does, but not before a test wants its next step."""
+
+    def __init__(self, recorder: RunRecorder) -> None:
+        self._recorder, self._random = recorder, np.random.default_rng(1)
+        self.id, self.last_step = recorder.folder.name, -1
+
+    def grow(self) -> int:
+        """One step more on disk; its number."""
+        self.last_step += 1
+        step = random_step(self._random, self.last_step)
+        self._recorder.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+        self._recorder.flush()
+        return self.last_step
+
+
 @pytest.fixture(scope="module")
-def live(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A run that is training for as long as the tests of a file last; its id."""
-    output = tmp_path_factory.mktemp("trainer") / "output.txt"
-    run = ("train", "sync_interval", *TINY, "pace=0.3", "updates=100000", "--folder", root / "live", "--quiet")
-    with command(*run, output=output):
-        await_file(root / "live", "steps/*.parquet")
-        yield "live"
+def live(root: Path) -> Iterator[Live]:
+    """A run that is live for as long as the tests of a file last, with eight steps to begin with."""
+    with RunRecorder(root / "live", flush_seconds=0.0, algorithm=PPO, schedule=SCHEDULE, seed=3) as recorder:
+        run = Live(recorder)
+        for _ in range(8):
+            run.grow()
+        yield run
 
 
 @pytest.fixture(scope="session")
@@ -119,13 +143,21 @@ def contexts(chromium: Browser) -> dict[str, tuple[BrowserContext, Watch]]:
 def open_page(
     contexts: dict[str, tuple[BrowserContext, Watch]], server: str, request: pytest.FixtureRequest
 ) -> Iterator[OpenPage]:
-    """open_page("/overview?run=grpo") -> the page; fails afterwards if anything went wrong in the browser."""
+    """open_page("/overview?run=grpo") -> the page; fails afterwards if anything went wrong in the browser.
+
+    The tab of the test before goes on to that address, unless that test failed or the address is another server's.
+    """
     problems: list[str] = []
     for _, watch in contexts.values():
         watch.problems = problems
+    failed_before = request.session.testsfailed
 
     def open_it(path: str, scheme: str = "light", address: str = server) -> Page:
-        page = contexts[scheme][0].new_page()
+        context = contexts[scheme][0]
+        if context.pages and context.pages[-1].url.startswith(address):
+            context.pages[-1].evaluate(GO_ON, path)
+            return context.pages[-1]
+        page = context.new_page()
         page.goto(address + path)
         return page
 
@@ -135,5 +167,6 @@ def open_page(
         page.screenshot(path=ARTIFACTS / f"{request.node.name.replace('/', '-')}.png")
         exceptions = page.locator("[data-testid=stException]")
         problems += [f"exception on the page: {text}" for text in exceptions.all_inner_texts()]
-        page.close()
+        if problems or request.session.testsfailed > failed_before:
+            page.close()
     assert not problems

@@ -1,4 +1,4 @@
-"""The console commands as processes of their own: a server, a trainer, the demo."""
+"""The console commands as processes of their own: a server, the demo."""
 
 import os
 import signal
@@ -12,10 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PATIENCE = 90.0
-TINY = (
-    "hidden_size=32", "intermediate_size=64", "layers=1", "heads=2", "warm_start.max_steps=0", "digits=1",
-    "evaluation_prompts=16", "prompts=4", "samples_per_prompt=4",
-)  # fmt: skip
 
 
 def free_port() -> int:

@@ -5,38 +5,38 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
 from playwright.sync_api import expect
 
 from analysis.store import open_run
 from ratioscope import Manifest
+from tests.browser.actions import badge, settled, shown_step
 from tests.browser.conftest import ARTIFACTS, OpenPage
 from tests.browser.processes import PATIENCE, await_file, await_server, command, command_lines, free_port
-from tests.browser.test_following import badge, settled, shown_step
+from trainer import warm_start
 from trainer.settings import load
 from trainer.tasks.addition import Addition
-from trainer.warm_start import warm_started
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="session")
-def warm_cache() -> None:
-    """The demo's policy in this session's cache, so that the demo starts at once."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # a second thread waits for the first on a busy machine
-    config = load("demo")
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A cache of the demo's own that has its policy, so that it starts at once; what that can do is not looked at."""
+    folder, config = str(tmp_path_factory.mktemp("demo-cache")), load("demo")
     task = Addition(config.task.digits, config.task.evaluation_prompts)
-    warm_started(config, task, lambda step, accuracy: None)
-    torch.set_num_threads(before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATIOSCOPE_CACHE", folder)
+        patch.setattr(warm_start, "_train_supervised", lambda *_: None)
+        warm_start.warm_started(config, task, lambda step, accuracy: None)
+    return folder
 
 
 def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
-    open_page: OpenPage, warm_cache: None, tmp_path: Path
+    open_page: OpenPage, cache: str, tmp_path: Path
 ) -> None:
     port, root, output = free_port(), tmp_path / "demo-runs", tmp_path / "output.txt"
     address = f"http://127.0.0.1:{port}"
-    with command("demo", "--port", port, "--root", root, output=output) as demo:
+    with command("demo", "--port", port, "--root", root, output=output, RATIOSCOPE_CACHE=cache) as demo:
         await_server(address, demo, output)
         (url,) = re.findall(r"http://\S+", output.read_text())
         assert url.startswith(f"{address}/overview?run=")
@@ -64,9 +64,9 @@ def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
     assert str(root) not in command_lines()
 
 
-def test_a_demo_that_is_terminated_leaves_no_trainer_behind(warm_cache: None, tmp_path: Path) -> None:
+def test_a_demo_that_is_terminated_leaves_no_trainer_behind(cache: str, tmp_path: Path) -> None:
     port, root, output = free_port(), tmp_path / "demo-runs", tmp_path / "output.txt"
-    with command("demo", "--port", port, "--root", root, output=output) as demo:
+    with command("demo", "--port", port, "--root", root, output=output, RATIOSCOPE_CACHE=cache) as demo:
         await_server(f"http://127.0.0.1:{port}", demo, output)
         await_file(root, "*/steps/*.parquet")
         demo.terminate()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -12,8 +13,8 @@ from analysis.reader import Reading, extremes, read_sequence
 from analysis.store import open_run
 from analysis.worst_sequences import worst_sequences
 from dashboard.components.token_colours import COLOURINGS
+from tests.browser.actions import charts, settled, tick
 from tests.browser.conftest import MARKUP, OpenPage
-from tests.browser.test_following import charts, settled
 from tests.runs import random_step, write_run
 
 pytestmark = pytest.mark.browser
@@ -47,15 +48,6 @@ def in_focus(page: Page) -> Locator:
     return page.locator(".strip .token:focus")
 
 
-def choose_row(table: Locator, row: int) -> None:
-    """Tick the row's box, counted from 1; the grid is a canvas with a scroller above it."""
-    table.scroll_into_view_if_needed()
-    expect(table.locator("canvas").first).to_be_visible()
-    box = table.bounding_box()
-    assert box is not None
-    table.page.mouse.click(box["x"] + 16, box["y"] + 35 * row + 17)
-
-
 def test_keys_go_to_the_extremes_and_the_token_into_the_url(open_page: OpenPage, read: Reading) -> None:
     page = open_page(ADDRESS)
     settled(page, "Tokens")
@@ -84,7 +76,7 @@ def test_keys_go_to_the_extremes_and_the_token_into_the_url(open_page: OpenPage,
     expect(page.locator(".strip .token[aria-selected='true']")).to_have_attribute("data-place", "0")
 
 
-def test_hovering_shows_every_log_probability(open_page: OpenPage, read: Reading) -> None:
+def test_hovering_shows_every_log_probability_and_markup_is_inert(open_page: OpenPage, read: Reading) -> None:
     page = open_page(ADDRESS)
     settled(page, "Tokens")
     tokens(page).nth(3).hover()
@@ -96,19 +88,16 @@ def test_hovering_shows_every_log_probability(open_page: OpenPage, read: Reading
     tokens(page).nth(4).focus()
     expect(detail.locator("dl > div").first).to_contain_text("4")
 
-
-def test_a_click_on_a_worst_sequence_opens_it(open_page: OpenPage, words: Path) -> None:
-    page = open_page("/tokens?run=words")
-    settled(page, "Tokens")
-    third = worst_sequences(open_run(words), "largest_log_weight").iloc[2]
-    choose_row(page.locator("[data-testid=stDataFrame]").first, 3)
-    name = f"Step {third['step']:.0f}, sequence {third['seq_id']:.0f}"
-    expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
-    expect(page).to_have_url(re.compile(rf"step={third['step']:.0f}&seq={third['seq_id']:.0f}"))
-    expect(tokens(page)).to_have_count(int(third["n_tokens"]))
+    marked = int((read.tokens["token_id"] == 0).to_numpy().argmax())
+    expect(tokens(page).nth(marked)).to_contain_text("<script>alert(1)</script>")
+    tokens(page).nth(marked).hover()
+    expect(page.locator(".detail .name")).to_contain_text("<img")
+    main = page.locator("[data-testid=stMain]")
+    expect(main.locator("script, img[onerror], img[src*='127.0.0.2'], .strip b, .detail b")).to_have_count(0)
+    expect(page.locator("a[href^='javascript:']")).to_have_count(0)
 
 
-def test_from_a_spike_to_its_tokens_in_two_clicks(open_page: OpenPage, words: Path) -> None:
+def test_from_a_spike_to_its_tokens_in_two_clicks_and_on_to_a_worst_sequence(open_page: OpenPage, words: Path) -> None:
     page = open_page("/drift?run=words")
     settled(page, "Drift")
     chart = charts(page).first
@@ -122,22 +111,20 @@ def test_from_a_spike_to_its_tokens_in_two_clicks(open_page: OpenPage, words: Pa
     expect(dialog).to_have_count(0)
 
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    choose_row(dialog.locator("[data-testid=stDataFrame]").first, 2)
+    tick(dialog.locator("[data-testid=stDataFrame]").first, 2)
     settled(page, "Tokens")
     expect(dialog).to_have_count(0)
-    second = worst_sequences(open_run(words), "largest_log_weight", 1, 1).iloc[1]
-    name = f"Step 1, sequence {second['seq_id']:.0f}"
+    worst = worst_sequences(open_run(words), "largest_log_weight", 1, 1)
+    assert_open(page, worst.iloc[1])
+
+    tick(page.locator("[data-testid=stDataFrame]").first, 3)
+    assert_open(page, worst.iloc[2])
+    expect(page).to_have_url(re.compile(rf"seq={worst.iloc[2]['seq_id']:.0f}(&|$)"))
+    assert "step=1" in page.url
+
+
+def assert_open(page: Page, sequence: "pd.Series[float]") -> None:
+    """This sequence is the one that is shown, with all of its tokens."""
+    name = f"Step {sequence['step']:.0f}, sequence {sequence['seq_id']:.0f}"
     expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
-    expect(tokens(page)).to_have_count(int(second["n_tokens"]))
-
-
-def test_markup_in_tokens_prompts_and_responses_is_inert(open_page: OpenPage, read: Reading) -> None:
-    page = open_page(ADDRESS)
-    settled(page, "Tokens")
-    marked = int((read.tokens["token_id"] == 0).to_numpy().argmax())
-    expect(tokens(page).nth(marked)).to_contain_text("<script>alert(1)</script>")
-    tokens(page).nth(marked).hover()
-    expect(page.locator(".detail .name")).to_contain_text("<img")
-    main = page.locator("[data-testid=stMain]")
-    expect(main.locator("script, img[onerror], img[src*='127.0.0.2'], .strip b, .detail b")).to_have_count(0)
-    expect(page.locator("a[href^='javascript:']")).to_have_count(0)
+    expect(tokens(page)).to_have_count(int(sequence["n_tokens"]))

@@ -7,17 +7,12 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import SCHEDULE, OpenPage
-from tests.browser.test_following import drag_over, settled
+from tests.browser.actions import badge, brush, settled, take_brush_back
+from tests.browser.conftest import PPO, SCHEDULE, OpenPage
 from tests.runs import random_step, write_run
 
 pytestmark = pytest.mark.browser
 
-PPO = {
-    "name": "ppo",
-    "parts": {"gate": "one_side", "weight": "ratio", "level": "token"},
-    "parameters": {"epsilon_low": 0.2, "epsilon_high": 0.2},
-}
 RULE = re.compile(r"rule=one_side.*epsilon_high~0\.2[1-9]")
 
 
@@ -38,7 +33,7 @@ def tile(page: Page, title: str) -> Locator:
     return page.locator("[data-testid=stMetric]").filter(has_text=re.compile(rf"^{title}")).last
 
 
-def test_a_slider_moved_by_the_keyboard_changes_numbers_and_url_and_a_reload_restores_them(
+def test_a_slider_moved_by_the_keyboard_and_a_brush_change_the_page_and_a_reload_restores_them(
     open_page: OpenPage, clipped: str
 ) -> None:
     page = open_page(f"/clipping?run={clipped}")
@@ -51,6 +46,15 @@ def test_a_slider_moved_by_the_keyboard_changes_numbers_and_url_and_a_reload_res
     change = page.get_by_test_id("stMarkdown").filter(has_text="What would change.")
     expect(change).to_be_visible()
     expect(page).to_have_url(RULE)
+    settled(page, "Clipping")
+
+    chart = page.locator(".st-key-chart-whatif-clip_fraction")
+    expect(chart.locator(".main-svg").first).to_be_visible()
+    first, last = brush(chart, 0.3, 0.7)
+    of_steps = page.get_by_text(f"On the tokens of steps {first} to {last}")
+    expect(badge(page, f"steps {first} to {last}")).to_be_visible()
+    expect(of_steps).to_be_visible()
+    expect(page).to_have_url(RULE)
     assert page.evaluate("window.notReloaded")
     settled(page, "Clipping")
     said, shown = change.inner_text(), tile(page, "Kept gradient").inner_text()
@@ -59,18 +63,7 @@ def test_a_slider_moved_by_the_keyboard_changes_numbers_and_url_and_a_reload_res
     page.reload()
     settled(page, "Clipping")
     expect(change).to_have_text(said)
+    expect(of_steps).to_be_visible()
     expect(page).to_have_url(RULE)
     assert tile(page, "Kept gradient").inner_text() == shown
-
-
-def test_a_brush_over_a_chart_of_what_if_is_for_the_whole_page(open_page: OpenPage, clipped: str) -> None:
-    page = open_page(f"/clipping?run={clipped}&rule=none*none")
-    settled(page, "Clipping")
-    chart = page.locator(".st-key-chart-whatif-clip_fraction")
-    expect(chart.locator(".main-svg").first).to_be_visible()
-    drag_over(chart, 0.3, 0.7)
-    expect(page).to_have_url(re.compile(r"from=\d+&to=\d+"))
-    first, last = re.findall(r"from=(\d+)&to=(\d+)", page.url)[0]
-    expect(page.locator(".stMarkdownBadge").filter(has_text=f"steps {first} to {last}")).to_be_visible()
-    expect(page.get_by_text(f"On the tokens of steps {first} to {last}")).to_be_visible()
-    assert "rule=none" in page.url
+    take_brush_back(page)

@@ -2,10 +2,12 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from dashboard.roots import serve_from
@@ -31,6 +33,14 @@ def short_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_scan_of_installed_packages() -> Iterator[None]:
+    """Streamlit's test harness looks through the metadata of every installed package at each run of a script."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
+        yield
+
+
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder that the app serves."""
@@ -48,8 +58,9 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Manifest(name="empty", status="interrupted").write(folder / "empty")
     write_run(folder / "one-step", steps[:1])
     unlogged = ("logp_new", "clip_side", "clipped", "gate", "entropy")
-    write_run(folder / "lean", [step.with_tokens(**dict.fromkeys(unlogged)) for step in steps[:6]])
-    write_run(folder / "broken", steps[:6], flush_seconds=0)
+    lean = [step.with_tokens(**dict.fromkeys(unlogged)) for step in steps[:6]]
+    write_run(folder / "lean", lean)
+    write_run(folder / "broken", lean, flush_seconds=0)
     torn = sorted((folder / "broken" / "tokens").iterdir())[2]
     torn.write_bytes(torn.read_bytes()[:100])
     write_run(folder / "newer", steps[:1])

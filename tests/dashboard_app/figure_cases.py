@@ -14,6 +14,7 @@ from analysis.clipping import Density, Profile
 from analysis.comparison import Member, Setting, curves, difference_over
 from analysis.comparison import settings as grouped
 from analysis.distributions import Survival, survival
+from analysis.finding import Finding, Severity
 from analysis.growth import Growth, growth
 from analysis.store import Run, open_run
 from analysis.summary import COUNTS, StepSummary
@@ -22,6 +23,7 @@ from dashboard.figures import (
     clipping,
     comparison,
     drift,
+    evidence,
     linter,
     query,
     ratios,
@@ -116,6 +118,14 @@ _CERTIFICATE = [name for term in _TERMS for name in (term, f"{term}_low", f"{ter
 _INFEASIBLE = ("infeasible_share", "infeasible_low", "infeasible_high")
 _LEMMA = ("A", "B", "C_variance", "C_bias", "total", "total_error")
 _COLUMNS = [*_SHARE, *_CERTIFICATE, *_INFEASIBLE, *_LEMMA, "tv", "dropped", "staleness"]
+
+
+def _sparkline(m: Material, mode: Mode) -> go.Figure:
+    """Of a finding about every second step, so many that not all of them can be marked."""
+    finding = Finding(
+        "staleness", Severity.WARNING, "", "s_k", tuple(range(0, STEPS, 2)), (), "", "", "", "drift", limit=0.2
+    )
+    return evidence.sparkline(finding, m.summary, mode)
 
 
 def _blind_spot(m: Material, mode: Mode) -> go.Figure:
@@ -299,6 +309,7 @@ CASES: tuple[Case, ...] = (
         plotted=("share",),
     ),
     Case("staleness.by_position", lambda m, mode, steps: staleness.by_position(_strata("at "), mode), over_steps=False),
+    Case("evidence.sparkline", lambda m, mode, steps: _sparkline(m, mode), over_steps=False, plotted=("s_k",)),
     Case(
         "tokens.extremes",
         lambda m, mode, steps: tokens.extremes(m.summary, mode, steps),

@@ -12,6 +12,7 @@ from analysis.store import open_run
 from analysis.what_if import STOPPING, apply, described, load, parse
 from dashboard.components import judged, rule_editor
 from dashboard.formats import share
+from dashboard.roots import serve_from
 from dashboard.views.what_if import TABLE
 from ratioscope.parameters import PARAMETERS
 from ratioscope.ratios import LEVELS
@@ -29,11 +30,24 @@ OWN = "one_side(epsilon_low~0.2~epsilon_high~0.2)*ratio"
 OTHER = "one_side(epsilon_low~0.2~epsilon_high~0.5)*ratio"
 
 
-@pytest.fixture
-def stated(root: Path) -> str:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that states the rule that it was trained with."""
-    write_run(root / "stated", make_steps(6), algorithm=GRPO, schedule=SCHEDULE, seed=0)
-    return "stated"
+    return write_run(tmp_path_factory.mktemp("rules") / "stated", make_steps(6), algorithm=GRPO, schedule=SCHEDULE)
+
+
+@pytest.fixture
+def stated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Its id, served by the app."""
+    monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
+    serve_from([folder.parent])
+    return folder.name
+
+
+@pytest.fixture
+def long(root: Path) -> str:
+    """A run of its own for a test that calls so many tokens long: what it computes is remembered by run."""
+    return write_run(root / "long", make_steps(6), algorithm=GRPO, schedule=SCHEDULE).name
 
 
 def numbers(at: AppTest) -> dict[str, dict[str, str]]:
@@ -50,9 +64,9 @@ def test_the_first_view_is_the_rule_that_was_applied(stated: str) -> None:
     assert all(row["applied"] == row["what-if"] for row in numbers(at).values())
 
 
-def test_the_numbers_are_those_of_the_analysis(root: Path, stated: str) -> None:
+def test_the_numbers_are_those_of_the_analysis(folder: Path, stated: str) -> None:
     at = visit("clipping", run=stated, rule=OTHER)
-    table, tokens = numbers(at), load(open_run(root / stated))
+    table, tokens = numbers(at), load(open_run(folder))
     assert list(table) == [described(key)[0] for key in TABLE]
     for column, rule in (("applied", OWN), ("what-if", OTHER)):
         found = apply(parse(rule), tokens).overall
@@ -135,17 +149,17 @@ def test_a_preset_sets_the_rule_and_says_its_source(stated: str) -> None:
 
 
 def test_many_tokens_are_previewed_from_a_sample_until_all_are_asked_for(
-    root: Path, stated: str, monkeypatch: pytest.MonkeyPatch
+    root: Path, long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judged, "MOST_TOKENS", 100)
     monkeypatch.setattr(judged, "PREVIEW_TOKENS", 60)
     monkeypatch.setattr("dashboard.views.what_if.MOST_TOKENS", 100)
-    at = visit("clipping", run=stated, rule=OTHER)
+    at = visit("clipping", run=long, rule=OTHER)
     assert "preview from a sample of" in sentences(at)
     checked(at.button(key="whatif-exact-run").click().run(), "clipping")
     at = checked(at.run(), "clipping")
     assert "exact: all" in sentences(at)
-    found = apply(parse(OTHER), load(open_run(root / stated))).overall
+    found = apply(parse(OTHER), load(open_run(root / long))).overall
     interval = found.intervals["clip_fraction"]
     expected = f"{share(found.values['clip_fraction'])} ({share(interval.low)} to {share(interval.high)})"
     assert numbers(at)["Clipped"]["what-if"] == expected
@@ -153,9 +167,9 @@ def test_many_tokens_are_previewed_from_a_sample_until_all_are_asked_for(
     assert "preview from a sample of" in sentences(at)
 
 
-def test_a_sweep_is_previewed_and_exact_on_demand(stated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_is_previewed_and_exact_on_demand(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judged, "SWEEP_TOKENS", 50)
-    at = visit("clipping", run=stated, rule=OTHER)
+    at = visit("clipping", run=long, rule=OTHER)
     previewed = _sweep_line(at)
     checked(at.button(key="whatif-sweep-run").click().run(), "clipping")
     assert _sweep_line(at) != previewed

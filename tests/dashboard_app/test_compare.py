@@ -148,16 +148,28 @@ def test_the_running_mean_leaves_what_was_logged_as_a_thin_line(two: list[str]) 
     assert len(_panels(smooth)[0]["data"]) == len(_panels(plain)[0]["data"]) + 2
 
 
-def test_each_seed_is_drawn_on_demand(two: list[str], page: AppTest) -> None:
-    faint = visit("compare", run=two, seeds="true")
-    assert len(_panels(faint)[0]["data"]) == len(_panels(page)[0]["data"]) + len(two)
-    for chart in charts(faint):
+@pytest.fixture(scope="module")
+def unfolded() -> list[AppTest]:
+    """Where the page with all that is shown on demand is kept."""
+    return []
+
+
+@pytest.fixture
+def on_demand(two: list[str], unfolded: list[AppTest]) -> AppTest:
+    """The page with each seed, the same prompts and all parts, rendered once; do not click on it."""
+    if not unfolded:
+        unfolded.append(visit("compare", run=two, seeds="true", prompts="true", parts="true"))
+    return unfolded[0]
+
+
+def test_each_seed_is_drawn_on_demand(two: list[str], page: AppTest, on_demand: AppTest) -> None:
+    assert len(_panels(on_demand)[0]["data"]) == len(_panels(page)[0]["data"]) + len(two)
+    for chart in charts(on_demand):
         for trace in chart["data"]:
             assert len(_numbers(trace["x"])) <= MOST_POINTS
 
 
 def test_brushed_steps_are_shown_and_taken_back(two: list[str]) -> None:
-    assert "steps 500 to 900" in sentences(visit("compare", run=two, **{"from": "500", "to": "900"}))
     at = visit("compare", run=two, **{"from": "2", "to": "5"})
     assert "steps 2 to 5" in sentences(at)
     assert {tuple(chart["layout"]["xaxis"]["range"]) for chart in charts(at)} == {(1.5, 5.5)}
@@ -183,18 +195,17 @@ def test_a_and_b_are_chosen(two: list[str]) -> None:
     assert checked(same.selectbox(key="a").set_value(best).run(), "compare").metric
 
 
-def test_rewards_on_the_same_prompts_are_compared_on_demand(two: list[str], page: AppTest) -> None:
+def test_rewards_on_the_same_prompts_are_compared_on_demand(page: AppTest, on_demand: AppTest) -> None:
     assert "on the same prompts" not in sentences(page)
-    said = sentences(visit("compare", run=two, prompts="true")).replace("\\", "")
+    said = sentences(on_demand).replace("\\", "")
     assert "Reward of A minus B on the same prompts" in said
     assert f"{8 * SEEDS * 2} pairs of 10 prompts, all steps" in said
 
 
-def test_parts_of_the_algorithms_show_what_differs_or_all(two: list[str], page: AppTest) -> None:
+def test_parts_of_the_algorithms_show_what_differs_or_all(page: AppTest, on_demand: AppTest) -> None:
     (parts,) = [table.value for table in page.dataframe if list(table.value.columns) == ["grpo", "reinforce"]]
     assert list(parts.loc["step"]) == ["grpo", "reinforce"]
-    whole = visit("compare", run=two, parts="true")
-    assert any("differs" in table.value.columns for table in whole.dataframe)
+    assert any("differs" in table.value.columns for table in on_demand.dataframe)
 
 
 def test_words_keep_only_the_runs_that_have_them(two: list[str]) -> None:

@@ -15,6 +15,7 @@ from analysis.sandbox.examples import EXAMPLES
 from analysis.store import open_run
 from analysis.summary import summarise
 from dashboard.figures.query import query_figure, undrawn
+from dashboard.roots import serve_from
 from dashboard.theme import DARK, LIGHT
 from dashboard.views import sql as page
 from ratioscope import RunRecorder
@@ -26,9 +27,20 @@ Look = Callable[..., AppTest]
 BY_STEP = "select step, count(*) as tokens, avg(exp(log_rho)) as ratio from tokens group by step order by step"
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three steps, and one of two."""
+    folder = tmp_path_factory.mktemp("asked")
+    write_run(folder / "other", make_steps(2))
+    return write_run(folder / "run", make_steps(3))
+
+
 @pytest.fixture
-def finished(root: Path) -> str:
-    return write_run(root / "run", make_steps(3)).name
+def finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of the first, served by the app."""
+    monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
+    serve_from([folder.parent])
+    return folder.name
 
 
 def ran(at: AppTest, text: str) -> AppTest:
@@ -124,8 +136,7 @@ def test_a_result_stands_until_run_is_pressed_again(live: RunRecorder) -> None:
     assert ran(at, text).dataframe[-1].value["steps"][0] == 6
 
 
-def test_another_run_is_asked_anew(root: Path, finished: str) -> None:
-    write_run(root / "other", make_steps(2))
+def test_another_run_is_asked_anew(finished: str) -> None:
     text = "select count(distinct step) as steps from tokens"
     at = visit("sql", run=finished, sql=text)
     assert at.dataframe[-1].value["steps"][0] == 3

@@ -32,20 +32,15 @@ def three(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return SEEDS
 
 
-@pytest.mark.parametrize("page", RUN_PAGES)
-def test_the_run_of_the_url_is_shown(three: list[str], page: str) -> None:
-    at = visit(page, run="seed-1")
-    assert at.selectbox(key="run-picker").value == "seed-1"
-    assert query(at, "run") == ["seed-1"]
-
-
 def test_without_a_run_in_the_url_the_newest_is_shown(three: list[str]) -> None:
     assert visit("overview").selectbox(key="run-picker").value == three[-1]
 
 
 @pytest.mark.parametrize("page", RUN_PAGES)
-def test_the_step_range_of_the_url_is_shown_by_every_chart_over_steps(three: list[str], page: str) -> None:
+def test_the_run_of_the_url_is_shown_and_its_step_range_by_every_chart_over_steps(three: list[str], page: str) -> None:
     at = visit(page, run="seed-1", **{"from": "3", "to": "7"})
+    assert at.selectbox(key="run-picker").value == "seed-1"
+    assert query(at, "run") == ["seed-1"]
     assert "steps 3 to 7" in sentences(at)
     over_steps = [chart for chart in charts(at) if "update k" in str(chart["layout"]["xaxis"]["title"])]
     ranges = [chart["layout"]["xaxis"].get("range") for chart in over_steps if chart["layout"]["height"] > 150]
@@ -55,7 +50,7 @@ def test_the_step_range_of_the_url_is_shown_by_every_chart_over_steps(three: lis
 
 @pytest.mark.parametrize(("first", "last"), [("9", "2"), ("x", "7"), ("-3", "5"), ("1e3", "2e3"), ("", "")])
 def test_a_senseless_step_range_is_none(three: list[str], first: str, last: str) -> None:
-    at = visit("drift", run="seed-1", **{"from": first, "to": last})
+    at = visit("overview", run="seed-1", **{"from": first, "to": last})
     assert ":blue-badge" not in sentences(at)
     assert not [button for button in at.button if button.key == "all-steps"]
 
@@ -66,8 +61,8 @@ def test_a_step_range_beyond_the_data_is_shown_without_an_error(three: list[str]
 
 
 def test_all_steps_takes_the_range_out_of_the_url(three: list[str]) -> None:
-    at = visit("drift", run="seed-1", **{"from": "3", "to": "7"})
-    checked(at.button(key="all-steps").click().run(), "drift")
+    at = visit("overview", run="seed-1", **{"from": "3", "to": "7"})
+    checked(at.button(key="all-steps").click().run(), "overview")
     assert query(at, "from") == query(at, "to") == []
     assert query(at, "run") == ["seed-1"]
     assert "steps 3 to 7" not in sentences(at)

@@ -40,6 +40,12 @@ def run(steps: list[Step], tmp_path_factory: pytest.TempPathFactory) -> Run:
     return open_run(write_run(tmp_path_factory.mktemp("strata") / "run", steps))
 
 
+@pytest.fixture(scope="module")
+def stratified(run: Run) -> dict[str, Strata]:
+    """The whole run by every stratification."""
+    return {by: stratify(run, by) for by in STRATIFICATIONS}
+
+
 def of_tokens(name: str) -> Callable[[Step], Any]:
     return lambda step: step.tokens[name]
 
@@ -104,8 +110,10 @@ def values_of(strata: Strata) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("by", [by for by in STRATIFICATIONS if by != "length"])
-def test_a_stratum_is_what_a_step_of_its_tokens_would_be(by: str, steps: list[Step], run: Run, tmp_path: Path) -> None:
-    strata = stratify(run, by)
+def test_a_stratum_is_what_a_step_of_its_tokens_would_be(
+    by: str, steps: list[Step], stratified: dict[str, Strata], tmp_path: Path
+) -> None:
+    strata = stratified[by]
     expected = by_hand(steps, KINDS[by], tmp_path / "run")
     found = values_of(strata).iloc[:-1]
     assert len(found) == len(expected) == len(strata.labels) - 1
@@ -118,8 +126,8 @@ def test_a_stratum_is_what_a_step_of_its_tokens_would_be(by: str, steps: list[St
 
 
 @pytest.mark.parametrize("by", STRATIFICATIONS)
-def test_strata_hold_every_token_once_and_all_is_all(by: str, steps: list[Step], run: Run) -> None:
-    values = values_of(stratify(run, by))
+def test_strata_hold_every_token_once_and_all_is_all(by: str, steps: list[Step], stratified: dict[str, Strata]) -> None:
+    values = values_of(stratified[by])
     assert (
         values["n_tokens"].iloc[:-1].sum() == values["n_tokens"].iloc[-1] == sum(len(s.tokens["seq_id"]) for s in steps)
     )
@@ -129,13 +137,19 @@ def test_strata_hold_every_token_once_and_all_is_all(by: str, steps: list[Step],
 
 
 @pytest.mark.parametrize("by", STRATIFICATIONS)
-def test_every_missing_number_of_a_stratum_has_a_reason(by: str, run: Run) -> None:
-    strata = stratify(run, by, 4, 5)
+def test_every_missing_number_of_a_stratum_has_a_reason(by: str, stratified: dict[str, Strata]) -> None:
+    strata = stratified[by]
     assert len(set(strata.labels)) == len(strata.labels) and strata.labels[-1] == "all"
     for key in CATALOGUE:
         frame = strata.metric(key)
         assert list(frame["label"]) == list(strata.labels)
         assert (frame.loc[frame["value"].isna(), "note"] != "").all(), key
+
+
+def test_strata_of_some_steps_are_those_of_a_run_that_has_no_other(run: Run, steps: list[Step], tmp_path: Path) -> None:
+    some, alone = stratify(run, "lag", 4, 5), stratify(open_run(write_run(tmp_path / "run", steps[1:])), "lag")
+    assert some.labels == alone.labels
+    pd.testing.assert_frame_equal(values_of(some), values_of(alone))
 
 
 def test_many_numbers_are_put_into_buckets_of_about_as_many_tokens(tmp_path: Path) -> None:

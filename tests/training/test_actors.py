@@ -14,6 +14,7 @@ from tests.training.small import Recorded, small, table, train
 from trainer.loop import Progress, Trainer
 
 ACTORS = ("actors=2", "learning_rate=0.003")
+UPDATES = 20
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,14 +28,13 @@ def one_thread_an_actor() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def asynchronous(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Recorded:
     """A run whose actors leave unlikely tokens out, so that the training engine has something to say, too."""
-    overrides = (*ACTORS, "updates=30", "top_p=0.95")
-    return train(small(*overrides), tmp_path_factory.mktemp("actors") / "run")
+    return train(small(*ACTORS, f"updates={UPDATES}", "top_p=0.95"), tmp_path_factory.mktemp("actors") / "run")
 
 
 def test_a_run_with_actors_trains_to_its_end_and_leaves_no_process_behind(asynchronous: Recorded) -> None:
     assert asynchronous.status == "finished"
     assert Manifest.read(asynchronous.folder).status == "finished"
-    assert table(asynchronous.folder, "steps")["step"].to_pylist() == [*range(30)]
+    assert table(asynchronous.folder, "steps")["step"].to_pylist() == [*range(UPDATES)]
     assert multiprocessing.active_children() == []
 
 
@@ -66,20 +66,25 @@ def test_log_probs_of_actors_are_those_of_the_versions_that_they_name(asynchrono
 def test_actors_answer_different_prompts(asynchronous: Recorded) -> None:
     """Two actors with the same dice would fill every batch with pairs."""
     pairs = 0
-    for step in range(30):
+    for step in range(UPDATES):
         prompts = sequences_of(asynchronous.folder, step)["prompt_id"].to_pylist()[::4]
         pairs += len(prompts) - len(set(prompts))
-    assert pairs < 30
+    assert pairs < UPDATES
 
 
-def test_an_actor_that_is_killed_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
+def test_actors_outlive_ctrl_c_and_one_that_is_killed_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to every process, to actors that have hardly begun, too; the learner answers it."""
     trainer = Trainer(small(*ACTORS, "updates=100000", "pace=0.02"), tmp_path / "run")
-    victim = multiprocessing.active_children()[0]
+    actors = multiprocessing.active_children()
+    for actor in actors:
+        assert actor.pid is not None
+        os.kill(actor.pid, signal.SIGINT)
 
     def kill(progress: Progress) -> None:
         if progress.update == 2:
-            assert victim.pid is not None
-            os.kill(victim.pid, signal.SIGKILL)
+            assert all(actor.is_alive() for actor in actors)
+            assert actors[0].pid is not None
+            os.kill(actors[0].pid, signal.SIGKILL)
         assert progress.update < 60, "nobody noticed"
 
     with pytest.raises(RatioscopeError, match=r"^Actor \d has ended with exit code -9; the run stops\.$"):
@@ -87,19 +92,6 @@ def test_an_actor_that_is_killed_ends_the_run_with_one_sentence(tmp_path: Path) 
     manifest = Manifest.read(tmp_path / "run")
     assert manifest.status == "failed"
     assert "has ended with exit code -9" in manifest.status_reason
-    assert multiprocessing.active_children() == []
-
-
-def test_ctrl_c_is_the_learners_to_answer(tmp_path: Path) -> None:
-    """A terminal sends it to every process, to actors that have hardly begun, too; the run ends after its update."""
-    trainer, answers = Trainer(small(*ACTORS, "actors=1"), tmp_path / "run"), iter([False, False, True])
-    for actor in multiprocessing.active_children():
-        assert actor.pid is not None
-        os.kill(actor.pid, signal.SIGINT)
-    assert trainer.run(lambda progress: None, lambda: next(answers)) == "interrupted"
-    manifest = Manifest.read(tmp_path / "run")
-    assert (manifest.status, manifest.status_reason) == ("interrupted", "stopped by the user")
-    assert table(tmp_path / "run", "steps")["step"].to_pylist() == [0, 1, 2]
     assert multiprocessing.active_children() == []
 
 

@@ -1,10 +1,12 @@
 """Pretrained models from local files: what was saved is what is loaded, and every slip is a sentence."""
 
+import functools
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import gguf
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -238,7 +240,14 @@ def test_a_damaged_gguf_file_is_refused_and_nothing_is_kept(tmp_path: Path, monk
     assert list((tmp_path / "cache" / "pretrained").iterdir()) == []
 
 
-@pytest.mark.usefixtures("offline")
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers parses a GGUF file three times, and lists the names of all tensors for each: once is enough."""
+    for name in ("GGUFReader", "get_tensor_name_map"):
+        monkeypatch.setattr(gguf, name, functools.cache(getattr(gguf, name)))
+
+
+@pytest.mark.usefixtures("offline", "remembered")
 def test_smollm2_answers_a_question() -> None:
     load("smollm2", dtype=torch.float32, chat_template=True)
     assert "llama_cpp" not in sys.modules

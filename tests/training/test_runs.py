@@ -1,15 +1,19 @@
-"""What a run of every algorithm writes down, replayed from its own columns and recomputed from its policies."""
+"""What a run of every algorithm writes down: replayed from its columns, by what-if too, and from its policies."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
+from analysis.store import open_run
+from analysis.what_if import apply, load, own_rule
 from ratioscope import Manifest, schema
+from tests.answers.what_if_oracle import logged
 from tests.training.conftest import RESTLESS
 from tests.training.replay import (
     Run,
     distributions,
+    logged_ratios,
     recomputed,
     recomputed_by_own_version,
     replayed_gate,
@@ -179,3 +183,26 @@ def test_the_same_seed_gives_the_same_run_and_another_one_does_not(recorded: Run
     assert same_tables(first, again)
     for name in ("tokens", "sequences"):
         assert not table(first, name).equals(table(other, name))
+
+
+def test_the_own_rule_of_an_algorithm_gives_its_logged_clipping(recorded: Run, algorithm: str) -> None:
+    run = open_run(recorded(algorithm).folder)
+    own, tokens = own_rule(run), load(run)
+    declared = ALGORITHMS[algorithm]
+    assert own.rule is not None and not own.reason
+    assert (own.rule.gate, own.rule.weight) == (declared.gate, declared.weight)
+    assert own.rule.gate_level == own.rule.weight_level == declared.level
+    decision = apply(own.rule, tokens).decision
+    rows = logged(run, tokens)
+    assert decision.clipped.tolist() == rows["clipped"].tolist()
+    assert decision.side.tolist() == rows["clip_side"].tolist()
+    assert decision.value.tolist() == pytest.approx(rows["gate"].tolist(), rel=1e-6, abs=0)
+
+
+def test_ratios_are_those_of_the_loss(recorded: Run, algorithm: str) -> None:
+    run = recorded(algorithm)
+    tokens = load(open_run(run.folder), 2, 2)
+    expected = logged_ratios(run, steps_of(run.folder)[2])
+    level = tokens.level(ALGORITHMS[algorithm].level).ratios
+    for found, used in zip(level, expected, strict=True):
+        assert sorted(found.tolist()) == pytest.approx(sorted(used.tolist()), rel=1e-12)

@@ -166,7 +166,7 @@ def _follow(listed: list[Listed], members: list[Member]) -> None:
     live = [
         (run, member)
         for run, member in zip(listed, members, strict=True)
-        if member.run.status in ("running", "stalled")
+        if run.manifest and run.manifest.live_status() in ("running", "stalled")
     ]
     if not live:
         return

@@ -1,0 +1,61 @@
+"""Pages of one run by mouse and keyboard: a slider of Staleness, a remark of the Linter, a query on the SQL page."""
+
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.actions import charts, settled
+from tests.browser.conftest import OpenPage
+
+pytestmark = pytest.mark.browser
+
+BY_STEP = "select step, avg(exp(log_rho)) as ratio from tokens group by step order by step"
+ENDLESS = "select count(*) from range(1000000) a, range(1000000) b"
+
+
+def typed(page: Page, text: str) -> None:
+    """Put a query into the editor and press Ctrl+Enter."""
+    editor = page.get_by_role("textbox", name="Query")
+    editor.fill(text)
+    editor.press("Control+Enter")
+
+
+def test_a_slider_changes_what_would_be_dropped_and_the_link(open_page: OpenPage) -> None:
+    page = open_page("/staleness?run=grpo&lagcut=1")
+    settled(page, "Staleness")
+    expect(page.get_by_text("A window of W = 2 (lags up to 1) would drop")).to_be_visible()
+    slider = page.get_by_role("slider", name="Largest lag to keep")
+    slider.focus()
+    slider.press("ArrowLeft")
+    expect(page.get_by_text("A window of W = 1 (lags up to 0) would drop")).to_be_visible()
+    expect(page).to_have_url(re.compile("lagcut=0"))
+
+
+def test_a_remark_leads_to_the_response_that_shows_it(open_page: OpenPage) -> None:
+    page = open_page("/linter?run=grpo")
+    settled(page, "Linter")
+    expect(page.get_by_text("Steps 0 to 39 were checked.")).to_be_visible()
+    page.locator("[data-testid=stPageLink]").filter(has_text=re.compile(r"Response \d+ of step \d+")).first.click()
+    settled(page, "Tokens")
+    expect(page).to_have_url(re.compile(r"run=grpo.*step=\d+.*seq=\d+"))
+
+
+def test_a_query_can_be_stopped_and_is_drawn_and_found_again_by_its_link(open_page: OpenPage) -> None:
+    page = open_page("/sql?run=grpo")
+    settled(page, "SQL")
+    typed(page, ENDLESS)
+    expect(page.get_by_text("Running: ")).to_be_visible()
+    page.locator("[data-testid=stMain]").get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("The query was stopped.")).to_be_visible()
+    typed(page, BY_STEP)
+    expect(page.get_by_text("40 rows, 2 columns")).to_be_visible()
+    page.get_by_text("Chart", exact=True).first.click()
+    expect(charts(page)).to_have_count(1)
+    link = parse_qs(urlsplit(page.url).query)
+    assert (link["sql"], link["show"]) == ([BY_STEP], ["Chart"])
+    page.reload()
+    settled(page, "SQL")
+    expect(page.get_by_role("textbox", name="Query")).to_have_value(BY_STEP)
+    expect(charts(page)).to_have_count(1)
