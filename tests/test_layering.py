@@ -17,7 +17,7 @@ ALLOWED = {
     "trainer": {"ratioscope"},
     "dashboard": {"ratioscope", "analysis"},
 }
-# The command line is the one place that knows all four; `ratioscope.open_run` is the door from the floor to the figures.
+# The command line knows all four; `ratioscope.open_run` is the one door from the floor up to the figures.
 EXCEPTIONS = {
     "dashboard/cli/training.py": {"trainer"},
     "dashboard/cli/runs.py": {"trainer"},
