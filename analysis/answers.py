@@ -25,10 +25,12 @@ def overview(summary: StepSummary, findings: list[Finding], *, thresholds: Mappi
         count = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps} steps. {grave[0].sentence}"
     else:
         staleness = _top(summary, staleness_metric(summary))
+        update = _top(summary, "u_k")
+        drift = "not logged" if np.isnan(update) else f"at most {update:.2g} (limit {limits['epsilon'] / 2:g})"
+        stale = f"at most {staleness:.2g}" if np.isfinite(staleness) else "not known in every step"
         count = (
             f"Nothing to worry about in {steps} steps: "
-            f"staleness at most {staleness:.2g} (limit {limits['epsilon_stale'] / 2:g}), "
-            f"update drift at most {_top(summary, 'u_k'):.2g} (limit {limits['epsilon'] / 2:g})."
+            f"staleness {stale} (limit {limits['epsilon_stale'] / 2:g}), update drift {drift}."
         )
     return f"{count} {reward}".strip()
 
@@ -42,13 +44,18 @@ def drift(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None
     staleness, update = summary.values[key], summary.values["u_k"]
     limit = limits["epsilon_stale"] / 2
     over = int((staleness > limit).sum())
-    text = f"Staleness is {staleness.iloc[-1]:.2g} now"
+    known = staleness.dropna()
+    if not len(known):
+        return "No step has a usable token: staleness is unknown."
+    text = f"Staleness is {known.iloc[-1]:.2g} now"
     text += (
         f" and was above the limit of {limit:g} in {over} of {len(staleness)} steps." if over else f", below {limit:g}."
     )
     if update.notna().any():
         share = update.mean() / (update.mean() + staleness.mean()) if staleness.mean() > 0 else 1.0
-        larger = "the update itself" if share > 0.5 else "the age of the data"
+        version, engine = summary.values[["s_k_version", "s_k_engine"]].mean()
+        source = "the age of the data" if np.isnan(engine) or version >= engine else "the engine"
+        larger = "the update itself" if share > 0.5 else source
         text += f" Of the path from the sampler to the new policy, {larger} makes up {max(share, 1 - share):.0%}."
     else:
         text += " The new policy's log-probs are not logged, so the update drift is unknown."

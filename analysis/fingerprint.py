@@ -14,7 +14,8 @@ _FLEETING = ("heartbeat", "process_id", "host", "status", "status_reason")
 
 
 def fingerprint(run: Run) -> str:
-    """The first 16 hexadecimal digits of a SHA-256: the same for a copy of the run, another one for other data."""
+    """The first 16 hexadecimal digits of a SHA-256: the same for a copy of a run
+    whose manifest names it, another one where a table's sizes or statistics differ."""
     manifest: dict[str, Any] = {key: value for key, value in asdict(run.manifest).items() if key not in _FLEETING}
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True, default=str).encode())
     for table, files in sorted(run.files.items()):

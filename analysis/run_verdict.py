@@ -4,7 +4,9 @@ for question, sentence in run_verdict(summary, findings, remarks, thresholds): .
 """
 
 from collections.abc import Mapping, Sequence
-from math import expm1, isnan
+from math import isfinite, isnan
+
+import numpy as np
 
 from analysis import answers
 from analysis.finding import Finding, Severity
@@ -24,7 +26,11 @@ QUESTIONS = (
 
 
 def run_verdict(
-    summary: StepSummary, findings: Sequence[Finding], remarks: Sequence[Remark], thresholds: Mapping[str, float]
+    summary: StepSummary,
+    findings: Sequence[Finding],
+    remarks: Sequence[Remark],
+    thresholds: Mapping[str, float],
+    whole: StepSummary | None = None,
 ) -> tuple[tuple[str, str], ...]:
     """Each of `QUESTIONS` with its answer, text as in the log.
 
@@ -33,11 +39,12 @@ def run_verdict(
         findings: of `diagnose`, worst first.
         remarks: of `lint`.
         thresholds: all of them, by name.
+        whole: of all steps, which findings are about; default: `summary`.
     """
     if not len(summary.values):
         return ((QUESTIONS[0], "No step is on disk yet: there is nothing to say."),)
     sentences = (
-        answers.overview(summary, list(findings), thresholds=thresholds),
+        answers.overview(whole or summary, list(findings), thresholds=thresholds),
         _origin(summary, thresholds),
         _failure_mode(summary, thresholds),
         _trust(summary, remarks),
@@ -63,16 +70,18 @@ def _origin(summary: StepSummary, thresholds: Mapping[str, float]) -> str:
     else:
         parts["the update"] = means["u_k"]
     whole = sum(parts.values())
-    if whole == 0:
+    if not isfinite(whole):
+        text = "A mean ratio is infinite, so what the path from the sampler to the new policy is made of cannot be told"
+    elif whole == 0:
         text = "Sampler, policy and updated policy are the same"
     elif len(parts) == 1:
         text = f"All that can be seen of the path from the sampler to the new policy is {next(iter(parts))}"
     else:
         name = max(parts, key=lambda part: parts[part])
         text = f"{name[0].upper()}{name[1:]} makes up {parts[name] / whole:.0%} of the path from sampler to new policy"
-    text += f"; staleness is at most {largest[key]:.2g} (limit {thresholds['epsilon_stale'] / 2:g})"
+    text += f"; staleness is at most {_short(largest[key])} (limit {thresholds['epsilon_stale'] / 2:g})"
     if not isnan(largest["u_k"]):
-        text += f", update drift at most {largest['u_k']:.2g} (limit {thresholds['epsilon'] / 2:g})"
+        text += f", update drift at most {_short(largest['u_k'])} (limit {thresholds['epsilon'] / 2:g})"
     return f"{text}{''.join(f'; {reason}' for reason in missing)}."
 
 
@@ -82,11 +91,11 @@ def _failure_mode(summary: StepSummary, thresholds: Mapping[str, float]) -> str:
     if found.concern is Concern.UNKNOWN:
         return "Cannot tell: no step has a usable token."
     distance = float(summary.values[staleness_metric(summary)].median())
-    chi2 = expm1(float(summary.values[["log1p_chi2_seq", "log1p_chi2_seq_predicted"]].median().max()))
-    steps = len(summary.values)
-    doubtful = steps - int(summary.trusted("log1p_chi2_seq").sum())
+    with np.errstate(over="ignore"):
+        chi2 = float(np.expm1(summary.values[["log1p_chi2_seq", "log1p_chi2_seq_predicted"]].median().max()))
+    doubtful, steps = _doubtful(summary, "log1p_chi2_seq")
     numbers = f"total variation {distance:.2g} (limit {thresholds['epsilon_stale'] / 2:g})"
-    numbers += f", χ² of whole responses {chi2:.2g} (limit {thresholds['chi2']:g}), medians over the steps"
+    numbers += f", χ² of whole responses {_short(chi2)} (limit {thresholds['chi2']:g}), medians over the steps"
     if found.concern is Concern.BIAS:
         return f"Bias is the primary concern: {numbers}."
     if found.concern is Concern.VARIANCE:
@@ -103,22 +112,34 @@ def _trust(summary: StepSummary, remarks: Sequence[Remark]) -> str:
     """What the linter says, and in how many steps tails are too heavy."""
     checks = outcomes(remarks)
     passed = sum(outcome is Outcome.PASSED for outcome in checks.values())
+    unknown = sum(outcome is Outcome.NOT_CHECKED for outcome in checks.values())
     problems = [remark for remark in remarks if remark.is_problem]
     counts = f"{passed} of {len(checks)} checks of the log passed"
     if any(problem.severity is Severity.CRITICAL for problem in problems):
         text = f"The log cannot be trusted as it is ({counts}): {problems[0].sentence.rstrip('.')}"
     elif problems:
         text = f"With care ({counts}): {problems[0].sentence.rstrip('.')}"
+    elif 2 * unknown > len(checks):
+        text = f"Cannot be told ({counts}, {unknown} could not look)"
     else:
         text = f"Nothing speaks against the log ({counts})"
-    steps = len(summary.values)
-    first, second = (steps - int(summary.trusted(key).sum()) for key in ("ratio_mean", "chi2_token"))
+    (first, steps), (second, _) = (_doubtful(summary, key) for key in ("ratio_mean", "chi2_token"))
     if first or second:
         text += (
-            f"; heavy tails leave means of the ratio doubtful in {first} of {steps} steps, squares (χ², effective "
-            f"sample size) in {second}"
+            f"; tails that are too heavy, or cannot be judged, leave means of the ratio doubtful in {first} of {steps} "
+            f"steps, squares (χ², effective sample size) in {second}"
         )
     return f"{text}."
+
+
+def _doubtful(summary: StepSummary, key: str) -> tuple[int, int]:
+    """In how many steps a metric is there and cannot be trusted, and in how many it is there."""
+    known = summary.values[key].notna()
+    return int((known & ~summary.trusted(key)).sum()), int(known.sum())
+
+
+def _short(value: float) -> str:
+    return "∞" if value == np.inf else f"{value:.2g}"
 
 
 def _change(findings: Sequence[Finding]) -> str:

@@ -13,6 +13,7 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_o
 
 from analysis.alerts import Told, told_from_json, told_to_json
 from dashboard.cli.terminal import one_line, say
+from dashboard.report.target import check_folder
 from ratioscope import __version__
 from ratioscope.cache import cache_folder
 from ratioscope.errors import RatioscopeError
@@ -60,10 +61,11 @@ class LinesFile:
     """One JSON object a line, appended to a file.
 
     Raises:
-        RatioscopeError: the file cannot be appended to.
+        RatioscopeError: the file cannot be appended to, or lies inside of a run.
     """
 
     def __init__(self, path: Path) -> None:
+        check_folder(path.parent)
         self._path = path
         self.identity = f"file {path.resolve()}"
         try:

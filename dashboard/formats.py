@@ -73,5 +73,5 @@ _WORD_JOINER = "\u2060"
 
 def escape(text: object) -> str:
     """Text from a log inside Markdown: no sign that Markdown, LaTeX or Streamlit's directives act on, and no link."""
-    line = _LINKED.sub(lambda found: found[0][0] + _WORD_JOINER + found[0][1:], str(text).replace("\n", " "))
+    line = _LINKED.sub(lambda found: found[0][0] + _WORD_JOINER + found[0][1:], " ".join(str(text).splitlines()))
     return "".join(f"\\{sign}" if sign in "\\`*_{}[]()#+-.!|<>$~:&" else sign for sign in line)

@@ -9,7 +9,6 @@ import plotly.graph_objects as go
 
 from analysis.finding import Finding
 from analysis.store import Run
-from analysis.thresholds import read_thresholds
 from dashboard import theme
 from dashboard.figures import series
 from dashboard.opened import Opened, open_folder
@@ -144,5 +143,4 @@ def open_run(folder: str | Path, *, thresholds: str | Path | None = None) -> Ope
     Raises:
         RatioscopeError: it cannot be read.
     """
-    limits = read_thresholds(Path(thresholds)) if thresholds is not None else None
-    return OpenRun(open_folder(folder, thresholds=limits))
+    return OpenRun(open_folder(folder, thresholds=Path(thresholds) if thresholds else None))

@@ -8,7 +8,7 @@ from analysis.finding import Finding
 from analysis.kept_findings import findings_of
 from analysis.store import Run, open_run
 from analysis.summary import StepSummary, Summariser
-from analysis.thresholds import thresholds_of
+from analysis.thresholds import read_thresholds, thresholds_of
 
 Steps = tuple[int | None, int | None]
 """First and last step, both included; None is the first or last there is."""
@@ -23,29 +23,38 @@ class Opened:
     summary: StepSummary
     findings: list[Finding]
     thresholds: Mapping[str, float]
+    thresholds_file: str = ""
+    """The file that they were read from, where one was named."""
 
 
 def open_folder(
     folder: str | Path,
     *,
     run_id: str = "",
-    thresholds: Mapping[str, float] | None = None,
+    thresholds: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Opened:
     """Open, summarise and diagnose the run in a folder.
 
     Args:
         run_id: what it is called; default: the folder's name.
-        thresholds: default: the catalogue's, moved by the nearest ratioscope.toml.
+        thresholds: a TOML file; default: the nearest ratioscope.toml beside the run or above it.
         progress: called while the tables are read, with the number of parts done and of all.
 
     Raises:
-        RatioscopeError: it cannot be read, or its ratioscope.toml cannot be used.
+        RatioscopeError: it cannot be read, or the thresholds cannot be used.
     """
     run = open_run(folder)
-    limits = dict(thresholds) if thresholds is not None else thresholds_of(run.folder)
+    limits = read_thresholds(thresholds) if thresholds else thresholds_of(run.folder)
     summary = Summariser().summarise(run, progress)
-    return Opened(run_id or run.folder.resolve().name, run, summary, findings_of(run, summary, limits), limits)
+    return Opened(
+        run_id or run.folder.resolve().name,
+        run,
+        summary,
+        findings_of(run, summary, limits),
+        limits,
+        str(thresholds or ""),
+    )
 
 
 def latest_window(summary: StepSummary, steps: Steps, tokens: int) -> tuple[int, int]:

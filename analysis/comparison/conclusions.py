@@ -4,7 +4,7 @@ Who leads and how sure that is; what collapses, and which change is enough for i
 make no difference that matters; how sure all this is. Text from logs stands in the sentences as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 
 import numpy as np
@@ -32,10 +32,18 @@ _PARTS = {"weight": "importance weights"}
 
 
 @np.errstate(invalid="ignore")  # infinities of both signs have no mean
-def conclusions(settings: Sequence[Setting], metric: str = "eval_accuracy", by: Axis = "step") -> tuple[str, ...]:
+def conclusions(
+    settings: Sequence[Setting],
+    metric: str = "eval_accuracy",
+    by: Axis = "step",
+    thresholds: Mapping[str, float] | None = None,
+) -> tuple[str, ...]:
     """At most five sentences, most important first; none without settings.
 
     Where evaluation accuracy is asked for and no run logs any, they are about the training reward.
+
+    Args:
+        thresholds: that a collapse is judged by; see `collapses`.
 
     Raises:
         RatioscopeError: there is no such metric, a run does not have the axis, or a ratioscope.toml cannot be used.
@@ -49,7 +57,7 @@ def conclusions(settings: Sequence[Setting], metric: str = "eval_accuracy", by: 
     if len(stands.without) == len(settings):
         title = CATALOGUE[metric].title
         return (f"{title} has no value in any of these runs: nothing to conclude; choose another metric.",)
-    fallen = collapses(settings, metric, by)
+    fallen = collapses(settings, metric, by, thresholds)
     changes = single_changes(settings, metric, by)
     causes = [change for change in changes if _decides_collapse(change, fallen)]
     others = [change for change in changes if change not in causes]
@@ -157,7 +165,9 @@ def _close(stands: Standing) -> str:
 
 def _decides_collapse(change: SingleChange, fallen: Sequence[Collapse]) -> bool:
     """Whether, under every schedule, one side of the change collapses and the other does not: always the same one."""
-    collapsed = [collapse.setting for collapse in fallen if collapse.by_rule]
+    collapsed = [
+        collapse.setting for collapse in fallen if collapse.by_rule and 2 * collapse.seeds[0] > collapse.seeds[1]
+    ]
     sides = {(place.before in collapsed, place.after in collapsed) for place in change.schedules}
     return sides in ({(True, False)}, {(False, True)})
 

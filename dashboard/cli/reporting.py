@@ -50,26 +50,32 @@ def report(
 
     check_target(output)
     if data:
-        check_folder(data.parent)
+        check_folder(data if data.exists() else data.parent)
     wanted = _range(steps)
     chosen = None if pages is None else [name.strip() for name in pages.split(",") if name.strip()]
     folders = run_folders(runs)
 
     # What is wrong with the command has been said: now what takes seconds to import.
-    from analysis.thresholds import read_thresholds
     from dashboard.opened import Opened, open_folder
     from dashboard.report.build import comparison_report, run_report
     from dashboard.report.sections import SECTIONS
     from dashboard.report.write import write, write_data
 
-    limits = read_thresholds(thresholds) if thresholds else None
     opened: list[Opened] = []
+    names = [folder.resolve().name for folder in folders]
     for number, folder in enumerate(folders, start=1):
         with working(f"Reading {folder.name} ({number} of {len(folders)})", quiet) as progress:
-            found = open_folder(folder, thresholds=limits, progress=progress)
+            # Runs of several roots may have the same name; nothing else tells them apart.
+            run_id = folder.name if names.count(folder.resolve().name) == 1 else str(folder)
+            found = open_folder(folder, run_id=run_id, thresholds=thresholds, progress=progress)
         for problem in found.run.problems:
             complain(problem)
-        opened.append(found)
+        if len(folders) > 1 and not len(found.summary.values):
+            complain(f"{folder}: left out, no step is on disk yet.")
+        else:
+            opened.append(found)
+    if not opened:
+        raise RatioscopeError("None of these runs has a step on disk yet, there is nothing to report.")
     with working("Writing the report", quiet) as progress:
 
         def told(done: int, of: int, name: str) -> None:

@@ -191,7 +191,7 @@ class Watcher:
                 if self._first_look and entry.folder in self._places:
                     raise RatioscopeError(entry.problem)
                 self._problems.append(f"{entry.problem} The run is left out.")
-                self.runs.pop(entry.folder, None)
+                self.runs[entry.folder] = Watched(live=False, problem=entry.problem)
             else:
                 self._look_at(entry, self.runs.setdefault(entry.folder, Watched()))
         self._first_look = False

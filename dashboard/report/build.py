@@ -66,6 +66,8 @@ def command_line(
         words += ["--steps", ":".join("" if end is None else str(end) for end in steps)]
     if len(runs) > 1 and metric != _METRIC:
         words += ["--metric", metric]
+    if runs[0].thresholds_file:
+        words += ["--thresholds", runs[0].thresholds_file]
     return shlex.join(words)
 
 
@@ -91,7 +93,7 @@ def run_report(
     chosen = _checked(pages)
     subject = _subject(opened, steps)
     found = list(_sections([subject], chosen, progress))
-    verdict = run_verdict(subject.summary, opened.findings, subject.remarks, opened.thresholds)
+    verdict = run_verdict(subject.summary, opened.findings, subject.remarks, opened.thresholds, opened.summary)
     manifest, index = opened.run.manifest, subject.summary.values.index
     return Report(
         "run",
@@ -129,6 +131,9 @@ def comparison_report(
     if metric not in CATALOGUE:
         raise unknown("a metric", metric, CATALOGUE)
     groups = settings([member_of(subject) for subject in subjects])
+    if metric == _METRIC and not any(_has(subject, metric) for subject in subjects):
+        metric = "reward"  # as far as anything can be said
+    given = runs[0].thresholds if runs[0].thresholds_file else None
     found = list(comparison_sections(groups, subjects, metric))
     for place, section in enumerate(_sections(subjects, chosen, progress)):
         number = place // len(chosen)
@@ -137,12 +142,12 @@ def comparison_report(
         "comparison",
         f"{len(runs)} runs compared",
         f"{len(groups)} settings, by {CATALOGUE[metric].title.lower()}",
-        _verdict(conclusions(groups, metric), runs),
+        _verdict(conclusions(groups, metric, thresholds=given), runs),
         tuple(found),
         _methods(found),
         SOURCES,
         _provenance(runs, command or command_line(runs, chosen, steps, metric)),
-        runs[0].thresholds,
+        runs[0].thresholds if all(opened.thresholds == runs[0].thresholds for opened in runs) else {},
     )
 
 
@@ -174,6 +179,10 @@ def _verdict(concluded: Sequence[str], runs: Sequence[Opened]) -> tuple[tuple[st
     return (*(("", sentence) for sentence in concluded), *found)
 
 
+def _has(subject: Subject, metric: str) -> bool:
+    return bool(subject.summary.values[metric].notna().any())
+
+
 def _checked(pages: Sequence[str]) -> list[str]:
     for name in pages:
         if name not in SECTIONS:
@@ -188,7 +197,8 @@ def _subject(opened: Opened, steps: Steps) -> Subject:
     first, last = steps
     if first is None and last is None:
         return Subject(opened)
-    subject = Subject(opened, (index[0] if first is None else first, index[-1] if last is None else last))
+    ends = (int(index[0]) if first is None else max(first, int(index[0])), int(index[-1]))
+    subject = Subject(opened, (ends[0], ends[1] if last is None else min(last, ends[1])))
     if not len(subject.summary.values):
         raise RatioscopeError(
             f"{opened.run.folder}: it has the steps {index[0]} to {index[-1]}, none of those that are asked for."
@@ -225,6 +235,7 @@ def _provenance(runs: Sequence[Opened], command: str) -> tuple[tuple[str, str], 
     """How the report came about, without the time at which it did: the same input gives the same report."""
     rows = [("Command", command), ("ratioscope", __version__), ("Python", platform.python_version())]
     rows.append(("Libraries", ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)))
+    several = any(opened.thresholds != runs[0].thresholds for opened in runs)
     for opened in runs:
         run, values = opened.run, opened.summary.values
         name = f"{opened.run_id}: " if len(runs) > 1 else ""
@@ -235,9 +246,14 @@ def _provenance(runs: Sequence[Opened], command: str) -> tuple[tuple[str, str], 
             (f"{name}Data signature", f"{fingerprint(run)} (footers of {files} files, and the manifest)"),
             (f"{name}Rows", f"{count(counts['n_tokens'])} usable tokens, {count(counts['n_sequences'])} responses, "
              f"{len(values)} steps"),
+            *([(f"{name}Thresholds", _limits(opened))] if several else []),
             (f"{name}Excluded", _excluded({str(key): float(value) for key, value in counts.items()}, run.problems)),
         ]  # fmt: skip
     return tuple(rows)
+
+
+def _limits(opened: Opened) -> str:
+    return ", ".join(f"{name} = {value:g}" for name, value in opened.thresholds.items())
 
 
 def _excluded(counts: Mapping[str, float], problems: Sequence[str]) -> str:

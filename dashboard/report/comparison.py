@@ -76,7 +76,7 @@ def _runs(groups: Sequence[Setting], subjects: Sequence[Subject]) -> Section:
     told = told[[not str(key).startswith("algorithm.") for key in told.index]]
     if len(told) and len(subjects) <= 6:
         blocks.append(_frame("Other settings that differ", "Setting", told))
-    seeds = sorted({len(group.members) for group in groups})
+    seeds = sorted({len({member.unit for member in group.members}) for group in groups})
     answer = f"{len(subjects)} runs of {len(groups)} settings, {' or '.join(map(str, seeds))} seed"
     answer += f"{'s' * (seeds != [1])} each, under {len({group.schedule for group in groups})} schedule"
     answer += f"{'s' * (len({group.schedule for group in groups}) != 1)}."
@@ -177,15 +177,12 @@ def _others(groups: Sequence[Setting], metric: str) -> Section:
     """The other metrics, panel by panel on equal axes."""
     blocks, sentences = [], []
     for key in _OTHERS:
-        known = [
-            (label, group)
-            for label, group in zip(labels(groups), groups, strict=True)
-            if any(member.summary.values[key].notna().any() for member in group.members)
-        ]
+        known = [(label, group) for label, group in zip(labels(groups), groups, strict=True) if _with(group, key)]
         if key == metric or not known:
             continue
         peaks = sorted(
-            (max(float(member.summary.values[key].max()) for member in group.members), label) for label, group in known
+            (max(float(member.summary.values[key].max()) for member in _with(group, key)), label)
+            for label, group in known
         )
         (low, least), (high, most) = peaks[0], peaks[-1]
         said = f"{CATALOGUE[key].title} goes up to {number(key, high)} in {most}"
@@ -196,6 +193,11 @@ def _others(groups: Sequence[Setting], metric: str) -> Section:
     answer = " ".join(sentences)
     return Section("course", "How the runs went", "What moved, what was thrown away, what did it cost?", answer,
                    tuple(blocks))  # fmt: skip
+
+
+def _with(group: Setting, key: str) -> list[Member]:
+    """The runs of a setting that have the metric."""
+    return [member for member in group.members if member.summary.values[key].notna().any()]
 
 
 def _multiples(groups: Sequence[Setting], metric: str, title: str, takeaway: str) -> Chart:

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import plotly.io as pio
+import kaleido
 
 from dashboard import theme
 from dashboard.formats import escape, quote
@@ -31,9 +31,16 @@ def images(report: Report) -> dict[str, bytes]:
     os.environ.setdefault("BROWSER_PATH", required_chromium("Images of the figures"))
     charts = list(report.charts)
     drawn = [chart.draw(theme.LIGHT).update_layout(paper_bgcolor=theme.LIGHT.surface) for chart in charts]
+    options = {"format": "png", "width": _WIDTH, "scale": _SCALE}
     with tempfile.TemporaryDirectory(prefix="ratioscope-") as folder:
         files = [Path(folder) / f"{place}.png" for place in range(len(charts))]
-        pio.write_images(drawn, files, width=_WIDTH, scale=_SCALE)
+        kaleido.write_fig_from_object_sync(
+            [
+                {"fig": fig.to_dict(), "path": file, "opts": options | {"height": fig.layout.height}}
+                for fig, file in zip(drawn, files, strict=True)
+            ],
+            kopts={"mathjax": False},  # else it would be asked for on the network
+        )
         return {chart.key: file.read_bytes() for chart, file in zip(charts, files, strict=True)}
 
 
@@ -65,10 +72,10 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
         )
     yield "\n".join(f"- **{name}** {escape(title)}" for name, title in report.sources.items())
     yield "## Provenance"
-    limits = ", ".join(f"{name} = {value:g}" for name, value in report.thresholds.items())
-    yield "\n".join(
-        f"- {escape(label)}: {escape(value)}" for label, value in (*report.provenance, ("Thresholds", limits))
-    )
+    rows = list(report.provenance)
+    if report.thresholds:
+        rows.append(("Thresholds", ", ".join(f"{name} = {value:g}" for name, value in report.thresholds.items())))
+    yield "\n".join(f"- {escape(label)}: {escape(value)}" for label, value in rows)
 
 
 def _block(block: Block, folder: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ def pdf(report: Report) -> bytes:
     required_chromium("A PDF")  # before the work
     with tempfile.TemporaryDirectory(prefix="ratioscope-") as folder:
         page, printed = Path(folder) / "report.html", Path(folder) / "report.pdf"
-        page.write_text(html(report), encoding="utf-8")
+        page.write_text(html(report), encoding="utf-8", errors="backslashreplace")
         print_to_pdf(page, printed)
         # The time of printing is no part of the report.
         return _DATES.sub(rb"\g<1>20000101000000", printed.read_bytes())

@@ -28,7 +28,7 @@ def contents(report: Report, kind: str) -> bytes:
     if kind == ".pdf":
         return pdf(report)
     if kind != ".md":
-        return (html(report) if kind == ".html" else json_text(report)).encode()
+        return _encoded(html(report) if kind == ".html" else json_text(report))
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as folded:
         for name, part in _markdown_files(report, "report.md", "report_files").items():
@@ -50,6 +50,7 @@ def write(report: Report, path: Path) -> list[Path]:
     folder = path.with_name(f"{path.stem}_files")
     files = _markdown_files(report, path.name, folder.name)
     folder.mkdir(exist_ok=True)
+    check_folder(folder)
     for name, part in reversed(files.items()):  # images and tables first, then the text that links them
         replace_atomically(path.parent / name, part)
     return [path, folder]
@@ -72,6 +73,11 @@ def write_data(report: Report, folder: Path) -> None:
 
 def _markdown_files(report: Report, name: str, folder: str) -> dict[str, bytes]:
     """The text, and what lies in its folder, by their names."""
-    files = {name: markdown(report, quote(folder)).encode()}
+    files = {name: _encoded(markdown(report, quote(folder)))}
     files |= {f"{folder}/{key}.png": image for key, image in images(report).items()}
     return files | {f"{folder}/{key}.csv": text.encode() for key, text in tables(report).items()}
+
+
+def _encoded(text: str) -> bytes:
+    """As UTF-8; what a folder's name has in it that is no text is written as its number."""
+    return text.encode("utf-8", "backslashreplace")

@@ -35,7 +35,7 @@ question with captions computed from the data, and of several runs first how the
 that is used, with its source; Provenance says how the report can be made again.
 
 It looks at all steps, or at those that are brushed on any page. Findings are always those of the whole run. What reads
-single tokens looks at the latest 150,000 to 500,000 of them and says so; a brush chooses others. The same input gives
+single tokens looks at the latest 50,000 to 300,000 of them and says so; a brush chooses others. The same input gives
 the same file.
 """
 

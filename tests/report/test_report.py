@@ -2,14 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from analysis.run_verdict import QUESTIONS
+from analysis.run_verdict import QUESTIONS, run_verdict
+from dashboard.cli import app
 from dashboard.opened import Opened, open_folder
 from dashboard.report.build import run_report
 from dashboard.report.html import html
@@ -136,3 +139,33 @@ def test_of_several_runs_the_verdict_is_what_the_comparison_concludes(pair: Repo
         name for name in ("sync_interval20-grpo-seed0", "sync_interval20-reinforce-seed0") for _ in range(2)
     ]
     assert len({chart.key for chart in pair.charts}) == len(list(pair.charts))
+
+
+def test_runs_of_one_name_in_two_folders_stay_apart(tmp_path: Path) -> None:
+    """Told by their ids, of which the command line makes sure that no two are the same."""
+    rng = np.random.default_rng(2)
+    folders = [
+        write_run(tmp_path / algorithm / "seed0", [random_step(rng, number) for number in range(3)],
+                  algorithm={"name": algorithm}, seed=0)
+        for algorithm in ("grpo", "reinforce")
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, ["report", *map(str, folders), "-o", str(tmp_path / "both.json"), "--quiet"])
+    assert done.exit_code == 0, done.output
+    contents = json.loads((tmp_path / "both.json").read_text(encoding="utf-8"))
+    assert {section["run"] for section in contents["sections"]} == {"", *map(str, folders)}
+    assert contents["subtitle"] == "2 settings, by evaluation accuracy"
+
+
+def test_an_overflowing_chi_square_is_infinite_and_no_traceback(opened: Opened) -> None:
+    values = opened.summary.values.assign(log1p_chi2_seq=811.0, log1p_chi2_seq_predicted=811.0, s_k=0.01)
+    summary = replace(opened.summary, values=values)
+    sentences = dict(run_verdict(summary, [], [], opened.thresholds))
+    assert "χ² of whole responses ∞" in sentences["Bias or variance?"]
+
+
+def test_the_command_names_the_thresholds_that_were_chosen(opened: Opened, tmp_path: Path) -> None:
+    file = tmp_path / "strict.toml"
+    file.write_text("[thresholds]\nepsilon = 0.05\n")
+    report = run_report(open_folder(opened.run.folder, thresholds=file), pages=["setting"])
+    assert f"--thresholds {file}" in dict(report.provenance)["Command"]
+    assert report.thresholds["epsilon"] == 0.05

@@ -46,7 +46,7 @@ def staleness(subject: Subject) -> Section:
         cells = tuple(
             (
                 str(row["label"]),
-                share(row["n_tokens"] / total),
+                share(row["n_tokens"] / total if total else 0.0),
                 estimate(key, *(row[name] for name in _ESTIMATE)),
             )
             for row in rows.to_dict("records")
