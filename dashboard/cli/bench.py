@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from dashboard.cli.common import app, examples
-from dashboard.cli.terminal import say
 from ratioscope.errors import RatioscopeError, unknown
 
 
@@ -55,11 +54,10 @@ def bench(
         raise unknown("a benchmark", wrong, known)
     sys.path.insert(0, str(_checkout()))
     try:
-        benchmarks = import_module("tests.benchmarks.__main__").BENCHMARKS
+        benchmarks = import_module("tests.benchmarks.__main__")
+        for name in names or benchmarks.BENCHMARKS:
+            benchmarks.run(name)
     except ImportError as error:
         raise RatioscopeError(
             f"The benchmarks need the packages of the dependency group 'dev' ({error}); run make check once."
         ) from None
-    for name in names or benchmarks:
-        say(name)
-        benchmarks[name].run()
