@@ -7,6 +7,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from dashboard.components.frame import drawn
+from dashboard.components.leave import leaving
 from dashboard.views import (
     clipping,
     compare,
@@ -63,8 +64,9 @@ def main(default: str = "runs") -> None:
         menu.setdefault(page.group, []).append(pages[name])
     chosen = st.navigation(menu)
     _carry_over()
-    chosen.run()
-    drawn()
+    if not leaving(chosen):
+        chosen.run()
+        drawn()
 
 
 def _carry_over() -> None:

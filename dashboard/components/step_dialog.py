@@ -3,6 +3,7 @@
 import streamlit as st
 
 from analysis.worst_sequences import CRITERIA
+from dashboard.components.leave import leave_for
 from dashboard.components.sequences import criterion_picker, sequence_table, worst_of
 from dashboard.components.tile import tooltip
 from dashboard.formats import estimate, number
@@ -61,9 +62,7 @@ def _content(opened: Opened, step: int) -> None:
     if chosen or everything:
         forget()
         query = {"run": opened.run_id, "step": str(step), "where": "this step", "by": CRITERIA[criterion].title}
-        st.switch_page(
-            st.session_state["pages"]["tokens"], query_params=query | ({"seq": str(chosen[1])} if chosen else {})
-        )
+        leave_for("tokens", query | ({"seq": str(chosen[1])} if chosen else {}))
 
 
 def _numbers(opened: Opened, step: int) -> None:

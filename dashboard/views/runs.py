@@ -10,6 +10,7 @@ from analysis.inventory import inventory
 from analysis.store import Listed, discover
 from dashboard import state
 from dashboard.components.frame import answer, no_runs, status_words
+from dashboard.components.leave import leave_for
 from dashboard.components.run_list import LEGEND, NEEDS_HEADLINES, NOT_READ, ORDERS, Line, line, run_table
 from dashboard.headlines import Reader
 from dashboard.notes import LONGEST_NOTE, Note, read_notes, split_tags, writable, write_note
@@ -208,7 +209,7 @@ def _actions(chosen: list[Line]) -> None:
 
 
 def _go(page: str, ids: list[str]) -> None:
-    st.switch_page(st.session_state["pages"][page], query_params={"run": ids})
+    leave_for(page, {"run": ids})
 
 
 def _unread(lines: list[Line], left: int) -> None:

@@ -1,12 +1,16 @@
 """From the list of runs to a comparison: a note, two rows, one key; what is chosen is in the URL and found again."""
 
 import re
+import time
+from collections import deque
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from dashboard.components.metric_choice import metric_label
 from dashboard.components.run_list import ROW_HEIGHT
+from dashboard.views.runs import IDLE_PAUSE
 from tests.browser.actions import charts, settled
 from tests.browser.conftest import OpenPage
 
@@ -14,6 +18,28 @@ pytestmark = pytest.mark.browser
 
 TWO = "/?status=finished&algorithm=grpo&algorithm=reinforce&order=name"
 NOTE = "compare with **seed 3**"
+
+
+class SlowLine:
+    """Between browser and server: what the browser asks for arrives `delay` seconds later."""
+
+    def __init__(self, delay: float) -> None:
+        self.delay = delay
+        self._under_way: deque[tuple[float, str | bytes]] = deque()
+
+    def connect(self, browser: WebSocketRoute) -> None:
+        server = browser.connect_to_server()
+        self._arrive = server.send
+        browser.on_message(lambda message: self._under_way.append((time.monotonic() + self.delay, message)))
+        server.on_message(browser.send)
+
+    def wait(self, page: Page, done: Callable[[], bool]) -> None:
+        """Let messages arrive until that is the case and none is under way, for a minute at most."""
+        patience = time.monotonic() + 60
+        while (self._under_way or not done()) and time.monotonic() < patience:
+            if self._under_way and self._under_way[0][0] <= time.monotonic():
+                self._arrive(self._under_way.popleft()[1])
+            page.wait_for_timeout(20)
 
 
 def tick_run(page: Page, row: int) -> None:
@@ -58,6 +84,23 @@ def test_two_selected_rows_are_compared_by_one_key_and_the_view_is_in_the_url(op
     expect(answer).to_be_visible()
     expect(panels).to_have_count(2)
     expect(charts(page)).to_have_count(3)  # two panels and the difference
+
+
+def test_a_tick_that_comes_too_late_does_not_empty_the_page_that_was_opened(open_page: OpenPage) -> None:
+    page, line = open_page("/overview?run=grpo"), SlowLine(0.0)
+    settled(page, "Overview")
+    page.route_web_socket(re.compile("_stcore/stream"), line.connect)
+    page.goto(page.url.partition("/overview")[0] + TWO)  # anew: over a connection that can be made slow
+    line.wait(page, page.get_by_text("Shown: 2 runs, none live").is_visible)
+    settled(page, "Runs")
+    for row in (0, 1):
+        tick_run(page, row)
+        line.wait(page, page.get_by_text(re.compile(f"^{row + 1} runs? selected")).is_visible)
+    line.delay = IDLE_PAUSE + 0.5  # so that there is always a tick under way
+    page.keyboard.press("Alt+P")
+    line.wait(page, page.get_by_role("heading", name="Compare", exact=True).is_visible)
+    settled(page, "Compare")
+    expect(page.get_by_text("Evaluation accuracy at the end.")).to_be_visible()
 
 
 def test_a_note_is_kept_while_findings_come_in_and_found_again(open_page: OpenPage) -> None:
