@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import duckdb
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from analysis.database import filled, query
 from analysis.intervals import LEVEL, NO_INTERVAL, cluster_interval
@@ -119,9 +119,9 @@ def trust_region_exponent(length: Array, distance: Array) -> Exponent:
     if length.max() < _LEAST_LENGTH_RATIO * length.min():
         reason = f"lengths differ by less than a factor {_LEAST_LENGTH_RATIO:g}, so no power of them can be seen"
         return Exponent(np.nan, np.nan, np.nan, reason)
-    fit = stats.linregress(np.log(length), np.log(distance))
-    half = float(stats.t.ppf((1 + LEVEL) / 2, len(length) - 2) * fit.stderr)
-    return Exponent(float(fit.slope), float(fit.slope - half), float(fit.slope + half))
+    (slope, _), covariance = np.polyfit(np.log(length), np.log(distance), 1, cov=True)
+    half = stdtrit(len(length) - 2, (1 + LEVEL) / 2) * np.sqrt(covariance[0, 0])
+    return Exponent(float(slope), float(slope - half), float(slope + half))
 
 
 def certificate(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from analysis.quadrants import QUADRANTS
 from analysis.what_if import Outcome, Rule, Tokens, tokens_of
 from analysis.what_if.judging import judge
 from ratioscope.gates import FILTERS, SEQUENCE_FILTERS
@@ -101,9 +102,6 @@ def profile(rule: Rule, seen: Density) -> Profile:
     return Profile(np.exp(grid), positive, negative, ", ".join(about))
 
 
-QUADRANTS = [(sign, side) for sign in ("A > 0", "A < 0") for side in ("ρ > 1", "ρ ≤ 1")]
-
-
 def before_the_gate(outcome: Outcome) -> pd.DataFrame:
     """By advantage and token ratio rho_k: share of Σ|weight A| before the gate, and how much of it the gate takes.
 
@@ -119,15 +117,6 @@ def before_the_gate(outcome: Outcome) -> pd.DataFrame:
         here, behind = float(mass[rows_of].sum()), float(left[rows_of].sum())
         rows.append((sign, side, here / whole if whole else np.nan, 1 - behind / here if here else np.nan))
     return pd.DataFrame(rows, columns=["advantage", "ratio", "before", "taken"])
-
-
-def by_quadrant(logged: pd.DataFrame, shares: pd.DataFrame | None) -> pd.DataFrame:
-    """What was logged (`analysis.distributions.quadrants`) beside `before_the_gate`, in the order of `QUADRANTS`."""
-    frame = pd.DataFrame(QUADRANTS, columns=["advantage", "ratio"])
-    for part in (logged, shares):
-        if part is not None and len(part):
-            frame = frame.merge(part, on=["advantage", "ratio"], how="left")
-    return frame[frame["tokens"] > 0] if "tokens" in frame else frame.iloc[:0]
 
 
 def at_the_start(tokens: Tokens) -> Tokens | None:
@@ -151,19 +140,3 @@ def replay_sentence(logged: "pd.Series[float]", replayed: "pd.Series[float]") ->
         f"Replayed on the logged log-probs, the stated gate stops a share of the tokens up to {apart.max():.1%} "
         f"away from the logged one (step {apart.idxmax()}): the log's mask and the stated rule do not belong together."
     )
-
-
-def quadrant_sentence(frame: pd.DataFrame) -> str:
-    """Who drives the gradient, of `analysis.distributions.quadrants`."""
-    rows = frame.to_dict("records")
-    known = [row for row in rows if row["gradient"] >= 0]
-    if not known:
-        return "The gradient of single tokens is not logged in these steps."
-    top = max(known, key=lambda row: row["gradient"])
-    text = f"Tokens with {top['advantage']} and {top['ratio']} carry {top['gradient']:.0%} of the gradient"
-    text += f" and are {top['share']:.0%} of the tokens with an advantage."
-    clipped = [row for row in rows if row["clipped"] > 0]
-    if clipped:
-        most = max(clipped, key=lambda row: row["clipped"])
-        text += f" Most is clipped where {most['advantage']} and {most['ratio']}: {most['clipped']:.0%}."
-    return text

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy.special import stdtrit
 
 from analysis.intervals import LEVEL
 from analysis.store import Run
@@ -33,7 +33,7 @@ def probes(run: Run) -> pd.DataFrame:
     """
     frame = run.read("probes").sort_values(["step", "estimator"], ignore_index=True)
     degrees = frame["batches"].astype(float).sub(1).where(lambda values: values > 0)
-    quantile = pd.Series(stats.t.ppf((1 + LEVEL) / 2, degrees), index=frame.index)
+    quantile = pd.Series(stdtrit(degrees, (1 + LEVEL) / 2), index=frame.index)
     for term in TERMS:
         value, half = frame[term].astype(float), quantile * frame[f"{term}_se"].astype(float)
         frame[f"{term}_low"], frame[f"{term}_high"] = value - half, value + half

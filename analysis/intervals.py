@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -31,7 +31,7 @@ NO_INTERVAL = Interval(float("nan"), float("nan"))
 
 def quantile_t(groups: Array) -> Array:
     """The 97.5 % quantile of t with groups - 1 degrees of freedom; NaN for fewer than two groups."""
-    return np.asarray(stats.t.ppf((1 + LEVEL) / 2, np.where(groups > 1, groups - 1, np.nan)))
+    return np.asarray(stdtrit(np.where(groups > 1, groups - 1, np.nan), (1 + LEVEL) / 2))
 
 
 def sums(values: Array, starts: Index) -> Array:

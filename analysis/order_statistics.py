@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf, isfinite, log
 from typing import Any
 
 import duckdb
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from ratioscope.tails import QUANTILES as QUANTILES
 from ratioscope.tails import Array, khat_of
@@ -42,7 +41,7 @@ def of_steps(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.Da
         "select step, log_w from sequence_sums anti join unusable_sums using (step, seq_id)"
     ).fetchnumpy()
     log_weights = {step: weights["log_w"][rows] for step, rows in _rows_of_steps(weights["step"])}
-    rows, histograms = [], []
+    rows, bins = [], []
     for where in _batches(connection):
         # No nulls: they would cost a mask.
         table = connection.sql(
@@ -53,12 +52,12 @@ def of_steps(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.Da
             ordered = np.sort(log_rho[places])
             row = _of_step(ordered, log_rho_new[places], log_weights.get(number, np.empty(0)))
             rows.append({"step": number} | row)
-            counts = np.diff(np.searchsorted(ordered, _EDGES), prepend=0, append=len(ordered))
-            filled = np.flatnonzero(counts)
-            histograms.append(pd.DataFrame({"step": number, "bin": filled - LAST_BIN, "tokens": counts[filled]}))
-    empty = pd.DataFrame({"step": [], "bin": [], "tokens": []}, dtype=np.int64)
+            bins.append(np.diff(np.searchsorted(ordered, _EDGES), prepend=0, append=len(ordered)))
     order = pd.DataFrame(rows, columns=["step", *_of_step(np.zeros(1), np.zeros(0), np.zeros(0))])
-    return order, pd.concat(histograms, ignore_index=True) if histograms else empty
+    counts = np.asarray(bins, dtype=np.int64).reshape(-1, len(_EDGES) + 1)  # (steps, bins)
+    filled, bin_ = np.nonzero(counts)
+    steps = order["step"].to_numpy(dtype=np.int64)[filled]
+    return order, pd.DataFrame({"step": steps, "bin": bin_ - LAST_BIN, "tokens": counts[filled, bin_]})
 
 
 def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
@@ -93,8 +92,7 @@ def _of_step(ordered: Array, log_rho_new: Array, log_weights: Array) -> dict[str
     """Args: log-ratios of the tokens, ascending; of the new policy, NaN where it is not logged; of the sequences."""
     row: dict[str, Any] = {"lowest": ordered[0], "highest": ordered[-1]}
     row |= {name: _quantile(ordered, q) for name, q in QUANTILES.items()}
-    with np.errstate(invalid="ignore"):  # every ratio 0: the share is undefined, and said to be
-        row["top_squares"] = logsumexp(2 * ordered[-max(1, ceil(len(ordered) / 100)) :])
+    row["top_squares"] = _log_sum_squares(ordered[-max(1, ceil(len(ordered) / 100)) :])
     tails = {"khat_token": ordered, "khat_token_new": log_rho_new[~np.isnan(log_rho_new)], "khat_seq": log_weights}
     for name, logs in tails.items():
         khat, reason = khat_of(logs)
@@ -102,8 +100,14 @@ def _of_step(ordered: Array, log_rho_new: Array, log_weights: Array) -> dict[str
     return row
 
 
+def _log_sum_squares(ordered: Array) -> float:
+    """Log of the sum of squares, from ascending logarithms."""
+    peak = float(ordered[-1])
+    return 2 * peak + log(np.exp(2 * (ordered - peak)).sum()) if isfinite(peak) else peak
+
+
 def _quantile(ordered: Array, q: float) -> float:
     """By linear interpolation of the log-ratios; a neighbour at -inf is only reached where there is nothing between."""
     place, fraction = divmod(q * (len(ordered) - 1), 1)
-    low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
-    return float(low if low == high or fraction == 0 or np.isneginf(low) else low + fraction * (high - low))
+    low, high = float(ordered[int(place)]), float(ordered[min(int(place) + 1, len(ordered) - 1)])
+    return low if low == high or fraction == 0 or low == -inf else low + fraction * (high - low)

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 import duckdb
@@ -43,8 +44,9 @@ _OPTIONAL = {
     "tv_new_current",
 }
 
-# Files are scanned together up to this many tokens: less and starting a query shows, more and memory does.
-_SCAN_TOKENS = 1_000_000
+# Files are scanned together to about so many tokens: with less, starting a query shows, with more, memory does.
+_SCAN_TOKENS, _FEWEST_TOKENS = 1_000_000, 250_000
+_AT_A_TIME = os.cpu_count() or 1
 
 # Beyond these, exp(log rho) of a step's largest ratio leaves too little of the floating-point range for its square, or
 # sums of rho are smaller than the rounding of sums of rho - 1.
@@ -141,7 +143,7 @@ def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]
             missing.append(unit)
         else:
             yield unit, cached
-    pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="scan")
+    pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="scan")
     try:
         scanned = [(batch, pool.submit(_scan_alone, batch)) for batch in _batches(missing)]
         for batch, partials in scanned:
@@ -151,15 +153,18 @@ def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]
 
 
 def _batches(units: Sequence[ScanUnit]) -> Iterator[list[ScanUnit]]:
-    """Which units are scanned together."""
+    """Which units are scanned together: sets of about the same size, so many that every processor has its share."""
+    sizes = [sum(pq.read_metadata(file.path).num_rows for file in unit.tokens) for unit in units]
+    rounds = ceil(sum(sizes) / _SCAN_TOKENS / _AT_A_TIME)
+    share = max(_FEWEST_TOKENS, sum(sizes) / max(1, rounds * _AT_A_TIME))
     batch: list[ScanUnit] = []
-    tokens = 0
-    for unit in units:
+    done, of = 0, 1
+    for unit, size in zip(units, sizes, strict=True):
         batch.append(unit)
-        tokens += sum(pq.read_metadata(file.path).num_rows for file in unit.tokens)
-        if tokens >= _SCAN_TOKENS:
+        done += size
+        if done >= share * of:
             yield batch
-            batch, tokens = [], 0
+            batch, of = [], int(done / share) + 1
     if batch:
         yield batch
 

@@ -4,6 +4,7 @@ Roles keep their colour everywhere. The categorical order is Okabe and Ito's, wh
 can tell apart; severity always comes with an icon and a word.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,12 @@ class Mode:
     behavior: str
     exact: str
     severity: dict[Severity, str]
+    sequential: tuple[str, str]
+    """From little to much, standing out from the surface at both ends; so do the next two."""
+    share: tuple[str, str, str]
+    """Of 0, a half and all."""
+    density: tuple[str, str, str, str]
+    """On a logarithmic axis, from the rarest to the most frequent."""
 
 
 LIGHT = Mode(
@@ -41,6 +48,9 @@ LIGHT = Mode(
     behavior="#6E7781",
     exact="#000000",
     severity={Severity.NOTICE: "#0B7FBF", Severity.WARNING: "#B26A00", Severity.CRITICAL: "#C2410C"},
+    sequential=("#8CC1E3", "#08306B"),
+    share=("#DCEBF7", "#5BA3D0", "#0A2E63"),
+    density=("#8FBBDD", "#2F7FBA", "#0B4A85", "#061C3A"),
 )
 DARK = Mode(
     surface="#0F1216",
@@ -51,10 +61,42 @@ DARK = Mode(
     behavior="#9AA4AF",
     exact="#FFFFFF",
     severity={Severity.NOTICE: "#56B4E9", Severity.WARNING: "#F0B429", Severity.CRITICAL: "#FF7A45"},
+    sequential=("#35638F", "#FFE9A8"),
+    share=("#1B2F55", "#7C7B78", "#FEE838"),
+    density=("#27548A", "#2E96D3", "#8FD3F4", "#FFF6D6"),
 )
 MODES = {"light": LIGHT, "dark": DARK}
 DARK_ACCENT = "#4AA8DC"
 """The current policy's blue, bright enough for links on dark."""
+
+
+def _roles(mode: Mode) -> list[str]:
+    """The colours of a mode, each role at its place."""
+    colours: list[str] = []
+    for value in vars(mode).values():
+        colours += [value] if isinstance(value, str) else value.values() if isinstance(value, dict) else value
+    return colours
+
+
+_IN_DARK = dict(zip(_roles(LIGHT), _roles(DARK), strict=True))
+assert len(_IN_DARK) == len(_roles(LIGHT)), "a light colour with two roles has no one dark counterpart"
+_RGBA = re.compile(r"rgba\((\d+),(\d+),(\d+),(0\.\d+)\)")
+
+
+def rgba(colour: str, alpha: float) -> str:
+    """A colour that lets through what is behind it."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+def in_dark(colour: str) -> str:
+    """What a colour of a light figure is in dark mode: itself, unless it belongs to the mode."""
+    found = _RGBA.fullmatch(colour)
+    if found is None:
+        return _IN_DARK.get(colour, colour)
+    solid = "#" + "".join(f"{int(part):02X}" for part in found.groups()[:3])
+    return rgba(_IN_DARK[solid], float(found[4])) if solid in _IN_DARK else colour
+
 
 SEVERITY_ICON = {
     Severity.NOTICE: ":material/info:",

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 from analysis.intervals import LEVEL, NO_INTERVAL, Array, Interval, percentile_interval
 
@@ -165,7 +165,7 @@ def _moments(values: Array) -> tuple[Array, Array, Array]:
 
 
 def _t(freedom: Array) -> Array:
-    return np.asarray(stats.t.ppf((1 + LEVEL) / 2, freedom))
+    return np.asarray(stdtrit(freedom, (1 + LEVEL) / 2))
 
 
 def bootstrap_interval(drawn: Array, sizes: Sequence[int]) -> Interval:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from analysis.comparison.aggregates import bootstrap_interval, can_resample, resamples, t_interval, welch_interval
 from analysis.comparison.alignment import Aligned, Axis, End, align, ends
@@ -165,6 +165,6 @@ def seeds_needed(x: Array, y: Array, *, paired: bool) -> int | None:
         variance = sum(parts)
         shape = variance**2 / (parts[0] ** 2 + parts[1] ** 2) if variance > 0 else 2.0
     freedom = shape * (n - 1)
-    detectable = (stats.t.ppf((1 + LEVEL) / 2, freedom) + stats.t.ppf(POWER, freedom)) * np.sqrt(variance / n)
+    detectable = (stdtrit(freedom, (1 + LEVEL) / 2) + stdtrit(freedom, POWER)) * np.sqrt(variance / n)
     enough = n[detectable <= abs(effect)]
     return int(enough[0]) if len(enough) and effect != 0 else None

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from analysis.comparison.aggregates import TRIMMED, StatisticName, aggregate
 from analysis.comparison.alignment import Axis, align
@@ -110,12 +109,14 @@ def _centre(seeds: pd.DataFrame, statistic: StatisticName) -> "pd.Series[float]"
     if statistic == "mean" or not seeds.size:
         with np.errstate(invalid="ignore"):
             return seeds.mean(axis=1)
+    from scipy.stats import trim_mean  # here alone: importing it takes a second
+
     values, centre = seeds.to_numpy(dtype=float), np.full(len(seeds), np.nan)
     whole = ~np.isnan(values).any(axis=1)
     if whole.any():
-        centre[whole] = stats.trim_mean(values[whole], TRIMMED, axis=1)
+        centre[whole] = trim_mean(values[whole], TRIMMED, axis=1)
     for row in np.flatnonzero(~whole):
-        centre[row] = stats.trim_mean(values[row][~np.isnan(values[row])], TRIMMED)
+        centre[row] = trim_mean(values[row][~np.isnan(values[row])], TRIMMED)
     return pd.Series(centre, index=seeds.index)
 
 

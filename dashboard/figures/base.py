@@ -82,11 +82,6 @@ def plain(text: str) -> str:
     return escape(text)
 
 
-def rgba(colour: str, alpha: float) -> str:
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{alpha})"
-
-
 def add_line(
     fig: go.Figure,
     series: "pd.Series[float]",
@@ -133,7 +128,7 @@ def band(at: NDArray[Any], low: Values, high: Values, colour: str) -> dict[str, 
             y += [above[stretch], below[stretch[::-1]], _GAP]
     return {
         "x": np.concatenate(x), "y": np.concatenate(y), "name": "95 % interval", "fill": "toself",
-        "fillcolor": rgba(colour, 0.15), "line": {"width": 0}, "mode": "lines", "hoverinfo": "skip",
+        "fillcolor": theme.rgba(colour, 0.15), "line": {"width": 0}, "mode": "lines", "hoverinfo": "skip",
         "showlegend": False,
     }  # fmt: skip
 

@@ -7,18 +7,20 @@ single change of a figure would take most of the time that there is.
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from analysis.clipping import Density, Profile
-from analysis.what_if import Curve
 from dashboard import theme
 from dashboard.figures import base
 from dashboard.theme import Mode
+
+if TYPE_CHECKING:  # they come with torch, which takes seconds
+    from analysis.clipping import Density, Profile
+    from analysis.what_if import Curve
 
 # What was applied is blue and solid, what might have been is violet and dashed, everywhere on the page.
 APPLIED, WHAT_IF = theme.CURRENT, "#9467BD"
@@ -36,7 +38,7 @@ Floats = NDArray[np.float64]
 
 
 def against(
-    curves: Mapping[str, tuple[Sequence[int], Curve | None]],
+    curves: Mapping[str, tuple[Sequence[int], "Curve | None"]],
     mode: Mode,
     *,
     key: str,
@@ -82,7 +84,7 @@ def against(
     return _figure(traces + marks, layout)
 
 
-def gates(profiles: Mapping[str, Profile], seen: Density, mode: Mode, height: int = 370) -> go.Figure:
+def gates(profiles: Mapping[str, "Profile"], seen: "Density", mode: Mode, height: int = 370) -> go.Figure:
     """What a token's gradient is multiplied with, over its ratio, and behind it where the ratios are.
 
     Args:
@@ -101,7 +103,7 @@ def gates(profiles: Mapping[str, Profile], seen: Density, mode: Mode, height: in
                 "x": seen.ratio.astype(np.float32), "y": filled.astype(np.float32),
                 "customdata": counts.astype(np.float32), "name": "tokens at this ratio (log)", "legendgroup": "tokens",
                 "showlegend": not place, "mode": "lines", "line": {"width": 0, "shape": "hvh"}, "fill": "tozeroy",
-                "fillcolor": base.rgba(mode.behavior, 0.28),
+                "fillcolor": theme.rgba(mode.behavior, 0.28),
                 "hovertemplate": "%{customdata:,.0f} tokens near ratio %{x:.3g}<extra></extra>",
             })  # fmt: skip
         for number, (name, profile) in enumerate(profiles.items()):

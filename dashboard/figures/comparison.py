@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from analysis.comparison import Axis, Curve, Setting, curves
+from dashboard import theme
 from dashboard.figures import base
 from dashboard.figures.line_styles import Style, names, styles
 from dashboard.figures.series import ROUNDING, SPARSE
@@ -230,7 +231,7 @@ def _add(
         drawn = base.reduce(_finite(series))
         fig.add_scatter(
             x=_places(drawn.index, unit), y=drawn.to_numpy(np.float32),
-            line={"color": base.rgba(colour, 0.35), "width": 1}, **faint, **place,
+            line={"color": theme.rgba(colour, 0.35), "width": 1}, **faint, **place,
         )  # fmt: skip
     drawn = base.reduce(_finite(value), base.MOST_POINTS - 2)
     marked = metric in SPARSE or symbol != "" or len(drawn) == 1
@@ -258,7 +259,7 @@ def _add_band(fig: go.Figure, frame: pd.DataFrame, colour: str, unit: float, **o
         fig.add_scatter(
             x=np.concatenate([_places(high.index, unit), _places(low.index, unit)[::-1]]),
             y=np.concatenate([high.to_numpy(np.float32), low.to_numpy(np.float32)[::-1]]),
-            fill="toself", fillcolor=base.rgba(colour, 0.13), line={"width": 0}, mode="lines", hoverinfo="skip",
+            fill="toself", fillcolor=theme.rgba(colour, 0.13), line={"width": 0}, mode="lines", hoverinfo="skip",
             showlegend=False, **others,
         )  # fmt: skip
 

@@ -151,7 +151,7 @@ def triangle(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | No
             mode="lines" if len(series) > 1 else "lines+markers",
             line={"color": colour, "width": 1},
             fill=fill,
-            fillcolor=base.rgba(colour, 0.35),
+            fillcolor=theme.rgba(colour, 0.35),
             hovertemplate="%{y:.3g}",
         )
     base.add_line(fig, known["tv_new_behavior"], name=label("tv_new_behavior"), colour=_CLIPPED, width=2.2)

@@ -13,7 +13,7 @@ from analysis.order_statistics import bin_log_ratio
 from analysis.summary import StepSummary
 from dashboard import theme
 from dashboard.figures import base
-from dashboard.theme import DARK, Mode
+from dashboard.theme import Mode
 from ratioscope.tails import QUANTILES, Array
 
 _RATIO_TICKS = np.array(
@@ -25,8 +25,7 @@ WIDE = {"l": 64, "r": 96, "t": 36, "b": 44}
 # Beyond these bins exp(log-ratio) is 0 or infinite in floating point.
 _LAST_FINITE_BIN = 74
 # From 0.03 % of a step's tokens to all of them; the palest colour still stands out from the surface.
-_LIGHT_SCALE = [[0.0, "#8FBBDD"], [0.45, "#2F7FBA"], [0.75, "#0B4A85"], [1.0, "#061C3A"]]
-_DARK_SCALE = [[0.0, "#27548A"], [0.45, "#2E96D3"], [0.75, "#8FD3F4"], [1.0, "#FFF6D6"]]
+_DENSITY_STOPS = (0.0, 0.45, 0.75, 1.0)
 
 _Steps = tuple[int | None, int | None]
 _ALL: _Steps = (None, None)
@@ -64,7 +63,7 @@ def heat_map(summary: StepSummary, mode: Mode, steps: _Steps = _ALL, *, ratio: s
         customdata=np.stack([np.broadcast_to(centre[:, None], share.shape), share], axis=-1).astype(np.float32),
         hovertemplate=where + ": %{customdata[1]:.2%} of the tokens near ratio %{customdata[0]:.4g}<extra></extra>",
         hoverongaps=False,
-        colorscale=_DARK_SCALE if mode is DARK else _LIGHT_SCALE,
+        colorscale=list(zip(_DENSITY_STOPS, mode.density, strict=True)),
         zmin=-3.5,
         zmax=0,
         colorbar={

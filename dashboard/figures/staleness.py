@@ -10,7 +10,7 @@ from dashboard import theme
 from dashboard.figures import base
 from dashboard.figures.series import Limit
 from dashboard.formats import PERCENT
-from dashboard.theme import DARK, Mode
+from dashboard.theme import Mode
 
 MOST_COLUMNS, MOST_ROWS = 400, 60
 
@@ -40,7 +40,7 @@ def lag_heat_map(
         y=(y + (tall - 1) / 2).astype(np.float32),
         z=np.where(share > 0, share, np.nan).astype(np.float32),
         hovertemplate="step %{x}, lag %{y}: %{z:.1%} of the tokens<extra></extra>",
-        colorscale="Cividis" if mode is DARK else [[0, "#DCEBF7"], [0.5, "#5BA3D0"], [1, "#08306B"]],
+        colorscale=list(zip((0, 0.5, 1), mode.share, strict=True)),
         zmin=0,
         zmax=1,
         colorbar={
@@ -132,7 +132,7 @@ def filter_curve(
             x=np.concatenate([x[known], x[known][::-1]]),
             y=np.concatenate([high, low[::-1]]),
             fill="toself",
-            fillcolor=base.rgba(colour, 0.15),
+            fillcolor=theme.rgba(colour, 0.15),
             line={"width": 0},
             mode="lines",
             hoverinfo="skip",

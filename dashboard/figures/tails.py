@@ -85,7 +85,7 @@ def _zones(fig: go.Figure, mode: Mode, low: float, high: float) -> None:
     colour, start = mode.severity[max(mode.severity)], low
     for (end, name), strength in zip(ZONES, _ZONE_STRENGTH, strict=True):
         top = min(high, float(khat_place(np.array(min(end, 1e9)))))
-        fig.add_hrect(y0=start, y1=top, fillcolor=base.rgba(colour, strength), line_width=0, layer="below")
+        fig.add_hrect(y0=start, y1=top, fillcolor=theme.rgba(colour, strength), line_width=0, layer="below")
         fig.add_annotation(
             text=name,
             x=1,
@@ -156,7 +156,7 @@ def ratio_by_length(growth: Growth, mode: Mode) -> go.Figure:
                     "symmetric": False,
                     "thickness": thickness,
                     "width": 0,
-                    "color": colour if thickness < 2 else base.rgba(colour, 0.45),
+                    "color": colour if thickness < 2 else theme.rgba(colour, 0.45),
                 },
                 mode="markers",
                 marker={"size": 7, "color": colour},

@@ -11,7 +11,7 @@ from analysis.summary import StepSummary
 from dashboard import theme
 from dashboard.figures import base
 from dashboard.figures.series import ROUNDING, over_steps
-from dashboard.theme import DARK, Mode
+from dashboard.theme import Mode
 
 _RESPONSES = "#009E73"  # what is of whole responses has this colour in every chart
 
@@ -30,12 +30,6 @@ class Axes(NamedTuple):
     tv: tuple[float, float]
     log_chi2: tuple[float, float]
     """Decimal logarithms."""
-
-
-def sequential(mode: Mode) -> list[list[Any]]:
-    """Colours from little to much that stand out from the surface at both ends."""
-    ends = ("#35638F", "#FFE9A8") if mode is DARK else ("#8CC1E3", "#08306B")
-    return [[0, ends[0]], [1, ends[1]]]
 
 
 def blind_spot_axes(points: pd.DataFrame, tv_limit: float, chi2_limit: float) -> Axes:
@@ -103,7 +97,7 @@ def blind_spot(
         hovermode="closest",
         dragmode="zoom",
         coloraxis={
-            "colorscale": sequential(mode),
+            "colorscale": list(zip((0, 1), mode.sequential, strict=True)),
             "cmin": int(points.index.min()) if len(points) else 0,
             "cmax": int(points.index.max()) if len(points) else 1,
             "colorbar": _colour_bar("update k", mode),
@@ -263,7 +257,7 @@ def truncation_curve(
         hovermode="closest",
         dragmode="zoom",
         coloraxis={
-            "colorscale": sequential(mode),
+            "colorscale": list(zip((0, 1), mode.sequential, strict=True)),
             "cmin": 0,
             "cmax": 1,
             "colorbar": _colour_bar("ESS", mode) | {"tickformat": ".0%"},
@@ -345,7 +339,7 @@ def lemma_over_learning_rates(curve: pd.DataFrame, chosen: float, mode: Mode) ->
         x=np.concatenate([eta, eta[::-1]]),
         y=np.concatenate([total + error, (total - error)[::-1]]),
         fill="toself",
-        fillcolor=base.rgba(theme.CURRENT, 0.15),
+        fillcolor=theme.rgba(theme.CURRENT, 0.15),
         line={"width": 0},
         mode="lines",
         hoverinfo="skip",

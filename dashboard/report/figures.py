@@ -1,27 +1,33 @@
 """A report's figures as a browser draws them: in light colours, and what has to change in dark ones."""
 
 import gzip
+import io
 import json
 from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
 
 from dashboard import theme
-from dashboard.report.model import Chart, records
-
-Path = list[str | int]
+from dashboard.report.model import Chart, numbers
 
 
 def drawn(chart: Chart) -> dict[str, Any]:
     """A figure of `Plotly.newPlot`, and the values by path that dark colours put into it: numbers are there once."""
-    light, dark = (json.loads(chart.draw(mode).to_json()) for mode in (theme.LIGHT, theme.DARK))
-    return {"data": light["data"], "layout": light["layout"], "dark": _changes(light, dark, [])}
+    light = json.loads(chart.draw(theme.LIGHT).to_json())
+    return {"data": light["data"], "layout": light["layout"], "dark": list(dark_changes(light))}
 
 
 def csv_text(frame: pd.DataFrame) -> str:
     """The numbers behind a figure in full precision; undefined is empty, infinite is inf."""
-    return pd.DataFrame(records(frame)).to_csv(index=False, lineterminator="\n")
+    text, table = io.BytesIO(), numbers(frame)
+    # The shortest text of a float32 is another number to those who read it as double.
+    table = table.astype(dict.fromkeys(table.select_dtypes("float32"), "float64"))
+    pyarrow.csv.write_csv(pa.Table.from_pandas(table, preserve_index=False), text)
+    return text.getvalue().decode()
 
 
 def packed(contents: bytes) -> str:
@@ -29,12 +35,19 @@ def packed(contents: bytes) -> str:
     return b64encode(gzip.compress(contents, compresslevel=6, mtime=0)).decode("ascii")
 
 
-def _changes(light: Any, dark: Any, path: Path) -> list[tuple[Path, Any]]:
-    """The leaves in which two figures differ."""
-    if type(light) is type(dark):
-        if isinstance(light, dict) and light.keys() == dark.keys():
-            return [change for key in light for change in _changes(light[key], dark[key], [*path, key])]
-        if isinstance(light, list) and len(light) == len(dark) and any(isinstance(part, dict | list) for part in light):
-            pairs = enumerate(zip(light, dark, strict=True))
-            return [change for place, pair in pairs for change in _changes(*pair, [*path, place])]
-    return [] if light == dark else [(path, dark)]
+def dark_changes(part: Any, path: Sequence[str | int] = ()) -> Iterator[tuple[list[str | int], Any]]:
+    """The values of a light figure that differ in dark mode, by their paths; of a list of colours, the list."""
+    if isinstance(part, dict):
+        for key, value in part.items():
+            yield from dark_changes(value, [*path, key])
+    elif isinstance(part, list) and any(isinstance(value, dict | list) for value in part):
+        for place, value in enumerate(part):
+            yield from dark_changes(value, [*path, place])
+    else:
+        dark = [_in_dark(value) for value in part] if isinstance(part, list) else _in_dark(part)
+        if dark != part:
+            yield list(path), dark
+
+
+def _in_dark(value: Any) -> Any:
+    return theme.in_dark(value) if isinstance(value, str) else value

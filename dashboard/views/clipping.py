@@ -4,8 +4,9 @@ import pandas as pd
 import streamlit as st
 
 from analysis import answers
-from analysis.clipping import by_quadrant, quadrant_sentence, replay_sentence
+from analysis.clipping import replay_sentence
 from analysis.distributions import quadrants
+from analysis.quadrants import by_quadrant, quadrant_sentence
 from analysis.store import open_run
 from analysis.what_if import Curve, Rule
 from dashboard import state

@@ -11,13 +11,12 @@ from analysis.clipping import (
     Density,
     at_the_start,
     before_the_gate,
-    by_quadrant,
     density,
     profile,
-    quadrant_sentence,
     replay_sentence,
 )
 from analysis.distributions import quadrants
+from analysis.quadrants import by_quadrant, quadrant_sentence
 from analysis.store import open_run
 from analysis.what_if import Rule, apply, load, own_rule, tokens_of
 from tests.answers.samples import run_of

@@ -14,6 +14,7 @@ import pytest
 import dashboard.figures
 from dashboard import theme
 from dashboard.figures import base
+from dashboard.report.figures import dark_changes
 from dashboard.theme import DARK, LIGHT, MODES, Mode
 from tests.dashboard_app.figure_cases import CASES, DIP, MARK, SPIKE, Case, Material, material
 
@@ -49,6 +50,22 @@ def test_no_figure_of_the_package_is_missing_here() -> None:
             if own and path.stem != "base" and result in (go.Figure, go.Figure | None):
                 found.add(f"{path.stem}.{name}")
     assert found == {case.name for case in CASES}
+
+
+@BY_NAME
+def test_dark_is_light_in_other_colours(case: Case, made: Material) -> None:
+    """What a report draws once, its reader sees in both modes."""
+    dark = json.loads(drawn(case, made, DARK).to_json())
+    light = case.draw(made, LIGHT, CHOSEN)
+    assert light is not None
+    recoloured = json.loads(light.to_json())
+    for path, value in dark_changes(recoloured):
+        *way, last = path
+        part = recoloured
+        for key in way:
+            part = part[key]
+        part[last] = value
+    assert recoloured == dark
 
 
 @BY_MODE

@@ -46,10 +46,8 @@ def test_the_printed_digits_are_those_of_the_value_beside_them(report: Report) -
 def test_figures_over_steps_hold_the_numbers_of_summarize(page: Page, opened: Opened) -> None:
     expected, compared = summarised(opened), 0
     for key, figure in page.figures.items():
-        if not figure["csv"].startswith("step,"):
-            continue
         frame = page.table(key)
-        if frame["step"].duplicated().any():
+        if frame.columns[0] != "step" or frame["step"].duplicated().any():
             continue
         for name in set(frame.columns) & CATALOGUE.keys():
             for step, value in zip(frame["step"], frame[name], strict=True):
@@ -77,4 +75,4 @@ def test_json_and_csv_and_page_say_the_same(report: Report, page: Page) -> None:
     written = tables(report)
     for figure in figures:
         assert page.figures[figure["key"]]["csv"] == written[figure["key"]]
-        assert list(figure["data"]) == written[figure["key"]].splitlines()[0].split(",")
+        assert list(figure["data"]) == list(page.table(figure["key"]).columns)

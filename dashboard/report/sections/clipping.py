@@ -3,8 +3,8 @@
 from functools import partial
 
 from analysis import answers
-from analysis.clipping import by_quadrant, quadrant_sentence
 from analysis.distributions import quadrants
+from analysis.quadrants import by_quadrant, quadrant_sentence
 from dashboard.figures import clipping as figures
 from dashboard.report.model import Block, Chart, Section
 from dashboard.report.subject import Subject, key_numbers, over_steps, where

@@ -3,7 +3,6 @@
 from functools import partial
 
 from analysis import failure_mode, gradients
-from analysis.truncation import truncation
 from dashboard.figures import variance as figures
 from dashboard.formats import plain, share
 from dashboard.report.model import Block, Chart, Paragraph, Section, Table
@@ -41,6 +40,8 @@ def variance(subject: Subject) -> Section:
 
 
 def _truncation(subject: Subject) -> list[Block]:
+    from analysis.truncation import truncation  # with torch, which takes seconds: while other sections are read
+
     first, last = subject.window()
     found = truncation(subject.opened.run, first, last, "token", _SWEPT)
     sampled = f", a random {share(found.fraction)} of the tokens" if found.fraction < 1 else ""
