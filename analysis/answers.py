@@ -61,7 +61,8 @@ def drift(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None
         text += " The new policy's log-probs are not logged, so the update drift is unknown."
     lag = summary.values["version_lag"]
     if lag.nunique() > 2 and staleness.nunique() > 2:
-        correlation = lag.corr(staleness, method="spearman")
+        # Of a frame: that of two series would import scipy.stats, which takes a second.
+        correlation = pd.concat([lag, staleness], axis=1).corr(method="spearman").to_numpy()[0, 1]
         text += f" Staleness follows the version lag with a rank correlation of {correlation:.2f}."
     return text
 

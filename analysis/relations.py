@@ -34,18 +34,11 @@ def relations(run: Run, first: int | None = None, last: int | None = None) -> It
         try:
             for table in (schema.TOKENS, schema.SEQUENCES):
                 files = [file for file in run.files[table.name] if _overlaps(file, first, last)]
-                create_views(connection, table, files, inside, versions_ahead(run.read("steps")))
+                create_views(connection, table, files, inside, run.versions_ahead)
             yield connection
         except (duckdb.IOException, OSError) as error:
             reason = str(error).splitlines()[0]
             raise RatioscopeError(f"{run.folder}: a file vanished or changed while it was read ({reason}).") from None
-
-
-def versions_ahead(steps: pd.DataFrame) -> "pd.Series[int]":
-    """By how much the policy's version at the start of a step exceeds the step, by step, where it does."""
-    versions = steps.drop_duplicates("step", keep="last").set_index("step")["policy_version"]
-    ahead = (versions - versions.index).rename("ahead")
-    return ahead[ahead != 0]
 
 
 def create_views(
@@ -62,7 +55,7 @@ def create_views(
         table: TOKENS or SEQUENCES.
         files: of this table.
         where: which rows, in SQL.
-        ahead: see `versions_ahead`; without it versions are counted like steps.
+        ahead: see `Run.versions_ahead`; without it versions are counted like steps.
     """
     rows = f"(select * from {source(files, table)} where {where})"
     if table is schema.TOKENS:

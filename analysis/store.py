@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -63,6 +63,14 @@ class Run:
     @property
     def steps_on_disk(self) -> int:
         return sum(file.name.last_step - file.name.first_step + 1 for file in self.files["tokens"])
+
+    @cached_property
+    def versions_ahead(self) -> "pd.Series[int]":
+        """By how much the policy's version at the start of a step exceeds the step, by step, where it does."""
+        steps = self.read("steps", ["step", "policy_version"])
+        versions = steps.drop_duplicates("step", keep="last").set_index("step")["policy_version"]
+        ahead = (versions - versions.index).rename("ahead")
+        return ahead[ahead != 0]
 
     def read(self, table: str, columns: list[str] | None = None) -> pd.DataFrame:
         """A whole table as a frame; for the small ones (steps, sequences). Empty when nothing was written yet."""

@@ -23,7 +23,6 @@ from pyarrow import feather
 
 from analysis import intervals, step
 from analysis.partials import Partials, ScanUnit, partials_of, scan_units
-from analysis.relations import versions_ahead
 from analysis.step import COUNTS, StepTable, step_table
 from analysis.store import Run
 from ratioscope import metric
@@ -198,7 +197,7 @@ def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame])
         pd.concat([getattr(table, name) for table in tables]) if tables else pd.DataFrame(columns=_KEYS, dtype=float)
         for name in ("values", "low", "high")
     )
-    ahead = versions_ahead(steps.reset_index()).reindex(values.index).fillna(0)
+    ahead = run.versions_ahead.reindex(values.index).fillna(0)
     for frame in (values, low, high):  # partials are of token files alone, which do not know the policy's version
         frame["version_lag"] += ahead
     empty = steps.index.difference(values.index)

@@ -1,5 +1,6 @@
 """A run in Python: its numbers as data frames, its findings, its figures, its report. See `ratioscope.open_run`."""
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from dashboard import theme
 from dashboard.figures import series
 from dashboard.opened import Opened, open_folder
 from dashboard.report.build import run_report
+from dashboard.report.figures import in_dark
 from dashboard.report.model import Chart, Report
 from dashboard.report.sections import SECTIONS
 from dashboard.report.target import check_target
@@ -79,7 +81,8 @@ class OpenRun:
         Raises:
             RatioscopeError: there is no such figure.
         """
-        return self._chart(name).draw(theme.DARK if dark else theme.LIGHT)
+        figure = json.loads(self._chart(name).figure)
+        return go.Figure(in_dark(figure) if dark else figure)
 
     def data(self, name: str) -> pd.DataFrame:
         """The numbers behind one of `figures`.

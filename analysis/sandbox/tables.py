@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.database import query
-from analysis.relations import quoted, sql_type, versions_ahead
+from analysis.relations import quoted, sql_type
 from analysis.sandbox.worker import SCHEME
 from analysis.store import Run, TableFile
 from analysis.summary import StepSummary
@@ -86,7 +86,7 @@ def _views(run: Run, name: str, parts: Sequence[TableFile]) -> list[str]:
     rows = _relation(schema.ALL_TABLES[name], parts)
     if name != schema.TOKENS.name:
         return [f"create view {name} as select * from {rows}"]
-    ahead = versions_ahead(run.read("steps"))
+    ahead = run.versions_ahead
     if len(ahead):
         steps, by = ahead.index.astype(int).tolist(), ahead.astype(int).tolist()
         versions = f"(select unnest({steps}::integer[]) as step, unnest({by}::bigint[]) as ahead)"

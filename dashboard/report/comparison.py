@@ -25,7 +25,7 @@ from analysis.comparison import (
 from dashboard.figures import comparison as figures
 from dashboard.formats import number, plain, share
 from dashboard.report.model import Block, Chart, Section, Table
-from dashboard.report.subject import Subject
+from dashboard.report.subject import Subject, chart
 from dashboard.theme import Mode
 from ratioscope.catalogue import CATALOGUE
 
@@ -170,7 +170,7 @@ def _difference(groups: Sequence[Setting], found: Standing, metric: str) -> list
         return []
     sentence = f"{found.contests[0].answers[0].sentence}."
     title = f"{CATALOGUE[metric].title}: {pair[0].variant} minus {pair[1].variant}"
-    return [Chart("difference", title, partial(figures.difference, table, metric), sentence, table, (metric,))]
+    return [chart("difference", title, partial(figures.difference, table, metric), sentence, table, (metric,))]
 
 
 def _others(groups: Sequence[Setting], metric: str) -> Section:
@@ -216,7 +216,7 @@ def _multiples(groups: Sequence[Setting], metric: str, title: str, takeaway: str
     seeds = sorted({int(curve.frame["seeds"].max()) for curve in found if len(curve.frame)})
     bands = "; ".join(dict.fromkeys(map(band_words, seeds)))
     said = f"{takeaway} Running mean over {_WINDOW} logged values; bands: {bands}."
-    return Chart(f"compare-{metric}", title, draw, said, pd.concat(frames, ignore_index=True), (metric,))  # fmt: skip
+    return chart(f"compare-{metric}", title, draw, said, pd.concat(frames, ignore_index=True), (metric,))  # fmt: skip
 
 
 def _interval(metric: str, low: float, high: float) -> str:

@@ -17,8 +17,18 @@ from dashboard.report.model import Chart, numbers
 
 def drawn(chart: Chart) -> dict[str, Any]:
     """A figure of `Plotly.newPlot`, and the values by path that dark colours put into it: numbers are there once."""
-    light = json.loads(chart.draw(theme.LIGHT).to_json())
+    light = json.loads(chart.figure)
     return {"data": light["data"], "layout": light["layout"], "dark": list(dark_changes(light))}
+
+
+def in_dark(figure: dict[str, Any]) -> dict[str, Any]:
+    """A light figure with dark colours."""
+    for (*way, last), value in list(dark_changes(figure)):
+        part: Any = figure
+        for key in way:
+            part = part[key]
+        part[last] = value
+    return figure
 
 
 def csv_text(frame: pd.DataFrame) -> str:

@@ -1,5 +1,6 @@
 """The report as Markdown, with its figures as images and their numbers as CSV in a folder beside it."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -30,14 +31,16 @@ def images(report: Report) -> dict[str, bytes]:
     # Plotly's own way to images looks the browser up under this name.
     os.environ.setdefault("BROWSER_PATH", required_chromium("Images of the figures"))
     charts = list(report.charts)
-    drawn = [chart.draw(theme.LIGHT).update_layout(paper_bgcolor=theme.LIGHT.surface) for chart in charts]
+    drawn = [json.loads(chart.figure) for chart in charts]
+    for figure in drawn:
+        figure["layout"]["paper_bgcolor"] = theme.LIGHT.surface
     options = {"format": "png", "width": _WIDTH, "scale": _SCALE}
     with tempfile.TemporaryDirectory(prefix="ratioscope-") as folder:
         files = [Path(folder) / f"{place}.png" for place in range(len(charts))]
         kaleido.write_fig_from_object_sync(
             [
-                {"fig": fig.to_dict(), "path": file, "opts": options | {"height": fig.layout.height}}
-                for fig, file in zip(drawn, files, strict=True)
+                {"fig": figure, "path": file, "opts": options | {"height": figure["layout"]["height"]}}
+                for figure, file in zip(drawn, files, strict=True)
             ],
             kopts={"mathjax": False},  # else it would be asked for on the network
         )

@@ -4,15 +4,13 @@ All text is plain, as it came from the analysis or from a log; each writer escap
 the step summary is a `Quantity`: a writer prints its text and keeps metric, step and full precision beside it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from analysis.finding import Finding
-from dashboard.theme import Mode
 from ratioscope.metric import Metric
 
 REPORT_VERSION = "1.0"
@@ -61,7 +59,8 @@ class Chart:
     key: str
     """Unique in the report; names its files."""
     title: str
-    draw: Callable[[Mode], go.Figure]
+    figure: str
+    """JSON of Plotly in light colours; the dark ones follow from it (`report.figures.dark_changes`)."""
     takeaway: str
     """From the data; caption, and alternative text for screen readers."""
     data: pd.DataFrame

@@ -6,9 +6,11 @@ from functools import cached_property
 from math import isfinite
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from analysis.linter import Remark, lint
 from analysis.summary import StepSummary
+from dashboard import theme
 from dashboard.figures import series
 from dashboard.figures.series import Limit
 from dashboard.formats import number
@@ -18,8 +20,8 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 
 # What looks at single tokens looks at the latest steps with so many of them, unless steps are chosen.
-TOKENS = 150_000
-CHECKED_TOKENS = 200_000
+TOKENS = 100_000
+CHECKED_TOKENS = 150_000
 """Of the linter, which asks more of each of them."""
 
 
@@ -77,6 +79,18 @@ def where(first: int, last: int) -> str:
     return f"step {first}" if first == last else f"steps {first} to {last}"
 
 
+def chart(
+    key: str,
+    title: str,
+    draw: Callable[[theme.Mode], go.Figure],
+    takeaway: str,
+    data: pd.DataFrame,
+    metrics: Sequence[str] = (),
+) -> Chart:
+    """A figure of the dashboard for the report."""
+    return Chart(key, title, draw(theme.LIGHT).to_json(), takeaway, data, tuple(metrics))
+
+
 def over_steps(
     subject: Subject,
     keys: Sequence[str],
@@ -87,19 +101,19 @@ def over_steps(
     unit: str = "",
     limits: Sequence[Limit] = (),
     logarithmic: bool = False,
+    mark: Callable[[go.Figure, theme.Mode], None] = lambda fig, mode: None,
 ) -> Chart:
-    """Metrics of one unit over the steps, with their intervals; the data hold both."""
+    """Metrics of one unit over the steps, with their intervals; the data hold both. `mark` adds to the figure."""
     summary = subject.summary
-    return Chart(
-        key,
-        title,
-        lambda mode: series.over_steps(
+
+    def draw(mode: theme.Mode) -> go.Figure:
+        fig = series.over_steps(
             summary, keys, mode, limits=limits, y_title=unit, logarithmic=logarithmic, steps=subject.steps
-        ),
-        takeaway,
-        with_intervals(summary, keys),
-        tuple(keys),
-    )
+        )
+        mark(fig, mode)
+        return fig
+
+    return chart(key, title, draw, takeaway, with_intervals(summary, keys), keys)
 
 
 def with_intervals(summary: StepSummary, keys: Sequence[str]) -> pd.DataFrame:

@@ -45,7 +45,7 @@ def test_the_printed_digits_are_those_of_the_value_beside_them(report: Report) -
 
 def test_figures_over_steps_hold_the_numbers_of_summarize(page: Page, opened: Opened) -> None:
     expected, compared = summarised(opened), 0
-    for key, figure in page.figures.items():
+    for key in page.figures:
         frame = page.table(key)
         if frame.columns[0] != "step" or frame["step"].duplicated().any():
             continue

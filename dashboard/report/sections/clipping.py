@@ -6,8 +6,8 @@ from analysis import answers
 from analysis.distributions import quadrants
 from analysis.quadrants import by_quadrant, quadrant_sentence
 from dashboard.figures import clipping as figures
-from dashboard.report.model import Block, Chart, Section
-from dashboard.report.subject import Subject, key_numbers, over_steps, where
+from dashboard.report.model import Block, Section
+from dashboard.report.subject import Subject, chart, key_numbers, over_steps, where
 
 _KEYS = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
          "gate_mean", "effective_token_fraction")  # fmt: skip
@@ -34,5 +34,5 @@ def clipping(subject: Subject) -> Section:
     frame = by_quadrant(quadrants(subject.opened.run, first, last), None)
     if len(frame):
         title = f"Who drives the gradient? Tokens by advantage and ratio, {where(first, last)}"
-        blocks.append(Chart("quadrants", title, partial(figures.quadrant_bars, frame), quadrant_sentence(frame), frame))
+        blocks.append(chart("quadrants", title, partial(figures.quadrant_bars, frame), quadrant_sentence(frame), frame))
     return Section("clipping", "Clipping", "What did the loss throw away?", answer, tuple(blocks))

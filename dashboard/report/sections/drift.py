@@ -11,8 +11,8 @@ from analysis.feasibility import feasibility
 from analysis.pairs import PAIRS, measure
 from dashboard.figures import drift as figures
 from dashboard.formats import plain, share
-from dashboard.report.model import Block, Chart, Paragraph, Section, Table
-from dashboard.report.subject import Subject, attempt, key_numbers, over_steps, where
+from dashboard.report.model import Block, Paragraph, Section, Table
+from dashboard.report.subject import Subject, attempt, chart, key_numbers, over_steps, where
 
 _KEYS = ["s_k", "u_k", "tv_new_behavior"]
 
@@ -35,7 +35,7 @@ def drift(subject: Subject) -> Section:
     ]  # fmt: skip
     if summary.values["tv_new_behavior"].notna().any():
         blocks.append(
-            Chart("triangle", "The triangle: U + S against PPO's distance",
+            chart("triangle", "The triangle: U + S against PPO's distance",
                   lambda mode: figures.triangle(summary, mode, subject.steps),
                   drift_answers.triangle_sentence(summary), summary.values[_KEYS], tuple(_KEYS))
         )  # fmt: skip
@@ -48,7 +48,7 @@ def _exact(subject: Subject) -> list[Block]:
     summary = subject.summary
     sentence = drift_answers.exact_sentence(summary)
     return [
-        Chart(f"exact-{key}", title, partial(figures.sampled_and_exact, summary, key, steps=subject.steps), sentence,
+        chart(f"exact-{key}", title, partial(figures.sampled_and_exact, summary, key, steps=subject.steps), sentence,
               summary.values[[key, f"{key}_exact", f"{key}_exact_z"]], (key, f"{key}_exact", f"{key}_exact_z"))
         for key, title in (("s_k", "Staleness: sampled and exact"), ("u_k", "Update drift: sampled and exact"))
         if summary.values[f"{key}_exact"].notna().any()
@@ -61,7 +61,7 @@ def _path(subject: Subject) -> list[Block]:
     frame = measure(subject.opened.run, first, last)
     title = f"behavior → current → new, {where(first, last)}; width is total variation"
     return [
-        Chart("path", title, partial(figures.path_diagram, frame), drift_answers.path_sentence(frame), frame),
+        chart("path", title, partial(figures.path_diagram, frame), drift_answers.path_sentence(frame), frame),
         _path_table(frame, first, last),
     ]
 
@@ -76,7 +76,7 @@ def _bound(subject: Subject) -> list[Block]:
     title = f"What theory promises: the bound's terms, {where(first, last)}, γ = {bound.gamma:.3g}"
     draw = partial(figures.certificate_terms, bound.terms, steps=(first, last))
     terms = ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound")
-    return [Chart("certificate", title, draw, sentence, bound.terms, terms)]
+    return [chart("certificate", title, draw, sentence, bound.terms, terms)]
 
 
 def _clip(subject: Subject) -> list[Block]:
@@ -89,7 +89,7 @@ def _clip(subject: Subject) -> list[Block]:
         return [Paragraph(f"{where(first, last).capitalize()}: {sentence}")]
     title = f"States where no policy is within ε/2 of all versions (ε = {epsilon:g})"
     draw = partial(figures.infeasible_share, found, steps=(first, last))
-    return [Chart("infeasible", title, draw, sentence, found)]
+    return [chart("infeasible", title, draw, sentence, found)]
 
 
 def _path_table(frame: pd.DataFrame, first: int, last: int) -> Table:

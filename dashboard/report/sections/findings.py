@@ -1,9 +1,6 @@
 """The findings, each with the figure that is its evidence."""
 
-from dataclasses import replace
 from math import isfinite
-
-import plotly.graph_objects as go
 
 from analysis.diagnosis import RULES
 from analysis.finding import Finding, Severity
@@ -11,7 +8,6 @@ from dashboard.figures.evidence import mark_steps
 from dashboard.figures.series import Limit
 from dashboard.report.model import Chart, FindingBlock, Section
 from dashboard.report.subject import Subject, over_steps
-from dashboard.theme import Mode
 from ratioscope.catalogue import CATALOGUE
 
 
@@ -35,14 +31,8 @@ def _evidence(subject: Subject, finding: Finding) -> Chart:
     first, last = min(finding.steps), max(finding.steps)
     span = f"step {first}" if first == last else f"{len(finding.steps)} steps between {first} and {last}"
     limits = [Limit(finding.limit, "limit")] if isfinite(finding.limit) else []
-    chart = over_steps(
+    return over_steps(
         whole, [finding.metric], key=f"finding-{finding.rule}", title=f"{metric.title} over the steps",
         unit=metric.unit, limits=limits, takeaway=f"{finding.sentence} Dots: {span}.",
+        mark=lambda fig, mode: mark_steps(fig, finding, whole.summary, mode),
     )  # fmt: skip
-
-    def draw(mode: Mode) -> go.Figure:
-        fig = chart.draw(mode)
-        mark_steps(fig, finding, whole.summary, mode)
-        return fig
-
-    return replace(chart, draw=draw)

@@ -7,8 +7,8 @@ from analysis.linter.verdict import ranges, verdict
 from analysis.logged import impossible_values, undefined_metrics
 from dashboard.figures import linter as figures
 from dashboard.formats import share
-from dashboard.report.model import Block, Chart, Section, Table
-from dashboard.report.subject import Subject
+from dashboard.report.model import Block, Section, Table
+from dashboard.report.subject import Subject, chart
 
 
 def linter(subject: Subject) -> Section:
@@ -51,4 +51,4 @@ def _noise_floor(subject: Subject) -> list[Block]:
     draw = partial(figures.noise_floor, summary, steps=subject.steps)
     sentence = "What lies at the noise floor is rounding; what lies above it is old weights or another engine."
     title = "Staleness and engine mismatch against what two passes of one model differ by"
-    return [Chart("floor", title, draw, sentence, summary.steps[measured].dropna(how="all"))]
+    return [chart("floor", title, draw, sentence, summary.steps[measured].dropna(how="all"))]

@@ -11,8 +11,8 @@ from analysis.lengths import length_trap
 from dashboard import theme
 from dashboard.figures import ratios as figures
 from dashboard.figures import tails as tail_figures
-from dashboard.report.model import Block, Chart, Paragraph, Section
-from dashboard.report.subject import Subject, attempt, key_numbers, over_steps, where
+from dashboard.report.model import Block, Paragraph, Section
+from dashboard.report.subject import Subject, attempt, chart, key_numbers, over_steps, where
 
 _QUANTILES = ["ratio_min", "ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999", "ratio_max"]
 _KHATS = ["khat_token", "khat_token_new", "khat_seq"]
@@ -28,12 +28,12 @@ def ratios(subject: Subject) -> Section:
     blocks: list[Block] = [
         key_numbers(subject, ("khat_token", "khat_seq", "ess_token", "ess_seq", "chi2_token", "log1p_chi2_seq",
                               "ratio_max", "top1pct_share")),
-        Chart("heat", "Where the ratios ρ are", partial(figures.heat_map, summary, steps=steps), spread,
+        chart("heat", "Where the ratios ρ are", partial(figures.heat_map, summary, steps=steps), spread,
               summary.histogram),
-        Chart("fan", "Quantiles of the ratio; the band holds 98 % of the tokens",
+        chart("fan", "Quantiles of the ratio; the band holds 98 % of the tokens",
               partial(figures.quantile_fan, summary, steps=steps), spread, summary.values[_QUANTILES],
               tuple(_QUANTILES)),
-        Chart("khat", "Tail index: can means and squares be estimated?",
+        chart("khat", "Tail index: can means and squares be estimated?",
               partial(tail_figures.tail_index, summary, steps=steps), sentence, summary.values[_KHATS], tuple(_KHATS)),
         over_steps(subject, ["ess_token", "ess_seq"], key="ess", title="Effective sample size",
                    unit="share of the sample", limits=[subject.limit("ess", "limit")],
@@ -42,7 +42,7 @@ def ratios(subject: Subject) -> Section:
     left_out = heavy_tails.left_out(summary)
     if not left_out.empty:
         blocks.append(
-            Chart("left-out", "Rows that no ratio can be had of", partial(figures.left_out, left_out, steps=steps),
+            chart("left-out", "Rows that no ratio can be had of", partial(figures.left_out, left_out, steps=steps),
                   heavy_tails.left_out_words(summary), left_out)
         )  # fmt: skip
     blocks += attempt(partial(_tails, subject)) + attempt(partial(_lengths, subject))
@@ -62,7 +62,7 @@ def _tails(subject: Subject) -> list[Block]:
             blocks.append(Paragraph(f"{title}: {tail.answer}"))
             continue
         draw = partial(figures.survival_curve, tail, ratio=ratio, unit=unit, colour=theme.CURRENT)
-        blocks.append(Chart(f"survival-{level}", f"{title}, {where(first, last)}", draw, tail.answer, _points(tail)))
+        blocks.append(chart(f"survival-{level}", f"{title}, {where(first, last)}", draw, tail.answer, _points(tail)))
     return blocks
 
 
@@ -83,4 +83,4 @@ def _lengths(subject: Subject) -> list[Block]:
     buckets = length_trap(run, first, last).buckets
     draw = partial(tail_figures.spread_by_length, grown, buckets=buckets)
     title = f"The length trap: spread of token, geometric and product ratio, {where(first, last)}"
-    return [Chart("lengths", title, draw, grown.answer, grown.rows)]
+    return [chart("lengths", title, draw, grown.answer, grown.rows)]

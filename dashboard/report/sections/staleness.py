@@ -7,8 +7,8 @@ from analysis.staleness import staleness_metric
 from analysis.strata import stratify
 from dashboard.figures import staleness as figures
 from dashboard.formats import estimate, share
-from dashboard.report.model import Block, Chart, Paragraph, Section, Table
-from dashboard.report.subject import Subject, key_numbers, where
+from dashboard.report.model import Block, Paragraph, Section, Table
+from dashboard.report.subject import Subject, chart, key_numbers, where
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 
@@ -24,7 +24,7 @@ def staleness(subject: Subject) -> Section:
         lags = lags[lags["step"].between(steps[0], steps[1])]
     blocks: list[Block] = [
         key_numbers(subject, ("version_lag", "s_k", "s_k_version", "s_k_engine")),
-        Chart("lags", "How old the tokens of each step are", partial(figures.lag_heat_map, lags, summary, steps=steps),
+        chart("lags", "How old the tokens of each step are", partial(figures.lag_heat_map, lags, summary, steps=steps),
               age.how_old(lags), lags, ("version_lag",)),
     ]  # fmt: skip
     first, last = subject.window(_STRATA_TOKENS)
@@ -41,7 +41,7 @@ def staleness(subject: Subject) -> Section:
         if rows["value"].notna().any():
             draw = partial(figures.by_lag, rows, key, CATALOGUE[key].unit,
                            limits=(subject.limit("epsilon_stale", "ε<sub>stale</sub>/2", True),))  # fmt: skip
-            blocks.append(Chart("by-lag", title, draw, answer, rows, (key,)))
+            blocks.append(chart("by-lag", title, draw, answer, rows, (key,)))
         total = rows["n_tokens"].iloc[-1]
         cells = tuple(
             (

@@ -8,8 +8,8 @@ from analysis.attribution import sentence, shares
 from analysis.worst_sequences import CRITERIA, worst_sequences
 from dashboard.figures import tokens as figures
 from dashboard.formats import plain, share
-from dashboard.report.model import Block, Chart, Paragraph, Section, Table
-from dashboard.report.subject import Subject, where
+from dashboard.report.model import Block, Paragraph, Section, Table
+from dashboard.report.subject import Subject, chart, where
 from ratioscope.errors import RatioscopeError
 
 _CRITERION, _WORST, _LONGEST = "largest_log_weight", 10, 300
@@ -26,7 +26,7 @@ def tokens(subject: Subject) -> Section:
         extreme = f"The largest ratio of a token is {plain(largest.max())}, in step {largest.idxmax()}."
     columns = list(figures.COLUMNS)
     blocks: list[Block] = [
-        Chart("extremes", "The most extreme tokens of each step",
+        chart("extremes", "The most extreme tokens of each step",
               partial(figures.extremes, summary, steps=subject.steps), extreme, summary.values[columns],
               tuple(columns)),
     ]  # fmt: skip

@@ -5,8 +5,8 @@ from functools import partial
 from analysis import failure_mode, gradients
 from dashboard.figures import variance as figures
 from dashboard.formats import plain, share
-from dashboard.report.model import Block, Chart, Paragraph, Section, Table
-from dashboard.report.subject import Subject, attempt, key_numbers, over_steps, where
+from dashboard.report.model import Block, Paragraph, Section, Table
+from dashboard.report.subject import Subject, attempt, chart, key_numbers, over_steps, where
 
 # Of whole responses it is what the tokens predict where that is more: not the catalogue's chi2_seq.
 _COLUMNS = {"chi2_seq": "chi2_seq_or_predicted", "chi2_seq_trusted": "chi2_seq_or_predicted_trusted"}
@@ -29,7 +29,7 @@ def variance(subject: Subject) -> Section:
     for key, whose in (("chi2_token", "tokens"), ("chi2_seq", "whole responses")):
         draw = partial(figures.blind_spot, points, key, axes=axes, tv_limit=tv_limit, chi2_limit=chi2_limit)
         title = f"The blind spot: total variation against χ² of {whose}"
-        blocks.append(Chart(f"blind-{key.split('_')[1]}", title, draw, sentence, data, keys))
+        blocks.append(chart(f"blind-{key.split('_')[1]}", title, draw, sentence, data, keys))
     blocks.append(
         over_steps(subject, keys[1:], key="growth", title="log(1 + χ²) of responses: measured, predicted",
                    unit="nats", takeaway=failure_mode.growth_sentence(summary))
@@ -47,7 +47,7 @@ def _truncation(subject: Subject) -> list[Block]:
     sampled = f", a random {share(found.fraction)} of the tokens" if found.fraction < 1 else ""
     draw = partial(figures.truncation_curve, found.caps, found.doubted("variance_proxy"), found.own)
     title = f"Truncated importance sampling over the cap C, {where(first, last)}{sampled}"
-    return [Chart("truncation", title, draw, f"{found.sentence} {found.own_words}".strip(), found.caps)]
+    return [chart("truncation", title, draw, f"{found.sentence} {found.own_words}".strip(), found.caps)]
 
 
 def _probes(subject: Subject) -> Block:
