@@ -21,6 +21,8 @@ from analysis.store import Run, TableFile
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError
 
+_FEW = 600_000
+
 
 @contextmanager
 def relations(run: Run, first: int | None = None, last: int | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -34,7 +36,7 @@ def relations(run: Run, first: int | None = None, last: int | None = None) -> It
         try:
             for table in (schema.TOKENS, schema.SEQUENCES):
                 files = [file for file in run.files[table.name] if _overlaps(file, first, last)]
-                create_views(connection, table, files, inside, run.versions_ahead)
+                create_views(connection, table, files, inside, run.versions_ahead, held=_are_few(files))
             yield connection
         except (duckdb.IOException, OSError) as error:
             reason = str(error).splitlines()[0]
@@ -47,6 +49,8 @@ def create_views(
     files: Sequence[TableFile],
     where: str = "true",
     ahead: "pd.Series[int] | None" = None,
+    *,
+    held: bool = False,
 ) -> None:
     """Make `token` and `usable`, or `sequence`, of the rows of some files.
 
@@ -56,6 +60,7 @@ def create_views(
         files: of this table.
         where: which rows, in SQL.
         ahead: see `Run.versions_ahead`; without it versions are counted like steps.
+        held: read the rows now and keep them in memory, where every query has them at once.
     """
     rows = f"(select * from {source(files, table)} where {where})"
     if table is schema.TOKENS:
@@ -64,6 +69,9 @@ def create_views(
             rows = f"(select rows.*, coalesce(ahead, 0) as ahead from {rows} as rows left join versions using (step))"
         else:
             rows = f"(select *, 0 as ahead from {rows})"
+    if held:
+        connection.execute(f"create or replace temp table read_{table.name} as select * from {rows}")
+        rows = f"read_{table.name}"
     text = query(table.name).replace("$largest", str(schema.LARGEST_LOG_PROBABILITY))
     connection.execute(text.replace("from source", f"from {rows}"))
 
@@ -82,6 +90,16 @@ def source(files: Sequence[TableFile], table: schema.Table) -> str:
     paths = ", ".join("'" + str(file.path.resolve()).replace("'", "''") + "'" for file in files)
     # can_have_nan: without it DuckDB prunes row groups by min and max, in which Parquet leaves NaN out.
     return f"(select {', '.join(selected)} from read_parquet([{paths}], union_by_name=true, can_have_nan=true))"
+
+
+def _are_few(files: Sequence[TableFile]) -> bool:
+    """Whether all rows of the files fit into little memory: tens of megabytes."""
+    rows = 0
+    for file in files:
+        rows += pq.read_metadata(file.path).num_rows
+        if rows > _FEW:
+            return False
+    return True
 
 
 def _fields(file: TableFile) -> dict[str, pa.Field]:

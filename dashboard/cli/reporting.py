@@ -1,7 +1,8 @@
 """`ratioscope report`: the diagnosis in one file."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +11,9 @@ from dashboard.cli.common import Quiet, Thresholds, app, examples
 from dashboard.cli.comparing import RunFolders, run_folders
 from dashboard.cli.terminal import complain, say, working
 from ratioscope.errors import RatioscopeError
+
+if TYPE_CHECKING:
+    from dashboard.opened import Opened
 
 
 @app.command(
@@ -55,11 +59,33 @@ def report(
     chosen = None if pages is None else [name.strip() for name in pages.split(",") if name.strip()]
     folders = run_folders(runs)
 
-    # What is wrong with the command has been said: now what takes seconds to import.
-    from dashboard.opened import Opened, open_folder
-    from dashboard.report.build import comparison_report, run_report
-    from dashboard.report.sections import SECTIONS
-    from dashboard.report.write import write, write_data
+    from dashboard.report.workers import workers
+
+    with workers(folders) as pool:
+        # What is wrong with the command has been said: now what takes seconds to import.
+        from dashboard.report.build import comparison_report, run_report
+        from dashboard.report.sections import SECTIONS
+        from dashboard.report.write import write, write_data
+
+        opened = _opened(folders, thresholds, quiet)
+        with working("Writing the report", quiet) as progress:
+
+            def told(done: int, of: int, name: str) -> None:
+                progress(done, of)
+
+            if len(opened) == 1:
+                made = run_report(opened[0], pages=chosen or tuple(SECTIONS), steps=wanted, progress=told, pool=pool)
+            else:
+                made = comparison_report(opened, pages=chosen, metric=metric, steps=wanted, progress=told, pool=pool)
+            written = write(made, output)
+            if data:
+                write_data(made, data)
+    say("\n".join(f"Written: {path}" for path in (*written, *([data] if data else []))))
+
+
+def _opened(folders: Sequence[Path], thresholds: Path | None, quiet: bool) -> "list[Opened]":
+    """The runs, without those that have nothing to be reported while others have."""
+    from dashboard.opened import open_folder
 
     opened: list[Opened] = []
     names = [folder.resolve().name for folder in folders]
@@ -76,19 +102,7 @@ def report(
             opened.append(found)
     if not opened:
         raise RatioscopeError("None of these runs has a step on disk yet, there is nothing to report.")
-    with working("Writing the report", quiet) as progress:
-
-        def told(done: int, of: int, name: str) -> None:
-            progress(done, of)
-
-        if len(opened) == 1:
-            made = run_report(opened[0], pages=chosen or tuple(SECTIONS), steps=wanted, progress=told)
-        else:
-            made = comparison_report(opened, pages=chosen, metric=metric, steps=wanted, progress=told)
-        written = write(made, output)
-        if data:
-            write_data(made, data)
-    say("\n".join(f"Written: {path}" for path in (*written, *([data] if data else []))))
+    return opened
 
 
 def _range(text: str | None) -> tuple[int | None, int | None]:

@@ -4,17 +4,21 @@ report = run_report(open_folder("runs/mine"))
 report = comparison_report([open_folder(folder) for folder in folders])
 """
 
+import pickle
 import platform
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import lru_cache
 from importlib.metadata import version
 
 from analysis.comparison import conclusions, settings
 from analysis.database import one_thread
 from analysis.finding import Severity
 from analysis.fingerprint import fingerprint
+from analysis.linter import Remark
 from analysis.run_verdict import run_verdict
 from analysis.step import COUNTS
 from dashboard.formats import count
@@ -34,7 +38,8 @@ Progress = Callable[[int, int, str], None]
 _SHOWN_IN_FULL = 3
 """Of more runs only what was run and the findings are reported, unless pages are asked for."""
 _SHORT = ("findings",)
-_AT_A_TIME = 2
+_LONGEST = ("drift", "variance")
+"""Sections that are begun first, the last of them before the others, lest all wait for one of them in the end."""
 _METRIC = "eval_accuracy"
 _MOST_SENTENCES = 5
 _LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
@@ -78,6 +83,7 @@ def run_report(
     steps: Steps = (None, None),
     command: str = "",
     progress: Progress = _silent,
+    pool: Executor | None = None,
 ) -> Report:
     """The report over one run.
 
@@ -85,6 +91,7 @@ def run_report(
         pages: keys of `SECTIONS`, in any order; the report keeps the order of `SECTIONS`.
         steps: what the report is about; findings are always those of the whole run.
         command: how it can be made again; default: the call on the command line.
+        pool: makes the sections (`report.workers`); default: two threads.
 
     Raises:
         RatioscopeError: there is no such page, no step of the run lies in the range, or a file of the run cannot be
@@ -92,7 +99,7 @@ def run_report(
     """
     chosen = _checked(pages)
     subject = _subject(opened, steps)
-    found = list(_sections([subject], chosen, progress))
+    found = _sections([subject], chosen, progress, pool)
     verdict = run_verdict(subject.summary, opened.findings, subject.remarks, opened.thresholds, opened.summary)
     manifest, index = opened.run.manifest, subject.summary.values.index
     return Report(
@@ -116,12 +123,14 @@ def comparison_report(
     steps: Steps = (None, None),
     command: str = "",
     progress: Progress = _silent,
+    pool: Executor | None = None,
 ) -> Report:
     """The report over several runs: how they compare, then each of them.
 
     Args:
         pages: keys of `SECTIONS`, for each run; None: all of up to three runs, the findings of more.
         metric: by which the runs are compared.
+        pool: as of `run_report`.
 
     Raises:
         RatioscopeError: as `run_report`, or the runs cannot be compared by this metric.
@@ -135,7 +144,7 @@ def comparison_report(
         metric = "reward"  # as far as anything can be said
     given = runs[0].thresholds if runs[0].thresholds_file else None
     found = list(comparison_sections(groups, subjects, metric))
-    for place, section in enumerate(_sections(subjects, chosen, progress)):
+    for place, section in enumerate(_sections(subjects, chosen, progress, pool)):
         number = place // len(chosen)
         found.append(_of_run(section, number, subjects[number].opened.run_id))
     return Report(
@@ -151,22 +160,46 @@ def comparison_report(
     )
 
 
-def _sections(subjects: Sequence[Subject], pages: Sequence[str], progress: Progress) -> Iterator[Section]:
-    """These pages of the first run, then those of the next; two are made at a time, each with one thread of DuckDB."""
-    jobs = [(subject, name) for subject in subjects for name in pages]
-    pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="report")
-    try:
-        made = [pool.submit(_section, subject, name) for subject, name in jobs]
-        for done, ((subject, name), section) in enumerate(zip(jobs, made, strict=True)):
-            progress(done, len(jobs) + 1, f"{subject.opened.run_id}: {name}" if len(subjects) > 1 else name)
-            yield section.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+def _sections(
+    subjects: Sequence[Subject], pages: Sequence[str], progress: Progress, pool: Executor | None
+) -> list[Section]:
+    """These pages of the first run, then those of the next.
+
+    The pool begins at the long end of the work, this thread at the other: what it can still withdraw, it does itself.
+    """
+    pages_of = [(place, name) for place in range(len(subjects)) for name in pages]
+    jobs = sorted(pages_of, key=lambda job: -_LONGEST.index(job[1]) if job[1] in _LONGEST else 1)
+    made: dict[tuple[int, str], tuple[Section, list[Remark] | None]] = {}
+    with ThreadPoolExecutor(1, thread_name_prefix="report") if pool is None else nullcontext(pool) as executor:
+        # Another process gets them as they are now: what this one works with keeps growing caches.
+        handed = list(subjects) if pool is None else list(map(pickle.dumps, subjects))
+        begun = {(place, name): executor.submit(_section, handed[place], name) for place, name in jobs}
+        try:
+            for done, (place, name) in enumerate(reversed(jobs)):
+                subject, future = subjects[place], begun[place, name]
+                progress(done, len(jobs) + 1, f"{subject.opened.run_id}: {name}" if len(subjects) > 1 else name)
+                made[place, name] = _section(subject, name) if future.cancel() else future.result()
+        finally:
+            for future in begun.values():
+                future.cancel()
+    for (place, _), (_, remarks) in made.items():
+        if remarks is not None:  # of another process: not to be looked for again
+            vars(subjects[place]).setdefault("remarks", remarks)
+    return [made[job][0] for job in pages_of]
 
 
-def _section(subject: Subject, name: str) -> Section:
+def _section(subject: Subject | bytes, name: str) -> tuple[Section, list[Remark] | None]:
+    """A section, and the linter's remarks where it has made them."""
+    if isinstance(subject, bytes):
+        subject = _unpacked(subject)
     with one_thread():
-        return SECTIONS[name](subject)
+        return SECTIONS[name](subject), vars(subject).get("remarks")
+
+
+@lru_cache(maxsize=1)
+def _unpacked(subject: bytes) -> Subject:
+    found: Subject = pickle.loads(subject)
+    return found
 
 
 def _verdict(concluded: Sequence[str], runs: Sequence[Opened]) -> tuple[tuple[str, str], ...]:

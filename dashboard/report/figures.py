@@ -42,7 +42,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 def packed(contents: bytes) -> str:
     """Bytes compressed into text, the same for the same input; a browser unpacks them with DecompressionStream."""
-    return b64encode(gzip.compress(contents, compresslevel=6, mtime=0)).decode("ascii")
+    return b64encode(gzip.compress(contents, compresslevel=4, mtime=0)).decode("ascii")
 
 
 def dark_changes(part: Any, path: Sequence[str | int] = ()) -> Iterator[tuple[list[str | int], Any]]:

@@ -21,8 +21,6 @@ from ratioscope.errors import RatioscopeError
 
 # What looks at single tokens looks at the latest steps with so many of them, unless steps are chosen.
 TOKENS = 100_000
-CHECKED_TOKENS = 150_000
-"""Of the linter, which asks more of each of them."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Subject:
     @cached_property
     def checked(self) -> tuple[int, int]:
         """The steps that the linter looks at."""
-        return self.window(CHECKED_TOKENS)
+        return self.window()
 
     @cached_property
     def remarks(self) -> list[Remark]:

@@ -12,7 +12,6 @@ from dashboard.report.subject import Subject, chart, key_numbers, where
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 
-_STRATA_TOKENS = 200_000
 _ESTIMATE = ("value", "low", "high", "note")
 
 
@@ -27,7 +26,7 @@ def staleness(subject: Subject) -> Section:
         chart("lags", "How old the tokens of each step are", partial(figures.lag_heat_map, lags, summary, steps=steps),
               age.how_old(lags), lags, ("version_lag",)),
     ]  # fmt: skip
-    first, last = subject.window(_STRATA_TOKENS)
+    first, last = subject.window()
     answer = age.how_old(lags)
     try:
         strata = stratify(opened.run, "lag", first, last)

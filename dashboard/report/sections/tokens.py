@@ -13,13 +13,12 @@ from dashboard.report.subject import Subject, chart, where
 from ratioscope.errors import RatioscopeError
 
 _CRITERION, _WORST, _LONGEST = "largest_log_weight", 10, 300
-_WINDOW = 200_000
 
 
 def tokens(subject: Subject) -> Section:
     """The extremes, the worst responses with their texts, and who owns Σρ²."""
     run, summary = subject.opened.run, subject.summary
-    first, last = subject.window(_WINDOW)
+    first, last = subject.window()
     largest = summary.values["ratio_max"].dropna()
     extreme = "No step has a ratio."
     if len(largest):
