@@ -19,7 +19,10 @@ def overview(summary: StepSummary, findings: list[Finding], *, thresholds: Mappi
     if not len(summary.values):
         return "No step is on disk yet."
     steps = len(summary.values)
-    reward = _change(summary.values["eval_accuracy"].dropna(), "Evaluation accuracy")
+    learning = _change(summary.values["eval_accuracy"].dropna(), "Evaluation accuracy", "evaluations", 0.01)
+    if not learning:  # of any size: what counts is how much it has moved at all
+        reward = summary.values["reward"].replace([np.inf, -np.inf], np.nan).dropna()
+        learning = _change(reward, "Training reward", "steps", 0.05 * float(reward.max() - reward.min()))
     grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
     if grave:
         count = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps} steps. {grave[0].sentence}"
@@ -32,7 +35,7 @@ def overview(summary: StepSummary, findings: list[Finding], *, thresholds: Mappi
             f"Nothing to worry about in {steps} steps: "
             f"staleness {stale} (limit {limits['epsilon_stale'] / 2:g}), update drift {drift}."
         )
-    return f"{count} {reward}".strip()
+    return f"{count} {learning}".strip()
 
 
 def drift(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None) -> str:
@@ -133,9 +136,10 @@ def _top(summary: StepSummary, key: str) -> float:
     return float(summary.values[key].max())
 
 
-def _change(series: "pd.Series[float]", what: str) -> str:
+def _change(series: "pd.Series[float]", what: str, times: str, least: float) -> str:
     if len(series) < 2:
         return ""
-    start, end = series.iloc[0], series.iloc[-min(5, len(series)) :].mean()
-    verb = "rose" if end > start + 0.01 else "fell" if end < start - 0.01 else "stayed"
-    return f"{what} {verb} from {start:.2f} to {end:.2f} (mean of the last {min(5, len(series))} evaluations)."
+    last = min(5, len(series))
+    start, end = series.iloc[0], series.iloc[-last:].mean()
+    verb = "rose" if end > start + least else "fell" if end < start - least else "hardly moved"
+    return f"{what} {verb} from {start:.3g} to {end:.3g} (mean of the last {last} {times})."

@@ -6,10 +6,10 @@ import re
 from analysis.finding import Number
 from ratioscope.catalogue import CATALOGUE
 
-# Metrics that are shares of something, or rewards between 0 and 1.
+# Metrics that are shares of something. A reward is none: a reward model's may have any size.
 PERCENT = {
     "clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
-    "eval_accuracy", "reward", "ess_token", "ess_seq", "effective_token_fraction", "zero_advantage_group_fraction",
+    "eval_accuracy", "ess_token", "ess_seq", "effective_token_fraction", "zero_advantage_group_fraction",
     "top1pct_share", "gate_mean",
 }  # fmt: skip
 assert CATALOGUE.keys() >= PERCENT

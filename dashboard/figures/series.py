@@ -42,6 +42,7 @@ def over_steps(
     fig = base.figure(mode, height=height, y_title=y_title)
     if logarithmic:
         base.log_axis(fig)
+    percent = all(key in PERCENT for key in keys)
     for key in keys:
         series, colour = summary.values[key], theme.metric_colour(key)
         finite = series.where(series.abs() != float("inf"))
@@ -54,7 +55,7 @@ def over_steps(
             positive,
             name=label(key),
             colour=colour,
-            number=".1%" if key in PERCENT else ".3g",
+            number=".1%" if percent else ".3g",
             marks=key in SPARSE,
             legend=len(keys) > 1,
         )
@@ -68,13 +69,24 @@ def over_steps(
     for limit in limits:
         base.add_threshold(fig, limit.value, limit.name, mode)
     base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
-    if all(key in PERCENT for key in keys):
+    if percent:
         fig.update_yaxes(tickformat="~p", rangemode="tozero")
         if summary.values[list(keys)].max().max() == 0:
             fig.update_yaxes(range=[0, 0.1])
     elif not logarithmic and keys != ["ratio_mean"] and (summary.values[list(keys)].min() >= 0).all():
         fig.update_yaxes(rangemode="tozero")
     return base.set_steps(fig, steps, summary.values.index)
+
+
+def learning_curves(summary: StepSummary) -> list[tuple[str, list[str], str]]:
+    """What shows whether a run learns, as (name, metrics, unit): one figure where reward and accuracy share a scale."""
+    reward = summary.values["reward"]
+    if reward.isna().all() or reward.between(0, 1).where(reward.notna(), True).all():
+        return [("Training reward, evaluation accuracy", ["reward", "eval_accuracy"], "reward, share of right answers")]
+    found = [("Training reward", ["reward"], "reward")]
+    if summary.values["eval_accuracy"].notna().any():
+        found.append(("Evaluation accuracy", ["eval_accuracy"], "share of right answers"))
+    return found
 
 
 def label(key: str) -> str:

@@ -13,7 +13,7 @@ from dashboard.components.drawn import over_steps
 from dashboard.components.finding_card import finding_cards, notice
 from dashboard.components.frame import answer, how_to_read, run_page
 from dashboard.components.tile import metric_row
-from dashboard.figures.series import Limit
+from dashboard.figures.series import Limit, learning_curves
 
 TILES = ("reward", "eval_accuracy", "s_k", "u_k", "clip_fraction", "ess_token", "khat_token", "entropy")
 
@@ -49,8 +49,7 @@ def render() -> None:
         Limit(opened.thresholds["epsilon"] / 2, "ε/2"),
     ]
     charts = (
-        _Chart("reward", "Is it learning? Training reward, evaluation accuracy", ["reward", "eval_accuracy"],
-               "share of right answers"),
+        *(_Chart(keys[0], f"Is it learning? {name}", keys, unit) for name, keys, unit in learning_curves(summary)),
         _Chart("staleness", "How off-policy is it? Staleness and update drift", ["s_k", "u_k"], "total variation",
                limits),
         _Chart("entropy", "What does it cost? Entropy, KL to the initial policy", ["entropy", "kl_to_initial"], "nats"),
@@ -60,7 +59,7 @@ def render() -> None:
                "share of the sample"),
     )  # fmt: skip
     for start in range(0, len(charts), 2):
-        for column, chart in zip(st.columns(2, gap="medium"), charts[start : start + 2], strict=True):
+        for column, chart in zip(st.columns(2, gap="medium"), charts[start : start + 2], strict=False):
             with column:
                 step_chart(
                     over_steps(summary, chart.keys, mode, y_title=chart.unit, limits=chart.limits, steps=steps),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from analysis import answers
 from analysis.run_verdict import QUESTIONS, run_verdict
 from dashboard.cli import app
 from dashboard.opened import Opened, open_folder
@@ -169,3 +170,21 @@ def test_the_command_names_the_thresholds_that_were_chosen(opened: Opened, tmp_p
     report = run_report(open_folder(opened.run.folder, thresholds=file), pages=["setting"])
     assert f"--thresholds {file}" in dict(report.provenance)["Command"]
     assert report.thresholds["epsilon"] == 0.05
+
+
+def test_scores_of_a_reward_model_are_no_shares(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    steps = [replace(random_step(rng, number), scalars={"policy_version": number}) for number in range(8)]
+    for step in steps:
+        step.sequences["reward"] = (step.sequences["reward"] * 12 - 5 + step.number).astype(np.float32)
+    opened = open_folder(write_run(tmp_path / "scored", steps))
+    reward = opened.summary.values["reward"]
+    assert answers.overview(opened.summary, []).endswith(
+        f"Training reward rose from {reward.iloc[0]:.3g} to {reward.iloc[-5:].mean():.3g} (mean of the last 5 steps)."
+    )
+    report = run_report(opened, pages=["learning"])
+    (chart,) = [chart for chart in report.charts if "reward" in chart.metrics]
+    assert chart.metrics == ("reward",)
+    (section,) = report.sections
+    cells = [cell for row in section.blocks[0].rows for cell in row]  # type: ignore[union-attr]
+    assert not any("%" in cell.text for cell in cells if not isinstance(cell, str) and cell.key == "reward")

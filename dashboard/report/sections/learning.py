@@ -1,6 +1,7 @@
 """Is it learning, and what does that cost?"""
 
 from analysis import answers
+from dashboard.figures.series import learning_curves
 from dashboard.report.model import Section
 from dashboard.report.subject import Subject, key_numbers, over_steps
 
@@ -9,7 +10,7 @@ def learning(subject: Subject) -> Section:
     """Reward, accuracy, entropy, length."""
     summary = subject.summary
     charts = (
-        ("reward", "Training reward and evaluation accuracy", ["reward", "eval_accuracy"], "share of right answers"),
+        *((keys[0], name, keys, unit) for name, keys, unit in learning_curves(summary)),
         ("entropy", "Entropy and KL to the initial policy", ["entropy", "kl_to_initial"], "nats"),
         ("length", "Mean length of the responses", ["response_length"], "tokens"),
     )
