@@ -18,21 +18,21 @@ def overview(summary: StepSummary, findings: list[Finding], *, thresholds: Mappi
     limits = default_thresholds() | dict(thresholds or {})
     if not len(summary.values):
         return "No step is on disk yet."
-    steps = len(summary.values)
+    steps = f"{len(summary.values)} step{'s' * (len(summary.values) > 1)}"
     learning = _change(summary.values["eval_accuracy"].dropna(), "Evaluation accuracy", "evaluations", 0.01)
-    if not learning:  # of any size: what counts is how much it has moved at all
+    if not learning:
         reward = summary.values["reward"].replace([np.inf, -np.inf], np.nan).dropna()
-        learning = _change(reward, "Training reward", "steps", 0.05 * float(reward.max() - reward.min()))
+        learning = _change(reward, "Training reward", "steps")
     grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
     if grave:
-        count = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps} steps. {grave[0].sentence}"
+        count = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps}. {grave[0].sentence}"
     else:
         staleness = _top(summary, staleness_metric(summary))
         update = _top(summary, "u_k")
         drift = "not logged" if np.isnan(update) else f"at most {update:.2g} (limit {limits['epsilon'] / 2:g})"
         stale = f"at most {staleness:.2g}" if np.isfinite(staleness) else "not known in every step"
         count = (
-            f"Nothing to worry about in {steps} steps: "
+            f"Nothing to worry about in {steps}: "
             f"staleness {stale} (limit {limits['epsilon_stale'] / 2:g}), update drift {drift}."
         )
     return f"{count} {learning}".strip()
@@ -136,10 +136,15 @@ def _top(summary: StepSummary, key: str) -> float:
     return float(summary.values[key].max())
 
 
-def _change(series: "pd.Series[float]", what: str, times: str, least: float) -> str:
-    if len(series) < 2:
+def _change(series: "pd.Series[float]", what: str, times: str, least: float = 0.0) -> str:
+    """Whether the last values differ from the first ones by more than `least`, and than they do among themselves."""
+    if len(series) < (2 if least else 4):
         return ""
-    last = min(5, len(series))
-    start, end = series.iloc[0], series.iloc[-last:].mean()
-    verb = "rose" if end > start + least else "fell" if end < start - least else "hardly moved"
-    return f"{what} {verb} from {start:.3g} to {end:.3g} (mean of the last {last} {times})."
+    few = max(1, min(5, len(series) // 2))
+    start, end = series.iloc[:few], series.iloc[-few:]
+    change, spread = end.mean() - start.mean(), np.sqrt((start.var() + end.var()) / few) if few > 1 else 0.0
+    clear = abs(change) > max(least, 2 * spread)
+    verb = ("rose" if change > 0 else "fell") if clear else "shows no clear trend"
+    ends = f"{start.mean():.3g} to {end.mean():.3g}"
+    means = f" (means of the first and last {few} {times})" if few > 1 else ""
+    return f"{what} {verb} from {ends}{means}." if clear else f"{what} {verb}: {ends}{means}."

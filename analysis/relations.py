@@ -38,7 +38,7 @@ def relations(run: Run, first: int | None = None, last: int | None = None) -> It
                 files = [file for file in run.files[table.name] if _overlaps(file, first, last)]
                 create_views(connection, table, files, inside, run.versions_ahead, held=_are_few(files))
             yield connection
-        except (duckdb.IOException, OSError) as error:
+        except (duckdb.IOException, pa.ArrowInvalid, OSError) as error:
             reason = str(error).splitlines()[0]
             raise RatioscopeError(f"{run.folder}: a file vanished or changed while it was read ({reason}).") from None
 

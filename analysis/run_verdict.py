@@ -147,5 +147,5 @@ def _change(findings: Sequence[Finding]) -> str:
     if grave:
         return grave[0].do
     if findings:
-        return f"Nothing must change. Worth a thought: {findings[0].do}"
+        return f"Nothing must change. Worth a thought: {findings[0].do.removeprefix('Nothing. ')}"
     return "Nothing: no rule has found anything."

@@ -234,4 +234,8 @@ def _count_steps(folder: Path) -> int:
             names = [schema.FileName.parse(entry.name) for entry in entries]
     except OSError:
         return 0
-    return max((name.last_step + 1 for name in names if name), default=0)
+    known, behind = 0, -1
+    for first, last in sorted((name.first_step, name.last_step) for name in names if name):
+        known += max(0, last - max(first, behind + 1) + 1)
+        behind = max(behind, last)
+    return known

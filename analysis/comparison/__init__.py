@@ -33,7 +33,7 @@ from analysis.comparison.differences import component_differences, components, d
 from analysis.comparison.grouping import LAST_VALUES, Member, Setting, end_value, schedule_words, settings
 from analysis.comparison.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
 from analysis.comparison.ranking import over_schedules, probability_best, ranking
-from analysis.comparison.report import Report, report
+from analysis.comparison.report import Report, default_metric, report
 from analysis.comparison.single_changes import Component, Effect, SingleChange, UnderSchedule, single_changes
 from analysis.comparison.standing import Contest, Standing, standing
 from analysis.comparison.verdict import Answer, verdict
@@ -71,6 +71,7 @@ __all__ = [
     "conclusions",
     "configuration",
     "curves",
+    "default_metric",
     "difference",
     "difference_over",
     "differences",

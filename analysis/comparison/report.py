@@ -91,6 +91,12 @@ class Report:
         return "\n\n".join(parts)
 
 
+def default_metric(members: Sequence[Member]) -> str:
+    """What runs are compared by where nothing is asked for: evaluation accuracy, where no run logs it the reward."""
+    logged = any(member.summary.values["eval_accuracy"].notna().any() for member in members)
+    return "eval_accuracy" if logged else "reward"
+
+
 def report(members: Sequence[Member], metric: str, by: Axis = "step") -> Report:
     """Compare runs.
 

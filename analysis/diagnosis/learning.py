@@ -4,13 +4,16 @@ from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
 from analysis.finding import Finding, Number, Severity
 
 _WINDOW = 10
-"""Steps over which shares of a few groups are averaged: one step's have too coarse a grain."""
+"""Steps over which shares of a few groups are averaged, all there are in a shorter run: one step's have too coarse a
+grain."""
+_FEWEST = 5
 
 
 def groups_have_no_signal(evidence: Evidence) -> Finding | None:
     """Most prompt groups have the same reward for every response, on average over ten steps."""
+    window = max(_FEWEST, min(_WINDOW, len(evidence.values) - 2))  # three of these are what `often` asks for
     metric, limit = "zero_advantage_group_fraction", evidence.thresholds["zero_signal"]
-    smooth = evidence.values[metric].rolling(_WINDOW).mean()
+    smooth = evidence.values[metric].rolling(window).mean()
     steps = smooth[smooth > limit]
     if not evidence.often(steps):
         return None
@@ -20,8 +23,8 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="zero_signal",
         severity=Severity.WARNING,
-        sentence=f"Over ten steps up to {smooth.max():.0%} of the prompt groups had no signal, every response with the "
-        f"same reward; more than {limit:.0%} {share_text(steps, evidence)}.",
+        sentence=f"Over {window} steps up to {smooth.max():.0%} of the prompt groups had no signal, every response "
+        f"with the same reward; more than {limit:.0%} {share_text(steps, evidence)}.",
         metric=metric,
         steps=steps_of(steps),
         numbers=(

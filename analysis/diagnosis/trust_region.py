@@ -11,6 +11,8 @@ _CENTRED_AT_CURRENT = ("adaptive", "incremental")
 _UNCLIPPED = ("none", "soft")
 
 _MOST = 0.5
+_FEWEST = 3
+"""Steps; of less nothing is said that a later step may take back."""
 
 # An infeasible share below this is a handful of states.
 _TRIFLE = 0.01
@@ -73,7 +75,7 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
 def certificate_is_vacuous(evidence: Evidence) -> Finding | None:
     """The penalties exceed every possible gap of returns in most of the latest steps."""
     bound = evidence.certificate
-    if bound is None:
+    if bound is None or len(bound.terms) < _FEWEST:
         return None
     terms = bound.terms[bound.terms["mark"] == "vacuous"]
     if len(terms) <= _MOST * len(bound.terms):
@@ -93,7 +95,7 @@ def certificate_is_vacuous(evidence: Evidence) -> Finding | None:
 def certificate_is_negative(evidence: Evidence) -> Finding | None:
     """The bound allows the update to have made the policy worse in most of the latest steps, and is seldom vacuous."""
     bound = evidence.certificate
-    if bound is None or (bound.terms["mark"] == "vacuous").mean() > _MOST:
+    if bound is None or len(bound.terms) < _FEWEST or (bound.terms["mark"] == "vacuous").mean() > _MOST:
         return None
     terms = bound.terms[bound.terms["mark"] != ""]
     if len(terms) <= _MOST * len(bound.terms):

@@ -81,7 +81,8 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
     """
     limit, values = evidence.thresholds["ess"], evidence.values
     seen = values["ess_seq"] < limit
-    unseen = values["log1p_chi2_seq_predicted"] > np.log(values["n_sequences"].where(values["n_sequences"] > 0))
+    responses = values["n_sequences"].where(values["n_sequences"] > 1)  # one response has nothing to differ from
+    unseen = values["log1p_chi2_seq_predicted"] > np.log(responses)
     trap = values["ess_seq"][(seen | unseen) & (values["ess_token"] >= limit)].dropna()
     if not evidence.often(trap):
         return None
@@ -91,9 +92,15 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="length_trap",
         severity=Severity.WARNING if uses_them else Severity.NOTICE,
-        sentence=f"Weights of whole responses leave {trap.median():.1%} of the responses effective (median) "
-        f"{share_text(trap, evidence)}, where weights of tokens leave "
-        f"{values['ess_token'].loc[trap.index].median():.0%} of the tokens.",
+        sentence=(
+            f"Weights of whole responses leave {trap.median():.1%} of the responses effective (median) "
+            f"{share_text(trap, evidence)}, where weights of tokens leave "
+            if (trap < limit).any()
+            else "The products of the token ratios spread so far that the responses of a step are too few to show it "
+            f"{share_text(trap, evidence)}: the {trap.median():.0%} that seem to be effective (median) are no "
+            "evidence. Weights of tokens leave "
+        )
+        + f"{values['ess_token'].loc[trap.index].median():.0%} of the tokens.",
         metric="ess_seq",
         steps=steps_of(trap),
         numbers=(

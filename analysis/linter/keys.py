@@ -1,6 +1,6 @@
 """Do the tables fit together: files, steps, versions, keys, positions, groups and prompts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
@@ -77,7 +77,13 @@ def steps(evidence: Evidence) -> list[Remark]:
         for where, severity, words, do in faults
         if where
     ]  # fmt: skip
-    return remarks or passed(name, f"{len(present)} steps from {present[0]} to {present[-1]}, one every {distance}.")
+    return remarks or passed(name, _steps_in_words(present, distance))
+
+
+def _steps_in_words(present: Sequence[int], distance: int) -> str:
+    if len(present) == 1:
+        return f"One step, {present[0]}."
+    return f"{len(present)} steps from {present[0]} to {present[-1]}, one every {distance}."
 
 
 def versions(evidence: Evidence) -> list[Remark]:

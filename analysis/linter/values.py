@@ -167,7 +167,11 @@ def copied_columns(evidence: Evidence) -> list[Remark]:
     if len(evidence.steps) and (evidence.steps["grad_norm"] == 0).all():
         return not_checked(name, "No update had a gradient: the policies may well be the same.")
     if stale < FEWEST_ROWS and moved < FEWEST_ROWS:
-        return not_checked(name, "No token is older than its update, and logp_new is not logged.")
+        return not_checked(
+            name,
+            f"{stale:,} tokens are older than their update, and {moved:,} could have moved with it: at least "
+            f"{FEWEST_ROWS:,} of either are needed.",
+        )
     share = evidence.total("copied_behavior") / stale if stale >= FEWEST_ROWS else 0.0
     share_new = evidence.total("copied_new") / moved if moved >= FEWEST_ROWS else 0.0
     if share > COPIED_SHARE:

@@ -24,6 +24,13 @@ RunFolders = Annotated[
     ),
 ]
 
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        help="Key of a metric; default: eval_accuracy, where no run logs it reward.", autocompletion=completion.metrics
+    ),
+]
+
 
 @app.command(
     epilog=examples(
@@ -33,7 +40,7 @@ RunFolders = Annotated[
 )
 def compare(
     runs: RunFolders,
-    metric: Annotated[str, typer.Option(help="A metric's key.", autocompletion=completion.metrics)] = "eval_accuracy",
+    metric: Metric = None,
     by: Annotated[Literal["step", "tokens", "time"], typer.Option(help="What runs are brought in line by.")] = "step",
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
     quiet: Quiet = False,
@@ -45,9 +52,10 @@ def compare(
     --json prints an object: schema_version, metric, by, until, ranking, over_schedules, answers, caveat, prompts,
     components, differences. Undefined is null.
     """
-    from analysis.comparison import report
+    from analysis.comparison import default_metric, report
 
-    found = report(members(runs, quiet), metric, by)
+    found_runs = members(runs, quiet)
+    found = report(found_runs, metric or default_metric(found_runs), by)
     say(json.dumps(found.to_json(), allow_nan=False) if as_json else found.text())
 
 

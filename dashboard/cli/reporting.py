@@ -8,9 +8,10 @@ import typer
 
 from dashboard.cli import completion
 from dashboard.cli.common import Quiet, Thresholds, app, examples
-from dashboard.cli.comparing import RunFolders, run_folders
+from dashboard.cli.comparing import Metric, RunFolders, run_folders
 from dashboard.cli.terminal import complain, say, working
-from ratioscope.errors import RatioscopeError
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.errors import RatioscopeError, unknown
 
 if TYPE_CHECKING:
     from dashboard.opened import Opened
@@ -36,9 +37,7 @@ def report(
         ),
     ] = None,
     steps: Annotated[str | None, typer.Option(metavar="FIRST:LAST", help="Both included; either may be empty.")] = None,
-    metric: Annotated[
-        str, typer.Option(help="By which several runs are compared.", autocompletion=completion.metrics)
-    ] = "eval_accuracy",
+    metric: Metric = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder for the numbers behind every figure, as CSV and Parquet.")
     ] = None,
@@ -55,6 +54,8 @@ def report(
     check_target(output)
     if data:
         check_folder(data if data.exists() else data.parent)
+    if metric is not None and metric not in CATALOGUE:
+        raise unknown("a metric", metric, CATALOGUE)
     wanted = _range(steps)
     chosen = None if pages is None else [name.strip() for name in pages.split(",") if name.strip()]
     folders = run_folders(runs)

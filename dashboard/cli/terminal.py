@@ -1,19 +1,10 @@
 """What a command prints: text from logs made harmless, complaints on stderr, progress on a terminal only."""
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Control characters but tab and line feed, and marks that turn the direction of writing: either could let a run's
-# name redraw the screen or pretend to be another line.
-_ACTIVE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_INERT = "\N{REPLACEMENT CHARACTER}"
-
-
-def safe(text: str) -> str:
-    """The text without anything that a terminal obeys; line feeds and tabs stay."""
-    return _ACTIVE.sub(_INERT, text)
+from dashboard.inert import safe
 
 
 def one_line(text: str) -> str:

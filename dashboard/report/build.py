@@ -8,13 +8,13 @@ import pickle
 import platform
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
 
-from analysis.comparison import conclusions, settings
+from analysis.comparison import conclusions, default_metric, settings
 from analysis.database import one_thread
 from analysis.finding import Severity
 from analysis.fingerprint import fingerprint
@@ -35,12 +35,14 @@ from ratioscope.metric import SOURCES, Metric
 Progress = Callable[[int, int, str], None]
 """Called with the number of parts done, of all, and the name of the next."""
 
+_Made = tuple[Section, list[Remark] | None]
+"""A section, and the linter's remarks where they were made on the way."""
+
 _SHOWN_IN_FULL = 3
 """Of more runs only what was run and the findings are reported, unless pages are asked for."""
 _SHORT = ("findings",)
 _LONGEST = ("drift", "variance")
 """Sections that are begun first, the last of them before the others, lest all wait for one of them in the end."""
-_METRIC = "eval_accuracy"
 _MOST_SENTENCES = 5
 _LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
 
@@ -58,7 +60,7 @@ def command_line(
     runs: Sequence[Opened],
     pages: Sequence[str],
     steps: Steps = (None, None),
-    metric: str = _METRIC,
+    metric: str | None = None,
     *,
     output: str = "",
 ) -> str:
@@ -69,7 +71,7 @@ def command_line(
         words += ["--pages", ",".join(pages)]
     if steps != (None, None):
         words += ["--steps", ":".join("" if end is None else str(end) for end in steps)]
-    if len(runs) > 1 and metric != _METRIC:
+    if len(runs) > 1 and metric:
         words += ["--metric", metric]
     if runs[0].thresholds_file:
         words += ["--thresholds", runs[0].thresholds_file]
@@ -119,7 +121,7 @@ def comparison_report(
     runs: Sequence[Opened],
     *,
     pages: Sequence[str] | None = None,
-    metric: str = _METRIC,
+    metric: str | None = None,
     steps: Steps = (None, None),
     command: str = "",
     progress: Progress = _silent,
@@ -129,7 +131,7 @@ def comparison_report(
 
     Args:
         pages: keys of `SECTIONS`, for each run; None: all of up to three runs, the findings of more.
-        metric: by which the runs are compared.
+        metric: by which the runs are compared; default: evaluation accuracy, where no run logs it the reward.
         pool: as of `run_report`.
 
     Raises:
@@ -137,11 +139,11 @@ def comparison_report(
     """
     chosen = _checked(default_pages(len(runs)) if pages is None else pages)
     subjects = [_subject(opened, steps) for opened in runs]
+    members = [member_of(subject) for subject in subjects]
+    groups = settings(members)
+    asked, metric = metric, metric or default_metric(members)
     if metric not in CATALOGUE:
         raise unknown("a metric", metric, CATALOGUE)
-    groups = settings([member_of(subject) for subject in subjects])
-    if metric == _METRIC and not any(_has(subject, metric) for subject in subjects):
-        metric = "reward"  # as far as anything can be said
     given = runs[0].thresholds if runs[0].thresholds_file else None
     found = list(comparison_sections(groups, subjects, metric))
     for place, section in enumerate(_sections(subjects, chosen, progress, pool)):
@@ -155,7 +157,7 @@ def comparison_report(
         tuple(found),
         _methods(found),
         SOURCES,
-        _provenance(runs, command or command_line(runs, chosen, steps, metric)),
+        _provenance(runs, command or command_line(runs, chosen, steps, asked)),
         runs[0].thresholds if all(opened.thresholds == runs[0].thresholds for opened in runs) else {},
     )
 
@@ -169,16 +171,23 @@ def _sections(
     """
     pages_of = [(place, name) for place in range(len(subjects)) for name in pages]
     jobs = sorted(pages_of, key=lambda job: -_LONGEST.index(job[1]) if job[1] in _LONGEST else 1)
-    made: dict[tuple[int, str], tuple[Section, list[Remark] | None]] = {}
+    made: dict[tuple[int, str], _Made] = {}
     with ThreadPoolExecutor(1, thread_name_prefix="report") if pool is None else nullcontext(pool) as executor:
         # Another process gets them as they are now: what this one works with keeps growing caches.
         handed = list(subjects) if pool is None else list(map(pickle.dumps, subjects))
-        begun = {(place, name): executor.submit(_section, handed[place], name) for place, name in jobs}
+        begun: dict[tuple[int, str], Future[_Made]] = {}
         try:
+            with suppress(BrokenExecutor):  # somebody has killed it: then all is done here
+                for place, name in jobs:
+                    begun[place, name] = executor.submit(_section, handed[place], name)
             for done, (place, name) in enumerate(reversed(jobs)):
-                subject, future = subjects[place], begun[place, name]
+                subject, future = subjects[place], begun.get((place, name))
                 progress(done, len(jobs) + 1, f"{subject.opened.run_id}: {name}" if len(subjects) > 1 else name)
-                made[place, name] = _section(subject, name) if future.cancel() else future.result()
+                if future is not None and not future.cancel():
+                    with suppress(BrokenExecutor):
+                        made[place, name] = future.result()
+                if (place, name) not in made:
+                    made[place, name] = _section(subject, name)
         finally:
             for future in begun.values():
                 future.cancel()
@@ -188,8 +197,7 @@ def _sections(
     return [made[job][0] for job in pages_of]
 
 
-def _section(subject: Subject | bytes, name: str) -> tuple[Section, list[Remark] | None]:
-    """A section, and the linter's remarks where it has made them."""
+def _section(subject: Subject | bytes, name: str) -> _Made:
     if isinstance(subject, bytes):
         subject = _unpacked(subject)
     with one_thread():
@@ -210,10 +218,6 @@ def _verdict(concluded: Sequence[str], runs: Sequence[Opened]) -> tuple[tuple[st
     room = _MOST_SENTENCES - len(concluded)
     found = [(f"What is wrong with {opened.run_id}?", f"{found.sentence} {found.do}") for opened, found in grave[:room]]
     return (*(("", sentence) for sentence in concluded), *found)
-
-
-def _has(subject: Subject, metric: str) -> bool:
-    return bool(subject.summary.values[metric].notna().any())
 
 
 def _checked(pages: Sequence[str]) -> list[str]:

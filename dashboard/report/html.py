@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from dashboard import theme
 from dashboard.formats import quote
+from dashboard.inert import safe, safe_json
 from dashboard.report.figures import csv_text, drawn, packed
 from dashboard.report.model import Cell, Chart, FindingBlock, Paragraph, Quantity, Report, Table, cell_text
 
@@ -30,7 +31,7 @@ _LONGEST_WORD = 24
 def html(report: Report) -> str:
     """The file's text; the same report gives the same text."""
     figures = {chart.key: drawn(chart) | {"csv": csv_text(chart.data)} for chart in report.charts}
-    return _environment().get_template("report.html.j2").render(
+    text = _environment().get_template("report.html.j2").render(
         report=report,
         groups=list(dict.fromkeys(section.group for section in report.sections)),
         style=Markup(_text("report.css")),
@@ -38,8 +39,9 @@ def html(report: Report) -> str:
         modes=theme.MODES,
         accents={"light": theme.CURRENT, "dark": theme.DARK_ACCENT},
         plotly=_packed_plotly(),
-        figures=packed(json.dumps(figures, separators=(",", ":"), sort_keys=True).encode()),
+        figures=packed(safe_json(json.dumps(figures, separators=(",", ":"), sort_keys=True)).encode()),
     )  # fmt: skip
+    return safe(text)
 
 
 @cache

@@ -10,6 +10,7 @@ import kaleido
 
 from dashboard import theme
 from dashboard.formats import escape, quote
+from dashboard.inert import safe
 from dashboard.report.chromium import required_chromium
 from dashboard.report.figures import csv_text
 from dashboard.report.model import Block, Chart, FindingBlock, Paragraph, Report, Table, cell_text
@@ -19,7 +20,7 @@ _WIDTH, _SCALE = 900, 2.0
 
 def markdown(report: Report, folder: str) -> str:
     """The file's text; images and CSV are linked in `folder`."""
-    return "\n\n".join(_lines(report, folder)) + "\n"
+    return safe("\n\n".join(_lines(report, folder)) + "\n")
 
 
 def images(report: Report) -> dict[str, bytes]:

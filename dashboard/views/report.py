@@ -47,7 +47,7 @@ class _Order:
     runs: tuple[tuple[str, str], ...]
     """Of each run its id and its state."""
     pages: tuple[str, ...]
-    metric: str
+    metric: str | None
     steps: Steps
     kind: str
 
@@ -134,7 +134,7 @@ def _order(opened: list[Opened]) -> _Order | None:
             list(SECTIONS), default=usual, format_func=_title, selection_mode="multi", wrap=True,
             key="reportpages" if len(usual) == len(SECTIONS) else "reportpagesofeach", bind="query-params",
         )  # fmt: skip
-        metric = metric_choice("reportmetric") if len(opened) > 1 else "eval_accuracy"
+        metric = metric_choice("reportmetric") if len(opened) > 1 else None
     with right:
         usable = [kind for kind in _NAMES if kind not in _NEEDS_CHROMIUM or find_chromium()]
         kind = st.segmented_control(

@@ -1,6 +1,7 @@
 """Each rule on evidence that has the fault, and silent on a near miss; what every finding must say."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,9 @@ def test_a_variance_that_the_loss_does_not_pay_for_is_a_notice(tmp_path: Path) -
 def test_a_length_trap_is_seen_where_the_sample_is_too_small_to_show_it() -> None:
     assert finding_of("length_trap", made_up(log1p_chi2_seq_predicted=np.log(100) + 0.1)).rule == "length_trap"
     assert RULES["length_trap"](made_up(log1p_chi2_seq_predicted=np.log(100) - 0.1)) is None
+    said = finding_of("length_trap", made_up(log1p_chi2_seq_predicted=np.log(100) + 0.1)).sentence
+    assert "are no evidence" in said  # the measured 90 % is not what is wrong
+    assert RULES["length_trap"](made_up(n_sequences=1.0, ess_seq=1.0)) is None
 
 
 def test_a_clip_may_be_saturated_for_one_sign_of_the_advantage() -> None:
@@ -260,6 +264,13 @@ def test_a_clip_that_never_binds_is_a_warning_on_stale_data_only(tmp_path: Path)
     assert finding_of("clip_zero", made_up(clip_fraction=0.0, ratio_max=5.0)).severity is Severity.WARNING
     run = open_run(write_run(tmp_path / "run", [], algorithm={"parts": {"gate": "none"}}))
     assert RULES["clip_zero"](Evidence(made_up(clip_fraction=0.0).summary, run)) is None
+
+
+def test_a_short_run_without_any_signal_is_not_healthy() -> None:
+    whole = made_up(zero_advantage_group_fraction=1.0, reward=0.0).summary
+    for steps, words in ((60, "Over 10 steps"), (8, "Over 6 steps")):
+        short = replace(whole, values=whole.values[:steps], low=whole.low[:steps], high=whole.high[:steps])
+        assert finding_of("zero_signal", Evidence(short)).sentence.startswith(f"{words} up to 100% of the prompt")
 
 
 def test_zero_signal_says_whether_the_prompts_are_too_easy_or_too_hard() -> None:

@@ -101,6 +101,7 @@ def test_a_tick_that_comes_too_late_does_not_empty_the_page_that_was_opened(open
     line.wait(page, page.get_by_role("heading", name="Compare", exact=True).is_visible)
     settled(page, "Compare")
     expect(page.get_by_text("Evaluation accuracy at the end.")).to_be_visible()
+    page.close()  # its connection ends with this test
 
 
 def test_a_note_is_kept_while_findings_come_in_and_found_again(open_page: OpenPage) -> None:

@@ -57,6 +57,16 @@ def test_discovery_lists_runs_newest_first_by_their_place(tmp_path: Path) -> Non
     assert [(run.run_id, run.steps, run.problem) for run in listed] == [("study/newer", 2, ""), ("older", 1, "")]
 
 
+def test_steps_are_counted_from_where_a_log_begins_and_once_for_all_writers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    write_run(tmp_path / "late", [random_step(rng, number) for number in range(1_000, 1_006)])
+    for part in ("000000-000009-w0", "000000-000009-w1", "000008-000012-w0", "000020-000020-w1"):
+        place = tmp_path / "late" / "tokens" / f"{part}.parquet"
+        place.touch()
+    (found,) = discover([tmp_path])
+    assert found.steps == 13 + 1 + 6
+
+
 def test_a_root_may_be_a_run_itself_and_may_be_missing(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "mine", 1)
     assert [run.run_id for run in discover([folder, tmp_path / "nowhere"])] == ["mine"]

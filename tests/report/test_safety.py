@@ -1,11 +1,14 @@
 """A report asks nothing of any network, and nothing from a log is read as markup; in a file, not in a browser."""
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dashboard.inert import safe_json
 from dashboard.opened import open_folder
 from dashboard.report.build import comparison_report, run_report
 from dashboard.report.html import html
@@ -77,6 +80,14 @@ def test_labels_of_figures_hold_no_markup_of_a_log(pages: list[Page]) -> None:
             ):
                 assert "<img" not in label, key
                 assert "<a " not in label, key
+
+
+def test_nothing_turns_the_direction_of_writing(folders: list[Path]) -> None:
+    opened = replace(open_folder(folders[0]), run_id="a\u202eb\x1b[2Jc")
+    runs = [opened, replace(opened, run_id="other")]
+    for text in (html(comparison_report(runs, pages=["learning"])), markdown(run_report(opened), "files")):
+        assert not re.search("[\u202e\x1b]", text)
+    assert safe_json(json.dumps(["a\u202eb\x1b\n\\u202e"])) == json.dumps(["a\ufffdb\ufffd\n\\ufffd"])
 
 
 def test_no_cloud_button(folders: list[Path]) -> None:

@@ -1,10 +1,13 @@
 """Sections that other processes make are those that this one makes, and they end with it."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -29,8 +32,18 @@ if __name__ == "__main__":
 
 def test_processes_make_the_same_report(opened: Opened, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_WORTH_IT", 0)
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # other tests leave a script that is gone
     with workers.workers([opened.run.folder]) as pool:
         assert pool is not None
+        assert html(run_report(opened, pool=pool)) == html(report)
+
+
+def test_a_process_that_is_killed_costs_time_alone(
+    opened: Opened, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    with ProcessPoolExecutor(1) as pool:
+        pool.submit(os.kill, pool.submit(os.getpid).result(), signal.SIGKILL)
         assert html(run_report(opened, pool=pool)) == html(report)
 
 
