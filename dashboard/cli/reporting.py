@@ -60,7 +60,7 @@ def report(
     chosen = None if pages is None else [name.strip() for name in pages.split(",") if name.strip()]
     folders = run_folders(runs)
 
-    from dashboard.report.workers import workers
+    from dashboard.report.workers import imports_left_alone, workers
 
     with workers(folders) as pool:
         # What is wrong with the command has been said: now what takes seconds to import.
@@ -69,7 +69,7 @@ def report(
         from dashboard.report.write import write, write_data
 
         opened = _opened(folders, thresholds, quiet)
-        with working("Writing the report", quiet) as progress:
+        with imports_left_alone(), working("Writing the report", quiet) as progress:
 
             def told(done: int, of: int, name: str) -> None:
                 progress(done, of)

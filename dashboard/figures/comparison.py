@@ -149,7 +149,7 @@ def small_multiples(
         named.add(line.name)
     fig.update_xaxes(axes["xaxis"], showgrid=False, zeroline=False, linecolor=mode.grid)
     fig.update_xaxes(range=_range(steps, extent_of(shown), 1.0, "step"))
-    fig.update_yaxes(axes["yaxis"], gridcolor=mode.grid, range=value_range(shown))
+    fig.update_yaxes(axes["yaxis"], gridcolor=mode.grid, zerolinecolor=mode.grid, range=value_range(shown))
     fig.update_annotations(font={"size": 13, "color": mode.text})
     _finish(fig, metric, "step", logarithmic=False)
     return fig

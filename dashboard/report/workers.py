@@ -5,6 +5,7 @@ imported, because they have to import it too, and only for runs where that pays.
 """
 
 import atexit
+import gc
 import os
 import signal
 import threading
@@ -52,3 +53,15 @@ def _end_with_parent() -> None:
 
 def _import() -> None:
     from dashboard.report import build  # noqa: F401 - for the sake of importing it
+
+    gc.freeze()
+
+
+@contextmanager
+def imports_left_alone() -> Iterator[None]:
+    """Garbage is not looked for in what has been imported: that would be some hundredths of the work."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
