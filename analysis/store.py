@@ -113,6 +113,8 @@ def open_run(folder: str | Path) -> Run:
     folder = Path(folder)
     if not folder.is_dir():
         raise RunFormatError(f"{folder}: there is no such folder.")
+    # Before anything is read: what comes in meanwhile is then news, and not overlooked.
+    as_read = signature(folder)
     manifest = Manifest.read(folder)
     # Steps are written last and listed first: the tokens of every listed step are on disk.
     listed = {table: _listed(folder / table) for table in [*reversed(schema.TABLES), *schema.OCCASIONAL_TABLES]}
@@ -121,7 +123,7 @@ def open_run(folder: str | Path) -> Run:
     files = {
         table: tuple(file for file in found if file.identity not in refused) for table, (found, _) in listed.items()
     }
-    return Run(folder, manifest, files, (*problems, *refused.values()), signature(folder))
+    return Run(folder, manifest, files, (*problems, *refused.values()), as_read)
 
 
 def signature(folder: Path) -> str:
