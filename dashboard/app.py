@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from dashboard.components.frame import drawn
-from dashboard.components.leave import leaving
-from dashboard.views import (
+from ratioscope.dashboard.components.frame import drawn
+from ratioscope.dashboard.components.leave import leaving
+from ratioscope.dashboard.views import (
     clipping,
     compare,
     drift,

@@ -3,7 +3,7 @@
 import math
 import re
 
-from analysis.finding import Number
+from ratioscope.analysis.findings.finding import Number
 from ratioscope.catalogue import CATALOGUE
 
 # Metrics that are shares of something. A reward is none: a reward model's may have any size.

@@ -13,9 +13,9 @@ from starlette.responses import FileResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dashboard import theme
-from dashboard.components.plot import PLOTLY_ADDRESS, PLOTLY_FILE
-from dashboard.roots import serve_from
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.components.plot import PLOTLY_ADDRESS, PLOTLY_FILE
+from ratioscope.dashboard.roots import serve_from
 
 LOOPBACK = "127.0.0.1"
 
@@ -58,7 +58,7 @@ async def _warm(app: object) -> AsyncIterator[None]:
 
     Streamlit collects after every run of a script or fragment, which takes 0.2 s over what imports leave behind.
     """
-    import_module("dashboard.app")
+    import_module("ratioscope.dashboard.app")
     gc.collect()
     gc.freeze()
     yield

@@ -8,18 +8,18 @@ from pathlib import Path
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.finding import Finding
-from analysis.store import Run
-from dashboard import theme
-from dashboard.figures import series
-from dashboard.opened import Opened, open_folder
-from dashboard.report.build import run_report
-from dashboard.report.figures import in_dark
-from dashboard.report.model import Chart, Report
-from dashboard.report.sections import SECTIONS
-from dashboard.report.target import check_target
-from dashboard.report.write import write
+from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.runs.store import Run
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import series
+from ratioscope.dashboard.opened import Opened, open_folder
+from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.figures import in_dark
+from ratioscope.dashboard.report.target import check_target
+from ratioscope.dashboard.report.write import write
+from ratioscope.dashboard.sections import SECTIONS
+from ratioscope.dashboard.sections.model import Chart, Report
 from ratioscope.errors import RatioscopeError, unknown
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.finding import Finding
-from analysis.kept_findings import findings_of
-from analysis.store import Run, open_run
-from analysis.summary import StepSummary, Summariser
-from analysis.thresholds import read_thresholds, thresholds_of
+from ratioscope.analysis.diagnosis.kept import findings_of
+from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.findings.thresholds import read_thresholds, thresholds_of
+from ratioscope.analysis.runs.store import Run, open_run
+from ratioscope.analysis.summary.summary import StepSummary, Summariser
 
 Steps = tuple[int | None, int | None]
 """First and last step, both included; None is the first or last there is."""

@@ -2,14 +2,14 @@
 
 import streamlit as st
 
-from analysis.diagnosis import thresholds_of
-from analysis.kept_findings import findings_of
-from analysis.store import Listed, discover, open_run, signature
-from analysis.summary import Summariser
-from dashboard import theme
-from dashboard.opened import Opened, latest_window
-from dashboard.roots import roots
-from dashboard.theme import Mode
+from ratioscope.analysis.diagnosis import thresholds_of
+from ratioscope.analysis.diagnosis.kept import findings_of
+from ratioscope.analysis.runs.store import Listed, discover, open_run, signature
+from ratioscope.analysis.summary.summary import Summariser
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.opened import Opened, latest_window
+from ratioscope.dashboard.roots import roots
+from ratioscope.dashboard.theme import Mode
 from ratioscope.errors import RatioscopeError
 
 

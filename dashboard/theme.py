@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.diagnosis import Severity
+from ratioscope.analysis.diagnosis import Severity
 from ratioscope.catalogue import CATALOGUE
 
 CURRENT, NEW = "#0072B2", "#D55E00"

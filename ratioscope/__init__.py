@@ -16,7 +16,7 @@ from ratioscope.manifest import Manifest
 from ratioscope.recorder import RunRecorder
 
 if TYPE_CHECKING:
-    from dashboard.notebook import OpenRun
+    from ratioscope.dashboard.notebook import OpenRun
 
 __version__ = "0.5.0"
 
@@ -32,6 +32,8 @@ def open_run(folder: str | Path, *, thresholds: str | Path | None = None) -> "Op
     Raises:
         RatioscopeError: it cannot be read.
     """
-    from dashboard import notebook  # the one way up from the floor, for those who look; recording never goes it
+    from ratioscope.dashboard import (
+        notebook,  # the one way up from the floor, for those who look; recording never goes it
+    )
 
     return notebook.open_run(folder, thresholds=thresholds)

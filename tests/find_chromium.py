@@ -6,7 +6,7 @@
 
 import sys
 
-from dashboard.report.chromium import find_chromium
+from ratioscope.dashboard.report.chromium import find_chromium
 
 __all__ = ["find_chromium"]
 

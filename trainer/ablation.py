@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import RatioscopeError
-from trainer.config import TrainConfig
-from trainer.settings import load
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.settings import load
 
 STUDIES = Path(__file__).parent / "studies"
 

@@ -24,14 +24,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ratioscope.errors import RatioscopeError
-from trainer import policy, tasks
-from trainer.collector import assemble, decoding_of
-from trainer.config import TrainConfig
-from trainer.engine import Engine, Weights
-from trainer.rollout import Batch, Rollout
-from trainer.sampling import Version, encoded, sample
-from trainer.tasks.task import Task
-from trainer.vocabulary import Vocabulary
+from ratioscope.trainer import policy, tasks
+from ratioscope.trainer.collector import assemble, decoding_of
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.engine import Engine, Weights
+from ratioscope.trainer.rollout import Batch, Rollout
+from ratioscope.trainer.sampling import Version, encoded, sample
+from ratioscope.trainer.tasks.task import Task
+from ratioscope.trainer.vocabulary import Vocabulary
 
 # Seconds between two looks at whether the other side is still there.
 LOOK = 0.5

@@ -12,7 +12,7 @@ To add an algorithm, add a row here, and a part where it brings a new one.
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
-from trainer.parameters import PARAMETERS
+from ratioscope.trainer.parameters import PARAMETERS
 
 
 @dataclass(frozen=True)

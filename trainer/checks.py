@@ -3,11 +3,11 @@
 from difflib import get_close_matches
 
 from ratioscope.errors import RatioscopeError
-from trainer import parameters, pretrained
-from trainer.algorithms import ALGORITHMS
-from trainer.config import TrainConfig
-from trainer.losses import AGGREGATIONS
-from trainer.tasks import gym
+from ratioscope.trainer import parameters, pretrained
+from ratioscope.trainer.algorithms import ALGORITHMS
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.losses import AGGREGATIONS
+from ratioscope.trainer.tasks import gym
 
 
 def check(config: TrainConfig) -> None:

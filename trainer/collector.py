@@ -6,16 +6,16 @@ from typing import Any, Protocol
 import torch
 from transformers import PreTrainedModel
 
-from trainer import checkpoint
-from trainer.algorithms import ALGORITHMS
-from trainer.config import TrainConfig
-from trainer.engine import Engine, Weights
-from trainer.rollout import Batch, Rollout, join
-from trainer.sampling import Decoding, Switch, Version, encoded, sample, scored
-from trainer.schedule import live_versions
-from trainer.snapshots import Snapshots
-from trainer.tasks.task import Task
-from trainer.vocabulary import Vocabulary
+from ratioscope.trainer import checkpoint
+from ratioscope.trainer.algorithms import ALGORITHMS
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.engine import Engine, Weights
+from ratioscope.trainer.rollout import Batch, Rollout, join
+from ratioscope.trainer.sampling import Decoding, Switch, Version, encoded, sample, scored
+from ratioscope.trainer.schedule import live_versions
+from ratioscope.trainer.snapshots import Snapshots
+from ratioscope.trainer.tasks.task import Task
+from ratioscope.trainer.vocabulary import Vocabulary
 
 
 class Collector(Protocol):

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trainer.algorithms import ALGORITHMS
+from ratioscope.trainer.algorithms import ALGORITHMS
 
 
 class Section(BaseModel):

@@ -15,20 +15,20 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME, Manifest, library_versions
 from ratioscope.ratios import log_ratio, total_variation
 from ratioscope.recorder import RunRecorder
-from trainer import checkpoint, exact, tasks
-from trainer.actors import ActorCollector
-from trainer.algorithms import ALGORITHMS
-from trainer.collector import Collector, ScheduledCollector
-from trainer.config import TrainConfig
-from trainer.noise_floor import noise_floor
-from trainer.policy import evaluate
-from trainer.probes import probe
-from trainer.recompute import Recomputer
-from trainer.rollout import Batch
-from trainer.sampling import sample_evaluation
-from trainer.settings import build
-from trainer.update import Learner, Outcome
-from trainer.warm_start import warm_started
+from ratioscope.trainer import checkpoint, exact, tasks
+from ratioscope.trainer.actors import ActorCollector
+from ratioscope.trainer.algorithms import ALGORITHMS
+from ratioscope.trainer.collector import Collector, ScheduledCollector
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.noise_floor import noise_floor
+from ratioscope.trainer.policy import evaluate
+from ratioscope.trainer.probes import probe
+from ratioscope.trainer.recompute import Recomputer
+from ratioscope.trainer.rollout import Batch
+from ratioscope.trainer.sampling import sample_evaluation
+from ratioscope.trainer.settings import build
+from ratioscope.trainer.update import Learner, Outcome
+from ratioscope.trainer.warm_start import warm_started
 
 PRODUCER = "ratioscope trainer"
 

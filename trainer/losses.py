@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ratioscope.gates import GATES, Gate
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
+from ratioscope.trainer.algorithms import Algorithm
+from ratioscope.trainer.parameters import taken_by
+from ratioscope.trainer.regularisers import KL_ESTIMATORS, REGULARISERS, Places
 from ratioscope.weights import WEIGHTS
-from trainer.algorithms import Algorithm
-from trainer.parameters import taken_by
-from trainer.regularisers import KL_ESTIMATORS, REGULARISERS, Places
 
 
 class TokenBatch(NamedTuple):

@@ -6,8 +6,8 @@ import torch
 from transformers import PreTrainedModel
 
 from ratioscope.ratios import log_ratio, total_variation
-from trainer.policy import evaluate
-from trainer.rollout import Rollout
+from ratioscope.trainer.policy import evaluate
+from ratioscope.trainer.rollout import Rollout
 
 
 @torch.no_grad()

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from trainer import pretrained
-from trainer.config import Model
-from trainer.rollout import Rollout
-from trainer.tasks.task import Task
-from trainer.vocabulary import CharacterVocabulary, Vocabulary
+from ratioscope.trainer import pretrained
+from ratioscope.trainer.config import Model
+from ratioscope.trainer.rollout import Rollout
+from ratioscope.trainer.tasks.task import Task
+from ratioscope.trainer.vocabulary import CharacterVocabulary, Vocabulary
 
 
 class ValueHead(torch.nn.Module):

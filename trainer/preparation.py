@@ -8,15 +8,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ratioscope.ratios import log_ratio, sequence_log_ratio
-from trainer.advantages import GROUP_ADVANTAGES, TOKEN_ADVANTAGES
-from trainer.algorithms import Algorithm
-from trainer.config import TrainConfig
-from trainer.losses import Size, TokenBatch
-from trainer.parameters import taken_by
-from trainer.policy import ValueHead, entropy_of, evaluate
-from trainer.rollout import Batch, Rollout
-from trainer.schedule import in_window
-from trainer.selection import SAMPLE_WEIGHTS, SELECTIONS, overlong_penalty
+from ratioscope.trainer.advantages import GROUP_ADVANTAGES, TOKEN_ADVANTAGES
+from ratioscope.trainer.algorithms import Algorithm
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.losses import Size, TokenBatch
+from ratioscope.trainer.parameters import taken_by
+from ratioscope.trainer.policy import ValueHead, entropy_of, evaluate
+from ratioscope.trainer.rollout import Batch, Rollout
+from ratioscope.trainer.schedule import in_window
+from ratioscope.trainer.selection import SAMPLE_WEIGHTS, SELECTIONS, overlong_penalty
 
 OUTSIDE_WINDOW, EXCESS_NEGATIVE = "outside the version window", "excess negative"
 

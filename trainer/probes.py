@@ -12,13 +12,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from trainer.advantages import leave_one_out
-from trainer.collector import ScheduledCollector, assemble
-from trainer.losses import Size, policy_loss
-from trainer.policy import evaluate
-from trainer.rollout import Batch
-from trainer.sampling import Version, encoded, sample
-from trainer.update import Learner
+from ratioscope.trainer.advantages import leave_one_out
+from ratioscope.trainer.collector import ScheduledCollector, assemble
+from ratioscope.trainer.losses import Size, policy_loss
+from ratioscope.trainer.policy import evaluate
+from ratioscope.trainer.rollout import Batch
+from ratioscope.trainer.sampling import Version, encoded, sample
+from ratioscope.trainer.update import Learner
 
 # Both gradients are means over responses of sums over tokens, whatever the algorithm divides by: otherwise lengths
 # would make up most of the bias.

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from trainer.engine import Engine, Weights
-from trainer.exact import total_variation
-from trainer.policy import evaluate
-from trainer.rollout import Rollout
+from ratioscope.trainer.engine import Engine, Weights
+from ratioscope.trainer.exact import total_variation
+from ratioscope.trainer.policy import evaluate
+from ratioscope.trainer.rollout import Rollout
 
 
 class Recomputer:

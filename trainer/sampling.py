@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
-from trainer.rollout import Rollout, pad_left
-from trainer.tasks.task import Task
-from trainer.vocabulary import Vocabulary
+from ratioscope.trainer.rollout import Rollout, pad_left
+from ratioscope.trainer.tasks.task import Task
+from ratioscope.trainer.vocabulary import Vocabulary
 
 
 class Decoding(NamedTuple):

@@ -1,6 +1,6 @@
 """Which policy versions sample which batch."""
 
-from trainer.config import Schedule
+from ratioscope.trainer.config import Schedule
 
 
 def behavior_version(schedule: Schedule, update: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from trainer.advantages import balanced_weights
+from ratioscope.trainer.advantages import balanced_weights
 
 
 def all_responses(reward: Tensor, generator: torch.Generator) -> Tensor:

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from ratioscope.errors import RatioscopeError
-from trainer.algorithms import ALGORITHMS, ALIASES
-from trainer.checks import check
-from trainer.config import Section, TrainConfig
+from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES
+from ratioscope.trainer.checks import check
+from ratioscope.trainer.config import Section, TrainConfig
 
 PRESETS = Path(__file__).parent / "presets"
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from trainer.config import Schedule
-from trainer.engine import Weights
-from trainer.schedule import live_versions
+from ratioscope.trainer.config import Schedule
+from ratioscope.trainer.engine import Weights
+from ratioscope.trainer.schedule import live_versions
 
 
 class Snapshots:

@@ -16,14 +16,14 @@ from transformers import PreTrainedModel
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ratios import log_ratio
-from trainer.algorithms import ALGORITHMS
-from trainer.config import TrainConfig
-from trainer.losses import ReferenceKL, Size, policy_loss
-from trainer.parameters import taken_by
-from trainer.policy import Evaluated, ValueHead, entropy_of, evaluate
-from trainer.preparation import Part, Preparation, Prepared, Seen
-from trainer.rollout import Batch
-from trainer.trust_region import trust_region_step
+from ratioscope.trainer.algorithms import ALGORITHMS
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.losses import ReferenceKL, Size, policy_loss
+from ratioscope.trainer.parameters import taken_by
+from ratioscope.trainer.policy import Evaluated, ValueHead, entropy_of, evaluate
+from ratioscope.trainer.preparation import Part, Preparation, Prepared, Seen
+from ratioscope.trainer.rollout import Batch
+from ratioscope.trainer.trust_region import trust_region_step
 
 # The adaptive KL penalty is doubled or halved where the KL leaves this band around its target (S4 4.7.4).
 KL_BAND = 1.5

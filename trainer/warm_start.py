@@ -11,12 +11,12 @@ import torch
 from transformers import PreTrainedModel
 
 from ratioscope.cache import cache_folder
-from trainer import policy
-from trainer.config import TrainConfig
-from trainer.rollout import Rollout
-from trainer.sampling import encoded, sample_evaluation
-from trainer.tasks.task import Task
-from trainer.vocabulary import Vocabulary
+from ratioscope.trainer import policy
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.rollout import Rollout
+from ratioscope.trainer.sampling import encoded, sample_evaluation
+from ratioscope.trainer.tasks.task import Task
+from ratioscope.trainer.vocabulary import Vocabulary
 
 # Raise it when the warm start would come out different for the same configuration.
 WARM_START_VERSION = 2

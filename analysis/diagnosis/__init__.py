@@ -9,25 +9,30 @@ of the catalogue. A finding needs steps beyond their own noise, or a robust shar
 
 from collections.abc import Callable, Mapping
 
-from analysis.diagnosis.clipping import clip_is_saturated, clip_never_binds
-from analysis.diagnosis.collapse import reward_has_collapsed
-from analysis.diagnosis.evidence import Evidence
-from analysis.diagnosis.learning import entropy_has_collapsed, groups_have_no_signal
-from analysis.diagnosis.regime import bias_dominates, variance_dominates
-from analysis.diagnosis.staleness import kl_is_high, staleness_is_growing, staleness_is_high
-from analysis.diagnosis.support import denominator_is_wrong, engine_differs, support_is_truncated, survivors_are_biased
-from analysis.diagnosis.trust_region import (
+from ratioscope.analysis.diagnosis.clipping import clip_is_saturated, clip_never_binds
+from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
+from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.diagnosis.learning import entropy_has_collapsed, groups_have_no_signal
+from ratioscope.analysis.diagnosis.regime import bias_dominates, variance_dominates
+from ratioscope.analysis.diagnosis.staleness import kl_is_high, staleness_is_growing, staleness_is_high
+from ratioscope.analysis.diagnosis.support import (
+    denominator_is_wrong,
+    engine_differs,
+    support_is_truncated,
+    survivors_are_biased,
+)
+from ratioscope.analysis.diagnosis.trust_region import (
     certificate_is_negative,
     certificate_is_vacuous,
     trust_region_is_infeasible,
 )
-from analysis.diagnosis.update import update_is_large
-from analysis.diagnosis.weights import sample_has_collapsed, sequences_are_a_trap, tail_is_heavy
-from analysis.finding import Finding, Number, Severity
-from analysis.staleness import staleness_metric
-from analysis.store import Run
-from analysis.summary import StepSummary
-from analysis.thresholds import default_thresholds, read_thresholds, thresholds_of
+from ratioscope.analysis.diagnosis.update import update_is_large
+from ratioscope.analysis.diagnosis.weights import sample_has_collapsed, sequences_are_a_trap, tail_is_heavy
+from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.staleness_form import staleness_metric
+from ratioscope.analysis.findings.thresholds import default_thresholds, read_thresholds, thresholds_of
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.summary import StepSummary
 
 __all__ = [
     "RULES",

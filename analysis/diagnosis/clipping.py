@@ -1,7 +1,7 @@
 """What the clip did: too much, or nothing at all (S3 B.3, S0 5.5)."""
 
-from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from analysis.finding import Finding, Severity
+from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.finding import Finding, Severity
 
 _FRACTIONS = {
     "clip_fraction": "all tokens",

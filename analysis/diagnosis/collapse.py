@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.diagnosis.evidence import Evidence, step_of, steps_of
-from analysis.finding import Finding, Number, Severity
+from ratioscope.analysis.diagnosis.evidence import Evidence, step_of, steps_of
+from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.catalogue import CATALOGUE
 
 # What can go wrong before the reward does, causes first, and in which direction: +1 up, -1 down, 0 both.

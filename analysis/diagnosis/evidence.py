@@ -11,13 +11,13 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from analysis.certificate import Certificate, certificate
-from analysis.finding import Number
-from analysis.regime import Regime, regime
-from analysis.staleness import staleness_metric
-from analysis.store import Run
-from analysis.summary import StepSummary
-from analysis.thresholds import default_thresholds
+from ratioscope.analysis.drift.certificate import Certificate, certificate
+from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.regime import Regime, regime
+from ratioscope.analysis.findings.staleness_form import staleness_metric
+from ratioscope.analysis.findings.thresholds import default_thresholds
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
 Series = pd.Series

@@ -1,7 +1,7 @@
 """Whether there is anything left to learn from: zero-signal groups and entropy (S4 5.4.2, S3 B.3)."""
 
-from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from analysis.finding import Finding, Number, Severity
+from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.finding import Finding, Number, Severity
 
 _WINDOW = 10
 """Steps over which shares of a few groups are averaged, all there are in a shorter run: one step's have too coarse a

@@ -1,10 +1,10 @@
-"""Bias or variance: which of the two off-policy data cost this run, by S1's table (`analysis.regime`)."""
+"""Bias or variance: which of the two off-policy data cost this run, by S1's table (`analysis.findings.regime`)."""
 
 from math import log1p
 
-from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from analysis.finding import Finding, Severity
-from analysis.regime import Concern, log_chi2_of_responses
+from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.regime import Concern, log_chi2_of_responses
 
 
 def bias_dominates(evidence: Evidence) -> Finding | None:

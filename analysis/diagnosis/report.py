@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.finding import Finding
-from analysis.plain import plain
-from analysis.store import Run
+from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.findings.plain import plain
+from ratioscope.analysis.runs.store import Run
 
 
 def text(findings: Sequence[Finding]) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from analysis.finding import Finding, Number, Severity
+from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.schema import DROPPED
 
 _MOST = 0.5

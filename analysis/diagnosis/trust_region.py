@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
-from analysis.feasibility import LOWER_BOUND, feasibility, recommendation, vocabulary_is_large
-from analysis.finding import Finding, Number, Severity
+from ratioscope.analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
+from ratioscope.analysis.drift.feasibility import LOWER_BOUND, feasibility, recommendation, vocabulary_is_large
+from ratioscope.analysis.findings.finding import Finding, Number, Severity
 
 # Clips that are centred at the current policy do not ask the new one to be near the old ones.
 _CENTRED_AT_CURRENT = ("adaptive", "incremental")

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from analysis.finding import Finding, Number, Severity
+from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.catalogue import CATALOGUE
 
 _TRUNCATE = (

@@ -9,11 +9,11 @@ thing that it finds. To add one, write it in the module of its question and name
 
 from collections.abc import Callable, Mapping
 
-from analysis.linter import alignment, keys, masks, noise_floor, signatures, values
-from analysis.linter.evidence import Evidence
-from analysis.linter.remark import Example, Outcome, Remark, not_checked, text, to_json
-from analysis.relations import relations
-from analysis.store import Run
+from ratioscope.analysis.linter import alignment, keys, masks, noise_floor, signatures, values
+from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.remark import Example, Outcome, Remark, not_checked, text, to_json
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
 
 __all__ = ["CHECKS", "Check", "Example", "Outcome", "Remark", "lint", "text", "to_json"]
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from analysis.finding import Severity
-from analysis.linter.evidence import ALIGNED, DIRECTIONS, Evidence
-from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter.evidence import ALIGNED, DIRECTIONS, Evidence
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
 # Correlations rest on groups, not tokens; a shift must be this many standard errors (Fisher) better than no shift.
 STANDARD_ERRORS = 4.0

@@ -12,10 +12,10 @@ from functools import cached_property
 import duckdb
 import pandas as pd
 
-from analysis.database import filled, query
-from analysis.linter.remark import Example
-from analysis.store import Run
-from analysis.thresholds import default_thresholds
+from ratioscope.analysis.findings.thresholds import default_thresholds
+from ratioscope.analysis.linter.remark import Example
+from ratioscope.analysis.runs.database import filled, query
+from ratioscope.analysis.runs.store import Run
 from ratioscope.metric import Moment, doubt
 from ratioscope.tails import khat_of
 
@@ -26,7 +26,7 @@ _UNCERTAIN_STATE = 0.1
 
 LOG_PROBS = ("logp_behavior", "logp_behavior_train", "logp_current", "logp_new")
 
-# What can be wrong with a single row: a condition on `examined` (analysis/sql/lint_rows.sql).
+# What can be wrong with a single row: a condition on `examined` (rows.sql).
 ROW_FAULTS: dict[str, str] = {
     "nan": "coalesce(invalid, '') = 'nan'",
     "infinite": "coalesce(invalid, '') = 'infinite'",
@@ -79,13 +79,13 @@ class Evidence:
         inside = (steps["step"] >= (first or 0)) & ((last is None) | (steps["step"] <= last))
         self.steps = steps[inside].sort_values("step")
         """The rows of the steps table."""
-        connection.execute(query("lint_rows"))
+        connection.execute(query("linter/rows"))
 
     @cached_property
     def groups(self) -> pd.DataFrame:
         """One row a prompt group of a step: counts of each of `ROW_FAULTS`, and sums."""
         counts = ", ".join(f"count(*) filter ({condition}) as {name}" for name, condition in ROW_FAULTS.items())
-        return self.frame(filled("lint_groups", counts=counts))
+        return self.frame(filled("linter/groups", counts=counts))
 
     @cached_property
     def by_step(self) -> pd.DataFrame:
@@ -98,12 +98,12 @@ class Evidence:
     @cached_property
     def sequences(self) -> pd.DataFrame:
         """One row a sequence whose rows contradict each other or its row in the other table."""
-        return self.frame(query("lint_sequences"))
+        return self.frame(query("linter/sequences"))
 
     @cached_property
     def states(self) -> pd.DataFrame:
         """Sums of squares inside states that several responses share, by prompt group; see lint_states.sql."""
-        return self.frame(query("lint_states"))
+        return self.frame(query("linter/states"))
 
     @cached_property
     def neighbours(self) -> "pd.Series[float]":
@@ -115,7 +115,7 @@ class Evidence:
             for direction in DIRECTIONS
             for place in ("here", direction)
         )
-        sql = filled("lint_neighbours", correlations=correlations, every=str(self.sampled))
+        sql = filled("linter/neighbours", correlations=correlations, every=str(self.sampled))
         return self.frame(sql).iloc[0]
 
     @cached_property

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from analysis.finding import Severity
-from analysis.linter.evidence import EXAMPLES, Evidence, in_steps, steps_with
-from analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
 from ratioscope import schema
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter.evidence import EXAMPLES, Evidence, in_steps, steps_with
+from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
 
 # Tokens that one version of the weights produced agree to this share when two columns mean the same version.
 EQUAL_SHARE = 0.99

@@ -1,8 +1,8 @@
 """Do the columns that say what the loss did to a token agree with each other."""
 
-from analysis.finding import Severity
-from analysis.linter.evidence import Evidence, in_steps, steps_with
-from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter.evidence import Evidence, in_steps, steps_with
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
 _FAULTS = {
     "clip_disagrees": (

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from analysis.finding import Severity
-from analysis.linter.evidence import Evidence, in_steps, steps_with
-from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter.evidence import Evidence, in_steps, steps_with
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
 # Half the mean of |ratio - 1| between float32 passes of one model: far above what rounding makes (1e-7 to 1e-5).
 FLOAT32_FLOOR = 1e-4

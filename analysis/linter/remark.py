@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from analysis.finding import Number, Severity
-from analysis.intervals import NO_INTERVAL, Interval
+from ratioscope.analysis.findings.finding import Number, Severity
+from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 
 
 class Outcome(StrEnum):

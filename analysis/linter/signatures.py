@@ -13,13 +13,13 @@ from math import sqrt
 import numpy as np
 import pandas as pd
 
-from analysis.finding import Number, Severity
-from analysis.intervals import NO_INTERVAL, Array, Interval, cluster_interval, cluster_variance
-from analysis.linter.alignment import shifted
-from analysis.linter.evidence import Evidence, steps_with
-from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
-from analysis.linter.values import constant_columns, copied_columns, invalid_values, zero_filled
 from ratioscope import schema
+from ratioscope.analysis.findings.finding import Number, Severity
+from ratioscope.analysis.linter.alignment import shifted
+from ratioscope.analysis.linter.evidence import Evidence, steps_with
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.linter.values import constant_columns, copied_columns, invalid_values, zero_filled
+from ratioscope.analysis.summary.intervals import NO_INTERVAL, Array, Interval, cluster_interval, cluster_variance
 
 # Slopes below 0.01 (T within 1 %) change no ratio that matters.
 LEAST_SLOPE = 0.01

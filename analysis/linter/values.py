@@ -1,8 +1,8 @@
 """Are the values possible: not a number, infinite, above zero, zero where there should be a value, all the same."""
 
-from analysis.finding import Severity
-from analysis.linter.evidence import LOG_PROBS, ROW_FAULTS, Evidence, in_steps, steps_with
-from analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter.evidence import LOG_PROBS, ROW_FAULTS, Evidence, in_steps, steps_with
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
 # From this share of a step's rows on, moments of the step describe a selection (metric definitions, section 10).
 LARGEST_INVALID_SHARE = 1e-3

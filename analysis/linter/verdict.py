@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from analysis.finding import Severity
-from analysis.linter.remark import Outcome, Remark
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter.remark import Outcome, Remark
 
 # More stretches of steps than these are counted instead.
 MOST_RANGES = 12

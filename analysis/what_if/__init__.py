@@ -11,15 +11,15 @@ sweep(other.rule, "cap", [1.5, 2, 3, 5], tokens)
 The logged tokens stay as they are: a rule that had been in force would have led to other policies and other tokens.
 """
 
-from analysis.what_if.judging import decide
-from analysis.what_if.loading import load, load_in_parts
-from analysis.what_if.measures import MEASURES, TAILS, Measure, described
-from analysis.what_if.numbers import Curve, Numbers
-from analysis.what_if.outcome import Digest, Outcome, apply, combined
-from analysis.what_if.rule import STOPPING, Own, Rule, own_rule, parse
-from analysis.what_if.scales import SCALES, Scale, rebuilt, stops, sweep_values, value_of
-from analysis.what_if.sweeps import SELECTION_CAVEAT, evaluate, result_of, sentence, sweep, swept
-from analysis.what_if.tokens import Tokens, tokens_of
+from ratioscope.analysis.what_if.judging import decide
+from ratioscope.analysis.what_if.loading import load, load_in_parts
+from ratioscope.analysis.what_if.measures import MEASURES, TAILS, Measure, described
+from ratioscope.analysis.what_if.numbers import Curve, Numbers
+from ratioscope.analysis.what_if.outcome import Digest, Outcome, apply, combined
+from ratioscope.analysis.what_if.rule import STOPPING, Own, Rule, own_rule, parse
+from ratioscope.analysis.what_if.scales import SCALES, Scale, rebuilt, stops, sweep_values, value_of
+from ratioscope.analysis.what_if.sweeps import SELECTION_CAVEAT, evaluate, result_of, sentence, sweep, swept
+from ratioscope.analysis.what_if.tokens import Tokens, tokens_of
 
 __all__ = [
     "MEASURES",

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.what_if.permitted import permitted_drift, why_unbounded
-from analysis.what_if.rule import STOPPING, Rule
-from analysis.what_if.tokens import Tokens, Weighted, gated, masked
+from ratioscope.analysis.what_if.permitted import permitted_drift, why_unbounded
+from ratioscope.analysis.what_if.rule import STOPPING, Rule
+from ratioscope.analysis.what_if.tokens import Tokens, Weighted, gated, masked
 from ratioscope.gates import FILTERS, Gate
 from ratioscope.tails import Array
 from ratioscope.weights import WEIGHTS

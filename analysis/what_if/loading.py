@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.gated import create_gated
-from analysis.relations import relations
-from analysis.store import Run
-from analysis.what_if.tokens import Tokens, tokens_of
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.what_if.gated import create_gated
+from ratioscope.analysis.what_if.tokens import Tokens, tokens_of
 from ratioscope.errors import RatioscopeError
 
 _REQUIRED = ("step", "group_id", "seq_id", "logp_behavior", "logp_current", "advantage", "version_lag")

@@ -7,7 +7,7 @@ applied weight: weight x gate. Fractions of all tokens are those of the catalogu
 
 from dataclasses import dataclass
 
-from analysis.intervals import Array, Index, cluster_intervals, fraction_intervals
+from ratioscope.analysis.summary.intervals import Array, Index, cluster_intervals, fraction_intervals
 from ratioscope.metric import Moment
 
 

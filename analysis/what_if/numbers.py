@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.intervals import NO_INTERVAL, Index, Interval, sums
-from analysis.what_if.measures import MEASURES, TAILS, WHY_EMPTY, Measure
-from analysis.what_if.permitted import why_unbounded
-from analysis.what_if.rule import Rule
-from analysis.what_if.tokens import Tail
+from ratioscope.analysis.summary.intervals import NO_INTERVAL, Index, Interval, sums
+from ratioscope.analysis.what_if.measures import MEASURES, TAILS, WHY_EMPTY, Measure
+from ratioscope.analysis.what_if.permitted import why_unbounded
+from ratioscope.analysis.what_if.rule import Rule
+from ratioscope.analysis.what_if.tokens import Tail
 from ratioscope.metric import Moment, doubt
 from ratioscope.tails import Array
 

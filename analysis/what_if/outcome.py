@@ -9,13 +9,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from analysis.intervals import Interval
-from analysis.what_if.judging import Block, judge
-from analysis.what_if.measures import MEASURES, TAILS
-from analysis.what_if.numbers import Curve, Numbers, curve_of, ends_of, needed, numbers_of, tails_of
-from analysis.what_if.rule import Rule
-from analysis.what_if.tails import Tails, Top, merged
-from analysis.what_if.tokens import EVERYTHING, Part, Tail, Tokens
+from ratioscope.analysis.summary.intervals import Interval
+from ratioscope.analysis.what_if.judging import Block, judge
+from ratioscope.analysis.what_if.measures import MEASURES, TAILS
+from ratioscope.analysis.what_if.numbers import Curve, Numbers, curve_of, ends_of, needed, numbers_of, tails_of
+from ratioscope.analysis.what_if.rule import Rule
+from ratioscope.analysis.what_if.tails import Tails, Top, merged
+from ratioscope.analysis.what_if.tokens import EVERYTHING, Part, Tail, Tokens
 from ratioscope.gates import Gate
 from ratioscope.tails import Array
 

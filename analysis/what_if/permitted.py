@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from analysis.what_if.rule import Rule
-from analysis.what_if.tokens import Tokens, masked
+from ratioscope.analysis.what_if.rule import Rule
+from ratioscope.analysis.what_if.tokens import Tokens, masked
 from ratioscope.gates import FILTERS, GATES, Gate
 from ratioscope.ratios import LogRatios
 

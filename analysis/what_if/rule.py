@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from analysis.relations import relations
-from analysis.store import Run
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.gates import FILTERS, GATES, SEQUENCE_FILTERS, Gate
 from ratioscope.parameters import ORDERED, PARAMETERS, keywords_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.what_if.rule import STOPPING, Rule
+from ratioscope.analysis.what_if.rule import STOPPING, Rule
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import FILTERS
 from ratioscope.parameters import ORDERED, PARAMETERS, keywords_of

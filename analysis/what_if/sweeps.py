@@ -6,12 +6,12 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
-from analysis.what_if.measures import MEASURES
-from analysis.what_if.numbers import Numbers
-from analysis.what_if.outcome import Digest, Extract, apply, combined
-from analysis.what_if.rule import Rule
-from analysis.what_if.scales import value_of
-from analysis.what_if.tokens import Tokens
+from ratioscope.analysis.what_if.measures import MEASURES
+from ratioscope.analysis.what_if.numbers import Numbers
+from ratioscope.analysis.what_if.outcome import Digest, Extract, apply, combined
+from ratioscope.analysis.what_if.rule import Rule
+from ratioscope.analysis.what_if.scales import value_of
+from ratioscope.analysis.what_if.tokens import Tokens
 
 SELECTION_CAVEAT = (
     "The staleness of what is kept is measured in-sample: selection is on the action, so the policies themselves can "

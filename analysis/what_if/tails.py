@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analysis.what_if.judging import Block
-from analysis.what_if.rule import Rule
-from analysis.what_if.tokens import Part, Tail, Tokens
+from ratioscope.analysis.what_if.judging import Block
+from ratioscope.analysis.what_if.rule import Rule
+from ratioscope.analysis.what_if.tokens import Part, Tail, Tokens
 from ratioscope.ratios import LogRatios
 from ratioscope.tails import Array, pareto_khat, tail_size
 from ratioscope.weights import WEIGHTS

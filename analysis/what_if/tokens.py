@@ -45,7 +45,7 @@ class Tokens:
     """Bool: no token of its sequence is unusable."""
     logp_new: Tensor | None = None
     without_gate: int = 0
-    """Rows of the range that were left out for their logp_gate alone (`analysis.gated`)."""
+    """Rows of the range that were left out for their logp_gate alone (`analysis.what_if.gated`)."""
     fraction: float = 1.0
     """Share of the range's tokens that are here; below 1 it is a random sample of whole prompt groups."""
 

@@ -5,8 +5,8 @@ import os
 import sys
 from importlib import import_module
 
-from dashboard.cli.common import INTERRUPTED, PIPE_CLOSED, PROBLEMS_FOUND, USAGE_ERROR, app
-from dashboard.cli.terminal import complain
+from ratioscope.dashboard.cli.common import INTERRUPTED, PIPE_CLOSED, PROBLEMS_FOUND, USAGE_ERROR, app
+from ratioscope.dashboard.cli.terminal import complain
 from ratioscope.errors import RatioscopeError
 
 __all__ = ["COMMAND_MODULES", "INTERRUPTED", "PIPE_CLOSED", "PROBLEMS_FOUND", "USAGE_ERROR", "app", "main"]
@@ -23,7 +23,7 @@ COMMAND_MODULES = (
     "bench",
 )
 for _module in COMMAND_MODULES:
-    import_module(f"dashboard.cli.{_module}")
+    import_module(f"ratioscope.dashboard.cli.{_module}")
 
 
 def main() -> None:

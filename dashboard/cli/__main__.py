@@ -1,5 +1,5 @@
-"""`python -m dashboard.cli` is the console command."""
+"""`python -m ratioscope.dashboard.cli` is the console command."""
 
-from dashboard.cli import main
+from ratioscope.dashboard.cli import main
 
 main()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dashboard.cli.common import app, examples
+from ratioscope.dashboard.cli.common import app, examples
 from ratioscope.errors import RatioscopeError, unknown
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from dashboard.cli import completion
-from dashboard.cli.terminal import complain, say
 from ratioscope import __version__
+from ratioscope.dashboard.cli import completion
+from ratioscope.dashboard.cli.terminal import complain, say
 from ratioscope.errors import RatioscopeError
 
 if TYPE_CHECKING:
-    from analysis.store import Run
+    from ratioscope.analysis.runs.store import Run
 
 PROBLEMS_FOUND = 1
 USAGE_ERROR = 2
@@ -86,7 +86,7 @@ def check_folder(folder: Path) -> None:
 
 def opened(folder: Path) -> "Run":
     """A run; files that had to be left out are named on stderr. Raises as `open_run`."""
-    from analysis.store import open_run
+    from ratioscope.analysis.runs.store import open_run
 
     run = open_run(folder)
     for problem in run.problems:

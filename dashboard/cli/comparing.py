@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dashboard.cli import completion
-from dashboard.cli.common import Quiet, app, check_folder, examples, opened
-from dashboard.cli.terminal import complain, say, working
+from ratioscope.dashboard.cli import completion
+from ratioscope.dashboard.cli.common import Quiet, app, check_folder, examples, opened
+from ratioscope.dashboard.cli.terminal import complain, say, working
 from ratioscope.errors import RatioscopeError
 
 if TYPE_CHECKING:
-    from analysis.comparison import Member
+    from ratioscope.analysis.compare import Member
 
 RunFolders = Annotated[
     list[Path],
@@ -52,7 +52,7 @@ def compare(
     --json prints an object: schema_version, metric, by, until, ranking, over_schedules, answers, caveat, prompts,
     components, differences. Undefined is null.
     """
-    from analysis.comparison import default_metric, report
+    from ratioscope.analysis.compare import default_metric, report
 
     found_runs = members(runs, quiet)
     found = report(found_runs, metric or default_metric(found_runs), by)
@@ -65,8 +65,8 @@ def members(folders: list[Path], quiet: bool) -> "list[Member]":
     Raises:
         RatioscopeError: as `run_folders`, or files vanish while they are read.
     """
-    from analysis.comparison import Member
-    from analysis.summary import Summariser
+    from ratioscope.analysis.compare import Member
+    from ratioscope.analysis.summary.summary import Summariser
 
     found = []
     places = run_folders(folders)
@@ -87,7 +87,7 @@ def run_folders(folders: list[Path]) -> list[Path]:
     Raises:
         RatioscopeError: a folder is not there or has no run in it, or one that was named is a run that cannot be read.
     """
-    from analysis.store import discover
+    from ratioscope.analysis.runs.store import discover
 
     found: dict[Path, Path] = {}
     for folder in folders:

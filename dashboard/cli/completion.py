@@ -42,7 +42,7 @@ def explained(incomplete: str) -> list[str]:
 
 def report_pages(incomplete: str) -> list[str]:
     """Pages of a report, separated by commas; read from the source, as importing them would import plotly."""
-    listing = Path(__file__).parents[1] / "report" / "sections" / "__init__.py"
+    listing = Path(__file__).parents[1] / "sections" / "__init__.py"
     before, separator, start = incomplete.rpartition(",")
     names = _starting(start, _keys(ast.parse(listing.read_text(encoding="utf-8")), "SECTIONS"))
     return [before + separator + name for name in names if name not in before.split(",")]
@@ -85,7 +85,7 @@ def _keys(tree: ast.Module, name: str) -> Iterator[str]:
 
 
 def _trainer() -> Path:
-    found = find_spec("trainer")
+    found = find_spec("ratioscope.trainer")
     assert found is not None and found.origin is not None
     return Path(found.origin).parent
 

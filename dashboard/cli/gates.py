@@ -5,8 +5,17 @@ from typing import Annotated
 
 import typer
 
-from dashboard.cli.common import PROBLEMS_FOUND, Quiet, RunFolder, SeverityName, Thresholds, app, examples, opened
-from dashboard.cli.terminal import say, working
+from ratioscope.dashboard.cli.common import (
+    PROBLEMS_FOUND,
+    Quiet,
+    RunFolder,
+    SeverityName,
+    Thresholds,
+    app,
+    examples,
+    opened,
+)
+from ratioscope.dashboard.cli.terminal import say, working
 
 
 @app.command(
@@ -31,9 +40,9 @@ def check(
     --json prints an object: schema_version, run, remarks. Each remark has check, outcome, severity (null: nothing
     found), sentence, do, numbers, steps, columns, examples.
     """
-    from analysis.finding import Severity
-    from analysis.linter import lint, text, to_json
-    from analysis.thresholds import read_thresholds, thresholds_of
+    from ratioscope.analysis.findings.finding import Severity
+    from ratioscope.analysis.findings.thresholds import read_thresholds, thresholds_of
+    from ratioscope.analysis.linter import lint, text, to_json
 
     found = opened(run)
     limits = read_thresholds(thresholds) if thresholds else thresholds_of(run)
@@ -72,11 +81,11 @@ def diagnose(
     --json prints an object: schema_version, run, thresholds, findings. Each finding has rule, severity, sentence,
     metric, limit, steps, numbers, why, do, source, page.
     """
-    from analysis.diagnosis.report import text, to_json
-    from analysis.finding import Severity
-    from analysis.kept_findings import findings_of
-    from analysis.summary import Summariser
-    from analysis.thresholds import read_thresholds, thresholds_of
+    from ratioscope.analysis.diagnosis.kept import findings_of
+    from ratioscope.analysis.diagnosis.report import text, to_json
+    from ratioscope.analysis.findings.finding import Severity
+    from ratioscope.analysis.findings.thresholds import read_thresholds, thresholds_of
+    from ratioscope.analysis.summary.summary import Summariser
 
     found = opened(run)
     limits = read_thresholds(thresholds) if thresholds else thresholds_of(run)

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dashboard.cli import completion
-from dashboard.cli.common import Quiet, Thresholds, app, examples
-from dashboard.cli.comparing import Metric, RunFolders, run_folders
-from dashboard.cli.terminal import complain, say, working
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.cli import completion
+from ratioscope.dashboard.cli.common import Quiet, Thresholds, app, examples
+from ratioscope.dashboard.cli.comparing import Metric, RunFolders, run_folders
+from ratioscope.dashboard.cli.terminal import complain, say, working
 from ratioscope.errors import RatioscopeError, unknown
 
 if TYPE_CHECKING:
-    from dashboard.opened import Opened
+    from ratioscope.dashboard.opened import Opened
 
 
 @app.command(
@@ -49,7 +49,7 @@ def report(
     HTML is one file that works offline, with interactive figures and their numbers. PDF and Markdown need Chromium.
     JSON follows a published schema. The same input gives the same file.
     """  # fmt: skip
-    from dashboard.report.target import check_folder, check_target
+    from ratioscope.dashboard.report.target import check_folder, check_target
 
     check_target(output)
     if data:
@@ -60,13 +60,13 @@ def report(
     chosen = None if pages is None else [name.strip() for name in pages.split(",") if name.strip()]
     folders = run_folders(runs)
 
-    from dashboard.report.workers import imports_left_alone, workers
+    from ratioscope.dashboard.report.workers import imports_left_alone, workers
 
     with workers(folders) as pool:
         # What is wrong with the command has been said: now what takes seconds to import.
-        from dashboard.report.build import comparison_report, run_report
-        from dashboard.report.sections import SECTIONS
-        from dashboard.report.write import write, write_data
+        from ratioscope.dashboard.report.build import comparison_report, run_report
+        from ratioscope.dashboard.report.write import write, write_data
+        from ratioscope.dashboard.sections import SECTIONS
 
         opened = _opened(folders, thresholds, quiet)
         with imports_left_alone(), working("Writing the report", quiet) as progress:
@@ -86,7 +86,7 @@ def report(
 
 def _opened(folders: Sequence[Path], thresholds: Path | None, quiet: bool) -> "list[Opened]":
     """The runs, without those that have nothing to be reported while others have."""
-    from dashboard.opened import open_folder
+    from ratioscope.dashboard.opened import open_folder
 
     opened: list[Opened] = []
     names = [folder.resolve().name for folder in folders]

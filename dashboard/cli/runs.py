@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dashboard.cli import completion
-from dashboard.cli.common import DEFAULT_ROOT, Quiet, RunFolder, app, check_folder, examples, opened
-from dashboard.cli.terminal import one_line, say, working
+from ratioscope.dashboard.cli import completion
+from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, RunFolder, app, check_folder, examples, opened
+from ratioscope.dashboard.cli.terminal import one_line, say, working
 from ratioscope.errors import RatioscopeError
 
 # The columns of the table for the eye.
@@ -28,7 +28,7 @@ def list_runs(
     --json prints a list with one object a run, newest first: run (its folder below ROOT), name, status, algorithm,
     steps, created, problem. What is not known is null.
     """
-    from analysis.store import discover
+    from ratioscope.analysis.runs.store import discover
 
     check_folder(root)
     rows: list[dict[str, Any]] = [
@@ -80,7 +80,7 @@ def summarize(
     the reason is in notes), intervals, and notes. --csv has one row a step and three columns a metric: KEY, KEY.low and
     KEY.high; undefined is empty.
     """
-    from analysis.summary import Summariser, to_json
+    from ratioscope.analysis.summary.summary import Summariser, to_json
 
     if as_json and as_csv:
         raise RatioscopeError("--json and --csv exclude each other; choose one of them.")
@@ -107,7 +107,7 @@ def explain(
 ) -> None:
     """What a metric or an algorithm is, with formula and source."""
     from ratioscope import catalogue, schema
-    from trainer.algorithms import ALGORITHMS, ALIASES, describe, table
+    from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES, describe, table
 
     if what in catalogue.ENTRIES:
         say(catalogue.explain(what))

@@ -4,7 +4,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from dashboard.cli.terminal import say
+from ratioscope.dashboard.cli.terminal import say
 from ratioscope.errors import RatioscopeError
 
 
@@ -20,7 +20,7 @@ def check_port(port: int) -> None:
 
 def serve(roots: list[Path], port: int, page: str = "") -> None:
     """Serve until Ctrl-C, the usual way to end it."""
-    from dashboard import launcher
+    from ratioscope.dashboard import launcher
 
     say(f"ratioscope: http://{launcher.LOOPBACK}:{port}/{page}   (Ctrl-C stops)")
     with suppress(KeyboardInterrupt):

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from dashboard.cli import completion
-from dashboard.cli.common import DEFAULT_PORT, Port, app, check_folder, examples
-from dashboard.cli.server import check_port, serve
+from ratioscope.dashboard.cli import completion
+from ratioscope.dashboard.cli.common import DEFAULT_PORT, Port, app, check_folder, examples
+from ratioscope.dashboard.cli.server import check_port, serve
 
 
 @app.command(epilog=examples("dashboard sample_runs", "dashboard runs sample_runs --port 8600"))

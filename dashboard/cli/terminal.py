@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dashboard.inert import safe
+from ratioscope.dashboard.inert import safe
 
 
 def one_line(text: str) -> str:

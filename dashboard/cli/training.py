@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dashboard.cli import completion
-from dashboard.cli.common import DEFAULT_PORT, DEFAULT_ROOT, Port, Quiet, Root, app, examples
-from dashboard.cli.server import check_port, sample_runs_folder, serve
-from dashboard.cli.terminal import say, shows_progress
+from ratioscope.dashboard.cli import completion
+from ratioscope.dashboard.cli.common import DEFAULT_PORT, DEFAULT_ROOT, Port, Quiet, Root, app, examples
+from ratioscope.dashboard.cli.server import check_port, sample_runs_folder, serve
+from ratioscope.dashboard.cli.terminal import say, shows_progress
 
 if TYPE_CHECKING:
-    from trainer.ablation import Grid
-    from trainer.config import TrainConfig
-    from trainer.loop import Progress as TrainingProgress
+    from ratioscope.trainer.ablation import Grid
+    from ratioscope.trainer.config import TrainConfig
+    from ratioscope.trainer.loop import Progress as TrainingProgress
 
 Overrides = Annotated[
     list[str] | None,
@@ -33,13 +33,13 @@ def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
     The sample runs are shown beside it. Ctrl-C is the usual way to stop both and ends them with exit code 0.
     """
     from ratioscope.manifest import now
-    from trainer.ablation import plan  # fails early when the installation lacks the trainer
+    from ratioscope.trainer.ablation import plan  # fails early when the installation lacks the trainer
 
     check_port(port)
     name = plan("demo", []).cells[0].config.run_name().replace(" ", "-")
     folder = root / f"{name}-{now()[:19].replace(':', '')}"
     trainer = subprocess.Popen(
-        [sys.executable, "-m", "dashboard.cli", "train", "demo", "--folder", str(folder), "--quiet"],
+        [sys.executable, "-P", "-m", "ratioscope.dashboard.cli", "train", "demo", "--folder", str(folder), "--quiet"],
         start_new_session=True,  # Ctrl-C reaches this process, which then asks the trainer to stop
     )
     samples = sample_runs_folder()
@@ -78,8 +78,8 @@ def train(
 
     A run that was stopped has recorded its last update completely; the exit code is then 130.
     """
-    from trainer.loop import configuration_of
-    from trainer.settings import load
+    from ratioscope.trainer.loop import configuration_of
+    from ratioscope.trainer.settings import load
 
     if resume:
         folder = Path(preset)
@@ -115,7 +115,7 @@ def ablate(
     with its claims, and whether these runs bear them out.
     """
     from ratioscope.manifest import MANIFEST_NAME, Manifest
-    from trainer.ablation import plan
+    from ratioscope.trainer.ablation import plan
 
     grid = plan(name, overrides or [])
     for number, cell in enumerate(grid.cells, start=1):
@@ -140,7 +140,7 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool, quiet: bool, fl
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from trainer.loop import Trainer
+    from ratioscope.trainer.loop import Trainer
 
     stop = threading.Event()
     stopped_by: list[int] = []
@@ -189,9 +189,9 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool, quiet: bool, fl
 
 def _print_claims(grid: "Grid", root: Path) -> None:
     """Claim by claim, whether the runs of a study agree with its source."""
-    from analysis.claims import Claim, judge, measure, text
-    from analysis.store import open_run
-    from analysis.summary import summarise
+    from ratioscope.analysis.compare.claims import Claim, judge, measure, text
+    from ratioscope.analysis.runs.store import open_run
+    from ratioscope.analysis.summary.summary import summarise
 
     summaries = {
         (cell.preset, cell.variant, cell.config.seed): summarise(open_run(root / cell.config.run_name()))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dashboard.cli import completion
-from dashboard.cli.common import (
+from ratioscope.dashboard.cli import completion
+from ratioscope.dashboard.cli.common import (
     PROBLEMS_FOUND,
     USAGE_ERROR,
     Quiet,
@@ -19,14 +19,14 @@ from dashboard.cli.common import (
     check_folder,
     examples,
 )
-from dashboard.cli.terminal import complain, working
+from ratioscope.dashboard.cli.terminal import complain, working
 from ratioscope.errors import RatioscopeError
 
 if TYPE_CHECKING:
-    from analysis.finding import Finding, Severity
-    from analysis.store import Listed
-    from analysis.summary import Summariser
-    from dashboard.alerts import Listener
+    from ratioscope.analysis.findings.finding import Finding, Severity
+    from ratioscope.analysis.runs.store import Listed
+    from ratioscope.analysis.summary.summary import Summariser
+    from ratioscope.dashboard.watching.alerts import Listener
 
 # How often what did not arrive is tried again once every run has ended.
 _LAST_TRIES = 3
@@ -75,9 +75,9 @@ def watch(
     run that is not live is judged once. An alert in a file or at a webhook is an object: text (all in one line), time,
     run, rule, severity, sentence, metric, limit, steps (first and last), why, do, source, page.
     """
-    from analysis.finding import Severity
-    from analysis.thresholds import read_thresholds
-    from dashboard.alerts import LinesFile, Listener, Terminal, Webhook
+    from ratioscope.analysis.findings.finding import Severity
+    from ratioscope.analysis.findings.thresholds import read_thresholds
+    from ratioscope.dashboard.watching.alerts import LinesFile, Listener, Terminal, Webhook
 
     for folder in runs:
         if not wait:  # else it may be made by the run that is waited for
@@ -147,7 +147,7 @@ class Watcher:
         severity: "Severity",
         limits: Mapping[str, float] | None = None,
     ) -> None:
-        from dashboard.alerts import Memory
+        from ratioscope.dashboard.watching.alerts import Memory
 
         self.runs: dict[Path, Watched] = {}
         self.worst: Severity | None = None
@@ -180,7 +180,7 @@ class Watcher:
             RatioscopeError: at the first look, a folder that was named is a run that cannot be read, or the thresholds
                 of a run cannot be; later such things are kept for `deliver` to say.
         """
-        from analysis.store import discover
+        from ratioscope.analysis.runs.store import discover
 
         listed = discover(self._places)
         self._problems = []
@@ -197,8 +197,8 @@ class Watcher:
         self._first_look = False
 
     def _look_at(self, entry: "Listed", watched: Watched) -> None:
-        from analysis.store import signature
-        from analysis.thresholds import thresholds_of
+        from ratioscope.analysis.findings.thresholds import thresholds_of
+        from ratioscope.analysis.runs.store import signature
 
         assert entry.manifest is not None
         # Before anything is read: what is written in between is news at the next look.
@@ -217,10 +217,10 @@ class Watcher:
             self._problems.append(str(error))
 
     def _read(self, folder: Path, watched: Watched, limits: Mapping[str, float]) -> None:
-        from analysis.alerts import run_key, to_json
-        from analysis.kept_findings import findings_of
-        from analysis.store import open_run
-        from analysis.summary import Summariser
+        from ratioscope.analysis.diagnosis.kept import findings_of
+        from ratioscope.analysis.findings.news import run_key, to_json
+        from ratioscope.analysis.runs.store import open_run
+        from ratioscope.analysis.summary.summary import Summariser
 
         run = open_run(folder)
         self._problems += run.problems
@@ -234,7 +234,7 @@ class Watcher:
 
     def known(self, listener: "Listener") -> int:
         """How many of the findings this listener was told before; they are not repeated."""
-        from analysis.alerts import news
+        from ratioscope.analysis.findings.news import news
 
         pairs = [
             ([finding for finding, _ in run.alerts], self._memory.told(listener, run.key)) for run in self.runs.values()
@@ -256,8 +256,8 @@ class Watcher:
 
     def _deliver_to(self, listener: "Listener", problems: list[str]) -> bool:
         """Whether something was left undelivered."""
-        from analysis.alerts import news, told_after
-        from dashboard.alerts import UndeliveredError
+        from ratioscope.analysis.findings.news import news, told_after
+        from ratioscope.dashboard.watching.alerts import UndeliveredError
 
         for watched in self.runs.values():
             told = self._memory.told(listener, watched.key)

@@ -6,8 +6,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from dashboard import state
-from dashboard.components.plot import plot
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.plot import plot
 
 
 def step_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from analysis.summary import StepSummary
-from dashboard.figures import series
-from dashboard.figures.series import Limit
-from dashboard.theme import Mode
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard.figures import series
+from ratioscope.dashboard.figures.series import Limit
+from ratioscope.dashboard.theme import Mode
 
 # About 50 kB each; a page has up to ten.
 _KEPT = 200

@@ -5,13 +5,13 @@ from typing import Literal
 
 import streamlit as st
 
-from analysis.diagnosis import Finding, Severity
-from analysis.summary import StepSummary
-from dashboard import theme
-from dashboard.components.plot import plot
-from dashboard.figures.evidence import sparkline
-from dashboard.formats import quote
-from dashboard.theme import Mode
+from ratioscope.analysis.diagnosis import Finding, Severity
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.components.plot import plot
+from ratioscope.dashboard.figures.evidence import sparkline
+from ratioscope.dashboard.formats import quote
+from ratioscope.dashboard.theme import Mode
 
 _BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {
     Severity.NOTICE: "blue",

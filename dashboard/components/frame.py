@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from analysis.comparison import schedule_words
-from analysis.store import Listed, Run, signature
-from dashboard import state
-from dashboard.components.step_dialog import show_step
-from dashboard.opened import Opened
-from dashboard.roots import roots
+from ratioscope.analysis.compare import schedule_words
+from ratioscope.analysis.runs.store import Listed, Run, signature
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.step_dialog import show_step
+from ratioscope.dashboard.opened import Opened
+from ratioscope.dashboard.roots import roots
 from ratioscope.errors import RatioscopeError
 
 POLL_SECONDS = 2.0

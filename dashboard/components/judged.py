@@ -7,9 +7,9 @@ from typing import TypeVar
 import pandas as pd
 import streamlit as st
 
-from analysis.clipping import Density, at_the_start, before_the_gate, density
-from analysis.store import open_run
-from analysis.what_if import (
+from ratioscope.analysis.clipping.rule_shape import Density, at_the_start, before_the_gate, density
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.what_if import (
     Digest,
     Own,
     Rule,
@@ -23,7 +23,7 @@ from analysis.what_if import (
     sweep_values,
     swept,
 )
-from dashboard.figures import clipping as figures
+from ratioscope.dashboard.figures import clipping as figures
 
 # With more tokens than this the instrument shows a sample of whole prompt groups, so that a slider answers at once.
 MOST_TOKENS = 2_000_000

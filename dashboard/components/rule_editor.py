@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from analysis.frameworks import FRAMEWORKS, PRESETS, Preset
-from analysis.what_if import Rule, parse, rebuilt, stops, value_of
-from dashboard.formats import plain
+from ratioscope.analysis.frameworks.presets import FRAMEWORKS, PRESETS, Preset
+from ratioscope.analysis.what_if import Rule, parse, rebuilt, stops, value_of
+from ratioscope.dashboard.formats import plain
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import FILTERS, GATES
 from ratioscope.parameters import PARAMETERS

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.diagnosis import Severity
-from analysis.inventory import rule_words
-from analysis.store import Listed
-from dashboard.components.frame import status_words
-from dashboard.headlines import Headline
-from dashboard.notes import Note, writable
+from ratioscope.analysis.diagnosis import Severity
+from ratioscope.analysis.findings.inventory import rule_words
+from ratioscope.analysis.runs.store import Listed
+from ratioscope.dashboard.components.frame import status_words
+from ratioscope.dashboard.notes import Note, writable
+from ratioscope.dashboard.watching.headlines import Headline
 
 ROW_HEIGHT, MOST_HEIGHT = 38, 646
 

@@ -7,14 +7,14 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.reader import Elsewhere, Reading, same_prompt_in
-from analysis.store import Listed, open_run
-from dashboard import state
-from dashboard.components.sequences import reading, sequence_table
-from dashboard.components.token_colours import COLOURINGS, Colouring, is_logged
-from dashboard.components.token_strip import PART, details, text_of, token_strip
-from dashboard.formats import escape, plain, share
-from dashboard.opened import Opened
+from ratioscope.analysis.runs.store import Listed, open_run
+from ratioscope.analysis.tokens.reader import Elsewhere, Reading, same_prompt_in
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.sequences import reading, sequence_table
+from ratioscope.dashboard.components.token_colours import COLOURINGS, Colouring, is_logged
+from ratioscope.dashboard.components.token_strip import PART, details, text_of, token_strip
+from ratioscope.dashboard.formats import escape, plain, share
+from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 _LONGEST_CODE = 300

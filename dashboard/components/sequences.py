@@ -6,14 +6,14 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.reader import Reading, read_sequence
-from analysis.store import open_run
-from analysis.worst_sequences import CRITERIA, worst_sequences
-from dashboard.opened import Opened
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.tokens.reader import Reading, read_sequence
+from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
+from ratioscope.dashboard.opened import Opened
 
 DEFAULT_CRITERION = "largest_log_weight"
 
-# Of `analysis.worst_sequences`, those shown, in this order.
+# Of `analysis.tokens.worst_sequences`, those shown, in this order.
 _COLUMNS = {
     "step": st.column_config.NumberColumn("Step", format="%d", width=55),
     "seq_id": st.column_config.NumberColumn("Seq.", format="%d", width=55),
@@ -91,7 +91,7 @@ def sequence_table(
     """A table of sequences of which one can be chosen.
 
     Args:
-        frame: step, seq_id and any of the columns of `analysis.worst_sequences`.
+        frame: step, seq_id and any of the columns of `analysis.tokens.worst_sequences`.
         key: of the widget; what the table holds is added to it, so that a selection means the row it was made on.
         criterion: the one whose `value` stands first.
         chosen: step and seq_id of the row that is marked.

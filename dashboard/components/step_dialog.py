@@ -2,13 +2,13 @@
 
 import streamlit as st
 
-from analysis.worst_sequences import CRITERIA
-from dashboard.components.leave import leave_for
-from dashboard.components.sequences import criterion_picker, sequence_table, worst_of
-from dashboard.components.tile import tooltip
-from dashboard.formats import estimate, number
-from dashboard.opened import Opened
+from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.components.leave import leave_for
+from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst_of
+from ratioscope.dashboard.components.tile import tooltip
+from ratioscope.dashboard.formats import estimate, number
+from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 # Those that say what kind of step it was; what is not logged is left out.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from analysis.summary import StepSummary
-from dashboard.figures.base import reduce
-from dashboard.formats import number
+from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.figures.base import reduce
+from ratioscope.dashboard.formats import number
 from ratioscope.metric import KHAT_LIMIT, Moment
 
 SPARKLINE_POINTS = 60

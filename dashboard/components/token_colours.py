@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from analysis import reader
-from dashboard.formats import plain
+from ratioscope.analysis.tokens import reader
+from ratioscope.dashboard.formats import plain
 
 # Ratios in steps that matter: within 2 % is rounding and engine noise, 1.25 is about where gates begin.
 _FACTORS = (1.02, 1.1, 1.25, 2.0, 5.0)
@@ -46,7 +46,7 @@ class Colouring:
 
     title: str
     column: str
-    """Of `analysis.reader.Reading.tokens`."""
+    """Of `analysis.tokens.reader.Reading.tokens`."""
     kind: Literal["ratio", "signed", "amount", "verdict"]
     """A log-ratio, shown as ratio; a number around 0; one from 0 up; what the gate did."""
     edges: tuple[float, ...] = ()

@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis import reader
-from dashboard.components.token_colours import Colouring, classes, legend, verdict_words
-from dashboard.formats import plain
+from ratioscope.analysis.tokens import reader
+from ratioscope.dashboard.components.token_colours import Colouring, classes, legend, verdict_words
+from ratioscope.dashboard.formats import plain
 
 # Tokens on one page of the reader: more make the browser slow.
 PART = 2_000
@@ -88,7 +88,7 @@ def token_strip(
     """The tokens of a sequence, page by page where it is long.
 
     Args:
-        tokens: of `analysis.reader.Reading`, at least one.
+        tokens: of `analysis.tokens.reader.Reading`, at least one.
         key: of the widget; unique for a sequence.
         label: what it is, for screen readers.
         chosen: the row that is shown as chosen, and so which page; None: the first extreme of the first page.

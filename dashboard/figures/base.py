@@ -9,8 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from dashboard import theme
-from dashboard.theme import Mode
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.theme import Mode
 
 # More points than a chart has pixels help nobody; a reduction keeps the extremes of every bucket.
 MOST_POINTS = 2_000

@@ -14,13 +14,13 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from dashboard import theme
-from dashboard.figures import base
-from dashboard.theme import Mode
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.theme import Mode
 
 if TYPE_CHECKING:  # they come with torch, which takes seconds
-    from analysis.clipping import Density, Profile
-    from analysis.what_if import Curve
+    from ratioscope.analysis.clipping.rule_shape import Density, Profile
+    from ratioscope.analysis.what_if import Curve
 
 # What was applied is blue and solid, what might have been is violet and dashed, everywhere on the page.
 APPLIED, WHAT_IF = theme.CURRENT, "#9467BD"

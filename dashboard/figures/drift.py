@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis import drift_answers
-from analysis.answers import sync_steps
-from analysis.summary import StepSummary
-from dashboard import theme
-from dashboard.figures import base
-from dashboard.figures.series import label, over_steps
-from dashboard.formats import plain
-from dashboard.theme import Mode
+from ratioscope.analysis.drift import sentences as drift_answers
+from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.figures.series import label, over_steps
+from ratioscope.dashboard.formats import plain
+from ratioscope.dashboard.theme import Mode
 
 _CLIPPED = theme.metric_colour("tv_new_behavior")
 _OTHERS = {"kl_k3": "KL", "chi2": "χ²"}
@@ -26,7 +26,7 @@ def path_diagram(frame: pd.DataFrame, mode: Mode) -> go.Figure:
     its bounded form where that is the one that speaks.
 
     Args:
-        frame: `analysis.pairs.measure`, not by step.
+        frame: `analysis.drift.pairs.measure`, not by step.
     """
     distance = drift_answers.distance_metric(frame)
     of = {(row["pair"], row["metric"]): row for row in frame.to_dict("records")}
@@ -201,7 +201,7 @@ def certificate_terms(terms: pd.DataFrame, mode: Mode, steps: tuple[int | None, 
     """The terms with their signs and the bound they add up to, on an axis that is linear near 0 and logarithmic beyond.
 
     Args:
-        terms: of `analysis.certificate.Certificate`.
+        terms: of `analysis.drift.certificate.Certificate`.
     """
     fig = base.figure(mode, y_title="reward (linear below 0.01)", height=360)
     low, high = 0.0, 0.0
@@ -247,7 +247,7 @@ def _bent(values: "pd.Series[float]") -> "pd.Series[float]":
 
 
 def infeasible_share(found: pd.DataFrame, mode: Mode, steps: tuple[int | None, int | None]) -> go.Figure:
-    """Share of states where no policy is near all versions, with its 95 % interval; `analysis.feasibility`."""
+    """Share of states where no policy is near all versions, with its 95 % interval; `analysis.drift.feasibility`."""
     fig = base.figure(mode, y_title="share of states", height=260)
     share, low, high = (found[key].astype(float) for key in ("infeasible_share", "infeasible_low", "infeasible_high"))
     base.add_band(fig, low, high, theme.CURRENT)

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.finding import Finding
-from analysis.summary import StepSummary
-from dashboard import theme
-from dashboard.figures import base
-from dashboard.theme import Mode
+from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.theme import Mode
 
 _MOST_MARKS = 300
 

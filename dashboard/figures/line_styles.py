@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from analysis.comparison import NOTHING, Setting, attribute
-from dashboard import theme
+from ratioscope.analysis.compare import NOTHING, Setting, attribute
+from ratioscope.dashboard import theme
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = (

@@ -3,10 +3,10 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from analysis.summary import StepSummary
-from dashboard import theme
-from dashboard.figures import base
-from dashboard.theme import Mode
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.theme import Mode
 
 FLOORS = {
     "noise_floor_shape": ("noise floor, other batch shapes", "circle"),

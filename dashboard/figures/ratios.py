@@ -7,13 +7,13 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from analysis.answers import sync_steps
-from analysis.distributions import Survival, Tail
-from analysis.order_statistics import bin_log_ratio
-from analysis.summary import StepSummary
-from dashboard import theme
-from dashboard.figures import base
-from dashboard.theme import Mode
+from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.ratios.distributions import Survival, Tail
+from ratioscope.analysis.summary.order_statistics import bin_log_ratio
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.theme import Mode
 from ratioscope.tails import QUANTILES, Array
 
 _RATIO_TICKS = np.array(
@@ -228,7 +228,7 @@ def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sig
 
 
 def left_out(rows: pd.DataFrame, mode: Mode, steps: _Steps = _ALL) -> go.Figure:
-    """Rows without a usable ratio, by step and cause; `rows`: as `analysis.heavy_tails.left_out` counts them."""
+    """Rows without a usable ratio, by step and cause; `rows`: as `analysis.ratios.sentences.left_out` counts them."""
     fig = base.figure(mode, height=200, y_title="rows")
     styles = ("solid", "dash", "dot", "dashdot", "longdash")
     for (name, series), dash in zip(rows.items(), styles, strict=False):

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from analysis.answers import sync_steps
-from analysis.summary import StepSummary
-from dashboard import theme
-from dashboard.figures import base
-from dashboard.formats import PERCENT
-from dashboard.theme import Mode
+from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.formats import PERCENT
+from ratioscope.dashboard.theme import Mode
 
 # Logged at some steps only.
 SPARSE = {"eval_accuracy", "kl_to_initial"}

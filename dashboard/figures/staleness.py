@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.answers import sync_steps
-from analysis.summary import StepSummary
-from dashboard import theme
-from dashboard.figures import base
-from dashboard.figures.series import Limit
-from dashboard.formats import PERCENT
-from dashboard.theme import Mode
+from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.figures.series import Limit
+from ratioscope.dashboard.formats import PERCENT
+from ratioscope.dashboard.theme import Mode
 
 MOST_COLUMNS, MOST_ROWS = 400, 60
 
@@ -21,7 +21,7 @@ def lag_heat_map(
     """Step by version lag; colour is the share of the step's tokens.
 
     Args:
-        lags: of `analysis.age.version_lags`; more steps or lags than fit are put together.
+        lags: of `analysis.staleness.age.version_lags`; more steps or lags than fit are put together.
     """
     fig = base.figure(mode, height=320, y_title="version lag, updates")
     known = lags.dropna()
@@ -62,7 +62,7 @@ def by_lag(rows: pd.DataFrame, key: str, title: str, mode: Mode, limits: tuple[L
     """A metric by lag as bars with 95 % intervals; open circles where it cannot be trusted.
 
     Args:
-        rows: of `analysis.strata.Strata.metric`.
+        rows: of `analysis.summary.strata.Strata.metric`.
         key: of the metric.
         title: of the y axis.
     """
@@ -118,7 +118,7 @@ def filter_curve(
     """What a filter does, over its parameter: the chosen value as a dotted line, the applied one as a dashed line.
 
     Args:
-        curve: of `analysis.age_filters.curve`.
+        curve: of `analysis.staleness.filters.curve`.
         column: "dropped" or "staleness"; of the latter the value without any filter is drawn beside it.
         top: of the y axis, so that two filters can be compared.
     """
@@ -179,7 +179,7 @@ def switching_share(found: pd.DataFrame, mode: Mode, steps: tuple[int | None, in
     """Share of responses with tokens of several versions, by step, with its 95 % band.
 
     Args:
-        found: of `analysis.segments.switching`.
+        found: of `analysis.staleness.mixed_responses.switching`.
     """
     fig = base.figure(mode, height=260, y_title="share of responses")
     inside = ~found["share"].isin([0.0, 1.0])
@@ -193,7 +193,7 @@ def by_position(rows: pd.DataFrame, mode: Mode) -> go.Figure:
     """Staleness by position in the response: of one version, and of several; 95 % intervals as bars.
 
     Args:
-        rows: of `analysis.segments.by_position`.
+        rows: of `analysis.staleness.mixed_responses.by_position`.
     """
     fig = base.figure(mode, height=260, x_title="position in the response", y_title="total variation")
     for several, name, colour, symbol in (

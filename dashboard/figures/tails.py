@@ -4,15 +4,15 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.answers import sync_steps
-from analysis.growth import KINDS, Growth
-from analysis.heavy_tails import mean_limits, unfitted
-from analysis.summary import StepSummary
-from dashboard import theme
-from dashboard.figures import base
-from dashboard.figures.ratios import WIDE, finer_log_ticks
-from dashboard.theme import Mode
+from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.ratios.growth import KINDS, Growth
+from ratioscope.analysis.ratios.sentences import mean_limits, unfitted
+from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.figures.ratios import WIDE, finer_log_ticks
+from ratioscope.dashboard.theme import Mode
 from ratioscope.metric import KHAT_LIMIT, Moment
 from ratioscope.tails import Array
 
@@ -180,7 +180,7 @@ def spread_by_length(growth: Growth, mode: Mode, buckets: pd.DataFrame | None = 
     """Spread of the log-ratio with its 95 % interval against the number of tokens, and what independence would give.
 
     Args:
-        buckets: of finished responses by their length, as `analysis.lengths.length_trap` has them; drawn as squares.
+        buckets: of finished responses by their length, as `lengths.length_trap` has them; drawn as squares.
     """
     fig = _length_figure(growth, mode, "standard deviation of the log-ratio, nats")
     for number, kind in enumerate(KINDS):

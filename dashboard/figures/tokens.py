@@ -2,11 +2,11 @@
 
 import plotly.graph_objects as go
 
-from analysis.answers import sync_steps
-from analysis.summary import StepSummary
-from dashboard import theme
-from dashboard.figures import base
-from dashboard.theme import Mode
+from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.theme import Mode
 
 COLUMNS = ("ratio_max", "ratio_min")
 

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.summary import StepSummary
-from dashboard import theme
-from dashboard.figures import base
-from dashboard.figures.series import ROUNDING, over_steps
-from dashboard.theme import Mode
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.figures.series import ROUNDING, over_steps
+from ratioscope.dashboard.theme import Mode
 
 _RESPONSES = "#009E73"  # what is of whole responses has this colour in every chart
 
@@ -50,7 +50,7 @@ def blind_spot(
     """Total variation against chi-square, a point a step, joined in their order; limits part the four regimes.
 
     Args:
-        points: `analysis.failure_mode.blind_spot`.
+        points: `analysis.variance.failure_mode.blind_spot`.
         column: chi2_token or chi2_seq.
     """
     of = "tokens" if column == "chi2_token" else "whole responses"
@@ -186,7 +186,7 @@ def _colour_bar(title: str, mode: Mode) -> dict[str, Any]:
 def staleness_of_levels(
     summary: StepSummary, responses: pd.DataFrame, mode: Mode, steps: tuple[int | None, int | None]
 ) -> go.Figure:
-    """S_k of tokens, and the same distance over whole responses (`analysis.failure_mode.response_staleness`)."""
+    """S_k of tokens, and the same distance over whole responses (`failure_mode.response_staleness`)."""
     inside = summary.up_to(*((responses.index.min(), responses.index.max()) if len(responses) else (None, None)))
     fig = over_steps(inside, ["s_k"], mode, y_title="total variation", height=280, steps=steps)
     for trace in fig.data:
@@ -299,7 +299,7 @@ def lemma_bars(terms: pd.DataFrame, mode: Mode, steps: tuple[int | None, int | N
     """A, B and the parts of -C stacked with their signs, a bar a probe; their sum with its standard error on it.
 
     Args:
-        terms: `analysis.failure_mode.lemma_terms`, of one estimator.
+        terms: `analysis.variance.failure_mode.lemma_terms`, of one estimator.
     """
     fig = base.figure(mode, height=340, y_title="expected gain of a step")
     shown = terms.iloc[:: max(1, -(-len(terms) // base.MOST_POINTS))]

@@ -14,21 +14,21 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
 
-from analysis.comparison import conclusions, default_metric, settings
-from analysis.database import one_thread
-from analysis.finding import Severity
-from analysis.fingerprint import fingerprint
-from analysis.linter import Remark
-from analysis.run_verdict import run_verdict
-from analysis.step import COUNTS
-from dashboard.formats import count
-from dashboard.opened import Opened, Steps
-from dashboard.report.comparison import comparison_sections, member_of
-from dashboard.report.model import Block, Chart, FindingBlock, Quantity, Report, Section, Table
-from dashboard.report.sections import SECTIONS
-from dashboard.report.subject import Subject, where
 from ratioscope import __version__
+from ratioscope.analysis.compare import conclusions, default_metric, settings
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter import Remark
+from ratioscope.analysis.overview.verdict import run_verdict
+from ratioscope.analysis.runs.database import one_thread
+from ratioscope.analysis.runs.fingerprint import fingerprint
+from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
+from ratioscope.dashboard.formats import count
+from ratioscope.dashboard.opened import Opened, Steps
+from ratioscope.dashboard.sections import SECTIONS
+from ratioscope.dashboard.sections.compare import comparison_sections, member_of
+from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Quantity, Report, Section, Table
+from ratioscope.dashboard.sections.subject import Subject, where
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.metric import SOURCES, Metric
 

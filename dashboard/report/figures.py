@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 
-from dashboard import theme
-from dashboard.report.model import Chart, numbers
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.sections.model import Chart, numbers
 
 
 def drawn(chart: Chart) -> dict[str, Any]:

@@ -16,11 +16,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
-from dashboard import theme
-from dashboard.formats import quote
-from dashboard.inert import safe, safe_json
-from dashboard.report.figures import csv_text, drawn, packed
-from dashboard.report.model import Cell, Chart, FindingBlock, Paragraph, Quantity, Report, Table, cell_text
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.formats import quote
+from ratioscope.dashboard.inert import safe, safe_json
+from ratioscope.dashboard.report.figures import csv_text, drawn, packed
+from ratioscope.dashboard.sections.model import (
+    Cell,
+    Chart,
+    FindingBlock,
+    Paragraph,
+    Quantity,
+    Report,
+    Table,
+    cell_text,
+)
 
 _HERE = Path(__file__).parent
 _PLOTLY = Path(plotly.__file__).with_name("package_data") / "plotly.min.js"

@@ -5,9 +5,9 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
-from analysis.diagnosis.report import finding_to_json
-from analysis.plain import plain
-from dashboard.report.model import (
+from ratioscope.analysis.diagnosis.report import finding_to_json
+from ratioscope.analysis.findings.plain import plain
+from ratioscope.dashboard.sections.model import (
     REPORT_VERSION,
     Block,
     Chart,

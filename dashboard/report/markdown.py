@@ -8,12 +8,12 @@ from pathlib import Path
 
 import kaleido
 
-from dashboard import theme
-from dashboard.formats import escape, quote
-from dashboard.inert import safe
-from dashboard.report.chromium import required_chromium
-from dashboard.report.figures import csv_text
-from dashboard.report.model import Block, Chart, FindingBlock, Paragraph, Report, Table, cell_text
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.formats import escape, quote
+from ratioscope.dashboard.inert import safe
+from ratioscope.dashboard.report.chromium import required_chromium
+from ratioscope.dashboard.report.figures import csv_text
+from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Paragraph, Report, Table, cell_text
 
 _WIDTH, _SCALE = 900, 2.0
 

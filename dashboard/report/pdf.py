@@ -4,9 +4,9 @@ import re
 import tempfile
 from pathlib import Path
 
-from dashboard.report.chromium import print_to_pdf, required_chromium
-from dashboard.report.html import html
-from dashboard.report.model import Report
+from ratioscope.dashboard.report.chromium import print_to_pdf, required_chromium
+from ratioscope.dashboard.report.html import html
+from ratioscope.dashboard.sections.model import Report
 
 _DATES = re.compile(rb"(/(?:CreationDate|ModDate) \(D:)\d{14}")
 

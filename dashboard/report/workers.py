@@ -52,7 +52,7 @@ def _end_with_parent() -> None:
 
 
 def _import() -> None:
-    from dashboard.report import build  # noqa: F401 - for the sake of importing it
+    from ratioscope.dashboard.report import build  # noqa: F401 - for the sake of importing it
 
     gc.freeze()
 

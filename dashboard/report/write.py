@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from dashboard.report.html import html
-from dashboard.report.json_report import json_text
-from dashboard.report.markdown import images, markdown, tables
-from dashboard.report.model import Report, records
-from dashboard.report.pdf import pdf
-from dashboard.report.target import check_folder, check_target
+from ratioscope.dashboard.report.html import html
+from ratioscope.dashboard.report.json_report import json_text
+from ratioscope.dashboard.report.markdown import images, markdown, tables
+from ratioscope.dashboard.report.pdf import pdf
+from ratioscope.dashboard.report.target import check_folder, check_target
+from ratioscope.dashboard.sections.model import Report, records
 from ratioscope.manifest import replace_atomically
 
 

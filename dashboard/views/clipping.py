@@ -3,22 +3,22 @@
 import pandas as pd
 import streamlit as st
 
-from analysis import answers
-from analysis.clipping import replay_sentence
-from analysis.distributions import quadrants
-from analysis.quadrants import by_quadrant, quadrant_sentence
-from analysis.store import open_run
-from analysis.what_if import Curve, Rule
-from dashboard import state
-from dashboard.components.chart import plain_chart, step_chart
-from dashboard.components.drawn import over_steps
-from dashboard.components.frame import answer, how_to_read, run_page
-from dashboard.components.judged import Place, digest_of, own_of, shares_of, start_of
-from dashboard.components.tile import metric_row
-from dashboard.figures import clipping as figures
-from dashboard.formats import escape
-from dashboard.opened import Opened
-from dashboard.views.what_if import place_of, what_if
+from ratioscope.analysis.clipping.quadrants import by_quadrant, quadrant_sentence
+from ratioscope.analysis.clipping.rule_shape import replay_sentence
+from ratioscope.analysis.findings import answers
+from ratioscope.analysis.ratios.distributions import quadrants
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.what_if import Curve, Rule
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.drawn import over_steps
+from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.judged import Place, digest_of, own_of, shares_of, start_of
+from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.figures import clipping as figures
+from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.opened import Opened
+from ratioscope.dashboard.views.what_if import place_of, what_if
 from ratioscope.errors import RatioscopeError
 
 TILES = ("clip_fraction", "clip_fraction_positive", "clip_fraction_negative", "effective_token_fraction")

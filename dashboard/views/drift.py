@@ -7,21 +7,22 @@ from typing import TypeVar
 import pandas as pd
 import streamlit as st
 
-from analysis import answers, drift_answers
-from analysis.certificate import Certificate, certificate
-from analysis.feasibility import feasibility, recommendation, vocabulary_is_large
-from analysis.pairs import PAIRS, Aggregation, Level, measure
-from analysis.staleness import staleness_metric
-from analysis.store import open_run
-from dashboard import state
-from dashboard.components.chart import plain_chart, step_chart
-from dashboard.components.drawn import over_steps
-from dashboard.components.frame import answer, how_to_read, run_page
-from dashboard.components.tile import metric_row
-from dashboard.figures import drift as figures
-from dashboard.figures.series import Limit
-from dashboard.formats import plain, share
-from dashboard.opened import Opened
+from ratioscope.analysis.drift import sentences as drift_answers
+from ratioscope.analysis.drift.certificate import Certificate, certificate
+from ratioscope.analysis.drift.feasibility import feasibility, recommendation, vocabulary_is_large
+from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, Level, measure
+from ratioscope.analysis.findings import answers
+from ratioscope.analysis.findings.staleness_form import staleness_metric
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.drawn import over_steps
+from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.figures import drift as figures
+from ratioscope.dashboard.figures.series import Limit
+from ratioscope.dashboard.formats import plain, share
+from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 Result = TypeVar("Result")
@@ -31,7 +32,7 @@ TILES = ("s_k", "s_k_bounded", "u_k", "tv_new_behavior")
 # What looks at single tokens looks at the latest steps with so many of them; at all steps of a brush.
 LOOKED_AT = 150_000
 
-# Whose ratio the path is measured in: words for (level, aggregation) of `analysis.pairs`.
+# Whose ratio the path is measured in: words for (level, aggregation) of `analysis.drift.pairs`.
 LEVELS: dict[str, tuple[Level, Aggregation]] = {
     "Tokens": ("token", "token"),
     "Tokens, averaged within responses first": ("token", "sequence"),

@@ -7,18 +7,18 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
-from analysis.finding import Number, Severity
-from analysis.linter import CHECKS, Outcome, Remark, lint
-from analysis.linter.verdict import ranges, verdict
-from analysis.logged import columns, impossible_values, undefined_metrics
-from analysis.store import open_run
-from dashboard import state, theme
-from dashboard.components.chart import step_chart
-from dashboard.components.frame import answer, how_to_read, run_page
-from dashboard.components.tile import metric_row
-from dashboard.figures import linter as figures
-from dashboard.formats import escape, plain
-from dashboard.opened import Opened
+from ratioscope.analysis.findings.finding import Number, Severity
+from ratioscope.analysis.linter import CHECKS, Outcome, Remark, lint
+from ratioscope.analysis.linter.columns import columns, impossible_values, undefined_metrics
+from ratioscope.analysis.linter.verdict import ranges, verdict
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.dashboard import state, theme
+from ratioscope.dashboard.components.chart import step_chart
+from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.figures import linter as figures
+from ratioscope.dashboard.formats import escape, plain
+from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 TILES = ("ratio_mean", "ratio_mean_z", "s_k_engine", "s_k_exact_z")

@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from analysis import answers
-from analysis.diagnosis import Severity
-from dashboard import state, theme
-from dashboard.components.chart import step_chart
-from dashboard.components.drawn import over_steps
-from dashboard.components.finding_card import finding_cards, notice
-from dashboard.components.frame import answer, how_to_read, run_page
-from dashboard.components.tile import metric_row
-from dashboard.figures.series import Limit, learning_curves
+from ratioscope.analysis.diagnosis import Severity
+from ratioscope.analysis.findings import answers
+from ratioscope.dashboard import state, theme
+from ratioscope.dashboard.components.chart import step_chart
+from ratioscope.dashboard.components.drawn import over_steps
+from ratioscope.dashboard.components.finding_card import finding_cards, notice
+from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.figures.series import Limit, learning_curves
 
 TILES = ("reward", "eval_accuracy", "s_k", "u_k", "clip_fraction", "ess_token", "khat_token", "entropy")
 

@@ -5,23 +5,24 @@ from typing import NamedTuple
 import pandas as pd
 import streamlit as st
 
-from analysis import answers, heavy_tails
-from analysis.distributions import ByStep, Level, Survival, by_step, survivals
-from analysis.growth import Growth, growth, latest_steps
-from analysis.lengths import LengthTrap, length_trap
-from analysis.pairs import PAIRS
-from analysis.store import open_run
-from analysis.summary import StepSummary
-from dashboard import state, theme
-from dashboard.components.chart import plain_chart, step_chart
-from dashboard.components.drawn import over_steps
-from dashboard.components.frame import answer, how_to_read, run_page
-from dashboard.components.tile import metric_row
-from dashboard.figures import ratios as figures
-from dashboard.figures import tails as tail_figures
-from dashboard.figures.series import Limit
-from dashboard.formats import count
-from dashboard.opened import Opened
+from ratioscope.analysis.drift.pairs import PAIRS
+from ratioscope.analysis.findings import answers
+from ratioscope.analysis.ratios import sentences as heavy_tails
+from ratioscope.analysis.ratios.distributions import ByStep, Level, Survival, by_step, survivals
+from ratioscope.analysis.ratios.growth import Growth, growth, latest_steps
+from ratioscope.analysis.ratios.lengths import LengthTrap, length_trap
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard import state, theme
+from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.drawn import over_steps
+from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.figures import ratios as figures
+from ratioscope.dashboard.figures import tails as tail_figures
+from ratioscope.dashboard.figures.series import Limit
+from ratioscope.dashboard.formats import count
+from ratioscope.dashboard.opened import Opened
 
 TILES = ("khat_token", "ess_token", "ess_seq", "log1p_chi2_seq")
 QUANTILES = ["ratio_min", "ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999", "ratio_max"]

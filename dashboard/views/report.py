@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from dashboard import state
-from dashboard.components.frame import how_to_read, link, no_runs, page_head
-from dashboard.components.metric_choice import metric_choice
-from dashboard.formats import count, escape
-from dashboard.opened import Opened, Steps
-from dashboard.report.build import command_line, comparison_report, default_pages, run_report
-from dashboard.report.chromium import find_chromium
-from dashboard.report.model import Report
-from dashboard.report.sections import SECTIONS
-from dashboard.report.write import contents
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.frame import how_to_read, link, no_runs, page_head
+from ratioscope.dashboard.components.metric_choice import metric_choice
+from ratioscope.dashboard.formats import count, escape
+from ratioscope.dashboard.opened import Opened, Steps
+from ratioscope.dashboard.report.build import command_line, comparison_report, default_pages, run_report
+from ratioscope.dashboard.report.chromium import find_chromium
+from ratioscope.dashboard.report.write import contents
+from ratioscope.dashboard.sections import SECTIONS
+from ratioscope.dashboard.sections.model import Report
 from ratioscope.errors import RatioscopeError
 
 MOST_RUNS = 40

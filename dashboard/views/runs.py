@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from analysis.inventory import inventory
-from analysis.store import Listed, discover
-from dashboard import state
-from dashboard.components.frame import answer, no_runs, status_words
-from dashboard.components.leave import leave_for
-from dashboard.components.run_list import LEGEND, NEEDS_HEADLINES, NOT_READ, ORDERS, Line, line, run_table
-from dashboard.headlines import Reader
-from dashboard.notes import LONGEST_NOTE, Note, read_notes, split_tags, writable, write_note
-from dashboard.roots import roots
+from ratioscope.analysis.findings.inventory import inventory
+from ratioscope.analysis.runs.store import Listed, discover
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.frame import answer, no_runs, status_words
+from ratioscope.dashboard.components.leave import leave_for
+from ratioscope.dashboard.components.run_list import LEGEND, NEEDS_HEADLINES, NOT_READ, ORDERS, Line, line, run_table
+from ratioscope.dashboard.notes import LONGEST_NOTE, Note, read_notes, split_tags, writable, write_note
+from ratioscope.dashboard.roots import roots
+from ratioscope.dashboard.watching.headlines import Reader
 
 # Reward and finding of the newest runs are worked out unasked; of older ones they are shown where they are on disk.
 MOST_COMPUTED = 60

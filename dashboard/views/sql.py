@@ -10,17 +10,17 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import streamlit as st
 
-from analysis.sandbox import LONGEST_QUERY, Answer, Documented, Limits, QueryError, ask, documented
-from analysis.sandbox.examples import Example, examples
-from analysis.sandbox.tables import extent
-from analysis.store import open_run
-from analysis.summary import summarise
-from dashboard import state
-from dashboard.components.chart import plain_chart
-from dashboard.components.frame import answer, run_page
-from dashboard.figures.query import MARKS, query_figure, undrawn
-from dashboard.formats import count
-from dashboard.opened import Opened
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.sql import LONGEST_QUERY, Answer, Documented, Limits, QueryError, ask, documented
+from ratioscope.analysis.sql.examples import Example, examples
+from ratioscope.analysis.sql.tables import extent
+from ratioscope.analysis.summary.summary import summarise
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.chart import plain_chart
+from ratioscope.dashboard.components.frame import answer, run_page
+from ratioscope.dashboard.figures.sql import MARKS, query_figure, undrawn
+from ratioscope.dashboard.formats import count
+from ratioscope.dashboard.opened import Opened
 
 _NONE = "–"
 

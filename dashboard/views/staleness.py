@@ -4,19 +4,22 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from analysis import age, age_filters, segments, what_if
-from analysis.staleness import staleness_metric
-from analysis.store import open_run
-from analysis.strata import Strata, stratify
-from dashboard import state
-from dashboard.components.chart import plain_chart, step_chart
-from dashboard.components.frame import answer, how_to_read, run_page
-from dashboard.components.tile import metric_row, tooltip
-from dashboard.figures import staleness as figures
-from dashboard.figures.series import Limit
-from dashboard.formats import PERCENT, count, estimate, plain
-from dashboard.opened import Opened
+from ratioscope.analysis import what_if
+from ratioscope.analysis.findings.staleness_form import staleness_metric
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.staleness import age
+from ratioscope.analysis.staleness import filters as age_filters
+from ratioscope.analysis.staleness import mixed_responses as segments
+from ratioscope.analysis.summary.strata import Strata, stratify
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.tile import metric_row, tooltip
+from ratioscope.dashboard.figures import staleness as figures
+from ratioscope.dashboard.figures.series import Limit
+from ratioscope.dashboard.formats import PERCENT, count, estimate, plain
+from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 TILES = ("version_lag", "s_k", "s_k_version", "s_k_engine")

@@ -2,18 +2,18 @@
 
 import streamlit as st
 
-from analysis.attribution import MEASURES, OWNERS, Attribution, sentence, shares
-from analysis.store import open_run
-from analysis.worst_sequences import CRITERIA
-from dashboard import state
-from dashboard.components.chart import step_chart
-from dashboard.components.frame import answer, how_to_read, run_page
-from dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
-from dashboard.components.sequences import criterion_picker, sequence_table, worst_of
-from dashboard.components.tile import metric_row
-from dashboard.figures import tokens as figures
-from dashboard.formats import escape, plain, share
-from dashboard.opened import Opened
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, sentence, shares
+from ratioscope.analysis.tokens.worst_sequences import CRITERIA
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.chart import step_chart
+from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
+from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst_of
+from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.figures import tokens as figures
+from ratioscope.dashboard.formats import escape, plain, share
+from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 TILES = ("ratio_max", "top1pct_share", "khat_token", "clip_fraction")

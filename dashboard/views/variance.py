@@ -5,22 +5,22 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
-from analysis import failure_mode, gradients
-from analysis.store import open_run
-from dashboard import state
-from dashboard.components.chart import plain_chart, step_chart
-from dashboard.components.drawn import over_steps
-from dashboard.components.frame import answer, how_to_read, run_page
-from dashboard.components.tile import metric_row
-from dashboard.figures import variance as figures
-from dashboard.figures.series import Limit
-from dashboard.formats import plain, share
-from dashboard.opened import Opened
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.variance import failure_mode, gradients
 from ratioscope.catalogue import ENTRIES
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.drawn import over_steps
+from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.figures import variance as figures
+from ratioscope.dashboard.figures.series import Limit
+from ratioscope.dashboard.formats import plain, share
+from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 if TYPE_CHECKING:
-    from analysis.truncation import Truncation
+    from ratioscope.analysis.variance.truncation import Truncation
 
 TILES = ("s_k", "chi2_token", "log1p_chi2_seq", "ess_seq")
 
@@ -148,7 +148,7 @@ def _responses(opened: Opened) -> None:
 
 @st.cache_data(max_entries=32, show_spinner=False)
 def _sweep(folder: str, signature: str, first: int, last: int, level: str, most: int | None) -> "Truncation":
-    from analysis.truncation import truncation  # brings torch along, whose import takes seconds
+    from ratioscope.analysis.variance.truncation import truncation  # brings torch along, whose import takes seconds
 
     return truncation(open_run(folder), first, last, level, most)
 

@@ -5,13 +5,24 @@ from math import isfinite
 import pandas as pd
 import streamlit as st
 
-from analysis.clipping import profile
-from analysis.store import open_run
-from analysis.what_if import SCALES, Digest, Rule, Tokens, described, evaluate, load_in_parts, sentence, swept, value_of
-from dashboard import state
-from dashboard.components import rule_editor
-from dashboard.components.chart import plain_chart, step_chart
-from dashboard.components.judged import (
+from ratioscope.analysis.clipping.rule_shape import profile
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.what_if import (
+    SCALES,
+    Digest,
+    Rule,
+    Tokens,
+    described,
+    evaluate,
+    load_in_parts,
+    sentence,
+    swept,
+    value_of,
+)
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components import rule_editor
+from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.judged import (
     MOST_TOKENS,
     Place,
     density_of,
@@ -23,9 +34,9 @@ from dashboard.components.judged import (
     varied,
     with_progress,
 )
-from dashboard.figures import clipping as figures
-from dashboard.formats import count, escape, plain, share
-from dashboard.opened import Opened
+from ratioscope.dashboard.figures import clipping as figures
+from ratioscope.dashboard.formats import count, escape, plain, share
+from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 NO_RULE = Rule("none", {}, "none")

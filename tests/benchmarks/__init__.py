@@ -1,3 +1,3 @@
 """Speed as ratios against a baseline measured in the same run; `python -m tests.benchmarks [name ...]`."""
 
-import trainer  # noqa: F401  before torch is loaded: it sets how long idle threads spin
+import ratioscope.trainer  # noqa: F401  before torch is loaded: it sets how long idle threads spin

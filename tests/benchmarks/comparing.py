@@ -9,12 +9,12 @@ import numpy as np
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from analysis.store import open_run
-from analysis.summary import summarise
-from dashboard.roots import serve_from
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
+from ratioscope.dashboard.roots import serve_from
 from tests.benchmarks.timing import row, seconds
-from tests.dashboard_app.pages import checked, visit
-from tests.runs import random_step, write_run
+from tests.making.pages import checked, visit
+from tests.making.runs import random_step, write_run
 
 RUNS, SEEDS, STEPS = 20, 4, 1_000
 METRICS = ("u_k", "entropy", "chi2_token", "reward", "ess_token")

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.store import open_run
-from analysis.summary import summarise
-from dashboard.app import PAGES
 from ratioscope import RunRecorder
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
+from ratioscope.dashboard.app import PAGES
 from tests.benchmarks.session import Server, Session, serving
 from tests.benchmarks.timing import row, seconds
-from tests.runs import Step, random_step, write_run
+from tests.making.runs import Step, random_step, write_run
 
 RUNS, STEPS, GROUPS, RESPONSES, LONGEST = 1_000, 2_500, 16, 8, 30  # 2,500 steps: more than a chart may have points
 COLD, WARM, TICKS = 3, 7, 50

@@ -4,8 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from analysis.store import discover, signature
 from ratioscope import Manifest
+from ratioscope.analysis.runs.store import discover, signature
 from tests.benchmarks.timing import row, seconds
 
 RUNS = 1_000

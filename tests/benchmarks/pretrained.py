@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from trainer.loop import Trainer
-from trainer.settings import load
+from ratioscope.trainer.loop import Trainer
+from ratioscope.trainer.settings import load
 
 UPDATES = 3
 

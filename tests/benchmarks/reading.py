@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from analysis.store import open_run
-from analysis.summary import Summariser, summarise
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import Summariser, summarise
 from tests.benchmarks.timing import row, seconds
-from tests.runs import random_step, write_run
+from tests.making.runs import random_step, write_run
 
 STEPS, GROUPS, RESPONSES, LONGEST = 100, 64, 8, 40
 COLUMNS = ["step", "group_id", "seq_id", "logp_behavior", "logp_current", "logp_new", "advantage", "clipped"]

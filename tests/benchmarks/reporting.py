@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.store import open_run
-from analysis.summary import summarise
-from dashboard.report.chromium import find_chromium
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
+from ratioscope.dashboard.report.chromium import find_chromium
 from tests.benchmarks.dashboard import FIELDS, STEPS, made_steps
 from tests.benchmarks.timing import row, seconds
-from tests.runs import write_run
+from tests.making.runs import write_run
 
 FORMATS = ("html", "json", "pdf", "md")
 
@@ -39,7 +39,17 @@ def run() -> None:
         formats = FORMATS if find_chromium() else FORMATS[:2]
         for what, kind in [("html, nothing cached", "html"), *((f"{kind}, summary on disk", kind) for kind in formats)]:
             target = place / f"report.{kind}"
-            command = [sys.executable, "-m", "dashboard.cli", "report", str(big), "-o", str(target), "--quiet"]
+            command = [
+                sys.executable,
+                "-P",
+                "-m",
+                "ratioscope.dashboard.cli",
+                "report",
+                str(big),
+                "-o",
+                str(target),
+                "--quiet",
+            ]
             start = time.perf_counter()
             subprocess.run(command, check=True, capture_output=True, env=environment)
             took = time.perf_counter() - start

@@ -14,9 +14,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from analysis.store import open_run
-from analysis.summary import Summariser, summarise
 from ratioscope import Manifest, schema
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import Summariser, summarise
 from ratioscope.recorder import to_arrow, write_table_file
 from tests.benchmarks.timing import row, seconds
 
@@ -169,7 +169,7 @@ def _appended_file(folder: Path) -> None:
 
 def _cached_summaries(folder: Path) -> None:
     """20 runs of 1,000 steps, opened and summarised before; few tokens, as many numbers."""
-    from tests.runs import random_step, write_run
+    from tests.making.runs import random_step, write_run
 
     rng = np.random.default_rng(0)
     steps = [random_step(rng, number, groups=2, responses=2, longest=4) for number in range(1000)]

@@ -9,14 +9,14 @@ from statistics import median
 
 import torch
 
+from ratioscope.trainer import tasks
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.loop import Trainer
+from ratioscope.trainer.rollout import pad_left
+from ratioscope.trainer.settings import load
+from ratioscope.trainer.warm_start import warm_started
 from tests.benchmarks import trl_grpo
 from tests.benchmarks.timing import row
-from trainer import tasks
-from trainer.config import TrainConfig
-from trainer.loop import Trainer
-from trainer.rollout import pad_left
-from trainer.settings import load
-from trainer.warm_start import warm_started
 
 # Short rounds take turns and are compared pair by pair: whatever else the machine does, it does to both.
 UPDATES, ROUNDS = 30, 5

@@ -12,10 +12,10 @@ from transformers import PreTrainedTokenizerFast, TrainerCallback
 from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
-from trainer import tasks
-from trainer.config import TrainConfig
-from trainer.vocabulary import END, PAD
-from trainer.warm_start import warm_started
+from ratioscope.trainer import tasks
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.vocabulary import END, PAD
+from ratioscope.trainer.warm_start import warm_started
 
 
 class _Clock(TrainerCallback):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from analysis.clipping import density, profile
-from analysis.store import open_run
-from analysis.what_if import Rule, Tokens, evaluate, load, result_of, sweep_values
-from dashboard.figures import clipping as figures
-from dashboard.theme import LIGHT
+from ratioscope.analysis.clipping.rule_shape import density, profile
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.what_if import Rule, Tokens, evaluate, load, result_of, sweep_values
+from ratioscope.dashboard.figures import clipping as figures
+from ratioscope.dashboard.theme import LIGHT
 from tests.benchmarks.scanning import _write as write_large_run
 from tests.benchmarks.timing import row, seconds
 

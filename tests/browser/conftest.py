@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 from ratioscope import RunRecorder
 from tests.browser.processes import await_server, command, free_port
 from tests.find_chromium import find_chromium
-from tests.runs import random_step, write_run
+from tests.making.runs import random_step, write_run
 
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

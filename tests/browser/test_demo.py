@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from analysis.store import open_run
 from ratioscope import Manifest
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.trainer import warm_start
+from ratioscope.trainer.settings import load
+from ratioscope.trainer.tasks.addition import Addition
 from tests.browser.actions import badge, settled, shown_step
 from tests.browser.conftest import ARTIFACTS, OpenPage
 from tests.browser.processes import PATIENCE, await_file, await_server, command, command_lines, free_port
-from trainer import warm_start
-from trainer.settings import load
-from trainer.tasks.addition import Addition
 
 pytestmark = pytest.mark.browser
 

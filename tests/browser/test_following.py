@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard import app
+from ratioscope.dashboard import app
 from tests.browser.actions import badge, brush, charts, go_to, settled, shown_step, take_brush_back
 from tests.browser.conftest import Live, OpenPage
-from tests.runs import random_step, write_run
+from tests.making.runs import random_step, write_run
 
 pytestmark = pytest.mark.browser
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dashboard import theme
-from dashboard.opened import open_folder
-from dashboard.report.build import run_report
-from dashboard.report.figures import csv_text
-from dashboard.report.html import html
-from dashboard.report.model import Report
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.opened import open_folder
+from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.figures import csv_text
+from ratioscope.dashboard.report.html import html
+from ratioscope.dashboard.sections.model import Report
 from tests.browser.actions import drag_over
 from tests.browser.conftest import MARKUP
 

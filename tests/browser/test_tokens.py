@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from analysis.reader import Reading, extremes, read_sequence
-from analysis.store import open_run
-from analysis.worst_sequences import worst_sequences
-from dashboard.components.token_colours import COLOURINGS
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.tokens.reader import Reading, extremes, read_sequence
+from ratioscope.analysis.tokens.worst_sequences import worst_sequences
+from ratioscope.dashboard.components.token_colours import COLOURINGS
 from tests.browser.actions import charts, settled, tick
 from tests.browser.conftest import MARKUP, OpenPage
-from tests.runs import random_step, write_run
+from tests.making.runs import random_step, write_run
 
 pytestmark = pytest.mark.browser
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.actions import badge, brush, settled, take_brush_back
 from tests.browser.conftest import PPO, SCHEDULE, OpenPage
-from tests.runs import random_step, write_run
+from tests.making.runs import random_step, write_run
 
 pytestmark = pytest.mark.browser
 

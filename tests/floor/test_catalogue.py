@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.step import COUNTS
-from analysis.store import open_run
-from analysis.summary import summarise
 from ratioscope import catalogue
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.metrics import COUNTS
+from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE, ENTRIES, THRESHOLDS, explain
 from ratioscope.metric import KHAT_LIMIT, Metric, Moment, khat_limit
-from tests.runs import random_step, write_run
+from tests.making.runs import random_step, write_run
 
 every_metric = pytest.mark.parametrize("metric", ENTRIES.values(), ids=ENTRIES)
 

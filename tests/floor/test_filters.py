@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ratioscope.gates import FILTERS, GATES, SEQUENCE_FILTERS, Rows, two_side
 from ratioscope.ratios import LEVELS, LogRatios
-from tests.floor.gates_oracle import far, sweep
+from tests.oracles.gates import far, sweep
 
 # log rho, log rho_k, advantage, sequence, log-probability when sampled, version lag.
 Row = tuple[float, float, float, int, float, int]

@@ -21,7 +21,7 @@ from ratioscope.gates import (
     two_side,
 )
 from ratioscope.ratios import LogRatios
-from tests.floor.gates_oracle import FORMULAS, PARAMETERS, Token, far, soft_value, sweep, tensors, tokens
+from tests.oracles.gates import FORMULAS, PARAMETERS, Token, far, soft_value, sweep, tensors, tokens
 
 every_gate = pytest.mark.parametrize("name", GATES)
 every_hard_gate = pytest.mark.parametrize("name", sorted(GATES.keys() - {"soft"}))

@@ -13,7 +13,7 @@ import torch
 
 from ratioscope import RunFormatError, RunRecorder, schema
 from ratioscope.recorder import FLUSH_ROWS, NONFINITE_KEY, VERSION_KEY
-from tests.runs import Step, plain_step, random_step, write_run
+from tests.making.runs import Step, plain_step, random_step, write_run
 
 
 def record(recorder: RunRecorder, step: Step) -> None:

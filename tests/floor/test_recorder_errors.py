@@ -11,7 +11,7 @@ import pytest
 
 from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder, schema
 from ratioscope.recorder import to_arrow
-from tests.runs import Step, plain_step, random_step, write_run
+from tests.making.runs import Step, plain_step, random_step, write_run
 
 
 def record(recorder: RunRecorder, step: Step) -> None:

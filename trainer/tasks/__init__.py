@@ -1,9 +1,9 @@
 """Verifiable tasks: prompts with answers that a program can check. One file a task."""
 
-from trainer.config import Task as Settings
-from trainer.tasks.addition import Addition
-from trainer.tasks.gym import GymTask
-from trainer.tasks.task import Task
+from ratioscope.trainer.config import Task as Settings
+from ratioscope.trainer.tasks.addition import Addition
+from ratioscope.trainer.tasks.gym import GymTask
+from ratioscope.trainer.tasks.task import Task
 
 
 def make(settings: Settings) -> Task:

@@ -6,7 +6,7 @@ faster than the free form.
 
 import random
 
-from trainer.vocabulary import END
+from ratioscope.trainer.vocabulary import END
 
 
 class Addition:

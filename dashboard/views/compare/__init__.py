@@ -4,14 +4,14 @@ import time
 
 import streamlit as st
 
-from analysis.comparison import Member, schedule_words
-from analysis.store import Listed, signature
-from dashboard import state
-from dashboard.components.frame import POLL_SECONDS, answer, how_to_read, link, no_runs, page_head
-from dashboard.formats import escape
-from dashboard.views.compare import controls, data, tables
-from dashboard.views.compare.difference import difference
-from dashboard.views.compare.panels import panels
+from ratioscope.analysis.compare import Member, schedule_words
+from ratioscope.analysis.runs.store import Listed, signature
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.frame import POLL_SECONDS, answer, how_to_read, link, no_runs, page_head
+from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.views.compare import controls, data, tables
+from ratioscope.dashboard.views.compare.difference import difference
+from ratioscope.dashboard.views.compare.panels import panels
 from ratioscope.errors import RatioscopeError
 
 MOST_RUNS = 40

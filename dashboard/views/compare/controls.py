@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from analysis.comparison import AXES, NOTHING, Axis, Setting, attributes
-from analysis.comparison.aggregates import StatisticName
-from dashboard.components.metric_choice import metric_choice
+from ratioscope.analysis.compare import AXES, NOTHING, Axis, Setting, attributes
+from ratioscope.analysis.compare.aggregates import StatisticName
+from ratioscope.dashboard.components.metric_choice import metric_choice
 
 WINDOWS = (1, 3, 5, 10, 20, 50)
 _STATISTICS: dict[str, StatisticName] = {"mean": "mean", "IQM": "iqm"}

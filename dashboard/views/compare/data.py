@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from analysis.comparison import (
+from ratioscope.analysis.compare import (
     Answer,
     Axis,
     Curve,
@@ -30,10 +30,10 @@ from analysis.comparison import (
     standing,
     verdict,
 )
-from analysis.comparison.aggregates import StatisticName
-from analysis.store import Listed, open_run, signature
-from analysis.summary import Summariser
-from dashboard import state
+from ratioscope.analysis.compare.aggregates import StatisticName
+from ratioscope.analysis.runs.store import Listed, open_run, signature
+from ratioscope.analysis.summary.summary import Summariser
+from ratioscope.dashboard import state
 from ratioscope.errors import RatioscopeError
 
 Key = tuple[tuple[str, str, str], ...]

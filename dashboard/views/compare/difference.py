@@ -4,15 +4,15 @@ import math
 
 import streamlit as st
 
-from analysis.comparison import Answer, Standing
-from dashboard import state
-from dashboard.components.chart import plain_chart, step_chart
-from dashboard.figures import comparison as figures
-from dashboard.formats import escape, number, plain, share
-from dashboard.theme import Mode
-from dashboard.views.compare import data
-from dashboard.views.compare.controls import Measure
+from ratioscope.analysis.compare import Answer, Standing
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.figures import compare as figures
+from ratioscope.dashboard.formats import escape, number, plain, share
+from ratioscope.dashboard.theme import Mode
+from ratioscope.dashboard.views.compare import data
+from ratioscope.dashboard.views.compare.controls import Measure
 from ratioscope.errors import RatioscopeError
 
 LEADER, RUNNER_UP = "the leader", "the runner-up"

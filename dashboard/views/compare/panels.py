@@ -6,18 +6,18 @@ from html import escape as attribute_text
 import pandas as pd
 import streamlit as st
 
-from analysis.comparison import Curve, attribute, band_words
-from analysis.comparison.alignment import AXIS_NAMES
-from dashboard import state
-from dashboard.components.chart import plain_chart, step_chart
-from dashboard.components.tile import tooltip
-from dashboard.figures import comparison as figures
-from dashboard.figures.comparison import Line
-from dashboard.figures.line_styles import Style
-from dashboard.formats import escape
-from dashboard.theme import Mode
-from dashboard.views.compare.controls import Look, Measure
+from ratioscope.analysis.compare import Curve, attribute, band_words
+from ratioscope.analysis.compare.alignment import AXIS_NAMES
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.tile import tooltip
+from ratioscope.dashboard.figures import compare as figures
+from ratioscope.dashboard.figures.compare import Line
+from ratioscope.dashboard.figures.line_styles import Style
+from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.theme import Mode
+from ratioscope.dashboard.views.compare.controls import Look, Measure
 
 _LONGEST = 60  # signs of a name in the key; tables have all of it
 _IN_PLOTLY = {

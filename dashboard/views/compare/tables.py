@@ -6,12 +6,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.comparison import Member, Standing, components, differences
-from dashboard import state
-from dashboard.formats import PERCENT, number, share
-from dashboard.theme import Mode
-from dashboard.views.compare import data
+from ratioscope.analysis.compare import Member, Standing, components, differences
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import state
+from ratioscope.dashboard.formats import PERCENT, number, share
+from ratioscope.dashboard.theme import Mode
+from ratioscope.dashboard.views.compare import data
 from ratioscope.errors import RatioscopeError
 
 

@@ -1,0 +1,1 @@
+"""What the loss threw away."""

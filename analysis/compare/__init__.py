@@ -1,0 +1,101 @@
+"""Ablations: is A better than B, in what do they differ, and how sure can one be?
+
+groups = settings(Member(run_id, run, summarise(run)) for ...)   # runs that differ in their seed only
+groups[0].mean("eval_accuracy")                                  # mean over seeds with its band, by step
+align(members, "eval_accuracy", by="tokens").frame               # or by="step", by="time"
+aggregate(frame, "iqm")                                          # interquartile mean with its bootstrap band
+difference_over(a, b, "eval_accuracy", by="tokens")              # A - B along the axis with its band, and the runs
+verdict(a, b).sentence                                           # "A is better than B by ..." or "cannot tell: ..."
+ranking(groups, "eval_accuracy")                                 # best first
+curves(groups, "reward", "tokens", "iqm", window=3)               # what a chart shows: smoothed, aggregated, with bands
+standing(groups, "eval_accuracy").sentences                      # the best of each schedule against its runner-up
+component_differences(groups)                                    # which parts of the algorithms differ
+single_changes(groups, "eval_accuracy")                          # what one change of an algorithm does
+conclusions(groups)                                              # all of it in at most five sentences
+prompt_difference(pairs_by_seed(a, b))                           # reward on the prompts that both saw
+"""
+
+from ratioscope.analysis.compare.aggregates import aggregate, band_words, t_interval, welch_interval
+from ratioscope.analysis.compare.alignment import AXES, Aligned, Axis, End, align, common_end, ends
+from ratioscope.analysis.compare.configuration import configuration, differing_keys
+from ratioscope.analysis.compare.contrast import (
+    Difference,
+    difference,
+    difference_over,
+    end_difference,
+    probability_of_improvement,
+    seeds_needed,
+)
+from ratioscope.analysis.compare.curves import NOTHING, Curve, attribute, attributes, curves, labels, smoothed
+from ratioscope.analysis.compare.differences import component_differences, components, differences
+from ratioscope.analysis.compare.grouping import LAST_VALUES, Member, Setting, end_value, schedule_words, settings
+from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
+from ratioscope.analysis.compare.ranking import over_schedules, probability_best, ranking
+from ratioscope.analysis.compare.report import Report, default_metric, report
+from ratioscope.analysis.compare.single_changes import Component, Effect, SingleChange, UnderSchedule, single_changes
+from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
+from ratioscope.analysis.compare.verdicts.conclusions import conclusions, doing
+from ratioscope.analysis.compare.verdicts.standing import Contest, Standing, standing
+from ratioscope.analysis.compare.verdicts.verdict import Answer, verdict
+
+__all__ = [
+    "AXES",
+    "LAST_VALUES",
+    "NOTHING",
+    "Aligned",
+    "Answer",
+    "Axis",
+    "Collapse",
+    "Component",
+    "Contest",
+    "Curve",
+    "Difference",
+    "Effect",
+    "End",
+    "Member",
+    "PromptDifference",
+    "Report",
+    "Setting",
+    "SingleChange",
+    "Standing",
+    "UnderSchedule",
+    "aggregate",
+    "align",
+    "attribute",
+    "attributes",
+    "band_words",
+    "collapses",
+    "common_end",
+    "component_differences",
+    "components",
+    "conclusions",
+    "configuration",
+    "curves",
+    "default_metric",
+    "difference",
+    "difference_over",
+    "differences",
+    "differing_keys",
+    "doing",
+    "end_difference",
+    "end_value",
+    "ends",
+    "labels",
+    "over_schedules",
+    "pairs_by_seed",
+    "probability_best",
+    "probability_of_improvement",
+    "prompt_difference",
+    "prompt_rewards",
+    "ranking",
+    "report",
+    "schedule_words",
+    "seeds_needed",
+    "settings",
+    "single_changes",
+    "smoothed",
+    "standing",
+    "t_interval",
+    "verdict",
+    "welch_interval",
+]

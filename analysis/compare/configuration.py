@@ -1,0 +1,38 @@
+"""What was set in a run, and which keys differ between runs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ratioscope.analysis.runs.store import Run
+
+UNSET = "-"
+
+
+def configuration(run: Run) -> dict[str, Any]:
+    """What was set, flat: {"schedule.sync_interval": 20, ...}; the seed is not part of it."""
+    manifest = run.manifest
+    sections = {
+        "algorithm": manifest.algorithm,
+        "schedule": manifest.schedule,
+        "sampler": manifest.sampler,
+        "optimiser": manifest.optimiser,
+        "model": manifest.model,
+        "task": manifest.task,
+    }
+    return dict(flatten(sections)) | {"updates": manifest.planned_updates}
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """The leaves of nested mappings, by their keys joined with dots."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def differing_keys(configurations: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Keys that do not have one and the same value everywhere, in order of appearance."""
+    configurations = list(configurations)
+    keys = dict.fromkeys(key for flat in configurations for key in flat)
+    return [key for key in keys if len({str(flat.get(key)) for flat in configurations}) > 1]

@@ -1,0 +1,176 @@
+"""Setting A minus setting B: by step, at the end, and how probable it is that a run of A beats a run of B.
+
+Runs of the same seed see the same prompts, so where A and B share at least two seeds the difference is taken seed by
+seed; otherwise the settings are independent samples (Welch). All numbers are antisymmetric: swapping A and B turns
+every sign, and P(A > B) into 1 - P(A > B), exactly.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from ratioscope.analysis.compare.aggregates import (
+    bootstrap_interval,
+    can_resample,
+    resamples,
+    t_interval,
+    welch_interval,
+)
+from ratioscope.analysis.compare.alignment import Aligned, Axis, End, align, ends
+from ratioscope.analysis.compare.grouping import Setting
+from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Array, Interval
+
+POWER = 0.8
+# An interval narrower than this part of the difference is rounding: with few evaluation prompts, two seeds often agree.
+ROUNDING = 1e-9
+MOST_SEEDS = 1_000
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The means' difference A - B at the end, with its uncertainty over seeds; NaN where there is none."""
+
+    value: float
+    interval: Interval
+    """95 %, by t: paired, or Welch's; none where every seed gives the same, for then the spread is not known."""
+    bootstrap: Interval
+    """95 %, by resampling seeds; none with fewer than 4 of either setting."""
+    probability: float
+    """P(A > B): that a run of A ends above a run of B, whatever their seeds; a tie counts one half."""
+    probability_interval: Interval
+    seeds: tuple[int, int]
+    """Of A and of B; with pairs, their number twice."""
+    paired: bool
+    seeds_needed: int | None
+    """`seeds_needed` for the observed difference and spread."""
+
+
+def end_difference(a: Setting, b: Setting, metric: str, end: End) -> Difference:
+    """The difference of what the settings end with (`ends`), over seeds.
+
+    Raises:
+        RatioscopeError: there is no such metric, or a run does not have the axis.
+    """
+    return difference(ends(a, metric, end), ends(b, metric, end))
+
+
+def difference(a: "pd.Series[float]", b: "pd.Series[float]") -> Difference:
+    """The difference of two settings from one number a seed, indexed by seed (`Member.unit`)."""
+    paired, a, b = _pair(a, b)
+    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    with np.errstate(invalid="ignore"):
+        value, low, high = map(float, t_interval(x - y) if paired else welch_interval(x, y))
+    known = high - low > ROUNDING * abs(value)
+    probability, probability_interval = probability_of_improvement([(x, y)])
+    bootstrap = NO_INTERVAL
+    if paired and can_resample([len(x)]):
+        bootstrap = bootstrap_interval(resamples((len(x),)) @ (x - y) / len(x), [len(x)])
+    elif can_resample([len(x)]) and can_resample([len(y)]):
+        drawn_x, drawn_y = _draws_of_two([x], [y])
+        bootstrap = bootstrap_interval(drawn_x @ x / len(x) - drawn_y @ y / len(y), [len(x), len(y)])
+    return Difference(
+        value,
+        Interval(low, high) if known else NO_INTERVAL,
+        bootstrap if known else NO_INTERVAL,
+        probability,
+        probability_interval,
+        (len(x), len(y)),
+        paired,
+        seeds_needed(x, y, paired=paired) if known else None,
+    )
+
+
+def _pair(a: "pd.Series[float]", b: "pd.Series[float]") -> tuple[bool, "pd.Series[float]", "pd.Series[float]"]:
+    """Whether the two are compared seed by seed, and what is compared."""
+    shared = sorted(set(a.index) & set(b.index))
+    return (True, a[shared], b[shared]) if len(shared) > 1 else (False, a.sort_index(), b.sort_index())
+
+
+def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> tuple[pd.DataFrame, Aligned]:
+    """A - B along the axis: difference, low, high (95 % by t, as in `Difference`) and seeds; and the aligned runs.
+
+    Seeds are those of the smaller side that have a value there; rows in which a side has none are left out.
+
+    Raises:
+        RatioscopeError: there is no such metric.
+    """
+    aligned = align([*a.members, *b.members], metric, by)
+    of_a, of_b = a.by_seed(aligned.frame), b.by_seed(aligned.frame)
+    shared = sorted(set(of_a.columns) & set(of_b.columns))
+    if len(shared) > 1:
+        with np.errstate(invalid="ignore"):
+            pairs = of_a[shared].to_numpy() - of_b[shared].to_numpy()
+        numbers, seeds = t_interval(pairs), (~np.isnan(pairs)).sum(axis=1)
+    else:
+        x, y = of_a.to_numpy(dtype=float), of_b.to_numpy(dtype=float)
+        numbers = welch_interval(x, y)
+        seeds = np.minimum((~np.isnan(x)).sum(axis=1), (~np.isnan(y)).sum(axis=1))
+    table = pd.DataFrame(dict(zip(("difference", "low", "high"), numbers, strict=True)), index=aligned.frame.index)
+    return table.assign(seeds=seeds)[seeds > 0], aligned
+
+
+def probability_of_improvement(blocks: Sequence[tuple[Array, Array]]) -> tuple[float, Interval]:
+    """Mean over blocks of P(X > Y), ties counting one half, with its stratified bootstrap interval (Agarwal et al.).
+
+    Args:
+        blocks: the numbers of X and of Y in each block (task, schedule), one a seed. Every run of X meets every run
+            of Y of its block.
+
+    Returns:
+        The probability (NaN when a block lacks either side) and its 95 % interval: none with fewer than 4 runs of
+        either side in all, or fewer than 2 in a block.
+    """
+    wins = [(x[:, None] > y) + 0.5 * (x[:, None] == y) for x, y in blocks]
+    if not wins or min(win.size for win in wins) == 0:
+        return float("nan"), NO_INTERVAL
+    probability = float(np.mean([win.mean() for win in wins]))
+    xs, ys = [x for x, _ in blocks], [y for _, y in blocks]
+    if not (can_resample([len(x) for x in xs]) and can_resample([len(y) for y in ys])):
+        return probability, NO_INTERVAL
+    drawn_x, drawn_y = _draws_of_two(xs, ys)
+    drawn = np.zeros(len(drawn_x))
+    from_x = from_y = 0
+    for win in wins:
+        to_x, to_y = from_x + win.shape[0], from_y + win.shape[1]
+        drawn += ((drawn_x[:, from_x:to_x] @ win) * drawn_y[:, from_y:to_y]).sum(axis=1) / win.size / len(wins)
+        from_x, from_y = to_x, to_y
+    return probability, bootstrap_interval(drawn, [len(x) for x in xs])
+
+
+def _draws_of_two(x: Sequence[Array], y: Sequence[Array]) -> tuple[Array, Array]:
+    """Independent resamples of the strata of x and of y; swapped when x and y are: results are antisymmetric."""
+    sides = [tuple(tuple(part.tolist()) for part in side) for side in (x, y)]
+    if sides[0] > sides[1]:
+        drawn_y, drawn_x = _draws_of_two(y, x)
+        return drawn_x, drawn_y
+    sizes = [[len(part) for part in side] for side in (x, y)]
+    drawn = resamples((*sizes[0], *sizes[1]))
+    return drawn[:, : sum(sizes[0])], drawn[:, sum(sizes[0]) :]
+
+
+def seeds_needed(x: Array, y: Array, *, paired: bool) -> int | None:
+    """How many seeds of each setting would show the observed difference: the smallest n with power 0.8.
+
+    n at which |mean difference| >= (t_{.975} + t_{.8}) sigma / sqrt(n), with the observed spread: sigma is that of the
+    seeds' differences (n - 1 degrees of freedom) or sqrt(sigma_x^2 + sigma_y^2) (Welch's degrees). The observed
+    difference is itself uncertain, and with it this number.
+
+    Returns:
+        None when the spread is unknown (fewer than two seeds of a setting), or when more than 1,000 are needed.
+    """
+    if min(len(x), len(y)) < 2:
+        return None
+    n = np.arange(2, MOST_SEEDS + 1, dtype=float)
+    if paired:
+        effect, variance, shape = float(np.mean(x - y)), float(np.var(x - y, ddof=1)), 1.0
+    else:
+        effect, parts = float(x.mean() - y.mean()), (float(np.var(x, ddof=1)), float(np.var(y, ddof=1)))
+        variance = sum(parts)
+        shape = variance**2 / (parts[0] ** 2 + parts[1] ** 2) if variance > 0 else 2.0
+    freedom = shape * (n - 1)
+    detectable = (stdtrit(freedom, (1 + LEVEL) / 2) + stdtrit(freedom, POWER)) * np.sqrt(variance / n)
+    enough = n[detectable <= abs(effect)]
+    return int(enough[0]) if len(enough) and effect != 0 else None

@@ -1,0 +1,44 @@
+"""What differs between runs, and in which parts of their algorithms settings differ."""
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from ratioscope.analysis.compare.configuration import UNSET, configuration, differing_keys, flatten
+from ratioscope.analysis.compare.grouping import Member, Setting
+
+
+def differences(members: Iterable[Member]) -> pd.DataFrame:
+    """One row a differing key, one column a run; "-" where a run does not set it."""
+    flat = {member.run_id: configuration(member.run) for member in members}
+    keys = differing_keys(flat.values())
+    return pd.DataFrame(
+        {run_id: [str(values.get(key, UNSET)) for key in keys] for run_id, values in flat.items()},
+        index=pd.Index(keys),
+    )
+
+
+def components(settings: Sequence[Setting]) -> pd.DataFrame:
+    """The algorithms' parts and parameters: one row a component, one column a setting, in the settings' order.
+
+    Parts come first, in the order of the manifest (advantage, selection, ..., step); "-" where an algorithm has none.
+    """
+    algorithms = [setting.members[0].run.manifest.algorithm for setting in settings]
+    columns = [dict(flatten({key: algorithm.get(key, {}) for key in _COMPONENTS})) for algorithm in algorithms]
+    names = sorted(dict.fromkeys(name for column in columns for name in column), key=_section)
+    table = [[str(column.get(name, UNSET)) for column in columns] for name in names]
+    index = pd.Index([name.partition(".")[2] for name in names], name="component")
+    return pd.DataFrame(table, index=index, columns=[setting.label for setting in settings])
+
+
+_COMPONENTS = ("parts", "parameters")
+
+
+def _section(name: str) -> int:
+    return _COMPONENTS.index(name.partition(".")[0])
+
+
+def component_differences(settings: Sequence[Setting]) -> pd.DataFrame:
+    """The rows of `components` in which the settings are not all alike."""
+    table = components(settings)
+    return table[[len(set(row)) > 1 for row in table.to_numpy()]]

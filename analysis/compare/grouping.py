@@ -1,0 +1,164 @@
+"""Runs of an ablation, and settings: runs that differ in nothing but the seed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.compare.aggregates import aggregate, t_interval
+from ratioscope.analysis.compare.configuration import UNSET, configuration, differing_keys
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.catalogue import CATALOGUE, ENTRIES
+from ratioscope.errors import RatioscopeError, unknown
+
+# How many of the last logged values make "the end of the run": one value under a sawtooth schedule says little.
+LAST_VALUES = 5
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a comparison."""
+
+    run_id: str
+    run: Run
+    summary: StepSummary
+
+    @property
+    def unit(self) -> str:
+        """What is repeated: the seed; a run that does not say its seed stands for itself.
+
+        Two runs of one setting with one seed are one repetition, not two, so the unit is what counts and what is
+        resampled.
+        """
+        seed = self.run.manifest.seed
+        return f"run {self.run_id}" if seed is None else f"seed {seed}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs that differ in nothing but the seed."""
+
+    algorithm: str
+    variant: str
+    """Algorithm, with the parameters that tell it from other settings of the same algorithm."""
+    schedule: str
+    """Where the off-policyness comes from, in words."""
+    members: tuple[Member, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.variant}, {self.schedule}"
+
+    def series(self, metric: str) -> pd.DataFrame:
+        """One column a run, aligned by step; NaN where a run has no value.
+
+        Raises:
+            RatioscopeError: `check_metric`.
+        """
+        check_metric(metric)
+        return pd.DataFrame({member.run_id: member.summary.values[metric] for member in self.members})
+
+    def by_seed(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """This setting's columns of a frame with one column a run, as one column a seed; runs of one seed averaged.
+
+        Columns are sorted: what is computed from them does not depend on the order in which runs were found.
+        """
+        units = {member.run_id: member.unit for member in self.members if member.run_id in frame.columns}
+        renamed = frame[list(units)].rename(columns=units)
+        if renamed.columns.is_unique:
+            return renamed.sort_index(axis=1)
+        return renamed.T.groupby(level=0).mean().T
+
+    def mean(self, metric: str) -> pd.DataFrame:
+        """mean, low, high and number of seeds by step; `band_words` says what low and high are."""
+        frame = aggregate(self.by_seed(self.series(metric))).rename(columns={"value": "mean"})
+        return frame.dropna(subset=["mean"])
+
+    def end(self, metric: str) -> tuple[float, float, float]:
+        """Mean over the seeds of each run's last values, with a 95 % t interval over seeds (NaN with one seed)."""
+        ends = pd.DataFrame({run_id: [end_value(series)] for run_id, series in self.series(metric).items()})
+        values = self.by_seed(ends).to_numpy()[0]
+        mean, low, high = t_interval(values[np.isfinite(values)])
+        return float(mean), float(low), float(high)
+
+
+def check_metric(metric: str) -> None:
+    """Refuse what runs cannot be compared by.
+
+    Raises:
+        RatioscopeError: there is no such metric, or it is none of the step summary.
+    """
+    if metric in CATALOGUE:
+        return
+    if metric in ENTRIES:
+        raise RatioscopeError(f"{metric} has no series over steps, so that runs cannot be compared by it.")
+    raise unknown("a metric", metric, CATALOGUE)
+
+
+def end_value(series: "pd.Series[float]") -> float:
+    """The mean of the last logged values; NaN where there are none."""
+    return float(series.dropna().iloc[-LAST_VALUES:].mean())
+
+
+def settings(members: Iterable[Member]) -> list[Setting]:
+    """Group runs that differ in their seed only; fresh data first, as S3 figure 3 orders its columns."""
+    members = list(members)
+    flat = {member.run_id: configuration(member.run) for member in members}
+    different = differing_keys(flat.values())
+    groups: dict[tuple[str, ...], list[Member]] = {}
+    for member in members:
+        groups.setdefault(tuple(str(flat[member.run_id].get(key, UNSET)) for key in different), []).append(member)
+    result = []
+    for group in groups.values():
+        manifest = group[0].run.manifest
+        algorithm = str(manifest.algorithm.get("name", "unknown"))
+        same = [flat[member.run_id] for member in members if member.run.manifest.algorithm.get("name") == algorithm]
+        variant = algorithm + _in_brackets(flat[group[0].run_id], _telling(same))
+        result.append(Setting(algorithm, variant, schedule_words(manifest.schedule), tuple(group)))
+    return sorted(result, key=lambda setting: (_age(setting), setting.variant))
+
+
+def _telling(same: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """The differing parameters of an algorithm, and of the other keys as few as tell all its settings apart."""
+    keys = [key for key in differing_keys(same) if not key.startswith("schedule.")]
+    parameters = [key for key in keys if key.startswith("algorithm.parameters.")]
+    told, rest = [tuple(str(flat.get(key, UNSET)) for key in parameters) for flat in same], []
+    for key in keys:
+        finer = [(*known, str(flat.get(key, UNSET))) for known, flat in zip(told, same, strict=True)]
+        if key not in parameters and len(set(finer)) > len(set(told)):
+            told = finer
+            rest.append(key)
+    return parameters, rest
+
+
+def _in_brackets(flat: Mapping[str, Any], telling: tuple[list[str], list[str]]) -> str:
+    """What tells a setting from others of its algorithm: parameters by value, as S3 writes them, the rest by name."""
+    parameters, rest = telling
+    words = [str(flat.get(key, UNSET)) for key in parameters]
+    words += [f"{key.rpartition('.')[2]} {flat.get(key, UNSET)}" for key in rest]
+    return f" ({', '.join(words)})" if words else ""
+
+
+def schedule_words(schedule: Mapping[str, Any]) -> str:
+    """A schedule as a panel's title."""
+    if schedule.get("offline"):
+        return "offline"
+    usual: dict[str, float | None] = {"sync_interval": 1, "sync_offset": 0, "switch_probability": 0.0, "actors": 0}
+    usual |= {"segment_length": 1, "epsilon_stale": None, "window": None}
+    parts = [f"{key} = {schedule[key]}" for key, value in usual.items() if schedule.get(key, value) != value]
+    if schedule.get("mixture"):
+        parts.append(f"mixture of {len(schedule['mixture'])} versions")
+    return ", ".join(parts) or ("on-policy" if schedule else "schedule not stated")
+
+
+def _age(setting: Setting) -> tuple[bool, float, float]:
+    schedule = setting.members[0].run.manifest.schedule
+    offset, interval = (schedule.get(key) for key in ("sync_offset", "sync_interval"))
+    return (
+        bool(schedule.get("offline")),
+        float(offset) if isinstance(offset, int) else 0.0,
+        float(interval) if isinstance(interval, int) else 1.0,
+    )

@@ -1,0 +1,347 @@
+"""What one change of an algorithm does: pairs of settings that differ in one component only, under every schedule.
+
+changes = single_changes(settings(members), "eval_accuracy")
+changes[0].what                    # "gate: one_side → none"
+changes[0].end.value               # after minus before at the end, mean over schedules, with interval and basis
+changes[0].schedules[0].verdict    # "better", "worse", "alike", "cannot tell", under one schedule
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.compare.aggregates import t_interval
+from ratioscope.analysis.compare.alignment import Axis, End, align, common_end, ends, logged
+from ratioscope.analysis.compare.configuration import UNSET, configuration
+from ratioscope.analysis.compare.contrast import ROUNDING, Difference, difference
+from ratioscope.analysis.compare.curves import smoothed
+from ratioscope.analysis.compare.grouping import LAST_VALUES, Setting, check_metric
+from ratioscope.analysis.compare.verdicts.collapses import margin, orientation
+from ratioscope.analysis.compare.verdicts.verdict import judge
+from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
+
+Verdict = Literal["better", "worse", "alike", "cannot tell"]
+Kind = Literal["part", "parameters", "setting"]
+
+_PARTS, _PARAMETERS = "algorithm.parts.", "algorithm.parameters."
+# What a part is called when it does nothing: a change is told as taking it away.
+ABSENT = frozenset({"none", "all", "equal", UNSET})
+# Of what an interval is over: these have none.
+ONE_SEED, NO_VALUE = "one seed each", "no value"
+# Two sides of one bound are one component: epsilon_low and epsilon_high.
+_SIDE = re.compile(r"_(low|high|positive|negative)$")
+
+
+class Component(NamedTuple):
+    """What differs between two settings, told in the direction of the change."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class Effect(NamedTuple):
+    """After minus before, in the metric's unit whichever way is better."""
+
+    value: float
+    interval: Interval
+    """95 %, by t; none where nothing is known of the spread."""
+    basis: str
+    """What the interval is over, in words."""
+
+
+@dataclass(frozen=True)
+class UnderSchedule:
+    """A change under one schedule, over seeds."""
+
+    schedule: str
+    before: Setting
+    after: Setting
+    end: Difference
+    """After minus before, of what the runs end with."""
+    speed: Difference
+    """Of the mean over the first half of what all runs reach."""
+    fall: Difference
+    """Of the fall from the best running mean to the end: above 0, the change makes it less stable."""
+    margin: float
+    verdict: Verdict
+    reason: str
+    """Why it cannot be told, and what to do; else empty."""
+
+
+@dataclass(frozen=True)
+class SingleChange:
+    """One change of one component, under every schedule that has both settings."""
+
+    component: Component
+    of: str
+    """The variant before the change."""
+    to: str
+    metric: str
+    schedules: tuple[UnderSchedule, ...]
+    """In the settings' order, fresh data first."""
+    end: Effect
+    """Mean over schedules, each of which counts once; over seeds where there is one schedule only."""
+    speed: Effect
+    fall: Effect
+    margin: float
+    verdict: Verdict
+    """Of the end: alike where the interval lies within the margin, else better or worse where it leaves out 0."""
+    reason: str
+    """Why it cannot be told, and what to do; else empty."""
+
+    @property
+    def what(self) -> str:
+        """The component, from what, to what; text as in the logs."""
+        before, after = (_value(side) for side in (self.component.before, self.component.after))
+        return f"{', '.join(self.component.names)}: {before} → {after}"
+
+    @property
+    def trades(self) -> tuple[UnderSchedule, ...]:
+        """The schedules under which it buys speed with stability, or stability with speed."""
+        return tuple(place for place in self.schedules if _trades(place, orientation(self.metric)))
+
+    @property
+    def faster(self) -> Verdict:
+        """Better: it has more in the first half."""
+        return _told(self.speed, self.margin, orientation(self.metric))
+
+    @property
+    def steadier(self) -> Verdict:
+        """Better: it falls less from its best to its end."""
+        return _told(self.fall, self.margin, -1)
+
+
+@np.errstate(invalid="ignore")  # infinities of both signs have no mean
+def single_changes(settings: Sequence[Setting], metric: str, by: Axis = "step") -> tuple[SingleChange, ...]:
+    """Every change of exactly one component that two settings of one schedule make, over all schedules.
+
+    A component is a part of the algorithm, with the parameters that only one side has; or, where all parts are the
+    same, one parameter (the two sides of a bound are one); or, where the algorithms are the same, one other key of the
+    configuration. How many updates were planned is none. An algorithm that does not log its parts is changed by its
+    parameters only. A change is told from what does something to what does not, and from small numbers to large ones.
+
+    Raises:
+        RatioscopeError: there is no such metric, or a run does not have the axis.
+    """
+    check_metric(metric)
+    flat = [_flat(setting) for setting in settings]
+    found: dict[tuple[Component, str, str], list[tuple[int, int]]] = {}
+    for one, other in permutations(range(len(settings)), 2):
+        same = settings[one].schedule == settings[other].schedule
+        component = _component(flat[one], flat[other]) if same else None
+        if component is not None:
+            found.setdefault((component, settings[one].variant, settings[other].variant), []).append((one, other))
+    if not found:
+        return ()
+    end = common_end(settings, metric, by)
+    measures = _measures(settings, metric, end)
+    return tuple(
+        _change(component, metric, [_under(settings, measures, metric, *pair) for pair in pairs])
+        for (component, _, _), pairs in found.items()
+    )
+
+
+def components_between(a: Setting, b: Setting) -> tuple[str, ...]:
+    """The names of the components in which two settings of one schedule differ, for saying that they are too many."""
+    flat_a, flat_b = _flat(a), _flat(b)
+    keys = _differing(flat_a, flat_b)
+    parts = [key for key in keys if key.startswith(_PARTS)]
+    shared = [key for key in keys if not parts or (key in flat_a and key in flat_b)]
+    names = [key.removeprefix(_PARTS).removeprefix(_PARAMETERS).removeprefix("optimiser.") for key in (*parts, *shared)]
+    return tuple(dict.fromkeys(_SIDE.sub("", name) for name in names))
+
+
+def _flat(setting: Setting) -> dict[str, str]:
+    """What was set, as text; a length alone makes no other algorithm, for runs are compared where all have been."""
+    flat = configuration(setting.members[0].run)
+    return {key: str(value) for key, value in flat.items() if key not in ("updates", "algorithm.name")}
+
+
+def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+    return [key for key in dict.fromkeys((*a, *b)) if _differs(key, a.get(key, UNSET), b.get(key, UNSET))]
+
+
+def _differs(key: str, a: str, b: str) -> bool:
+    """Whether two values differ. What one log does not say, because it is older, tells no setting from another: that
+    holds for parts that do nothing, and for all that is neither part nor parameter."""
+    if UNSET in (a, b) and not key.startswith(_PARAMETERS):
+        return key.startswith(_PARTS) and not {a, b} <= ABSENT
+    return a != b
+
+
+def _component(before: Mapping[str, str], after: Mapping[str, str]) -> Component | None:
+    """The one component in which they differ; None where it is none or several, or told the other way round."""
+    keys = _differing(before, after)
+    parts = [key for key in keys if key.startswith(_PARTS)]
+    parameters = [key for key in keys if key.startswith(_PARAMETERS)]
+    rest = [key for key in keys if key not in parts and key not in parameters]
+    if any(key.startswith("schedule.") for key in rest):
+        return None
+    if parts:
+        # A parameter that only one side has comes and goes with the part.
+        of_both = [key for key in parameters if key in before and key in after]
+        known = all(any(key.startswith(_PARTS) for key in side) for side in (before, after))
+        if not known or parts[1:] or of_both or rest:
+            return None
+        return _told_once("part", _PARTS, parts, before, after)
+    if parameters:
+        bounds = {_SIDE.sub("", key) for key in parameters}
+        return None if rest or len(bounds) > 1 else _told_once("parameters", _PARAMETERS, parameters, before, after)
+    return _told_once("setting", "", rest, before, after) if len(rest) == 1 else None
+
+
+def _told_once(
+    kind: Kind, prefix: str, keys: Sequence[str], before: Mapping[str, str], after: Mapping[str, str]
+) -> Component | None:
+    sides = [tuple(side.get(key, UNSET) for key in keys) for side in (before, after)]
+    if _place(sides[0], kind) >= _place(sides[1], kind):
+        return None
+    return Component(kind, tuple(key.removeprefix(prefix) for key in keys), *sides)
+
+
+def _place(values: tuple[str, ...], kind: Kind) -> tuple[bool, tuple[float, ...], tuple[str, ...]]:
+    """Where a side stands in the telling: parts that do nothing last; numbers by size, other text by letters."""
+    numbers = tuple(map(number, values))
+    return kind == "part" and values[0] in ABSENT, () if None in numbers else numbers, values  # type: ignore[return-value]
+
+
+def number(text: str) -> float | None:
+    """A configured value as a number; None where it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+def _value(values: tuple[str, ...]) -> str:
+    return values[0] if len(values) == 1 else f"({', '.join(values)})"
+
+
+class _Measures(NamedTuple):
+    """What each seed of a setting has, by `Member.unit`."""
+
+    end: "pd.Series[float]"
+    speed: "pd.Series[float]"
+    fall: "pd.Series[float]"
+
+
+def _measures(settings: Sequence[Setting], metric: str, end: End) -> list[_Measures]:
+    first = _first_half(settings, metric, end)
+    return [
+        _Measures(ends(setting, metric, end), _by_seed(setting, first), _by_seed(setting, _falls(setting, metric, end)))
+        for setting in settings
+    ]
+
+
+def _first_half(settings: Sequence[Setting], metric: str, end: End) -> dict[str, float]:
+    """Each run's mean over the first half of the common range: from where all have begun to where the first ends."""
+    frame = align([member for setting in settings for member in setting.members], metric, end.by).frame
+    begins = [place for _, run in frame.items() if (place := run.first_valid_index()) is not None]
+    if not begins:
+        return {}
+    begin = float(max(begins))  # type: ignore[type-var, arg-type]
+    means = frame[(frame.index >= begin) & (frame.index <= (begin + end.until) / 2)].mean()
+    return {str(run_id): float(mean) for run_id, mean in means.items()}
+
+
+def _falls(setting: Setting, metric: str, end: End) -> dict[str, float]:
+    """Each run's fall from the best running mean of `LAST_VALUES` values to its end, which is one of them."""
+    better = orientation(metric)
+    found = {}
+    for member, mean in zip(setting.members, smoothed([setting], metric, LAST_VALUES)[0].members, strict=True):
+        last = better * ends(replace(setting, members=(member,)), metric, end)
+        if len(last):
+            means = better * logged(mean, metric, end.by)
+            value = float(last.iloc[0])
+            found[member.run_id] = max(float(means[means.index <= end.until].max()), value) - value
+    return found
+
+
+def _by_seed(setting: Setting, of_runs: Mapping[str, float]) -> "pd.Series[float]":
+    known = {member.run_id: [of_runs[member.run_id]] for member in setting.members if member.run_id in of_runs}
+    return setting.by_seed(pd.DataFrame(known, index=[0])).iloc[0].dropna()
+
+
+def _under(
+    settings: Sequence[Setting], measures: Sequence[_Measures], metric: str, before: int, after: int
+) -> UnderSchedule:
+    end, speed, fall = (difference(*pair) for pair in zip(measures[after], measures[before], strict=True))
+    a, b = settings[after], settings[before]
+    allowed = margin(metric, float(measures[before].end.mean()))
+    verdict = _told(_effect(end), allowed, orientation(metric))
+    reason = judge(a, b, metric, end).reason if verdict == "cannot tell" else ""
+    return UnderSchedule(a.schedule, b, a, end, speed, fall, allowed, verdict, reason)
+
+
+def _change(component: Component, metric: str, schedules: Sequence[UnderSchedule]) -> SingleChange:
+    end, speed, fall = (_over([getattr(under, name) for under in schedules]) for name in ("end", "speed", "fall"))
+    allowed = float(np.mean([under.margin for under in schedules if min(under.end.seeds)] or [float("nan")]))
+    verdict = _told(end, allowed, orientation(metric))
+    reason = "" if verdict != "cannot tell" else _why_not(end, schedules)
+    of, to = schedules[0].before.variant, schedules[0].after.variant
+    return SingleChange(component, of, to, metric, tuple(schedules), end, speed, fall, allowed, verdict, reason)
+
+
+def _over(schedules: Sequence[Difference]) -> Effect:
+    """Over schedules as blocks, one difference of means from each; a schedule in which a side has no value is none."""
+    known = [found for found in schedules if min(found.seeds)]
+    if len(known) < 2:
+        return _effect(known[0] if known else schedules[0])
+    values = np.array([found.value for found in known])
+    basis = f"paired over {len(known)} schedules"
+    if not np.isfinite(values).all():
+        return Effect(float("nan"), NO_INTERVAL, basis)
+    mean, low, high = map(float, t_interval(values))
+    return Effect(mean, Interval(low, high) if high - low > ROUNDING * abs(mean) else NO_INTERVAL, basis)
+
+
+def _effect(found: Difference) -> Effect:
+    after, before = found.seeds
+    if not min(after, before):
+        basis = NO_VALUE
+    elif after == before == 1:
+        basis = ONE_SEED
+    elif found.paired:
+        basis = f"paired over {after} seeds"
+    else:
+        basis = f"unpaired, {after} and {before} seeds"
+    return Effect(found.value, found.interval, basis)
+
+
+def _told(effect: Effect, allowed: float, better: int) -> Verdict:
+    low, high = effect.interval
+    if -allowed <= low and high <= allowed:
+        return "alike"
+    if low > 0 or high < 0:
+        return "better" if (low > 0) == (better > 0) else "worse"
+    return "cannot tell"
+
+
+def _trades(place: UnderSchedule, better: int) -> bool:
+    """Whether speed and fall move the same way, each shown by its interval, or beyond the margin where it has none."""
+    directions = []
+    for found, way in ((place.speed, better), (place.fall, 1)):
+        known = np.isfinite(found.interval.low)
+        told = _told(_effect(found), place.margin, 1) in ("better", "worse")
+        directions.append(np.sign(found.value) * way if (told if known else abs(found.value) > place.margin) else 0)
+    return bool(directions[0] and directions[0] == directions[1])
+
+
+def _why_not(end: Effect, schedules: Sequence[UnderSchedule]) -> str:
+    known = [under for under in schedules if min(under.end.seeds)]
+    if len(known) < 2:
+        return (known or list(schedules))[0].reason
+    if not np.isfinite(end.value):
+        return "a run does not end with a finite number"
+    if not np.isfinite(end.interval.low):
+        return "every schedule gives the same, so the spread is not known"
+    fewest = min(min(under.end.seeds) for under in known)
+    return f"the interval over {len(known)} schedules holds 0" + "; run at least 3 seeds under each" * (fewest < 3)

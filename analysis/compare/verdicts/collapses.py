@@ -1,0 +1,129 @@
+"""Which settings collapse, by the rule that makes findings of runs, and which end below where they began."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends, logged
+from ratioscope.analysis.compare.grouping import Member, Setting, end_value
+from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
+from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.findings.thresholds import thresholds_of
+from ratioscope.catalogue import CATALOGUE
+
+# Differences within it are alike: of accuracies and fractions five points, of anything else a tenth.
+SHARE_MARGIN = 0.05
+RELATIVE_MARGIN = 0.1
+SHARES = frozenset(
+    {"eval_accuracy", "effective_token_fraction", "zero_advantage_group_fraction", "ess_token", "ess_seq"}
+)
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """A setting of which a run at least has collapsed, or whose mean ends below where it began."""
+
+    setting: Setting
+    metric: str
+    """What fell: the metric that the rule looks at in these runs, which need not be the one that is compared."""
+    best: float
+    """Mean over the fallen seeds of the best level before the fall; where it began, without a fall."""
+    end: float
+    """Mean of what they end with, at the ends of their own logs."""
+    last: int
+    """The last step that has a say in it."""
+    seeds: tuple[int, int]
+    """How many fell, of how many; with `by_rule` false, all of them together."""
+    by_rule: bool
+    """Whether `reward_collapse` finds it; else the end is below the beginning by more than the margin."""
+
+
+class _Fallen(NamedTuple):
+    metric: str
+    best: float
+    end: float
+    last: int
+
+
+def margin(metric: str, level: float) -> float:
+    """Differences of the metric within it are alike; NaN where the level is not finite.
+
+    Args:
+        level: what a difference is relative to; without a say where the metric is a share.
+    """
+    if metric in SHARES:
+        return SHARE_MARGIN
+    return RELATIVE_MARGIN * abs(level) if np.isfinite(level) else float("nan")
+
+
+def orientation(metric: str) -> int:
+    """-1 where lower is better, else +1."""
+    return -1 if CATALOGUE[metric].better == "lower" else 1
+
+
+@np.errstate(invalid="ignore")  # infinities of both signs have no mean
+def collapses(
+    settings: Sequence[Setting],
+    metric: str = "eval_accuracy",
+    by: Axis = "step",
+    thresholds: Mapping[str, float] | None = None,
+) -> tuple[Collapse, ...]:
+    """The settings that collapse, then those whose evaluations merely end below where they began; in their order.
+
+    A run collapses where the rule `reward_collapse` says so, with the thresholds of its project: of its evaluation
+    accuracy where that was logged often enough, else of its reward, over all of its steps.
+
+    Args:
+        thresholds: all of them by name, for all runs; None: those of each run's project.
+
+    Raises:
+        RatioscopeError: there is no such metric, a run does not have the axis, or a ratioscope.toml cannot be used.
+    """
+    found = {
+        place: fallen for place, setting in enumerate(settings) if (fallen := _by_rule(setting, thresholds)) is not None
+    }
+    below = []
+    # Of other metrics the first value is that of one batch, which says little of where a run began.
+    if metric == "eval_accuracy":
+        end = common_end(settings, metric, by)
+        rest = [setting for place, setting in enumerate(settings) if place not in found]
+        below = [lost for setting in rest if (lost := _below(setting, metric, end)) is not None]
+    return (*found.values(), *below)
+
+
+def _by_rule(setting: Setting, thresholds: Mapping[str, float] | None) -> Collapse | None:
+    fallen = {member.unit: found for member in setting.members if (found := _fallen(member, thresholds)) is not None}
+    if not fallen:
+        return None
+    # Runs of one setting log alike; where they do not, what most of them fell in is named.
+    metrics = [found.metric for found in fallen.values()]
+    metric = max(dict.fromkeys(metrics), key=metrics.count)
+    same = [found for found in fallen.values() if found.metric == metric]
+    best, end = (float(np.mean([getattr(found, name) for found in same])) for name in ("best", "end"))
+    seeds = (len(fallen), len({member.unit for member in setting.members}))
+    return Collapse(setting, metric, best, end, max(found.last for found in same), seeds, by_rule=True)
+
+
+def _fallen(member: Member, thresholds: Mapping[str, float] | None) -> _Fallen | None:
+    """What the rule finds of one run."""
+    limits = thresholds_of(member.run.folder) if thresholds is None else thresholds
+    finding = reward_has_collapsed(Evidence(member.summary, member.run, limits))
+    if finding is None:
+        return None
+    best = finding.numbers[0].value  # as its sentence says it
+    series = member.summary.values[finding.metric].dropna()
+    return _Fallen(finding.metric, best, end_value(series), int(series.index[-1]))
+
+
+def _below(setting: Setting, metric: str, end: End) -> Collapse | None:
+    first = [values.iloc[0] for member in setting.members if len(values := logged(member, metric, end.by))]
+    last = ends(setting, metric, end)
+    if not first or not len(last):
+        return None
+    began, ended = float(np.mean(first)), float(last.mean())
+    if not (np.isfinite(began) and began - ended > margin(metric, began)):
+        return None
+    steps = [member.summary.last_step for member in setting.members]
+    return Collapse(setting, metric, began, ended, max(steps), (len(last), len(last)), by_rule=False)

@@ -1,0 +1,67 @@
+"""Words for conclusions: numbers with few digits, differences as higher or lower, schedules, lists that end."""
+
+from collections.abc import Iterable, Sequence
+from math import isfinite
+
+from ratioscope.analysis.compare.verdicts.collapses import RELATIVE_MARGIN, SHARES
+from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
+
+# Of anything more than these are counted, not named.
+MOST_LISTED = 3
+# Shares below it have a third digit where they are differences.
+_FINE = 0.0095
+
+
+def quantity(value: float, metric: str, digits: int = 2) -> str:
+    """A value as a sentence quotes it: shares as .48, anything else with three digits."""
+    if metric not in SHARES or not isfinite(value):
+        return f"{value:.3g}"
+    text = f"{value:.{digits}f}"
+    if float(text) == 0:
+        return "0"
+    return text.replace("0.", ".", 1) if abs(float(text)) < 1 else text
+
+
+def differing(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
+    """A difference, after minus before, with its interval: ".31 lower [-.45, -.17]"."""
+    if not isfinite(value):
+        return "by no finite number"
+    # Two digits, but where they would hide a small difference, or on which side of 0 an end of its interval lies.
+    digits = 3 if any(0 < abs(number) < _FINE for number in (value, *interval)) else 2
+    size = quantity(abs(value), metric, digits)
+    text = "no different" if size == "0" else f"{size} {'higher' if value > 0 else 'lower'}"
+    if not isfinite(interval.low):
+        return text
+    low, high = (quantity(end, metric, digits) for end in interval)
+    return f"{text} [{low}, {high}]"
+
+
+def margin_words(metric: str, allowed: float) -> str:
+    """Within what differences are alike."""
+    return f"±{quantity(allowed, metric)}" + f" ({100 * RELATIVE_MARGIN:.0f} %)" * (metric not in SHARES)
+
+
+def under(schedule: str) -> str:
+    """A schedule's words as a place: "offline", "under sync_interval = 20"."""
+    if schedule in ("offline", "on-policy"):
+        return schedule
+    return "where the schedule is not stated" if schedule == "schedule not stated" else f"under {schedule}"
+
+
+def listed(items: Sequence[str], separator: str = ", ") -> str:
+    """ "a, b and c"; with semicolons nothing comes before the last."""
+    if len(items) < 2 or separator != ", ":
+        return separator.join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def some(items: Iterable[str], separator: str = ", ") -> str:
+    """The first ones, and how many more there are."""
+    items = list(items)
+    more = len(items) - MOST_LISTED
+    return listed([*items[:MOST_LISTED], f"{more} more"] if more > 0 else items, separator)
+
+
+def capital(text: str) -> str:
+    """With a capital, for text that begins with a word of ours: names from logs are left as they are."""
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,1 @@
+"""What a finding, a limit and a sentence about a run are."""

@@ -1,0 +1,62 @@
+"""What is found in a log: how much it matters, the numbers behind it, and a finding with all that a reader needs."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from ratioscope.analysis.findings.plain import plain
+from ratioscope.analysis.summary.intervals import Interval
+
+
+class Severity(IntEnum):
+    """How much it matters, in rising order."""
+
+    NOTICE = 1
+    """Good to know; nothing need be wrong."""
+    WARNING = 2
+    CRITICAL = 3
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with its 95 % interval (NaN: none), as reports quote it."""
+
+    label: str
+    value: float
+    low: float = float("nan")
+    high: float = float("nan")
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape of every estimate in the command line's JSON: undefined is null."""
+        return {
+            "label": self.label,
+            "value": plain(self.value),
+            "interval": plain(Interval(self.low, self.high)),
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding about a run."""
+
+    rule: str
+    severity: Severity
+    sentence: str
+    metric: str
+    """Catalogue key of the series that shows it."""
+    steps: tuple[int, ...]
+    """The steps concerned."""
+    numbers: tuple[Number, ...]
+    why: str
+    do: str
+    source: str
+    page: str
+    """Which page holds the evidence."""
+    limit: float
+    """The threshold that was exceeded, in the metric's unit."""

@@ -1,0 +1,61 @@
+"""The answer of the list of runs: how many there are, how many live, how many are sick."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ratioscope.analysis.findings.finding import Severity
+
+# What is worth a word besides being live, in the order in which it is said.
+_TROUBLE = ("stalled", "failed", "cannot be read")
+
+Worst = tuple[Severity | None, str]
+"""Severity and rule of a run's worst finding; (None, "") where its rules found nothing."""
+
+
+def inventory(statuses: Sequence[str], worst: Iterable[Worst], *, unread: int = 0) -> str:
+    """What is there, what is alive, what is sick?
+
+    Args:
+        statuses: one word a run: live, stalled, finished, interrupted, failed, or cannot be read.
+        worst: of those runs whose findings are known.
+        unread: how many runs have steps and findings that are not known.
+    """
+    n, known = len(statuses), list(worst)
+    text = f"{n:,} run{'s' * (n != 1)}, {_how_many_live(statuses)}"
+    text += "".join(f", {statuses.count(word)} {word}" for word in _TROUBLE if word in statuses)
+    if not known:
+        return f"{text}."
+    read = f"{len(known):,} of {len(known) + unread:,} read, of these " if unread else ""
+    return f"{text}; {read}{_health(known)}."
+
+
+def rule_words(rule: str) -> str:
+    """A rule as people say it."""
+    return rule.replace("_", " ")
+
+
+def _how_many_live(statuses: Sequence[str]) -> str:
+    live = statuses.count("live")
+    if live == len(statuses):
+        return "live" if live == 1 else "all live"
+    return f"{live} of them live" if live else "not live" if len(statuses) == 1 else "none live"
+
+
+def _health(worst: list[Worst]) -> str:
+    critical = Counter(rule for severity, rule in worst if severity is Severity.CRITICAL)
+    warnings = Counter(rule for severity, rule in worst if severity is Severity.WARNING)
+    if critical:
+        text = f"{_have(critical.total())} a critical finding ({_most_often(critical)})"
+        return text + (f" and {warnings.total()} a warning" if warnings else "")
+    if warnings:
+        return f"none has a critical finding, {_have(warnings.total())} a warning ({_most_often(warnings)})"
+    return "none has a critical finding or a warning"
+
+
+def _have(n: int) -> str:
+    return f"{n} {'has' if n == 1 else 'have'}"
+
+
+def _most_often(rules: "Counter[str]") -> str:
+    ((rule, times),) = rules.most_common(1)
+    return rule_words(rule) if len(rules) == 1 else f"most often {rule_words(rule)}, {times} times"

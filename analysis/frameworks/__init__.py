@@ -1,0 +1,142 @@
+"""The definition switch: the same log as verl, TRL, AReaL, NeMo-RL or prime-rl would report it, and why they differ.
+
+frame = report(run, "verl", first=10, last=20)
+DIALECTS["verl"].settings, DIALECTS["verl"].not_reproducible
+
+Computed from the usable tokens of each step in float64, infinite where their float32 overflows. What they do by
+padding, micro-batch or rank is not in a log and is not imitated: a mean of unequal micro-batches differs from these.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.frameworks import areal, nemo_rl, prime_rl, trl, verl
+from ratioscope.analysis.frameworks.definition import Dialect, Parameters, Reported, StepTokens
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.summary import StepSummary, summarise
+from ratioscope.analysis.what_if.gated import create_gated
+from ratioscope.errors import unknown
+
+__all__ = ["DIALECTS", "Dialect", "Reported", "StepTokens", "not_reproducible", "report"]
+
+DIALECTS: dict[str, Dialect] = {
+    "verl": verl.DIALECT,
+    "trl": trl.DIALECT,
+    "areal": areal.DIALECT,
+    "nemo_rl": nemo_rl.DIALECT,
+    "prime_rl": prime_rl.DIALECT,
+}
+
+_COLUMN = {"gate": "logp_gate", "reference": "logp_reference", "length": "n_tokens"}
+
+
+def report(
+    run: Run,
+    framework: str,
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    summary: StepSummary | None = None,
+    **parameters: float,
+) -> pd.DataFrame:
+    """One row a step and number of a framework over the steps first..last, both included.
+
+    Columns: step, name, value, our_key and our_value (of the catalogue; empty and NaN where we have none like it),
+    difference (theirs - ours), clamped (how many terms their clamp or mask changes), formula, why (it differs), and
+    note (why the value is missing or saturated).
+
+    Args:
+        summary: the run's step summary where it is at hand; otherwise it is computed.
+        **parameters: other values for `DIALECTS[framework].parameters`.
+
+    Raises:
+        RatioscopeError: unknown framework or parameter.
+    """
+    dialect = _dialect(framework)
+    for name in parameters.keys() - dialect.parameters.keys():
+        raise unknown(f"a parameter of {dialect.framework.title}", name, dialect.parameters)
+    used: Parameters = {**dialect.parameters, **parameters}
+    ours = (summary or summarise(run)).values
+    rows = []
+    for step, tokens in _steps(run, first, last):
+        for row in dialect.rows:
+            our_value = ours[row.ours][step] if row.ours else float("nan")
+            value, clamped, note = _evaluate(row, tokens, used)
+            rows.append((step, row.name, value, row.ours, our_value, clamped, row.formula, row.why, note))
+    columns = ["step", "name", "value", "our_key", "our_value", "clamped", "formula", "why", "note"]
+    frame = pd.DataFrame(rows, columns=columns)
+    frame.insert(5, "difference", frame["value"].astype(float) - frame["our_value"].astype(float))
+    return frame
+
+
+def not_reproducible(framework: str) -> pd.DataFrame:
+    """name and reason of what a framework logs and no log of tokens can give."""
+    missing = _dialect(framework).not_reproducible
+    reasons = [f"cannot be reproduced from a log: {reason}" for reason in missing.values()]
+    return pd.DataFrame({"name": list(missing), "reason": reasons})
+
+
+def _dialect(framework: str) -> Dialect:
+    if framework not in DIALECTS:
+        raise unknown("a framework of the definition switch", framework, DIALECTS)
+    return DIALECTS[framework]
+
+
+def _evaluate(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, str]:
+    """The value, how many terms a clamp changes, and a note."""
+    without_gate = ""
+    if "gate" in row.needs and (n := len(tokens.gate) - len(tokens.gated.gate)):
+        tokens, without_gate = tokens.gated, f"{n} tokens left out: their logp_gate is no log-probability"
+    value, clamped, note = _compute(row, tokens, parameters)
+    return value, clamped, "; ".join(filter(None, (note, without_gate)))
+
+
+def _compute(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, str]:
+    missing = [_COLUMN.get(column, column) for column in row.needs if not tokens.logged(column)]
+    if missing:
+        return float("nan"), 0, f"{' and '.join(missing)} not logged in this step"
+    with np.errstate(all="ignore"):  # what is not finite is handed on as they would, with a note
+        value = row.compute(tokens, parameters)
+        clamped = int(row.clamped(tokens, parameters).sum()) if row.clamped else 0
+    if np.isnan(value):
+        return value, clamped, "undefined, in their log as well: a ratio of 0, no spread, or too few values"
+    if np.isinf(value):
+        return value, clamped, "infinite, in their log as well: a ratio of 0 or beyond float32"
+    return value, clamped, f"saturated: their bound changes {clamped} of the terms" if clamped else ""
+
+
+def _steps(run: Run, first: int | None, last: int | None) -> Iterator[tuple[int, StepTokens]]:
+    """Each step's usable tokens; steps without any have nothing to report."""
+    with relations(run, first, last) as connection:
+        create_gated(connection)
+        tokens = connection.execute(
+            """
+            select
+                step, seq_id, logp_behavior::double as behavior, logp_current::double as current,
+                gated_at::double as gate, logp_reference::double as reference,
+                entropy::double as entropy, advantage::double as advantage, version_lag::double as lag
+            from gated
+            where invalid is null
+            order by step, seq_id, position
+            """
+        ).df()
+        sequences = connection.execute(
+            "select step, group_id, reward::double as reward, n_tokens::double as length from sequence order by step"
+        ).df()
+    logged = dict(list(sequences.groupby("step")))
+    for label, frame in tokens.groupby("step"):
+        step = int(str(label))
+        rows = logged.get(step, sequences.iloc[:0])
+        _, sequence = np.unique(frame["seq_id"], return_inverse=True)
+        names = ("behavior", "current", "gate", "reference", "entropy", "advantage", "lag")
+        step_tokens = StepTokens(
+            **{name: frame[name].to_numpy(dtype=float) for name in names},
+            sequence=sequence,
+            reward=rows["reward"].to_numpy(dtype=float),
+            length=rows["length"].to_numpy(dtype=float),
+            group=rows["group_id"].to_numpy(dtype=np.int64),
+        )
+        yield step, step_tokens

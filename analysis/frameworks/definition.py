@@ -1,0 +1,156 @@
+"""What a framework's number is: a row with its name, its formula, and a function of one step's tokens."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratioscope.analysis.frameworks.presets import Framework
+from ratioscope.tails import Array
+
+Indices = NDArray[np.int64]
+Parameters = Mapping[str, float]
+
+# Where float32, in which all of them compute, overflows.
+FLOAT32_LIMIT = log(float(np.finfo(np.float32).max))
+
+# The clamp on log-ratios that several of them share.
+SAFETY_BOUND = 20.0
+
+
+@dataclass(frozen=True)
+class StepTokens:
+    """The usable tokens of one step, each (n_tokens,), and its sequences' rewards; NaN: not logged."""
+
+    behavior: Array
+    """Log-probability by the sampler: their rollout, generation or inference log-probs."""
+    current: Array
+    """At the start of the update: their old, proximal or prev log-probs."""
+    gate: Array
+    """At the last gradient pass: their current or trainer log-probs; `current` where not logged, NaN: no gate."""
+    reference: Array
+    entropy: Array
+    advantage: Array
+    lag: Array
+    """Updates since the version that sampled the token."""
+    sequence: Indices
+    """Index of the token's sequence, from 0 without gaps."""
+    reward: Array
+    """(n_sequences logged,)"""
+    length: Array
+    """(n_sequences logged,)"""
+    group: Indices
+    """(n_sequences logged,)"""
+
+    @cached_property
+    def log_rho(self) -> Array:
+        """log of current over behavior."""
+        return self.current - self.behavior
+
+    @cached_property
+    def log_r(self) -> Array:
+        """log of the policy at the last gradient pass over that at the start of the update."""
+        return self.gate - self.current
+
+    @cached_property
+    def lengths(self) -> Array:
+        """Usable tokens of each sequence."""
+        return np.bincount(self.sequence).astype(float)
+
+    def sums(self, values: Array) -> Array:
+        """(n_sequences,)"""
+        return np.bincount(self.sequence, weights=values).astype(float)
+
+    def means(self, values: Array, mask: NDArray[np.bool_] | None = None) -> Array:
+        """Mean inside each sequence, (n_sequences,); of the tokens of a mask, and 0 where it has none."""
+        if mask is None:
+            return self.sums(values) / self.lengths
+        return self.sums(np.where(mask, values, 0.0)) / np.maximum(self.sums(mask.astype(float)), 1)
+
+    @cached_property
+    def gated(self) -> "StepTokens":
+        """Without the tokens that have no gate (`analysis.what_if.gated`)."""
+        there = ~np.isnan(self.gate)
+        if there.all():
+            return self
+        names = ("behavior", "current", "gate", "reference", "entropy", "advantage", "lag")
+        sequence = np.unique(self.sequence[there], return_inverse=True)[1]
+        return replace(self, sequence=sequence, **{name: getattr(self, name)[there] for name in names})
+
+    def logged(self, column: str) -> bool:
+        return bool(np.isfinite(getattr(self, column)).any())
+
+
+@dataclass(frozen=True)
+class Reported:
+    """One number in a framework's log."""
+
+    name: str
+    formula: str
+    """In words."""
+    why: str
+    """Why it differs from ours, or what it is when we have none like it."""
+    compute: Callable[[StepTokens, Parameters], float]
+    ours: str = ""
+    """The catalogue key that is closest; empty: none."""
+    needs: tuple[str, ...] = ()
+    """Columns of `StepTokens` that have to be logged; a number that needs `gate` is of the tokens that have one."""
+    clamped: Callable[[StepTokens, Parameters], NDArray[np.bool_]] | None = None
+    """Which terms (tokens or sequences) their clamp or mask changes."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one framework reports."""
+
+    framework: Framework
+    settings: str
+    """What is assumed to be switched on, in words."""
+    rows: tuple[Reported, ...]
+    not_reproducible: Mapping[str, str] = field(default_factory=dict)
+    """Names that cannot be reproduced from a log, and why."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """Their defaults, with which the numbers are computed."""
+        return self.framework.defaults
+
+
+def exp(values: Array) -> Array:
+    """e^x as float32 has it: infinite from 88.7 on."""
+    return np.where(values > FLOAT32_LIMIT, np.inf, np.exp(np.minimum(values, FLOAT32_LIMIT)))
+
+
+def clamp(values: Array) -> Array:
+    return np.clip(values, -SAFETY_BOUND, SAFETY_BOUND)
+
+
+def beyond(values: Array) -> NDArray[np.bool_]:
+    """What `clamp` changes."""
+    return np.abs(values) > SAFETY_BOUND
+
+
+def mean(values: Array | NDArray[np.bool_]) -> float:
+    return float(np.mean(values))
+
+
+def std(values: Array) -> float:
+    """Sample standard deviation; NaN for a single value, as torch has it."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+
+def k3(log_ratio: Array) -> Array:
+    return exp(log_ratio) - log_ratio - 1
+
+
+def clipped_low(tokens: StepTokens, log_ratio: Array, epsilon: float) -> NDArray[np.bool_]:
+    """A < 0 and the ratio below 1 - epsilon."""
+    return (tokens.advantage < 0) & (exp(log_ratio) < 1 - epsilon)
+
+
+def clipped_high(tokens: StepTokens, log_ratio: Array, epsilon: float) -> NDArray[np.bool_]:
+    """A > 0 and the ratio above 1 + epsilon."""
+    return (tokens.advantage > 0) & (exp(log_ratio) > 1 + epsilon)

@@ -1,0 +1,94 @@
+"""What a run logs: every declared column with the share of rows that have it, values that are no numbers, and metrics
+that cannot be computed for want of a column."""
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ratioscope import schema
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.catalogue import CATALOGUE
+
+
+def columns(run: Run) -> pd.DataFrame:
+    """Every declared column of every table, from the files' footers; no row is read.
+
+    Columns: table, column, required (bool), logged (share of the table's rows that have a value; NaN where the footers
+    do not count nulls, or the table has no rows), unit, meaning.
+
+    Raises:
+        OSError, ArrowInvalid: a file cannot be read any more.
+    """
+    rows = []
+    for table in schema.ALL_TABLES.values():
+        n_rows, n_values = _counted(run, table)
+        for column in table.columns:
+            share = n_values.get(column.name, 0) / n_rows if n_rows else float("nan")
+            rows.append((table.name, column.name, column.required, share, column.unit, column.meaning))
+    return pd.DataFrame(rows, columns=["table", "column", "required", "logged", "unit", "meaning"])
+
+
+def _counted(run: Run, table: schema.Table) -> tuple[int, dict[str, float]]:
+    """Rows of a table, and how many of them have a value in each column; uncounted ones make it NaN."""
+    n_rows, n_values = 0, dict[str, float]()
+    for file in run.files[table.name]:
+        metadata = pq.read_metadata(file.path)
+        n_rows += metadata.num_rows
+        for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):
+            for place in range(group.num_columns):
+                chunk = group.column(place)
+                statistics = chunk.statistics
+                counted = statistics is not None and statistics.has_null_count
+                name, nulls = chunk.path_in_schema, statistics.null_count if counted else float("nan")
+                n_values[name] = n_values.get(name, 0) + group.num_rows - nulls
+    return n_rows, n_values
+
+
+def impossible_values(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
+    """Values of the tokens table that are no finite numbers, or log-probabilities above 0, by column and cause.
+
+    Columns: column, cause ("NaN", "+∞", "-∞", "above 0"), values (how many), share (of the rows). -∞ in logp_current
+    and logp_new is a legitimate ratio of 0 and is counted all the same.
+
+    Raises:
+        RatioscopeError: a file cannot be read any more.
+    """
+    floats = [column.name for column in schema.TOKENS.columns if pa.types.is_floating(column.type)]
+    conditions = {
+        (name, cause): condition.format(name)
+        for name in floats
+        for cause, condition in (
+            ("NaN", "isnan({0})"),
+            ("+∞", "{0} = 'inf'::float"),
+            ("-∞", "{0} = '-inf'::float"),
+            ("above 0", f"isfinite({{0}}) and {{0}} > {schema.LARGEST_LOG_PROBABILITY}"),
+        )
+        if cause != "above 0" or name.startswith("logp_")
+    }
+    counts = ", ".join(f"count(*) filter ({condition})" for condition in conditions.values())
+    with relations(run, first, last) as connection:
+        n_rows, *found = connection.execute(f"select count(*), {counts} from token").fetchall()[0]
+    rows = [(*key, n, n / n_rows) for key, n in zip(conditions, found, strict=True) if n]
+    return pd.DataFrame(rows, columns=["column", "cause", "values", "share"])
+
+
+def undefined_metrics(summary: StepSummary) -> pd.DataFrame:
+    """Metrics that no step of a run has because something is not logged; by what is missing.
+
+    Columns: reason, metrics (titles, semicolons between).
+    """
+    found: dict[str, list[str]] = {}
+    for key, metric in CATALOGUE.items():
+        if summary.values[key].notna().any() or not len(summary.values):
+            continue
+        reason = next(
+            (notes[key] for notes in reversed(list(summary.notes.values())) if key in notes),
+            f"{key} is not logged in the steps table",
+        )
+        if "logged" in reason:
+            found.setdefault(reason, []).append(metric.label)
+    return pd.DataFrame(
+        [(reason, "; ".join(metrics)) for reason, metrics in found.items()], columns=["reason", "metrics"]
+    )

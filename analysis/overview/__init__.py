@@ -1,0 +1,1 @@
+"""Is this run healthy: the verdict in five sentences."""

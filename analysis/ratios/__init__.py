@@ -1,0 +1,1 @@
+"""How heavy are the tails of the ratios."""

@@ -1,0 +1,162 @@
+"""What the step summary says of the ratios' tails, in words: how heavy, since when, what to do."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.findings.thresholds import default_thresholds
+from ratioscope.analysis.summary.metrics import INVALID_CAUSES
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.metric import Moment, khat_limit
+
+# The step since which tails are heavy is named if most steps after it are, and hardly any before it.
+_MOST, _HARDLY_ANY = 0.6, 0.15
+
+_CAUSES = {
+    "nan": "NaN",
+    "infinite": "infinite log-prob",
+    "positive": "log-prob above 0",
+    "advantage": "advantage not finite",
+}
+assert tuple(_CAUSES) == INVALID_CAUSES
+
+
+def answer(summary: StepSummary, thresholds: Mapping[str, float] | None = None) -> str:
+    """How heavy are the tails? `thresholds` by name; those that are missing have the catalogue's value."""
+    limits = default_thresholds() | dict(thresholds or {})
+    khat = summary.values["khat_token"].dropna()
+    if not len(khat):
+        return "No step has enough spread in its ratios for a tail index: the data are on-policy, or too few."
+    means, squares = (doubted(summary, key) for key in ("ratio_mean", "chi2_token"))
+    top = summary.values["top1pct_share"]
+    heavy = means & (top >= limits["tail_share"])
+    largest = f"{khat.max():.2f} in step {khat.idxmax()} (means hold below {_limit(summary):.2f})"
+    if means.mean() < limits["step_share"]:
+        text = f"The tails are light: a tail index of {khat.median():.2f} in the median step, at most {largest}. "
+        text += f"Means of the ratio hold in {_of(~means)}, squares (χ², effective sample size) in {_of(~squares)}"
+        return f"{text}: read squares only where their points are filled." if squares.any() else f"{text}."
+    if heavy.mean() < limits["step_share"]:
+        return (
+            f"The tail index is high in {_of(means)} and reaches {largest}, but it carries little: the top 1 % of the "
+            f"tokens hold {top[means].median():.1%} of Σρ² there. There is nothing to truncate; squares (χ², "
+            f"effective sample size) are doubtful in {int(squares.sum())} steps."
+        )
+    return (
+        f"The tails are heavy {_since(heavy)}{_with_age(heavy, summary)}: the tail index reaches {largest}, and the "
+        f"top 1 % of the tokens hold {top[heavy].median():.0%} of Σρ². Means of the ratio cannot be trusted in "
+        f"{int(means.sum())} steps, squares (χ², effective sample size) in {int(squares.sum())}. Truncate the ratio or "
+        "sync weights more often; until then read bounded staleness and clip fractions."
+    )
+
+
+def doubted(summary: StepSummary, key: str) -> "pd.Series[bool]":
+    """By step: the metric is there and its moment cannot be estimated."""
+    marks = [summary.notes.get(step, {}).get(key, "").startswith("unreliable") for step in summary.values.index]
+    return pd.Series(marks, index=summary.values.index, dtype=bool)
+
+
+def mean_limits(n: "pd.Series[float]") -> "pd.Series[float]":
+    """From which tail index on a mean of n ratios cannot be estimated, by step; NaN without any."""
+    limits = [khat_limit(Moment.FIRST, int(size)) if size > 0 else np.nan for size in n]
+    return pd.Series(limits, index=n.index, dtype=float)
+
+
+def _limit(summary: StepSummary) -> float:
+    return float(mean_limits(summary.values["n_tokens"]).median())
+
+
+def _of(marks: "pd.Series[bool]") -> str:
+    count, steps = int(marks.sum()), len(marks)
+    return f"all {steps} steps" if count == steps and steps > 1 else f"{count} of {steps} steps"
+
+
+def _since(heavy: "pd.Series[bool]") -> str:
+    """In which steps: since one, throughout, or in so many."""
+    n, marks = len(heavy), heavy.to_numpy(dtype=float)
+    if marks.mean() >= 0.8:
+        return "throughout" if n > 1 else "in the only step"
+    fewest = max(3, n // 20)
+    if n >= 2 * fewest:
+        ends = np.arange(fewest, n - fewest + 1)
+        before = np.cumsum(marks)[ends - 1] / ends
+        after = (marks.sum() - np.cumsum(marks)[ends - 1]) / (n - ends)
+        best = int(np.argmax(after - before))
+        if after[best] >= _MOST and before[best] <= _HARDLY_ANY:
+            return f"since step {heavy.index[ends[best]]}"
+    return f"in {_of(heavy)}, first in step {heavy.index[int(np.argmax(marks))]}"
+
+
+def _with_age(heavy: "pd.Series[bool]", summary: StepSummary) -> str:
+    """Whether they come with the age of the data, where that makes the difference."""
+    lag = summary.values["version_lag"]
+    if lag.nunique() <= 2:
+        return ""
+    fresh, stale = heavy[lag <= lag.quantile(0.25)].mean(), heavy[lag >= lag.quantile(0.75)].mean()
+    if stale - fresh < 0.4:
+        return ""
+    return f", mostly on stale data ({stale:.0%} of the stalest quarter of the steps, {fresh:.0%} of the freshest)"
+
+
+def unfitted(summary: StepSummary, key: str) -> "pd.Series[str]":
+    """Why a tail index could not be fitted, by step; only the steps without one."""
+    missing = summary.values.index[summary.values[key].isna()]
+    reasons = [summary.notes.get(step, {}).get(key, "not logged").removeprefix("not estimable: ") for step in missing]
+    return pd.Series(reasons, index=missing, dtype=object)
+
+
+def why_unfitted(summary: StepSummary, key: str) -> str:
+    """The same as a sentence, "" where every step has its index."""
+    reasons = unfitted(summary, key)
+    if not len(reasons):
+        return ""
+    counted = Counter(reasons).most_common(3)
+    which = "; ".join(f"{reason} ({count})" for reason, count in counted)
+    return f"not fitted in {len(reasons)} of {len(summary.values)} steps: {which}"
+
+
+def spread(summary: StepSummary) -> str:
+    """Where the ratios of the last step lie, and the widest step, in a sentence."""
+    inside = summary.values[["ratio_p01", "ratio_p99", "ratio_min", "ratio_max"]].dropna()
+    if not len(inside):
+        return "No usable ratio in these steps."
+    last, step = inside.iloc[-1], inside.index[-1]
+    text = f"In step {step}, 98 % of the ratios lie between {last['ratio_p01']:.3g} and {last['ratio_p99']:.3g}."
+    with np.errstate(divide="ignore"):
+        width = np.log(inside["ratio_max"]) - np.log(inside["ratio_min"])
+    widest = inside.loc[width.idxmax()]
+    return (
+        f"{text} The widest step is {width.idxmax()}: from {widest['ratio_min']:.3g} to {widest['ratio_max']:.3g}."
+        if len(inside) > 1
+        else text
+    )
+
+
+def cost(summary: StepSummary) -> str:
+    """What weighting would cost at worst, in a sentence."""
+    parts = []
+    for key, what in (("ess_token", "tokens"), ("ess_seq", "sequences")):
+        known = summary.values[key].dropna()
+        if len(known):
+            lowest = int(known.index[int(np.argmin(known))])
+            doubt = " (not to be trusted)" if "unreliable" in summary.notes.get(lowest, {}).get(key, "") else ""
+            parts.append(f"{known.min():.1%} of the {what} in step {lowest}{doubt}")
+    return f"Weighting leaves at worst {' and '.join(parts)}." if parts else "No effective sample size in these steps."
+
+
+def left_out(summary: StepSummary) -> pd.DataFrame:
+    """Rows that no ratio can be had of, by step: a column for each cause that occurs, and the responses without W."""
+    causes = {f"n_invalid_{cause}": f"tokens: {name}" for cause, name in _CAUSES.items()}
+    names = causes | {"n_undefined": "responses without a product"}
+    found = summary.values[list(names)].rename(columns=names)
+    return found.loc[:, found.sum() > 0]
+
+
+def left_out_words(summary: StepSummary) -> str:
+    """The same as a sentence."""
+    found = left_out(summary)
+    if found.empty:
+        return f"No row was left out in these {len(summary.values)} steps: every token has a usable ratio."
+    totals = ", ".join(f"{int(total):,} {name}" for name, total in found.sum().items())
+    return f"Left out of every ratio, in {int((found.sum(axis=1) > 0).sum())} steps: {totals}."

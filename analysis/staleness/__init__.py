@@ -1,0 +1,1 @@
+"""How old the data are, and whether age hurts."""

@@ -1,0 +1,172 @@
+"""How old the data are, and whether age hurts: version lags over the steps, and staleness of old against fresh tokens.
+
+lags = version_lags(run)                        # step, lag, tokens
+effect = age_effect(stratify(run, "lag"), staleness_metric(summary))
+sentence(lags, stratify(run, "lag"), effect, limit=0.2)
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.strata import Strata
+
+
+def version_lags(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
+    """How many logged tokens of each step are how old, in updates; sorted.
+
+    Columns: step, lag (NaN: no version is logged; below 0: newer than the policy that it updates), tokens. Rows that
+    no ratio can be computed of count as well: they have an age, too.
+
+    Raises:
+        RatioscopeError: a file cannot be read any more.
+    """
+    with relations(run, first, last) as connection:
+        return connection.execute(
+            """
+            select step::bigint as step, version_lag::double as lag, count(*) as tokens
+            from token
+            group by all
+            order by all
+            """
+        ).df()
+
+
+class Verdict(Enum):
+    """Whether age hurts."""
+
+    HURTS = "the oldest tokens are further from the policy than the freshest"
+    DOES_NOT = "the oldest tokens are closer to the policy than the freshest"
+    CANNOT_TELL = "the difference cannot be told from chance, or from a heavy tail"
+    ONE_AGE = "all tokens are of one age"
+
+
+@dataclass(frozen=True)
+class AgeEffect:
+    """Staleness of the oldest stratum against that of the freshest one."""
+
+    metric: str
+    """`s_k` or `s_k_bounded`."""
+    verdict: Verdict
+    freshest: Number | None = None
+    oldest: Number | None = None
+    reason: str = ""
+    """Why it cannot be told."""
+
+
+def age_effect(strata: Strata, metric: str) -> AgeEffect:
+    """Does age hurt?
+
+    Args:
+        strata: by "lag".
+        metric: the form of staleness that speaks for the run; where a tail is too heavy for it, the bounded form does.
+    """
+    rows = _ages(strata, metric)
+    if metric == "s_k" and rows["note"].iloc[[0, -1] if len(rows) else []].str.startswith("unreliable").any():
+        metric = "s_k_bounded"
+        rows = _ages(strata, metric)
+    if len(rows) < 2:
+        return AgeEffect(metric, Verdict.ONE_AGE)
+    fresh, old = (Number(row.label, row.value, row.low, row.high, row.note) for row in (rows.iloc[0], rows.iloc[-1]))
+    if not np.isfinite([fresh.low, fresh.high, old.low, old.high]).all():
+        return AgeEffect(metric, Verdict.CANNOT_TELL, fresh, old, "there are too few prompt groups for intervals")
+    if old.low > fresh.high:
+        return AgeEffect(metric, Verdict.HURTS, fresh, old)
+    if old.high < fresh.low:
+        return AgeEffect(metric, Verdict.DOES_NOT, fresh, old)
+    return AgeEffect(metric, Verdict.CANNOT_TELL, fresh, old, "their 95 % intervals overlap")
+
+
+def _ages(strata: Strata, metric: str) -> pd.DataFrame:
+    """The strata that have an age and a value, freshest first."""
+    rows = strata.metric(metric).iloc[:-1]
+    return rows[rows["value"].notna() & (rows["label"] != "not logged")]
+
+
+def sentence(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, *, limit: float) -> str:
+    """How old is the data, does age hurt, and is it age at all?
+
+    Args:
+        lags: of `version_lags`.
+        strata: by "lag", as `effect` was computed from them.
+        limit: of staleness.
+    """
+    return " ".join(filter(None, (how_old(lags), _does_age_hurt(strata, effect, limit), _whose(strata))))
+
+
+def how_old(lags: pd.DataFrame) -> str:
+    """Mean and largest age of the tokens, what has no version, and what is newer than it can be."""
+    known = lags.dropna()
+    if not len(known):
+        return "Versions are not logged: the age of the data is unknown."
+    total = lags["tokens"].sum()
+    mean = float(np.average(known["lag"], weights=known["tokens"]))
+    low, high = int(known["lag"].min()), int(known["lag"].max())
+    if low == high:
+        text = "Every token was sampled by the policy that it updates."
+        text = text if high == 0 else f"Every token is {high} updates old."
+    else:
+        text = f"The tokens are {mean:.3g} updates old on average and {high} at most."
+    if low < 0:
+        ahead = known.loc[known["lag"] < 0, "tokens"].sum() / total
+        text += f" {ahead:.1%} of them seem newer than the policy that they update: version numbers are wrong."
+    if len(known) < len(lags):
+        unknown = lags.loc[lags["lag"].isna(), "tokens"].sum() / total
+        text += f" Of {unknown:.1%} of the tokens no version is logged."
+    return text
+
+
+_NAMES = {"s_k": "S_k", "s_k_bounded": "S_k in its bounded form"}
+
+
+def _does_age_hurt(strata: Strata, effect: AgeEffect, limit: float) -> str:
+    if effect.freshest is None or effect.oldest is None:
+        return "With tokens of one age only it cannot be told whether age hurts."
+    against = (
+        f"staleness ({_NAMES[effect.metric]}) is {_words(effect.oldest)} at {effect.oldest.label} "
+        f"against {_words(effect.freshest)} at {effect.freshest.label}"
+    )
+    if effect.verdict is Verdict.CANNOT_TELL:
+        return f"Whether age hurts cannot be told: {against}, and {effect.reason}."
+    opening = "Age hurts" if effect.verdict is Verdict.HURTS else "Age does not hurt"
+    rows = _ages(strata, effect.metric)
+    above = rows[rows["value"] > limit]
+    where = (
+        f"above the limit of {limit:g} at {', '.join(above['label'])}"
+        if len(above)
+        else f"below the limit of {limit:g} at every age"
+    )
+    if len(above) > 3:
+        where = f"above the limit of {limit:g} in {len(above)} of {len(rows)} strata of age"
+    return f"{opening}: {against}; it is {where}."
+
+
+def _whose(strata: Strata) -> str:
+    """Old weights, or another engine: as far as the log can tell."""
+    version, engine = (strata.metric(key).iloc[-1] for key in ("s_k_version", "s_k_engine"))
+    if np.isfinite(version["value"]) and np.isfinite(engine["value"]):
+        text = f"Old weights make up {_plain(version['value'])} of staleness, engine mismatch {_plain(engine['value'])}"
+        doubtful = any(row["note"].startswith("unreliable") for row in (version, engine))
+        return text + (" (tails too heavy to trust)." if doubtful else ".")
+    fresh = strata.metric("s_k")
+    fresh = fresh[fresh["label"] == "lag 0"]
+    text = "Old weights and engine mismatch cannot be split: logp_behavior_train is not logged"
+    if len(fresh) and np.isfinite(fresh["value"].iloc[0]):
+        return f"{text}; but tokens of lag 0 have S_k {_plain(fresh['value'].iloc[0])}, and that is no age."
+    return f"{text}."
+
+
+def _words(number: Number) -> str:
+    text = _plain(number.value)
+    if np.isfinite(number.low) and np.isfinite(number.high):
+        text += f" ({_plain(number.low)} to {_plain(number.high)})"
+    return text
+
+
+def _plain(value: float) -> str:
+    return "0" if value == 0 else f"{value:.1e}" if abs(value) < 1e-3 else f"{value:.3g}"

@@ -1,0 +1,1 @@
+"""Every metric of every step, with interval and note."""

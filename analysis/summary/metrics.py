@@ -1,0 +1,342 @@
+"""From group sums and order statistics to metrics, all steps at once: value, interval, and why one is doubtful."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ratioscope.analysis.summary.intervals import (
+    Index,
+    cluster_intervals,
+    cluster_variances,
+    fraction_intervals,
+    log_intervals,
+    sums,
+)
+from ratioscope.analysis.summary.order_statistics import QUANTILES
+from ratioscope.analysis.summary.partials import Partials
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.metric import Moment, doubt
+from ratioscope.tails import Array
+
+INVALID_CAUSES = ("nan", "infinite", "positive", "advantage")
+COUNTS = (
+    *("n_tokens", "n_sequences", "n_groups", "n_invalid"),
+    *(f"n_invalid_{cause}" for cause in INVALID_CAUSES),
+    "n_undefined",  # sequences without a W, because a token of theirs is unusable
+)
+FLAGGED_INVALID_SHARE = 1e-3
+
+# Metrics that are a ratio of group sums: numerator column, factor, denominator column.
+_MEANS: dict[str, tuple[str, float, str]] = {
+    "u_k": ("drift", 0.5, "n_new"),
+    "s_k": ("deviation", 0.5, "n_tokens"),
+    "s_k_bounded": ("shortfall", 1.0, "n_tokens"),
+    "s_k_version": ("version_part", 0.5, "n_engine"),
+    "s_k_engine": ("engine_part", 0.5, "n_engine"),
+    "s_k_exact": ("exact_staleness", 1.0, "n_exact"),
+    "u_k_exact": ("exact_drift", 1.0, "n_exact_new"),
+    "chi2_token_exact": ("exact_chi2", 1.0, "n_exact_chi2"),
+    "tv_new_behavior": ("deviation_new", 0.5, "n_new"),
+    "tv_new_behavior_bounded": ("shortfall_new", 1.0, "n_new"),
+    "ratio_mean": ("rho", 1.0, "n_tokens"),
+    "chi2_token": ("deviation_squared", 1.0, "n_tokens"),
+    "kl_k1": ("k1", 1.0, "n_tokens"),
+    "kl_k2": ("k2", 1.0, "n_tokens"),
+    "kl_k3": ("k3", 1.0, "n_tokens"),
+    "kl_reverse": ("reverse", 1.0, "n_tokens"),
+    "kl_to_reference": ("reference", 1.0, "n_reference"),
+    "entropy": ("entropy", 1.0, "n_entropy"),
+    "version_lag": ("version_lag", 1.0, "n_tokens"),
+    "reward": ("reward", 1.0, "n_reward"),
+    "response_length": ("response_length", 1.0, "n_sequences"),
+}
+# Metrics in [0, 1]: their intervals stay in it.
+_FRACTIONS: dict[str, tuple[str, str]] = {
+    "gate_mean": ("gate", "n_gate"),
+    "effective_token_fraction": ("effective", "n_gate"),
+    "clip_fraction": ("clipped", "n_clip"),
+    "clip_fraction_low": ("clipped_low", "n_side"),
+    "clip_fraction_high": ("clipped_high", "n_side"),
+    "clip_fraction_positive": ("clipped_positive", "n_positive"),
+    "clip_fraction_negative": ("clipped_negative", "n_negative"),
+}
+# How far a sampled mean lies from the exact one, in standard errors: sum of the differences, its denominator.
+_HONESTY: dict[str, tuple[str, str]] = {
+    "s_k_exact_z": ("sampled_minus_exact", "n_exact"),
+    "u_k_exact_z": ("sampled_minus_exact_new", "n_exact_of_new"),
+}
+_NO_TOKEN = "no usable token in this step"
+_NOT_LOGGED = {
+    "n_tokens": _NO_TOKEN,
+    "n_new": "logp_new is not logged",
+    "n_clip": "neither clipped nor clip_side is logged",
+    "n_side": "clip_side is not logged",
+    "n_gate": "gate is not logged",
+    "n_entropy": "entropy is not logged",
+    "n_engine": "logp_behavior_train is not logged",
+    "n_reference": "logp_reference is not logged",
+    "n_exact": "not estimable from samples, and the exact per-state columns are not logged",
+    "n_exact_chi2": "not estimable from samples, and the exact per-state columns are not logged",
+    "n_exact_new": "the exact per-state columns are not logged",
+    "n_exact_of_new": "the exact per-state columns are not logged",
+    "n_positive": "no token with positive advantage",
+    "n_negative": "no token with negative advantage",
+    "n_reward": "no finite reward",
+    "n_sequences": "the sequences table has no rows for this step",
+}
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """One row a step, one column a metric; NaN in `values` is undefined, in `low` and `high` no interval."""
+
+    values: pd.DataFrame
+    low: pd.DataFrame
+    high: pd.DataFrame
+    notes: pd.DataFrame
+    """step, key, note: why a number is missing or cannot be trusted."""
+
+    def between(self, first: int, last: int) -> "StepTable":
+        """The steps first..last, both included."""
+        inside = self.notes["step"].between(first, last)
+        return StepTable(
+            self.values.loc[first:last], self.low.loc[first:last], self.high.loc[first:last], self.notes[inside]
+        )
+
+
+def step_table(partials: Partials) -> StepTable:
+    """Every metric that the tokens and sequences of some steps give."""
+    steps = _Steps(partials)
+    with np.errstate(all="ignore"):  # what is not finite is handled, and noted
+        steps.count()
+        steps.means()
+        steps.groups_without_signal()
+        steps.token_weights()
+        steps.sequence_weights()
+        steps.order_statistics(partials.order)
+        steps.derived()
+        steps.judge()
+    return steps.table()
+
+
+class _Steps:
+    """The metrics of all steps in the making: arrays over steps from arrays over their groups."""
+
+    def __init__(self, partials: Partials) -> None:
+        groups = partials.groups
+        self.steps, self.starts = np.unique(groups["step"].to_numpy(dtype=np.int64), return_index=True)
+        self.columns = {name: groups[name].to_numpy(dtype=float, na_value=np.nan) for name in groups.columns}
+        for name in self.columns:
+            if name.startswith(("n_", "clipped")):  # an absent count is 0; an absent sum stays NaN
+                self.columns[name] = np.nan_to_num(self.columns[name])
+        self.values: dict[str, Array] = {}
+        self.intervals: dict[str, tuple[Array, Array]] = {}
+        self.notes: dict[str, NDArray[np.object_]] = {}
+        self.tail_reasons: dict[str, list[str]] = {}
+        self.has_tokens = self.total("n_tokens") > 0
+
+    def column(self, name: str) -> Array:
+        """One value a group; a count or sum that was not taken is 0 or NaN."""
+        absent = 0.0 if name.startswith("n_") else np.nan
+        return self.columns.get(name, np.full(len(self.columns["step"]), absent))
+
+    def total(self, name: str, used: NDArray[np.bool_] | None = None) -> Array:
+        """One value a step: the sum over its groups, or over those that are used."""
+        column = self.column(name)
+        return sums(column if used is None else np.where(used, column, 0.0), self.starts)
+
+    def largest(self, values: Array) -> Array:
+        return np.fmax.reduceat(values, self.starts) if len(self.starts) else np.zeros(0)
+
+    def note(self, key: str, where: NDArray[np.bool_], text: str | NDArray[np.object_]) -> None:
+        """Say of a metric, in some steps, what is the matter with it."""
+        notes = self.notes.setdefault(key, np.full(len(self.steps), None, dtype=object))
+        notes[where] = text if isinstance(text, str) else text[where]
+
+    def note_missing(self, key: str, denominator: str, missing: NDArray[np.bool_]) -> None:
+        self.note(key, missing, _NOT_LOGGED[denominator])
+        if denominator == "n_exact_of_new":
+            self.note(key, missing & (self.total("n_new") == 0), _NOT_LOGGED["n_new"])
+        if denominator in ("n_positive", "n_negative"):
+            self.note(key, missing & (self.total("n_clip") == 0), _NOT_LOGGED["n_clip"])
+        if denominator not in ("n_reward", "n_sequences"):
+            self.note(key, missing & ~self.has_tokens, _NO_TOKEN)
+
+    def count(self) -> None:
+        n_tokens, n_undefined = self.total("n_tokens"), self.total("n_undefined")
+        listed = self.total("n_sequences")
+        self.values = {
+            "n_tokens": n_tokens,
+            "n_sequences": np.where(listed > 0, listed, self.total("n_weights") + n_undefined),
+            "n_groups": sums(np.ones(len(self.columns["step"])), self.starts),
+            "n_invalid": self.total("n_invalid"),
+            **{f"n_invalid_{cause}": self.total(f"n_invalid_{cause}") for cause in INVALID_CAUSES},
+            "n_undefined": n_undefined,
+        }
+
+    def means(self) -> None:
+        for key, (numerator, factor, denominator) in _MEANS.items():
+            self._ratio(key, self.column(numerator) * factor, denominator, cluster_intervals)
+        for key, (numerator, denominator) in _FRACTIONS.items():
+            self._ratio(key, self.column(numerator), denominator, fraction_intervals)
+        self._ratio("chi2_token_raw", self.column("rho_squared"), "n_tokens", cluster_intervals)
+        self.values["chi2_token_raw"] -= 1
+        low, high = self.intervals["chi2_token_raw"]
+        self.intervals["chi2_token_raw"] = (low - 1, high - 1)
+        for key, (difference, denominator) in _HONESTY.items():
+            weight = self.column(denominator)
+            terms = np.where(weight > 0, self.column(difference), 0.0)
+            error = np.sqrt(cluster_variances(terms, weight, self.starts))
+            self.values[key] = np.where(error > 0, sums(terms, self.starts) / sums(weight, self.starts) / error, np.nan)
+            self.note(key, np.isnan(self.values[key]), "the difference has no standard error here")
+            self.note_missing(key, denominator, sums(weight, self.starts) == 0)
+
+    def _ratio(
+        self,
+        key: str,
+        numerator: Array,
+        denominator: str,
+        interval: Callable[[Array, Array, Index], tuple[Array, Array]],
+    ) -> None:
+        weight = self.column(denominator)
+        terms, total = np.where(weight > 0, numerator, 0.0), sums(weight, self.starts)
+        self.values[key] = sums(terms, self.starts) / total
+        self.intervals[key] = interval(terms, weight, self.starts)
+        self.note_missing(key, denominator, total == 0)
+
+    def groups_without_signal(self) -> None:
+        weight = (self.column("n_tokens") > 0).astype(float)
+        without = weight * (self.column("n_signal") == 0)
+        key = "zero_advantage_group_fraction"
+        self.values[key] = sums(without, self.starts) / sums(weight, self.starts)
+        self.intervals[key] = fraction_intervals(without, weight, self.starts)
+        self.note(key, ~self.has_tokens, _NO_TOKEN)
+
+    def token_weights(self) -> None:
+        used = self.column("n_tokens") > 0
+        rho, squared, n = (np.where(used, self.column(name), 0.0) for name in ("scaled", "scaled_squared", "n_tokens"))
+        self._effective_sample_size("ess_token", rho, squared, n)
+        self.note("ess_token", ~self.has_tokens, _NO_TOKEN)
+
+    def _effective_sample_size(self, key: str, weight: Array, squared: Array, n: Array) -> None:
+        totals = (sums(terms, self.starts) for terms in (weight, squared, n))
+        total_weight, total_squared, count = totals
+        self.values[key] = np.where(total_squared > 0, total_weight**2 / (count * total_squared), np.nan)
+        low, high = log_intervals([(weight, 2), (squared, -1), (n, -1)], self.starts)
+        self.intervals[key] = (np.exp(low), np.exp(np.minimum(high, 0.0)))
+
+    def sequence_weights(self) -> None:
+        """chi-square and effective sample size of the sequence ratios, in log space until the very last step."""
+        used = self.column("n_weights") > 0
+        n = np.where(used, self.column("n_weights"), 0.0)
+        groups_of = np.diff(self.starts, append=len(n))
+        scaled, scale = {}, {}
+        for name, factor in (("lse_w", 1), ("lse_w_squared", 2), ("lse_chi2", 1)):
+            logs = np.where(used, self.column(name), -np.inf)
+            top = self.largest(np.where(used, self.column("lse_w" if factor == 2 else name), -np.inf)) * factor
+            scale[name] = np.where(np.isfinite(top), top, 0.0)
+            scaled[name] = np.exp(logs - np.repeat(scale[name], groups_of))
+        count = sums(n, self.starts)
+        log_chi2 = np.log(sums(scaled["lse_chi2"], self.starts)) + scale["lse_chi2"] - np.log(count)
+        self.values |= {"chi2_seq": np.exp(log_chi2), "log1p_chi2_seq": np.logaddexp(0.0, log_chi2)}
+        chi2_terms = np.where(used, np.exp(self.column("lse_chi2")), 0.0)
+        self.intervals["chi2_seq"] = cluster_intervals(chi2_terms, n, self.starts)
+        low, high = log_intervals([(scaled["lse_chi2"], 1), (n, -1)], self.starts)
+        self.intervals["log1p_chi2_seq"] = (
+            np.logaddexp(0.0, low + scale["lse_chi2"]),
+            np.logaddexp(0.0, high + scale["lse_chi2"]),
+        )
+        self._effective_sample_size("ess_seq", scaled["lse_w"], scaled["lse_w_squared"], n)
+        self.note("ess_seq", np.isnan(self.values["ess_seq"]), "every sequence ratio is 0")
+        for key in ("chi2_seq", "log1p_chi2_seq", "ess_seq"):
+            self.note(key, count == 0, "no sequence without an unusable token")
+            self.values[key] = np.where(count == 0, np.nan, self.values[key])
+
+    def order_statistics(self, order: pd.DataFrame) -> None:
+        there = order.set_index("step").reindex(self.steps)
+        numbers = {name: there[name].to_numpy(dtype=float) for name in ("lowest", "highest", "top_squares", *QUANTILES)}
+        self.values |= {"ratio_min": np.exp(numbers["lowest"]), "ratio_max": np.exp(numbers["highest"])}
+        self.values |= {key: np.exp(numbers[key]) for key in QUANTILES}
+        log_sum_squares = 2 * self.largest(self.column("peak")) + np.log(self.total("scaled_squared", self._used()))
+        self.values["top1pct_share"] = np.exp(numbers["top_squares"] - log_sum_squares)
+        self.note("top1pct_share", np.isnan(self.values["top1pct_share"]), "every ratio is 0")
+        for key in ("khat_token", "khat_token_new", "khat_seq"):
+            self.values[key] = there[key].to_numpy(dtype=float)
+            reasons = there[f"{key}_reason"].fillna(_NO_TOKEN)
+            self.note(key, np.isnan(self.values[key]), ("not estimable: " + reasons).to_numpy(dtype=object))
+            self.tail_reasons[key] = reasons.to_list()
+        for key in CATALOGUE:
+            if key.startswith(("ratio_", "khat_", "top")):
+                self.note(key, ~self.has_tokens, _NO_TOKEN)
+
+    def _used(self) -> NDArray[np.bool_]:
+        return self.column("n_tokens") > 0
+
+    def derived(self) -> None:
+        """What follows from other numbers of the step, or is a maximum."""
+        self.values["delta_max"] = self.largest(self.column("exact_largest"))
+        self.note_missing("delta_max", "n_exact", self.total("n_exact") == 0)
+        rho, n = self.column("rho"), self.column("n_tokens")
+        error = np.sqrt(cluster_variances(rho, n, self.starts))
+        z = np.where((error > 0) & np.isfinite(error), (self.values["ratio_mean"] - 1) / error, np.nan)
+        self.values["ratio_mean_z"] = z
+        self.note("ratio_mean_z", np.isnan(z), "the mean ratio has no standard error here")
+        self.note("ratio_mean_z", ~self.has_tokens, _NO_TOKEN)
+        length = self.total("n_tokens") / np.maximum(self.total("n_weights") + self.total("n_undefined"), 1)
+        self.values["log1p_chi2_seq_predicted"] = length * np.log1p(self.values["chi2_token"])
+        self.note("log1p_chi2_seq_predicted", ~self.has_tokens, _NO_TOKEN)
+
+    def judge(self) -> None:
+        """Mark what cannot be trusted, and withhold intervals that would only look narrow."""
+        for key, metric in CATALOGUE.items():
+            value = self.values.get(key)
+            if value is None:
+                continue
+            infinite = np.isinf(value)
+            self.note(key, infinite, "infinite: a ratio of 0 or beyond the floating-point range")
+            undefined = np.isnan(value) & (self.notes[key] == None)  # noqa: E711 elementwise
+            self.note(key, undefined, "undefined")
+            self._withhold(key, infinite | undefined)
+            if metric.moment is not Moment.BOUNDED:
+                self._doubt(key, metric.moment, metric.khat, np.isfinite(value))
+        rows = self.values["n_tokens"] + self.values["n_invalid"]
+        flagged = self.values["n_invalid"] > FLAGGED_INVALID_SHARE * rows
+        pairs = zip(self.values["n_invalid"], rows, strict=True)
+        sentences = np.asarray([f"{invalid:.0f} of {n:.0f} rows cannot be used" for invalid, n in pairs], dtype=object)
+        self.note("n_invalid", flagged, sentences)
+
+    def _doubt(self, key: str, moment: Moment, tails: Sequence[str], finite: NDArray[np.bool_]) -> None:
+        sizes = self.values["n_sequences" if "khat_seq" in tails else "n_tokens"]
+        for tail in tails:
+            rows = zip(self.values[tail], sizes, self.tail_reasons[tail], strict=True)
+            doubts = np.asarray([doubt(tail, khat, moment, int(n), reason) for khat, n, reason in rows], dtype=object)
+            doubtful = finite & (doubts != "")
+            self.note(key, doubtful, doubts)
+            self._withhold(key, doubtful)
+
+    def _withhold(self, key: str, where: NDArray[np.bool_]) -> None:
+        if key in self.intervals:
+            low, high = self.intervals[key]
+            self.intervals[key] = (np.where(where, np.nan, low), np.where(where, np.nan, high))
+
+    def table(self) -> StepTable:
+        index = pd.Index(self.steps, name="step", dtype="int64")
+        keys = [*COUNTS, *CATALOGUE]
+        low = {key: ends[0] for key, ends in self.intervals.items()}
+        high = {key: ends[1] for key, ends in self.intervals.items()}
+        values, low_frame, high_frame = (
+            pd.DataFrame(columns, index=index).reindex(columns=keys).astype(float)
+            for columns in (self.values, low, high)
+        )
+        noted = {key: np.flatnonzero(texts != None) for key, texts in self.notes.items()}  # noqa: E711 elementwise
+        notes = pd.DataFrame(
+            {
+                "step": np.concatenate([self.steps[places] for places in noted.values()]),
+                "key": np.repeat(list(noted), [len(places) for places in noted.values()]),
+                "note": np.concatenate([self.notes[key][places] for key, places in noted.items()]),
+            }
+        )
+        return StepTable(values, low_frame, high_frame, notes)

@@ -1,0 +1,286 @@
+"""Per-step partial sums of a run, computed once for each set of files and cached.
+
+A *scan unit* is a set of files whose step ranges overlap, so that a step is never split between units: quantiles and
+tails, which do not add up, are exact within one. Sums are kept for each (step, prompt group): they merge by addition,
+carry the cluster-robust intervals, and are all that a bootstrap over groups needs.
+
+Partials lie in the user's cache folder, never in the run; of a live run only the new files are read.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ratioscope import schema, tails
+from ratioscope.analysis.runs import relations
+from ratioscope.analysis.runs.database import connect, one_thread, query
+from ratioscope.analysis.runs.relations import create_views
+from ratioscope.analysis.runs.store import Run, TableFile
+from ratioscope.analysis.summary import order_statistics
+from ratioscope.analysis.summary.order_statistics import of_steps
+from ratioscope.cache import cache_folder
+from ratioscope.recorder import NONFINITE_KEY
+
+_QUERIES = (
+    "runs/macros",
+    "runs/tokens",
+    "summary/sequence_sums",
+    "summary/unusable_sums",
+    "summary/group_sums",
+    "summary/optional_sums",
+    "summary/response_sums",
+)
+_OPTIONAL = {
+    "gate",
+    "entropy",
+    "logp_behavior_train",
+    "logp_reference",
+    "tv_current_behavior",
+    "chi2_current_behavior",
+    "tv_new_current",
+}
+
+# Files are scanned together to about so many tokens: with less, starting a query shows, with more, memory does.
+_SCAN_TOKENS, _FEWEST_TOKENS = 1_000_000, 250_000
+_AT_A_TIME = os.cpu_count() or 1
+
+# Beyond these, exp(log rho) of a step's largest ratio leaves too little of the floating-point range for its square, or
+# sums of rho are smaller than the rounding of sums of rho - 1.
+_PEAK_RANGE = (-1.0, 300.0)
+
+
+@dataclass(frozen=True)
+class Partials:
+    """What is kept of the tokens of some steps."""
+
+    groups: pd.DataFrame
+    """One row a (step, group_id), in this order: sums and log-sum-exps of the tokens and sequences."""
+    order: pd.DataFrame
+    """One row a step: extremes, quantiles and tail indices."""
+    histogram: pd.DataFrame
+    """One row a (step, bin): tokens by log-ratio."""
+
+    def between(self, first: int, last: int) -> "Partials":
+        """Those of the steps first..last."""
+        return Partials(*(frame[frame["step"].between(first, last)] for frame in self.frames))
+
+    @property
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+        return self.groups, self.order, self.histogram
+
+
+_PARTS = ("groups", "order", "histogram")
+
+
+@dataclass(frozen=True)
+class ScanUnit:
+    """Files of both tables that share steps."""
+
+    tokens: tuple[TableFile, ...]
+    sequences: tuple[TableFile, ...]
+
+    @property
+    def key(self) -> str:
+        identities = [file.identity for file in (*self.tokens, *self.sequences)]
+        return hashlib.sha256("\n".join([_definitions(), *identities]).encode()).hexdigest()[:32]
+
+    @property
+    def cache(self) -> Path:
+        """The folder that holds what was computed of it; may not exist yet."""
+        return cache_folder("partials") / self.key
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """First and last step."""
+        names = [file.name for file in self.tokens]
+        return min(name.first_step for name in names), max(name.last_step for name in names)
+
+
+@cache
+def _definitions() -> str:
+    """What the partials depend on besides the files: those of another ratioscope are not mistaken for this one's."""
+    modules = [Path(__file__), *(Path(str(module.__file__)) for module in (order_statistics, relations, tails))]
+    code = [path.read_text(encoding="utf-8") for path in modules]
+    return hashlib.sha256("\n".join([*(query(name) for name in _QUERIES), *code]).encode()).hexdigest()
+
+
+def scan_units(run: Run) -> list[ScanUnit]:
+    """The run's files in sets with disjoint step ranges, in step order."""
+    units: list[list[TableFile]] = []
+    last_step = -1
+    for file in sorted(run.files["tokens"], key=lambda file: file.name):
+        if units and file.name.first_step <= last_step:
+            units[-1].append(file)
+        else:
+            units.append([file])
+        last_step = max(last_step, file.name.last_step)
+    return [ScanUnit(tuple(tokens), _overlapping(run.files["sequences"], tokens)) for tokens in units]
+
+
+def _overlapping(files: Iterable[TableFile], tokens: list[TableFile]) -> tuple[TableFile, ...]:
+    first = min(file.name.first_step for file in tokens)
+    last = max(file.name.last_step for file in tokens)
+    return tuple(file for file in files if file.name.first_step <= last and file.name.last_step >= first)
+
+
+def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]]:
+    """Each unit with its partials, those that are in the cache first.
+
+    What is not there is scanned several batches at a time, each with one thread, so that sums come out the same to the
+    last digit every time.
+
+    Raises:
+        OSError, duckdb.Error: a file vanished or broke between listing and reading.
+    """
+    missing = []
+    for unit in units:
+        cached = _read(unit)
+        if cached is None:
+            missing.append(unit)
+        else:
+            yield unit, cached
+    pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="scan")
+    try:
+        scanned = [(batch, pool.submit(_scan_alone, batch)) for batch in _batches(missing)]
+        for batch, partials in scanned:
+            yield from _kept(batch, partials.result())
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _batches(units: Sequence[ScanUnit]) -> Iterator[list[ScanUnit]]:
+    """Which units are scanned together: sets of about the same size, so many that every processor has its share."""
+    sizes = [sum(pq.read_metadata(file.path).num_rows for file in unit.tokens) for unit in units]
+    rounds = ceil(sum(sizes) / _SCAN_TOKENS / _AT_A_TIME)
+    share = max(_FEWEST_TOKENS, sum(sizes) / max(1, rounds * _AT_A_TIME))
+    batch: list[ScanUnit] = []
+    done, of = 0, 1
+    for unit, size in zip(units, sizes, strict=True):
+        batch.append(unit)
+        done += size
+        if done >= share * of:
+            yield batch
+            batch, of = [], int(done / share) + 1
+    if batch:
+        yield batch
+
+
+def _read(unit: ScanUnit) -> Partials | None:
+    try:
+        return Partials(*(pq.read_table(unit.cache / f"{name}.parquet").to_pandas() for name in _PARTS))
+    except (OSError, pa.ArrowInvalid):
+        return None
+
+
+def _scan_alone(units: Sequence[ScanUnit]) -> Partials:
+    with one_thread():
+        return scan(units)
+
+
+def _kept(units: Sequence[ScanUnit], scanned: Partials) -> Iterator[tuple[ScanUnit, Partials]]:
+    """The part of each unit, after having put it into the cache."""
+    for unit in units:
+        part = scanned.between(*unit.steps) if len(units) > 1 else scanned
+        with suppress(OSError):  # a cache that cannot be written is no reason to fail
+            unit.cache.mkdir(parents=True, exist_ok=True)
+            for name, frame in zip(_PARTS, part.frames, strict=True):
+                temporary = unit.cache / f"{name}.tmp-{os.getpid()}"
+                frame.to_parquet(temporary, index=False)
+                temporary.replace(unit.cache / f"{name}.parquet")
+        yield unit, part
+
+
+def scan(units: Sequence[ScanUnit]) -> Partials:
+    """Read the files of some units, in one go."""
+    tokens = [file for unit in units for file in unit.tokens]
+    sequences = list(dict.fromkeys(file for unit in units for file in unit.sequences))
+    with connect(sorted({file.path.parent for file in (*tokens, *sequences)})) as connection:
+        create_views(connection, schema.TOKENS, tokens)
+        create_views(connection, schema.SEQUENCES, sequences)
+        logged = {name for file in tokens for name in pq.read_schema(file.path).names}
+        return partials_in(connection, clean=all(map(_known_clean, tokens)), optional=bool(logged & _OPTIONAL))
+
+
+def partials_in(
+    connection: duckdb.DuckDBPyConnection, *, clean: bool = False, optional: bool = True, tokenless: bool = False
+) -> Partials:
+    """The partials of whatever the views `token`, `usable` and `sequence` of a connection show.
+
+    Args:
+        connection: see `analysis.runs.relations`; two temporary tables are made in it.
+        clean: it is known that every row can be used.
+        optional: some column that a run need not have is there.
+        tokenless: steps that have responses and no token count as well.
+    """
+    if clean:
+        connection.execute("create or replace view usable as select * exclude (invalid) from token")
+    connection.execute(query("summary/sequence_sums"))
+    connection.execute(query("summary/unusable_sums").replace("$clean", str(clean)))
+    order, histogram = of_steps(connection)
+    groups = connection.execute(query("summary/group_sums")).df()
+    if optional:
+        groups = groups.merge(
+            connection.execute(query("summary/optional_sums")).df(), how="left", on=["step", "group_id"]
+        )
+    responses = connection.execute(query("summary/response_sums").replace("$all", str(tokenless))).df()
+    groups = groups.merge(responses, how="outer", on=["step", "group_id"])
+    groups = _with_scaled_sums(connection, groups, order)
+    return Partials(groups.sort_values(["step", "group_id"], ignore_index=True), order, histogram)
+
+
+def _with_scaled_sums(connection: duckdb.DuckDBPyConnection, groups: pd.DataFrame, order: pd.DataFrame) -> pd.DataFrame:
+    """Sums of rho and its square, times a common factor of the step that keeps them within the floating-point range."""
+    groups = groups.assign(peak=0.0, scaled=groups["rho"], scaled_squared=groups["rho_squared"])
+    highest = order["highest"].astype(float)  # objects where no token of the files is usable
+    extreme = order[~highest.between(*_PEAK_RANGE) & np.isfinite(highest)]
+    if not len(extreme):
+        return groups
+    peaks = extreme[["step", "highest"]].rename(columns={"highest": "peak"})
+    connection.register("peaks", peaks)
+    scaled = connection.execute(
+        """
+        select
+            step, group_id, peak,
+            sum(exp(log_rho - peak)) as scaled,
+            sum(exp(2 * (log_rho - peak))) as scaled_squared
+        from usable join peaks using (step)
+        group by step, group_id, peak
+        """
+    ).df()
+    there = groups["step"].isin(peaks["step"])
+    replaced = groups[["step", "group_id"]].merge(scaled, how="left", on=["step", "group_id"])
+    return groups.assign(**{name: groups[name].mask(there, replaced[name]) for name in scaled.columns[2:]})
+
+
+@cache
+def _known_clean(file: TableFile) -> bool:
+    """Whether the file's footer proves that every row can be used, so that no row need be asked."""
+    metadata = pq.read_metadata(file.path)
+    nonfinite = (metadata.metadata or {}).get(NONFINITE_KEY)
+    columns = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+    log_probabilities = {"logp_behavior", "logp_current", "logp_new"} & set(columns)
+    if nonfinite is None or json.loads(nonfinite).keys() & {*log_probabilities, "advantage"}:
+        return False
+    for group in range(metadata.num_row_groups):
+        for name in (*log_probabilities, "advantage"):
+            statistics = metadata.row_group(group).column(columns.index(name)).statistics
+            if statistics is None or not statistics.has_min_max or not statistics.has_null_count:
+                return False
+            if statistics.null_count and name != "logp_new":
+                return False
+            if name in log_probabilities and not statistics.max <= schema.LARGEST_LOG_PROBABILITY:
+                return False
+    return True

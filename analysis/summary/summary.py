@@ -1,0 +1,241 @@
+"""The step summary: every metric of the catalogue for every step, with interval and trust.
+
+summary = summarise(run)
+summary.values["s_k"]            # indexed by step
+summary.low["s_k"], summary.high["s_k"]
+summary.notes[step]["chi2_seq"]  # why it is missing or cannot be trusted
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyarrow import feather
+
+from ratioscope import metric
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary import intervals
+from ratioscope.analysis.summary import metrics as step
+from ratioscope.analysis.summary.metrics import COUNTS, StepTable, step_table
+from ratioscope.analysis.summary.partials import Partials, ScanUnit, partials_of, scan_units
+from ratioscope.cache import cache_folder
+from ratioscope.catalogue import CATALOGUE, divergences, learning, weights
+from ratioscope.errors import RatioscopeError
+
+LOGGED = ("eval_accuracy", "kl_to_initial", "grad_norm")
+_KEYS = [*COUNTS, *CATALOGUE]
+_TABLES = ("notes", "histogram", "steps")
+
+
+@dataclass(frozen=True, eq=False)
+class StepSummary:
+    """Frames with one row a step and one column a metric key; NaN is "undefined", the reason is in `notes`."""
+
+    values: pd.DataFrame
+    low: pd.DataFrame
+    high: pd.DataFrame
+    notes: Mapping[int, Mapping[str, str]]
+    histogram: pd.DataFrame
+    """step, bin, tokens: the log-ratio histogram (`bin_log_ratio`)."""
+    steps: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """The run's own steps table, indexed by step."""
+
+    @property
+    def last_step(self) -> int:
+        return int(self.values.index.max()) if len(self.values) else -1
+
+    def trusted(self, key: str) -> pd.Series:
+        """Bool by step: the value is there and its moment can be estimated."""
+        noted = pd.Series([key in self.notes.get(step, {}) for step in self.values.index], index=self.values.index)
+        return self.values[key].notna() & ~noted.astype(bool)
+
+    def up_to(self, first: int | None, last: int | None) -> "StepSummary":
+        """The steps first..last, both included."""
+        kept = slice(first, last)
+        inside = self.histogram["step"].between(
+            first if first is not None else -1, last if last is not None else np.inf
+        )
+        return StepSummary(
+            self.values.loc[kept], self.low.loc[kept], self.high.loc[kept], self.notes, self.histogram[inside],
+            self.steps.loc[kept] if len(self.steps) else self.steps,
+        )  # fmt: skip
+
+
+class Notes(Mapping[int, Mapping[str, str]]):
+    """Notes by step, then by metric, read from a table (step, key, note) when they are first asked for."""
+
+    def __init__(self, steps: pd.Index, table: pa.Table) -> None:
+        self._steps, self._table = steps, table
+
+    @cached_property
+    def _by_step(self) -> dict[int, dict[str, str]]:
+        notes: dict[int, dict[str, str]] = {number: {} for number in self._steps.tolist()}
+        for number, key, note in zip(*(self._table[name].to_pylist() for name in ("step", "key", "note")), strict=True):
+            notes[number][key] = note
+        return notes
+
+    def __getitem__(self, number: int) -> dict[str, str]:
+        return self._by_step[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_step)
+
+    def __len__(self) -> int:
+        return len(self._by_step)
+
+
+class Summariser:
+    """Keeps what it has computed, so that a live run costs only its new files."""
+
+    def __init__(self) -> None:
+        self._units: dict[str, tuple[StepTable, pd.DataFrame]] = {}
+
+    def summarise(self, run: Run, progress: Callable[[int, int], None] = lambda done, of: None) -> StepSummary:
+        """The summary of everything the run holds.
+
+        Raises:
+            RatioscopeError: a file that was there at opening cannot be read any more.
+        """
+        units = scan_units(run)
+        key = _key(run, units)
+        cached = None if self._units else _read(key)
+        if cached is not None:
+            return cached
+        new = [unit for unit in units if unit.key not in self._units]
+        if new:
+            self._units |= dict(_compute(new, progress))
+        self._units = {unit.key: self._units[unit.key] for unit in units}
+        summary, notes = _assemble(
+            run, [table for table, _ in self._units.values()], [bins for _, bins in self._units.values()]
+        )
+        if run.status != "running":
+            _write(key, summary, notes)
+        return summary
+
+
+def summarise(run: Run) -> StepSummary:
+    """The step summary of a run; see `Summariser` for live ones."""
+    return Summariser().summarise(run)
+
+
+def _key(run: Run, units: list[ScanUnit]) -> str:
+    """Changes with any file of the run, and with the code that turns partials into metrics."""
+    names = [_code(), *(unit.key for unit in units), *(file.identity for file in run.files["steps"])]
+    return hashlib.sha256("|".join(names).encode()).hexdigest()[:32]
+
+
+@cache
+def _code() -> str:
+    modules = (step, intervals, divergences, weights, learning, metric)
+    sources = [Path(__file__), *(Path(str(module.__file__)) for module in modules)]
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+
+
+def _read(key: str) -> StepSummary | None:
+    """A summary that was computed before."""
+    folder = cache_folder("summaries") / key
+    try:
+        numbers = np.load(folder / "numbers.npy")  # (values low high, steps, step and keys)
+        notes, histogram, steps = (feather.read_table(folder / f"{name}.arrow") for name in _TABLES)
+    except (OSError, ValueError, pa.ArrowInvalid):
+        return None
+    index = pd.Index(numbers[0, :, 0].astype(np.int64), name="step")
+    values, low, high = (pd.DataFrame(kind[:, 1:], index=index, columns=_KEYS) for kind in numbers)
+    return StepSummary(
+        values, low, high, Notes(index, notes), histogram.to_pandas(), steps.to_pandas().set_index("step")
+    )
+
+
+def _write(key: str, summary: StepSummary, notes: pa.Table) -> None:
+    numbers = np.stack([frame.reset_index().to_numpy(float) for frame in (summary.values, summary.low, summary.high)])
+    tables = (notes, pa.Table.from_pandas(summary.histogram), pa.Table.from_pandas(summary.steps.reset_index()))
+    folder = cache_folder("summaries") / key
+    with suppress(OSError):  # a cache that cannot be written is no reason to fail
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f"tmp-{os.getpid()}.npy"
+        np.save(temporary, numbers)
+        temporary.replace(folder / "numbers.npy")
+        for name, table in zip(_TABLES, tables, strict=True):
+            temporary = folder / f"{name}.tmp-{os.getpid()}"
+            feather.write_feather(table, str(temporary), compression="uncompressed")
+            temporary.replace(folder / f"{name}.arrow")
+
+
+def _compute(
+    units: list[ScanUnit], progress: Callable[[int, int], None]
+) -> Iterator[tuple[str, tuple[StepTable, pd.DataFrame]]]:
+    """Each unit's key, with its table and histogram."""
+    found: list[tuple[ScanUnit, Partials]] = []
+    try:
+        for unit, partials in partials_of(units):
+            found.append((unit, partials))
+            progress(len(found), len(units))
+    except (duckdb.IOException, duckdb.InvalidInputException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        where = units[0].tokens[0].path.parent
+        raise RatioscopeError(f"{where}: vanished or changed while it was read ({reason}); try again.") from None
+    found.sort(key=lambda pair: pair[0].steps)
+    frames = zip(*(partials.frames for _, partials in found), strict=True)
+    table = step_table(Partials(*(pd.concat(parts, ignore_index=True) for parts in frames)))
+    for unit, partials in found:
+        yield unit.key, (table.between(*unit.steps), partials.histogram)
+
+
+def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame]) -> tuple[StepSummary, pa.Table]:
+    """The summary, and its notes as a table."""
+    steps = run.read("steps").set_index("step").sort_index()
+    steps = steps[~steps.index.duplicated(keep="last")]
+    values, low, high = (
+        pd.concat([getattr(table, name) for table in tables]) if tables else pd.DataFrame(columns=_KEYS, dtype=float)
+        for name in ("values", "low", "high")
+    )
+    ahead = run.versions_ahead.reindex(values.index).fillna(0)
+    for frame in (values, low, high):  # partials are of token files alone, which do not know the policy's version
+        frame["version_lag"] += ahead
+    empty = steps.index.difference(values.index)
+    index = pd.Index(values.index.union(empty), name="step", dtype="int64")  # sorted
+    values, low, high = (frame.reindex(index) for frame in (values, low, high))
+    # A step that the run lists and that no token can be read of: nulls, not zeros and not a missing line.
+    values.loc[empty, list(COUNTS)] = 0
+    missing = [key for key in CATALOGUE if key not in LOGGED]
+    reasons = pd.DataFrame(
+        {
+            "step": np.repeat(empty, len(missing)),
+            "key": missing * len(empty),
+            "note": "no token of this step is on disk",
+        }
+    )
+    for key in LOGGED:
+        values[key] = steps[key].reindex(index).astype(float)
+    notes = pa.Table.from_pandas(pd.concat([*(table.notes for table in tables), reasons], ignore_index=True))
+    histogram = pd.concat(histograms) if histograms else pd.DataFrame({"step": [], "bin": [], "tokens": []})
+    return StepSummary(values, low, high, Notes(index, notes), histogram.reset_index(drop=True), steps), notes
+
+
+def to_json(run: Run, summary: StepSummary) -> dict[str, Any]:
+    """The stable shape of `ratioscope summarize --json`: undefined is null, with its reason in notes."""
+    steps = []
+    for label, values in summary.values.iterrows():
+        number = int(label)  # type: ignore[call-overload]
+        low, high, notes = summary.low.loc[number], summary.high.loc[number], summary.notes.get(number, {})
+        entry: dict[str, Any] = {"step": number}
+        for key, value in values.items():
+            finite = bool(np.isfinite(value))
+            entry[str(key)] = (int(value) if key in COUNTS else float(value)) if finite else None
+            if not finite and key not in notes:
+                notes = dict(notes) | {str(key): "not logged for this step"}
+        entry["intervals"] = {
+            str(key): [float(low[key]), float(high[key])] for key in values.index if np.isfinite(low[key])
+        }
+        entry["notes"] = notes
+        steps.append(entry)
+    return {"schema_version": run.manifest.schema_version, "run": run.manifest.name, "steps": steps}

@@ -1,0 +1,1 @@
+"""Which tokens did it."""

@@ -1,0 +1,1 @@
+"""Bias or variance: which failure mode is it."""

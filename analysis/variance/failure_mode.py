@@ -1,0 +1,278 @@
+"""Bias or variance: the answer in words with what it rests on, and the numbers behind the page's charts.
+
+answer(summary, thresholds=limits).sentence # the regime (`findings.regime`), and whether its numbers can be trusted
+points = blind_spot(summary)                # by step: total variation, and chi-square of tokens and whole responses
+frame = response_staleness(run, 100, 120)   # by step: total variation of whole responses
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log1p
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.drift.pairs import PAIRS, create_units
+from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.regime import Concern, log_chi2_of_responses, regime
+from ratioscope.analysis.findings.staleness_form import staleness_metric
+from ratioscope.analysis.findings.thresholds import default_thresholds
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.intervals import cluster_intervals, sums
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.analysis.variance.gradients import best_step, progress
+from ratioscope.metric import Moment, doubt
+
+_MEASURED, _PREDICTED = "log1p_chi2_seq", "log1p_chi2_seq_predicted"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Which failure mode it is, as far as the log can tell."""
+
+    sentence: str
+    remedy: str
+    """What to do; empty where nothing is known."""
+    source: str
+    numbers: tuple[Number, ...]
+    """What it rests on: medians over the steps."""
+
+
+_UNTIL_TOLD = (
+    "Token-level importance sampling with a clip is reasonable for what can be seen; truncate or mask large ratios "
+    "until the variance can be told, which costs little bias where it is small."
+)
+
+
+def answer(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None) -> Answer:
+    """The regime, and where the log cannot tell; `thresholds` by name, those that are missing are the catalogue's."""
+    limits = default_thresholds() | dict(thresholds or {})
+    if not len(summary.values):
+        return Answer("No step of this run lies in the chosen range.", "", "", ())
+    found = regime(summary, thresholds=limits)
+    if found.concern is Concern.UNKNOWN:
+        return Answer(found.sentence, found.remedy, found.source, found.numbers)
+    doubts = [_doubted_distance(summary, limits), _doubted_chi2(summary), _infinite_chi2(summary)]
+    about_variance = " ".join(filter(None, doubts[1:]))
+    sentence, remedy = " ".join(filter(None, [found.sentence, *doubts])), found.remedy
+    if found.concern is Concern.NEITHER and about_variance:
+        chi2 = np.expm1(float(summary.values[[_MEASURED, _PREDICTED]].median().max()))
+        distance = float(summary.values[staleness_metric(summary)].median())
+        size = (
+            f"Bias is small: total variation is {distance:.2g}, at most {_distance_limit(limits):g}. "
+            f"Cannot tell whether variance is: the χ² of whole responses looks like {chi2:.2g}, but "
+            f"{about_variance[0].lower()}{about_variance[1:]}"
+        )
+        sentence, remedy = " ".join(filter(None, [found.origin, size, doubts[0]])), _UNTIL_TOLD
+    return Answer(sentence, remedy, found.source, found.numbers)
+
+
+def _distance_limit(limits: Mapping[str, float]) -> float:
+    return limits["epsilon_stale"] / 2
+
+
+def _doubted_distance(summary: StepSummary, limits: Mapping[str, float]) -> str:
+    """What the bounded form says, where the plain one cannot be trusted in most steps."""
+    key = staleness_metric(summary)
+    untrusted, n = _untrusted(summary, key)
+    if untrusted <= n / 2:
+        return ""
+    plain, bounded = (float(summary.values[name].median()) for name in (key, "s_k_bounded"))
+    text = f"In {untrusted} of {n} steps the tail is too heavy for that total variation; "
+    limit = _distance_limit(limits)
+    if (plain > limit) == (bounded > limit):
+        return text + f"its bounded form, which no tail can spoil, is {bounded:.2g} and agrees."
+    return text + f"its bounded form, which no tail can spoil, is {bounded:.2g}: cannot tell whether bias matters."
+
+
+def _doubted_chi2(summary: StepSummary) -> str:
+    points = blind_spot(summary)
+    n = int(points["chi2_seq"].notna().sum())
+    untrusted = n - int(points["chi2_seq_trusted"].sum())
+    if untrusted <= n / 2:
+        return ""
+    return (
+        f"In {untrusted} of {n} steps the tail is too heavy for a χ² of whole responses: such samples mostly show too "
+        "little of it."
+    )
+
+
+def _infinite_chi2(summary: StepSummary) -> str:
+    exact = summary.values["chi2_token_exact"]
+    infinite, n = int(np.isinf(exact).sum()), int(exact.notna().sum())
+    if not infinite:
+        return ""
+    return (
+        f"From full distributions the χ² is infinite in {infinite} of {n} steps: the sampler leaves out what the "
+        "policy may do, and no sample shows that."
+    )
+
+
+def _untrusted(summary: StepSummary, key: str) -> tuple[int, int]:
+    """In how many steps the metric cannot be trusted, and in how many there is one."""
+    known = summary.values[key].notna()
+    return int((known & ~summary.trusted(key)).sum()), int(known.sum())
+
+
+def blind_spot(summary: StepSummary) -> pd.DataFrame:
+    """What a trust region sees against what it does not, by step.
+
+    Columns: tv, the total variation of the tokens (in the form that speaks for the run, `staleness_metric`);
+    chi2_token; chi2_seq, that of whole responses, as the tokens predict it where the sample shows less; and
+    <column>_trusted.
+    """
+    values, key = summary.values, staleness_metric(summary)
+    measured = values[_MEASURED].fillna(-np.inf) >= values[_PREDICTED].fillna(-np.inf)
+    with np.errstate(over="ignore"):
+        of_responses = np.expm1(log_chi2_of_responses(values).astype(float))
+    return pd.DataFrame(
+        {
+            "tv": values[key],
+            "tv_trusted": summary.trusted(key),
+            "chi2_token": values["chi2_token"],
+            "chi2_token_trusted": summary.trusted("chi2_token"),
+            "chi2_seq": of_responses,
+            "chi2_seq_trusted": summary.trusted(_MEASURED).where(measured, summary.trusted(_PREDICTED)),
+        }
+    )
+
+
+def blind_spot_sentence(points: pd.DataFrame, *, thresholds: Mapping[str, float] | None = None) -> str:
+    """How many steps have a variance that their total variation does not show."""
+    limits = default_thresholds() | dict(thresholds or {})
+    known = points.dropna(subset=["tv", "chi2_seq"])
+    if not len(known):
+        return "No step has both a total variation and a χ²."
+    near, far = _distance_limit(limits), limits["chi2"]
+    hidden = (known["tv"] <= near) & (known["chi2_seq"] > far)
+    tokens = (known["tv"] <= near) & (known["chi2_token"] > far)
+    if not hidden.any():
+        return (
+            f"In none of {len(known)} steps a total variation of at most {near:g} hides a χ² of whole responses above "
+            f"{far:g}."
+        )
+    worst = int(str(known.loc[hidden, "chi2_seq"].idxmax()))
+    return (
+        f"In {int(hidden.sum())} of {len(known)} steps the total variation is at most {near:g} and the χ² of whole "
+        f"responses above {far:g}, that of tokens in {int(tokens.sum())}; at step {worst} a total variation of "
+        f"{known['tv'].loc[worst]:.2g} goes with a χ² of {known['chi2_seq'].loc[worst]:.2g}."
+    )
+
+
+def growth_sentence(summary: StepSummary) -> str:
+    """What becomes of the tokens' variance over whole responses: measured against what the tokens predict."""
+    both = summary.values[[_MEASURED, _PREDICTED, "response_length"]].dropna(subset=[_MEASURED, _PREDICTED])
+    if not len(both):
+        return "No step has a χ² of whole responses."
+    measured, predicted = float(both[_MEASURED].median()), float(both[_PREDICTED].median())
+    length = float(both["response_length"].median())
+    over = f" over responses of {length:.3g} tokens" if not np.isnan(length) else ""
+    text = f"Median log(1 + χ²){over}: {measured:.2g} measured, {predicted:.2g} if tokens were independent."
+    if measured < 0.5 * predicted and predicted > log1p(0.1):
+        text += " So much less measured than predicted: the sample is too small to show the tail."
+    elif measured > 2 * predicted and measured > log1p(0.1):
+        text += " The ratios of a response's tokens go together, so products vary more than independent ones would."
+    return text
+
+
+_RESPONSES = """
+select
+    step, group_id,
+    sum(pair_distance(x, 0, x)) / 2 as distance,
+    sum(greatest(-expm1(x), 0)) as shortfall,
+    count(*)::double as n
+from sequence_unit
+where usable
+group by step, group_id
+order by step, group_id
+"""
+
+
+def response_staleness(run: Run, first: int, last: int, khat: "pd.Series[float]") -> pd.DataFrame:
+    """Total variation between current policy and sampler over whole responses, of the steps first..last.
+
+    Args:
+        khat: tail index of the sequence ratios by step, `khat_seq` of the summary; it judges the mean.
+
+    Returns:
+        indexed by step: tv (half the mean |W - 1|), low, high (95 %, cluster-robust over prompt groups; withheld where
+        the tail is too heavy), tv_bounded (mean (1 - W)^+), trusted, note.
+
+    Raises:
+        RatioscopeError: a file vanished while it was read.
+    """
+    with relations(run, first, last) as connection:
+        create_units(connection, PAIRS["current/behavior"])
+        groups = connection.execute(_RESPONSES).df()
+    distance, shortfall, n = (groups[name].to_numpy(dtype=float) for name in ("distance", "shortfall", "n"))
+    steps, starts = np.unique(groups["step"].to_numpy(dtype=np.int64), return_index=True)
+    low, high = cluster_intervals(distance, n, starts)
+    total = sums(n, starts)
+    index = pd.Index(steps, name="step")
+    tails = khat.reindex(index).to_numpy(dtype=float)
+    notes = [doubt("khat_seq", float(tail), Moment.FIRST, int(count)) for tail, count in zip(tails, total, strict=True)]
+    trusted = np.array([not note for note in notes], dtype=bool)
+    return pd.DataFrame(
+        {
+            "tv": sums(distance, starts) / total,
+            "low": np.where(trusted, low, np.nan),
+            "high": np.where(trusted, high, np.nan),
+            "tv_bounded": sums(shortfall, starts) / total,
+            "trusted": trusted,
+            "note": notes,
+        },
+        index=index,
+    )
+
+
+def staleness_sentence(summary: StepSummary, responses: pd.DataFrame) -> str:
+    """Tokens against whole responses, at the last step that has both."""
+    both = responses["tv"].to_frame("responses").join(summary.values["s_k"]).dropna()
+    if not len(both):
+        return "No response has a usable ratio."
+    step = both.index[-1]
+    tokens, whole = both["s_k"].iloc[-1], both["responses"].iloc[-1]
+    return f"At step {step} the total variation is {tokens:.2g} over tokens and {whole:.2g} over whole responses."
+
+
+def lemma_terms(probes: pd.DataFrame, learning_rate: float, smoothness: float) -> pd.DataFrame:
+    """The terms of the SGA lemma for each row of `analysis.variance.gradients.probes`.
+
+    Columns: step; A (true progress), B (error of the bias along the gradient), C_variance and C_bias (the two parts of
+    the noise penalty C), total = A + B - C, and standard errors A_error, B_error, C_error, total_error.
+
+    Raises:
+        RatioscopeError: a negative learning rate, or a smoothness that is not positive.
+    """
+    rows = []
+    for _, probe in probes.iterrows():
+        found = progress(probe, learning_rate, smoothness)
+        rows.append(
+            {
+                "step": int(probe["step"]),
+                "A": float(found.true_progress),
+                "A_error": float(found.true_progress_error),
+                "B": float(found.bias_error),
+                "B_error": float(found.bias_error_error),
+                "C_variance": float(found.noise_of_variance),
+                "C_bias": float(found.noise_penalty) - float(found.noise_of_variance),
+                "C_error": float(found.noise_penalty_error),
+                "total": float(found.total),
+                "total_error": float(found.total_error),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def lemma_curve(probe: "pd.Series[float]", learning_rate: float, smoothness: float) -> pd.DataFrame:
+    """A + B - C of one probe: total and total_error, indexed by the learning rate.
+
+    The rates go from far below the best one to where the bound is negative, and hold `learning_rate`.
+    """
+    best = best_step(probe, smoothness).learning_rate
+    centre = best if best > 0 else learning_rate
+    rates = np.geomspace(min(centre, learning_rate) / 100, max(3 * centre, learning_rate), 200)
+    found = progress(probe, rates, smoothness)
+    frame = pd.DataFrame({"total": found.total, "total_error": found.total_error}, index=rates)
+    return frame.rename_axis("learning_rate")

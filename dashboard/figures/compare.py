@@ -1,0 +1,321 @@
+"""Runs side by side: settings over a common axis with bands over their seeds, and the difference of two of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from ratioscope.analysis.compare import Axis, Curve, Setting, curves
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.figures.line_styles import Style, names, styles
+from ratioscope.dashboard.figures.series import ROUNDING, SPARSE
+from ratioscope.dashboard.formats import PERCENT
+from ratioscope.dashboard.theme import Mode
+
+MOST_IN_A_ROW = 4
+"""Panels beside each other; more wrap into rows."""
+_MOST_UNIFIED = 8  # lines in one hover box
+_CLOCK = ((7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
+
+Ends = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve as it is drawn."""
+
+    curve: Curve
+    name: str
+    style: Style
+
+
+class Scale(NamedTuple):
+    """The horizontal axis: its title, and what one unit of it is in the axis's own unit."""
+
+    title: str
+    unit: float = 1.0
+
+
+def lines(found: Sequence[Curve], colour: str = "algorithm", dash: str = "variant") -> list[Line]:
+    """Curves with the styles that tell them apart: by these attributes (`analysis.compare.attribute`)."""
+    settings = [curve.setting for curve in found]
+    looks, called = styles(settings, colour, dash), names(settings, colour, dash)
+    return [Line(*parts) for parts in zip(found, called, looks, strict=True)]
+
+
+def scale(by: Axis, last: float) -> Scale:
+    """The axis for runs that end at `last`; time in a unit that fits its length."""
+    if by == "step":
+        return Scale("update k")
+    if by == "tokens":
+        return Scale("tokens trained on")
+    unit, name = next((unit, name) for least, unit, name in _CLOCK if not last < least)
+    return Scale(f"{name} since the first update", unit)
+
+
+def panel(
+    shown: Sequence[Line],
+    metric: str,
+    mode: Mode,
+    *,
+    by: Axis = "step",
+    x: Ends = (None, None),
+    y: Ends = (None, None),
+    extent: Ends = (None, None),
+    logarithmic: bool = False,
+    seeds: bool = False,
+    legend: bool = False,
+    height: int = 320,
+) -> go.Figure:
+    """Settings in one chart.
+
+    Args:
+        x: what is shown of the axis, in the axis's own unit (steps, tokens, seconds); None: all.
+        y: the ends of the y axis (`value_range`), the same for all panels that are compared; None: what fits.
+        extent: where the axis begins and ends over all panels that are compared (`extent_of`); None: over these lines.
+        seeds: draw each seed faintly.
+    """
+    extent = extent_of(shown) if extent[1] is None else extent
+    across = scale(by, extent[1] or 0.0)
+    fig = base.figure(mode, height=height, x_title=across.title)
+    for line in shown:
+        _add(fig, line, metric, across.unit, seeds=seeds)
+    _add_infinite(fig, shown, across.unit, y[1], mode)
+    _finish(fig, metric, by, logarithmic=logarithmic)
+    fig.update_layout(
+        showlegend=legend,
+        hovermode="x unified" if len(shown) <= _MOST_UNIFIED else "closest",
+        uirevision=f"{metric} {by} {logarithmic}",  # what was zoomed there means nothing here
+    )
+    if not legend:
+        fig.update_layout(margin={"t": 12})
+    fig.update_xaxes(range=_range(x, extent, across.unit, by))
+    fig.update_yaxes(range=_on_axis(y, logarithmic=logarithmic))
+    return fig
+
+
+def overlay(
+    settings: Sequence[Setting],
+    metric: str,
+    mode: Mode,
+    *,
+    smoothing: int = 1,
+    steps: tuple[int | None, int | None] = (None, None),
+    height: int = 420,
+) -> go.Figure:
+    """All settings in one chart over the steps, with a legend."""
+    shown = lines(curves(settings, metric, window=smoothing))
+    fig = panel(shown, metric, mode, x=steps, legend=True, height=height)
+    return fig.update_yaxes(title={"text": CATALOGUE[metric].title})
+
+
+def small_multiples(
+    facets: Mapping[str, Sequence[Setting]],
+    metric: str,
+    mode: Mode,
+    *,
+    smoothing: int = 1,
+    steps: tuple[int | None, int | None] = (None, None),
+    height: int = 300,
+) -> go.Figure:
+    """One titled panel a facet in one figure, on equal axes, with one legend below: for print and notebooks."""
+    every = [setting for settings in facets.values() for setting in settings]
+    places = np.repeat(np.arange(len(facets)), [len(settings) for settings in facets.values()])
+    shown = lines(curves(every, metric, window=smoothing))
+    across, rows = min(len(facets), MOST_IN_A_ROW), -(-len(facets) // MOST_IN_A_ROW)
+    fig = make_subplots(
+        rows=rows,
+        cols=across,
+        shared_xaxes="all",
+        shared_yaxes="all",
+        subplot_titles=[base.plain(facet) for facet in facets],
+        horizontal_spacing=0.03,
+        vertical_spacing=0.16 / rows,
+    )
+    template = base.figure(mode, height=height * rows + 80).layout
+    axes = {name: {"tickfont": template[name].tickfont, "title": template[name].title} for name in ("xaxis", "yaxis")}
+    fig.update_layout({key: value for key, value in template.to_plotly_json().items() if key not in axes})
+    fig.update_layout(hovermode="x", legend={"y": -0.3 / rows, "yanchor": "top"})
+    named: set[str] = set()
+    for line, place in zip(shown, places.tolist(), strict=True):
+        at = (place // across + 1, place % across + 1)
+        _add(fig, line, metric, 1.0, legend=line.name not in named, at=at)
+        named.add(line.name)
+    fig.update_xaxes(axes["xaxis"], showgrid=False, zeroline=False, linecolor=mode.grid)
+    fig.update_xaxes(range=_range(steps, extent_of(shown), 1.0, "step"))
+    fig.update_yaxes(axes["yaxis"], gridcolor=mode.grid, zerolinecolor=mode.grid, range=value_range(shown))
+    fig.update_annotations(font={"size": 13, "color": mode.text})
+    _finish(fig, metric, "step", logarithmic=False)
+    return fig
+
+
+def difference(
+    table: pd.DataFrame, metric: str, mode: Mode, *, by: Axis = "step", x: Ends = (None, None), height: int = 300
+) -> go.Figure:
+    """A minus B along the axis with its 95 % band and the line of no difference; `difference_over` has the table."""
+    finite = table.where(np.isfinite(table))
+    across = scale(by, _ends(table.index)[1] or 0.0)
+    fig = base.figure(mode, height=height, x_title=across.title, y_title="A minus B")
+    colour = mode.text
+    _add_band(fig, finite, colour, across.unit)
+    value = base.reduce(finite["difference"].dropna())
+    fig.add_scatter(
+        x=_places(value.index, across.unit), y=value.to_numpy(np.float32), name="A minus B",
+        mode="lines+markers" if metric in SPARSE or len(value) == 1 else "lines", marker={"size": 4},
+        line={"color": colour, "width": 2}, hovertemplate="%{y:" + _number(metric) + "}", showlegend=False,
+    )  # fmt: skip
+    base.add_threshold(fig, 0.0, "no difference", mode)
+    if metric in PERCENT:
+        fig.update_yaxes(tickformat=".0%")
+    fig.update_xaxes(range=_range(x, _ends(table.index), across.unit, by))
+    fig.update_layout(margin={"t": 12}, uirevision=f"{metric} {by}")
+    if by != "step":
+        fig.update_layout(dragmode="zoom")
+    return fig
+
+
+def extent_of(shown: Sequence[Line]) -> Ends:
+    """Where the axis begins and ends over these lines."""
+    ends = [_ends(line.curve.seeds.index) for line in shown if len(line.curve.seeds)]
+    return (min(first for first, _ in ends), max(last for _, last in ends)) if ends else (None, None)  # type: ignore[type-var]
+
+
+def value_range(
+    shown: Sequence[Line], x: Ends = (None, None), *, seeds: bool = False, logarithmic: bool = False
+) -> Ends:
+    """Both ends of a y axis on which all these lines fit inside x; (None, None) where there is nothing to fit."""
+    found = []
+    for line in shown:
+        curve = line.curve
+        frames = [curve.frame[["value", "low", "high"]], curve.raw.to_frame(), *([curve.seeds] if seeds else [])]
+        for frame in frames:
+            values = frame.loc[slice(*x)].to_numpy(dtype=float).ravel()
+            found.append(values[np.isfinite(values) & ((values > ROUNDING) | (not logarithmic))])
+    values = np.concatenate(found) if found else np.array([])
+    if not len(values):
+        return None, None
+    low, high = float(values.min()), float(values.max())
+    if logarithmic:
+        return low / 1.2, high * 1.2
+    pad = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
+    return low - pad, high + pad
+
+
+def _add(
+    fig: go.Figure,
+    line: Line,
+    metric: str,
+    unit: float,
+    *,
+    seeds: bool = False,
+    legend: bool = True,
+    at: tuple[int, int] | None = None,
+) -> None:
+    """Band, each seed, what was logged, and on top the line itself; `at`: row and column of the panel."""
+    place = {"row": at[0], "col": at[1]} if at else {}
+    colour, dash, symbol = line.style
+    name, curve = base.plain(line.name), line.curve
+    faint = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "legendgroup": name, "connectgaps": True}
+    _add_band(fig, curve.frame.where(np.isfinite(curve.frame)), colour, unit, legendgroup=name, **place)
+    columns = [curve.seeds[seed] for seed in curve.seeds] if seeds else []
+    value = curve.frame["value"]
+    if not value.equals(curve.raw):
+        columns.append(curve.raw)
+    for series in columns:
+        drawn = base.reduce(_finite(series))
+        fig.add_scatter(
+            x=_places(drawn.index, unit), y=drawn.to_numpy(np.float32),
+            line={"color": theme.rgba(colour, 0.35), "width": 1}, **faint, **place,
+        )  # fmt: skip
+    drawn = base.reduce(_finite(value), base.MOST_POINTS - 2)
+    marked = metric in SPARSE or symbol != "" or len(drawn) == 1
+    fig.add_scatter(
+        x=_places(drawn.index, unit),
+        y=drawn.to_numpy(np.float32),
+        name=name,
+        legendgroup=name,
+        showlegend=legend,
+        mode="lines+markers" if marked else "lines",
+        marker={"size": 7, "symbol": symbol, "maxdisplayed": 15} if symbol else {"size": 4},
+        line={"color": colour, "width": 2, "dash": dash},
+        hovertemplate="%{y:" + _number(metric) + "}",
+        **place,
+    )
+
+
+def _add_band(fig: go.Figure, frame: pd.DataFrame, colour: str, unit: float, **others: object) -> None:
+    """low to high; each stretch without a gap is a polygon of its own, the longest sixty of them."""
+    known = (frame["low"] < frame["high"]).to_numpy()
+    stretches = np.split(np.arange(len(frame)), np.flatnonzero(np.diff(known.astype(int))) + 1)
+    whole = sorted((part for part in stretches if len(part) > 1 and known[part[0]]), key=len)[-60:]
+    for part in whole:
+        low, high = (base.reduce(frame[end].iloc[part], base.MOST_POINTS // 2) for end in ("low", "high"))
+        fig.add_scatter(
+            x=np.concatenate([_places(high.index, unit), _places(low.index, unit)[::-1]]),
+            y=np.concatenate([high.to_numpy(np.float32), low.to_numpy(np.float32)[::-1]]),
+            fill="toself", fillcolor=theme.rgba(colour, 0.13), line={"width": 0}, mode="lines", hoverinfo="skip",
+            showlegend=False, **others,
+        )  # fmt: skip
+
+
+def _add_infinite(fig: go.Figure, shown: Sequence[Line], unit: float, top: float | None, mode: Mode) -> None:
+    """Triangles at the upper edge where a seed's value is infinite, with their number."""
+    places = np.array(sorted({float(place) for line in shown for place in line.curve.infinite}))
+    if not len(places):
+        return
+    drawn = places[:: -(-len(places) // base.MOST_POINTS)]
+    fig.add_scatter(
+        x=_places(pd.Index(drawn), unit), y=np.full(len(drawn), 1.0 if top is None else top, np.float32),
+        name=f"infinite in {len(places)} places", mode="markers", cliponaxis=False, showlegend=True,
+        marker={"symbol": "triangle-up", "size": 8, "color": mode.severity[max(mode.severity)]}, hoverinfo="name",
+    )  # fmt: skip
+
+
+def _finish(fig: go.Figure, metric: str, by: Axis, *, logarithmic: bool) -> None:
+    if logarithmic:
+        base.log_axis(fig)
+    elif metric in PERCENT:
+        fig.update_yaxes(tickformat=".0%")
+    if by != "step":
+        fig.update_layout(dragmode="zoom")
+
+
+def _finite(series: "pd.Series[float]") -> "pd.Series[float]":
+    return series.where(np.isfinite(series)).dropna()
+
+
+def _places(index: "pd.Index[float]", unit: float) -> np.ndarray:
+    """The index as it is drawn: whole steps, or single precision."""
+    whole = index.dtype.kind == "i"
+    return index.to_numpy(np.int32) if whole else (index.to_numpy(dtype=float) / unit).astype(np.float32)
+
+
+def _number(metric: str) -> str:
+    return ".1%" if metric in PERCENT else ".3g"
+
+
+def _ends(index: "pd.Index[float]") -> Ends:
+    return (float(index.min()), float(index.max())) if len(index) else (None, None)
+
+
+def _range(x: Ends, extent: Ends, unit: float, by: Axis) -> list[float] | None:
+    """The ends of the axis: those asked for, else its whole extent, with a little room."""
+    room = 0.5 if by == "step" else 0.0
+    if x[0] is not None and x[1] is not None:
+        return [(x[0] - room) / unit, (x[1] + room) / unit]
+    if extent[0] is None or extent[1] is None:
+        return None
+    pad = room + 0.01 * (extent[1] - extent[0])
+    return [(extent[0] - pad) / unit, (extent[1] + pad) / unit]
+
+
+def _on_axis(y: Ends, *, logarithmic: bool) -> list[float] | None:
+    if y[0] is None or y[1] is None:
+        return None
+    return [float(np.log10(y[0])), float(np.log10(y[1]))] if logarithmic else [y[0], y[1]]

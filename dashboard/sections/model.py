@@ -1,0 +1,143 @@
+"""What a report says, before any format is chosen: a verdict, sections of text, tables, figures and findings, methods.
+
+All text is plain, as it came from the analysis or from a log; each writer escapes it in its own way. Every number of
+the step summary is a `Quantity`: a writer prints its text and keeps metric, step and full precision beside it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from ratioscope.analysis.findings.finding import Finding
+from ratioscope.metric import Metric
+
+REPORT_VERSION = "1.0"
+"""Of the JSON report's schema; a reader of 1.x reads every 1.y."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number of the step summary of a run as the report writes it."""
+
+    run: str
+    key: str
+    """Of the catalogue or of the counts."""
+    step: int
+    value: float
+    """NaN where it is undefined."""
+    text: str
+
+
+Cell = str | Quantity
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Some sentences."""
+
+    text: str
+    strong: bool = False
+    """Whether it says more than its neighbours."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a head."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure with what it says in words and the numbers behind it."""
+
+    key: str
+    """Unique in the report; names its files."""
+    title: str
+    figure: str
+    """JSON of Plotly in light colours; the dark ones follow from it (`report.figures.dark_changes`)."""
+    takeaway: str
+    """From the data; caption, and alternative text for screen readers."""
+    data: pd.DataFrame
+    metrics: tuple[str, ...] = ()
+    """Keys of the catalogue whose definitions belong to it."""
+
+
+@dataclass(frozen=True)
+class FindingBlock:
+    """A finding with the figure that is its evidence."""
+
+    finding: Finding
+    chart: Chart
+
+
+Block = Paragraph | Table | Chart | FindingBlock
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question and its answer."""
+
+    key: str
+    title: str
+    question: str
+    answer: str
+    blocks: tuple[Block, ...]
+    group: str = ""
+    """The run that it is about, where the report is about several."""
+
+    @property
+    def charts(self) -> Iterator[Chart]:
+        """Its figures, in their order."""
+        for block in self.blocks:
+            if isinstance(block, Chart):
+                yield block
+            elif isinstance(block, FindingBlock):
+                yield block.chart
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a writer needs."""
+
+    kind: str
+    """run or comparison."""
+    title: str
+    subtitle: str
+    verdict: tuple[tuple[str, str], ...]
+    """At most five answers, the most important first; the question that each answers, or nothing."""
+    sections: tuple[Section, ...]
+    methods: tuple[Metric, ...]
+    """Every definition that is used, in the catalogue's order."""
+    sources: Mapping[str, str]
+    """The documents that these name, by their short names."""
+    provenance: tuple[tuple[str, str], ...]
+    """How the report came about: label and value."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def charts(self) -> Iterator[Chart]:
+        """All figures, in their order."""
+        for section in self.sections:
+            yield from section.charts
+
+
+def cell_text(cell: Cell) -> str:
+    """What is printed for a cell."""
+    return cell.text if isinstance(cell, Quantity) else cell
+
+
+def numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """A chart's numbers with the index, where it says something, as the first column."""
+    return frame.reset_index() if frame.index.name or not isinstance(frame.index, pd.RangeIndex) else frame
+
+
+def records(frame: pd.DataFrame) -> dict[str, list[Any]]:
+    """A chart's numbers as columns; undefined and infinite are left to the writer."""
+    table = numbers(frame)
+    return {str(name): table[name].tolist() for name in table.columns}

@@ -1,0 +1,1 @@
+"""Live runs: what the list shows of each, and alerts."""

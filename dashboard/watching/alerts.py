@@ -1,0 +1,174 @@
+"""Where alerts go (the terminal, a file, a webhook), and what each of these was told already."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
+
+from ratioscope import __version__
+from ratioscope.analysis.findings.news import Told, told_from_json, told_to_json
+from ratioscope.cache import cache_folder
+from ratioscope.dashboard.cli.terminal import one_line, say
+from ratioscope.dashboard.report.target import check_folder
+from ratioscope.errors import RatioscopeError
+from ratioscope.manifest import now, replace_atomically
+
+Alert = Mapping[str, Any]
+"""As `analysis.findings.news.to_json` makes it."""
+
+WEBHOOK_TIMEOUT_SECONDS = 10.0
+# What a run's name may hold in a chat message besides letters and digits: nothing that makes a link or calls people.
+_KEPT_IN_NAMES = frozenset(" ._-+=,:/()")
+_LONGEST_NAME = 120
+
+
+class UndeliveredError(Exception):
+    """An alert that did not arrive; `str(error)` is one sentence."""
+
+
+class Listener(Protocol):
+    """Somewhere that alerts go."""
+
+    @property
+    def identity(self) -> str:
+        """What tells it from other listeners, the same after a restart."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it cannot know what it was told before."""
+
+    def deliver(self, alert: Alert) -> None:
+        """Hand one alert over, or raise an `UndeliveredError`."""
+
+
+class Terminal:
+    """One line an alert on stdout."""
+
+    identity = "terminal"
+    is_new = False
+
+    def deliver(self, alert: Alert) -> None:
+        say(f"{alert['severity']:<9} {one_line(alert['run'])}: {one_line(alert['sentence'])}")
+
+
+class LinesFile:
+    """One JSON object a line, appended to a file.
+
+    Raises:
+        RatioscopeError: the file cannot be appended to, or lies inside of a run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_folder(path.parent)
+        self._path = path
+        self.identity = f"file {path.resolve()}"
+        try:
+            with path.open("ab") as file:
+                self.is_new = file.tell() == 0
+        except OSError as error:
+            raise RatioscopeError(f"{path}: cannot be written ({error.strerror}); choose another --file.") from None
+
+    def deliver(self, alert: Alert) -> None:
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(message(alert), allow_nan=False) + "\n")
+        except OSError as error:
+            raise UndeliveredError(f"{self._path}: an alert could not be written ({error.strerror}).") from None
+
+
+class Webhook:
+    """A POST with one JSON object an alert, to an address of the user's own.
+
+    Redirects are not followed: an alert goes to nobody but the address that was given.
+
+    Raises:
+        RatioscopeError: the address is not an http or https URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            usable = False
+        if not usable or not url.isascii() or not url.isprintable() or " " in url:
+            raise RatioscopeError("--webhook must be a URL that begins with http:// or https:// and names a host.")
+        self._url, self._host = url, str(parts.hostname)
+        self._opener: OpenerDirector = build_opener(_NoRedirect)
+        self.is_new = False
+        self.identity = f"webhook {url}"
+
+    def deliver(self, alert: Alert) -> None:
+        request = Request(
+            self._url,
+            data=json.dumps(message(alert), allow_nan=False).encode(),
+            headers={"Content-Type": "application/json", "User-Agent": f"ratioscope/{__version__}"},
+            method="POST",
+        )
+        try:
+            with self._opener.open(request, timeout=WEBHOOK_TIMEOUT_SECONDS):
+                return  # what it says is not read
+        except HTTPError as error:
+            error.close()
+            moved = ", and redirects are not followed" if 300 <= error.code < 400 else ""
+            reason = f"answered {error.code}{moved}"
+        except URLError as error:
+            reason = f"cannot be reached ({error.reason})"
+        except (OSError, HTTPException, ValueError) as error:
+            reason = f"failed ({type(error).__name__})"
+        # The address itself is a secret with many services.
+        raise UndeliveredError(f"The webhook at {self._host} {reason}; the alert is sent again at the next look.")
+
+
+class Memory:
+    """What each listener was told about each run, kept in the cache folder: a restart repeats nothing."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str], Told] = {}
+
+    def told(self, listener: Listener, run_key: str) -> Told:
+        """The worst severity by rule; empty for what was never told or cannot be read any more."""
+        key = (listener.identity, run_key)
+        if key not in self._told:
+            self._told[key] = {}
+            if listener.is_new:
+                return self._told[key]
+            with suppress(OSError, ValueError):
+                self._told[key] = told_from_json(json.loads(_place(*key).read_text(encoding="utf-8")))
+        return self._told[key]
+
+    def keep(self, listener: Listener, run_key: str, told: Told) -> None:
+        """Remember; on disk, too, where that can be written."""
+        key = (listener.identity, run_key)
+        self._told[key] = dict(told)
+        place = _place(*key)
+        with suppress(OSError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            replace_atomically(place, json.dumps(told_to_json(told)).encode())
+
+
+def message(alert: Alert) -> dict[str, Any]:
+    """What is sent: the alert, when, and all of it in one line of text, as chat services want it."""
+    name = one_line(str(alert["run"]))[:_LONGEST_NAME]
+    name = "".join(sign if sign.isalnum() or sign in _KEPT_IN_NAMES else "?" for sign in name)
+    text = f"ratioscope: {alert['severity']} in {name}: {one_line(alert['sentence'])}"
+    return {"text": text, "time": now(), **alert}
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Makes an error of every redirect."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+        return None
+
+
+def _place(identity: str, run_key: str) -> Path:
+    """Named by a hash: a webhook's address, which may be a secret, is not written down."""
+    name = hashlib.sha256(f"{identity}\n{run_key}".encode(errors="surrogateescape")).hexdigest()[:32]
+    return cache_folder("alerts") / f"{name}.json"

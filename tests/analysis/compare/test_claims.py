@@ -1,0 +1,83 @@
+"""Claims of a study: the verdict follows the interval, and each measure is what it says on curves made for it."""
+
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from ratioscope.analysis.compare.claims import MEASURES, Claim, Verdict, judge, measure
+from ratioscope.trainer.ablation import STUDIES, plan, study_names
+from tests.making.samples import summary_of
+
+
+def claim(expect: str, margin: float = 0.0, **more: str) -> Claim:
+    return Claim("said", "S3", "sync_interval", "a", "end", expect, margin=margin, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("expect", "margin", "values", "verdict"),
+    [
+        ("above", 0.0, [0.10, 0.11, 0.12], Verdict.AGREES),
+        ("above", 0.0, [-0.10, -0.11, -0.12], Verdict.DISAGREES),
+        ("above", 0.0, [0.10, -0.11, 0.02], Verdict.UNDECIDED),
+        ("above", 0.2, [0.10, 0.11, 0.12], Verdict.DISAGREES),
+        ("below", 0.0, [-0.10, -0.11, -0.12], Verdict.AGREES),
+        ("below", 0.0, [0.10, 0.11, 0.12], Verdict.DISAGREES),
+        ("below", 0.2, [-0.10, -0.11, -0.12], Verdict.DISAGREES),
+        ("alike", 0.05, [0.01, 0.0, -0.01], Verdict.AGREES),
+        ("alike", 0.05, [0.10, 0.11, 0.12], Verdict.DISAGREES),
+        ("alike", 0.05, [0.04, 0.05, 0.06], Verdict.UNDECIDED),
+    ],
+)
+def test_the_verdict_follows_the_whole_interval(
+    expect: str, margin: float, values: list[float], verdict: Verdict
+) -> None:
+    assert judge(claim(expect, margin), dict(enumerate(values))).verdict is verdict
+
+
+def test_two_settings_are_compared_seed_by_seed() -> None:
+    of, than = {0: 0.5, 1: 0.7, 2: 0.9}, {0: 0.4, 1: 0.65, 2: 0.8, 3: 0.0}
+    found = judge(claim("above", than="b"), of, than)
+    differences = [0.1, 0.05, 0.1]
+    low, high = stats.t.interval(0.95, 2, loc=np.mean(differences), scale=stats.sem(differences))
+    assert (found.value, found.low, found.high) == pytest.approx((np.mean(differences), low, high))
+    assert found.seeds == 3
+
+
+def test_one_seed_has_no_interval_and_decides_nothing() -> None:
+    found = judge(claim("above"), {0: 0.5})
+    assert found.verdict is Verdict.UNDECIDED
+    assert np.isnan(found.low)
+    assert "no interval" in found.sentence()
+
+
+def test_measures_are_those_of_the_logged_accuracy() -> None:
+    summary = summary_of("sync_interval20-reinforce-seed0")
+    accuracy = summary.values["eval_accuracy"].dropna()
+    numbers = {name: measure(Claim("", "", "", "", name, "above"), summary) for name in MEASURES}
+    assert numbers["end"] == pytest.approx(accuracy.iloc[-5:].mean())
+    assert numbers["change"] == pytest.approx(accuracy.iloc[-5:].mean() - accuracy.iloc[0])
+    assert numbers["early"] == pytest.approx(accuracy.iloc[: len(accuracy) // 2].mean())
+    assert numbers["drop"] >= 0
+    assert numbers["clip"] == numbers["clip_growth"] == 0.0
+
+
+def test_the_clip_fraction_grows_between_synchronisations() -> None:
+    summary = summary_of("sync_interval20-grpo-seed0")
+    assert measure(Claim("", "", "", "", "clip_growth", "above"), summary) > 0
+    assert isinstance(summary.values["clip_fraction"], pd.Series)
+
+
+@pytest.mark.parametrize("study", [name for name in study_names() if name.startswith("figure")])
+def test_every_claim_of_a_study_is_about_runs_that_the_study_makes(study: str) -> None:
+    grid = plan(study, [])
+    made = {(cell.preset, cell.variant) for cell in grid.cells}
+    assert len({cell.config.seed for cell in grid.cells}) >= 3
+    for row in grid.claims:
+        said = Claim(**row)
+        assert said.measure in MEASURES
+        assert said.source.startswith("S3")
+        assert {(said.preset, setting) for setting in (said.of, said.than) if setting} <= made
+    assert tomllib.loads((STUDIES / f"{study}.toml").read_text(encoding="utf-8"))["claims"] == grid.claims

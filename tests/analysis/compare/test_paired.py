@@ -1,0 +1,435 @@
+"""A minus B: along the axis, at the end, prompt by prompt; is A better than B, and which is best."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from ratioscope.analysis.compare import (
+    Member,
+    Setting,
+    align,
+    common_end,
+    difference,
+    difference_over,
+    end_difference,
+    ends,
+    over_schedules,
+    pairs_by_seed,
+    probability_best,
+    probability_of_improvement,
+    prompt_difference,
+    ranking,
+    seeds_needed,
+    settings,
+    verdict,
+    welch_interval,
+)
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.errors import RatioscopeError
+from tests.making.members import member, setting
+from tests.making.runs import random_step, write_run
+from tests.making.samples import run_of, summary_of
+
+NAN = float("nan")
+
+
+def numbers(*values: float, first: int = 0) -> "pd.Series[float]":
+    return pd.Series(values, index=[f"seed {first + place}" for place in range(len(values))])
+
+
+# Alignment --------------------------------------------------------------------------------------------------------
+
+
+def test_by_step_every_value_stands_at_its_step() -> None:
+    runs = [member({0: 1.0, 10: NAN, 20: 3.0}, 0), member({0: 5.0, 10: 6.0, 30: 7.0}, 1)]
+    frame = align(runs, "eval_accuracy").frame
+    assert frame.index.tolist() == [0, 10, 20, 30]
+    assert frame["grpo-seed0"].tolist() == pytest.approx([1, NAN, 3, NAN], nan_ok=True)
+    assert frame["grpo-seed1"].tolist() == pytest.approx([5, 6, NAN, 7], nan_ok=True)
+
+
+def test_by_tokens_a_run_is_interpolated_between_its_values_and_nowhere_else() -> None:
+    slow, fast = member([1.0, 2.0, 3.0, 4.0], 0, tokens=100), member([1.0, 2.0], 1, tokens=300)
+    frame = align([slow, fast], "eval_accuracy", by="tokens").frame
+    grid = np.linspace(100, 600, 4)
+    assert frame.index.to_numpy() == pytest.approx(grid)
+    assert frame["grpo-seed0"].to_numpy() == pytest.approx([1, grid[1] / 100, NAN, NAN], nan_ok=True)
+    assert frame["grpo-seed1"].to_numpy() == pytest.approx([NAN, NAN, grid[2] / 300, 2], nan_ok=True)
+
+
+def test_by_time_seconds_count_from_the_first_update() -> None:
+    late = member([0.0, 1.0, 2.0], 0, seconds=[50, 60, 80])
+    frame = align([late], "eval_accuracy", by="time").frame
+    assert frame.index.tolist() == [0, 15, 30]
+    assert frame["grpo-seed0"].to_numpy() == pytest.approx([0, 1.25, 2])
+
+
+@pytest.mark.parametrize(
+    ("run", "by", "reason"),
+    [
+        (member([1.0, 2.0]), "time", "logs no wall time"),
+        (member([1.0, 2.0], seconds=[5, 3]), "time", "runs backwards"),
+        (member([1.0, 2.0], tokens=0), "tokens", "no tokens are on disk"),
+    ],
+)
+def test_a_run_without_the_axis_says_so(run: Member, by: str, reason: str) -> None:
+    good = member([1.0, 2.0], 1, seconds=[0, 1])
+    aligned = align([run, good], "eval_accuracy", by=by)  # type: ignore[arg-type]
+    assert list(aligned.frame) == [good.run_id]
+    assert reason in aligned.absent[run.run_id]
+    with pytest.raises(RatioscopeError, match=reason):
+        common_end(settings([run, good]), "eval_accuracy", by)  # type: ignore[arg-type]
+
+
+def test_infinities_and_missing_values_survive_the_alignment() -> None:
+    runs = [member([1.0, np.inf, 2.0, 2.0], 0), member([NAN] * 4, 1)]
+    frame = align(runs, "eval_accuracy", by="tokens").frame
+    assert frame["grpo-seed0"].to_numpy() == pytest.approx([1, np.inf, 2, 2])
+    assert frame["grpo-seed1"].isna().all()
+    assert not len(align(runs[1:], "eval_accuracy", by="tokens").frame)
+
+
+def test_the_end_is_that_of_the_shortest_run() -> None:
+    a = Setting("a", "a", "s", (member(np.arange(20.0).tolist(), 0), member(np.arange(12.0).tolist(), 1)))
+    end = common_end([a], "eval_accuracy")
+    assert end.until == 11
+    assert ends(a, "eval_accuracy", end).to_dict() == {"seed 0": 9.0, "seed 1": 9.0}
+    b = Setting("b", "b", "s", (member(np.arange(20.0).tolist(), 0, tokens=50),))
+    end = common_end([a, b], "eval_accuracy", "tokens")
+    assert end.until == 1_000
+    assert ends(a, "eval_accuracy", end)["seed 0"] == pytest.approx(np.mean([7, 7.5, 8, 8.5, 9]))
+    assert ends(b, "eval_accuracy", end)["seed 0"] == pytest.approx(17)
+
+
+def test_two_runs_of_one_seed_are_one_repetition() -> None:
+    runs = (member([1.0] * 5, 0, name="x"), member([2.0] * 5, 0, name="y"), member([4.0] * 5, None, name="z"))
+    a = Setting("a", "a", "s", runs)
+    assert ends(a, "eval_accuracy", common_end([a], "eval_accuracy")).to_dict() == {"run z": 4.0, "seed 0": 1.5}
+    assert a.mean("eval_accuracy")["seeds"].tolist() == [2] * 5
+
+
+# Differences ------------------------------------------------------------------------------------------------------
+
+
+def test_shared_seeds_are_compared_seed_by_seed() -> None:
+    a, b = numbers(0.5, 0.7, 0.9), numbers(0.4, 0.65, 0.7, 0.1)
+    found = difference(a, b)
+    expected = stats.ttest_rel(a, b.iloc[:3]).confidence_interval(0.95)
+    assert found.paired
+    assert found.seeds == (3, 3)
+    assert (found.value, *found.interval) == pytest.approx((0.35 / 3, expected.low, expected.high))
+    assert found.probability == pytest.approx((1 + 2.5 + 3) / 9)
+
+
+def test_other_seeds_are_independent_samples() -> None:
+    a, b = numbers(0.5, 0.7, 0.9), numbers(0.4, 0.65, 0.7, 0.1, first=2)
+    found = difference(a, b)
+    expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    assert not found.paired
+    assert found.seeds == (3, 4)
+    assert (found.value, *found.interval) == pytest.approx((a.mean() - b.mean(), expected.low, expected.high))
+    assert np.isnan(found.bootstrap.low)
+
+
+@pytest.mark.parametrize("first", [0, 3, 100])
+@pytest.mark.parametrize("seeds", [1, 2, 5, 9])
+def test_everything_is_antisymmetric(first: int, seeds: int) -> None:
+    rng = np.random.default_rng(seeds)
+    a, b = numbers(*rng.normal(0.2, 1, seeds)), numbers(*rng.normal(0, 1, seeds + 1), first=first)
+    one, other = difference(a, b), difference(b, a)
+    assert one.value == -other.value
+    assert one.probability + other.probability == pytest.approx(1)
+    for mine, theirs in ((one.interval, other.interval), (one.bootstrap, other.bootstrap)):
+        assert tuple(mine) == pytest.approx((-theirs.high, -theirs.low), nan_ok=True)
+    mine, theirs = one.probability_interval, other.probability_interval
+    assert tuple(mine) == pytest.approx((1 - theirs.high, 1 - theirs.low), nan_ok=True)
+    assert one.seeds_needed == other.seeds_needed
+    shuffled = difference(a.sample(frac=1, random_state=1), b.sample(frac=1, random_state=2))
+    assert repr(shuffled) == repr(one)
+
+
+@pytest.mark.parametrize("first", [0, 100])
+def test_the_bootstrap_interval_is_near_that_of_t(first: int) -> None:
+    rng = np.random.default_rng(3)
+    found = difference(numbers(*rng.normal(1, 1, 30)), numbers(*rng.normal(0, 2, 30), first=first))
+    assert tuple(found.bootstrap) == pytest.approx(tuple(found.interval), abs=0.15)
+
+
+def test_the_difference_along_the_axis_is_scipys_at_every_step() -> None:
+    rng = np.random.default_rng(0)
+    curves = rng.normal(size=(2, 3, 6))
+    curves[0, 1, 3] = NAN
+    a, b = (
+        Setting(name, name, "s", tuple(member(c.tolist(), seed, algorithm=name) for seed, c in enumerate(part)))
+        for name, part in zip("ab", curves, strict=True)
+    )
+    table, _ = difference_over(a, b, "eval_accuracy")
+    assert table["seeds"].tolist() == [3, 3, 3, 2, 3, 3]
+    for step in table.index:
+        x, y = curves[:, ~np.isnan(curves[0, :, step]), step]
+        expected = stats.ttest_rel(x, y).confidence_interval(0.95)
+        assert table.loc[step, ["difference", "low", "high"]].tolist() == pytest.approx([(x - y).mean(), *expected])
+    apart = replace(b, members=tuple(member(c.tolist(), 7 + s, algorithm="b") for s, c in enumerate(curves[1])))
+    table, _ = difference_over(a, apart, "eval_accuracy")
+    expected = stats.ttest_ind(*curves[:, :, 0], equal_var=False).confidence_interval(0.95)
+    assert table.loc[0, ["low", "high"]].tolist() == pytest.approx(list(expected))
+    mirrored, _ = difference_over(apart, a, "eval_accuracy")
+    assert mirrored["low"].to_numpy() == pytest.approx(-table["high"].to_numpy())
+
+
+def test_probability_of_improvement_by_hand() -> None:
+    x, y = np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 0.0])
+    assert probability_of_improvement([(x, y)])[0] == pytest.approx((1 + 2 + 3) / 9)
+    assert probability_of_improvement([(x, y), (x + 10, y)])[0] == pytest.approx((6 / 9 + 1) / 2)
+    u = stats.mannwhitneyu(x, y).statistic / 9
+    assert probability_of_improvement([(x, y)])[0] == pytest.approx(u)
+    value, interval = probability_of_improvement([(x, y[:0])])
+    assert np.isnan([value, *interval]).all()
+
+
+def test_the_probability_of_improvement_is_resampled_inside_its_blocks() -> None:
+    rng = np.random.default_rng(0)
+    blocks = [(rng.normal(0.5 + shift, 1, 6), rng.normal(shift, 1, 5)) for shift in (0, 100)]
+    value, interval = probability_of_improvement(blocks)
+    drawn = []
+    for _ in range(4_000):
+        again = [(rng.choice(x, len(x)), rng.choice(y, len(y))) for x, y in blocks]
+        drawn.append(np.mean([(x[:, None] > y).mean() for x, y in again]))
+    assert tuple(interval) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.03)
+    assert interval.low < value < interval.high
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_with_the_seeds_that_are_needed_the_difference_is_found_four_times_in_five(paired: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, y = stats.norm.ppf((np.arange(9) + 0.5) / 9), np.zeros(9)
+    x = x / x.std(ddof=1) + 0.7
+    y = y if paired else (x - 0.7)[::-1]
+    n = seeds_needed(x, y, paired=paired)
+    assert n is not None
+    a = rng.normal(0.7, 1, (4_000, n))
+    test = stats.ttest_1samp(a, 0, axis=1) if paired else stats.ttest_ind(a, rng.normal(0, 1, (4_000, n)), axis=1)
+    assert 0.77 < (test.pvalue < 0.05).mean() < 0.86
+
+
+def test_the_intervals_cover_the_true_difference() -> None:
+    rng = np.random.default_rng(1)
+    _, low, high = welch_interval(rng.normal(1, 1, (5_000, 5)), rng.normal(0, 3, (5_000, 4)))
+    assert 0.93 < ((low < 1) & (high > 1)).mean() < 0.97
+
+
+# The verdict ------------------------------------------------------------------------------------------------------
+
+
+def test_a_clear_difference_is_one_sentence() -> None:
+    a, b = setting("a", [0.50, 0.52, 0.51]), setting("b", [0.40, 0.41, 0.41])
+    answer = verdict(a, b)
+    low, high = stats.ttest_rel([0.50, 0.52, 0.51], [0.40, 0.41, 0.41]).confidence_interval(0.95)
+    assert answer.better == "a"
+    assert answer.sentence == (
+        f"a is better than b by 0.103 [{low:.3g}, {high:.3g}] (paired over 3 seeds; probability of improvement 1.00)"
+    )
+    assert verdict(b, a).sentence == answer.sentence
+    assert verdict(b, a).better == "b"
+
+
+def test_of_a_metric_that_should_be_low_the_lower_is_better() -> None:
+    a, b = setting("a", [0.2, 0.21], metric="s_k"), setting("b", [0.4, 0.42], metric="s_k")
+    answer = verdict(a, b, "s_k")
+    assert answer.difference.value < 0
+    assert answer.better == "a"
+    assert answer.probability_of_improvement == 1
+    assert answer.sentence.startswith("a is better (lower) than b by 0.205 [")
+    entropy = verdict(setting("a", [1, 1.2], metric="entropy"), setting("b", [9, 9.1], metric="entropy"), "entropy")
+    assert entropy.sentence.startswith("b is higher than a by 7.95 [")
+    assert "probability of being higher 1.00" in entropy.sentence
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "reason"),
+    [
+        ([0.5, 0.6, 0.4], [0.5, 0.5, 0.3], "needs about 8 seeds of each"),
+        ([0.5, 0.6, 0.4], [0.6, 0.4, 0.5000001], "more than 1,000 seeds"),
+        ([0.5], [0.4], "one seed says nothing about the spread"),
+        ([0.5, 0.6], {7: 0.4}, "one seed says nothing about the spread"),
+        ([0.5, 0.75], [0.25, 0.5], "every seed gives the same"),
+        ([NAN, NAN], [0.25, 0.5], "a has no value of eval_accuracy"),
+        ([np.inf, 0.5], [0.25, 0.5], "not finite"),
+        ([np.inf, np.inf], [np.inf, np.inf], "not finite"),
+    ],
+)
+def test_what_cannot_be_told_says_why(a: list[float], b: list[float], reason: str) -> None:
+    answer = verdict(setting("a", a), setting("b", b))
+    assert answer.better is None
+    assert answer.sentence.startswith("cannot tell: ")
+    assert reason in answer.sentence
+    assert "nan" not in answer.sentence
+    assert ("probability of improvement" in answer.sentence) == (
+        min(answer.difference.seeds) > 1 and "finite" not in reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [("eval_acuracy", "did you mean eval_accuracy"), ("foo", "'foo' is not a metric"), ("surrogate", "no series over")],
+)
+def test_a_metric_that_is_none_is_a_sentence_everywhere(metric: str, words: str) -> None:
+    a, b = setting("a", [0.5, 0.6]), setting("b", [0.1, 0.3])
+    for ask in (
+        lambda: verdict(a, b, metric), lambda: ranking([a, b], metric), lambda: over_schedules([a, b], metric),
+        lambda: align(a.members, metric, "tokens"), lambda: difference_over(a, b, metric), lambda: a.end(metric),
+    ):  # fmt: skip
+        with pytest.raises(RatioscopeError, match=words):
+            ask()
+
+
+def test_settings_under_other_schedules_are_named_in_full() -> None:
+    a, b = setting("a", [0.5, 0.6]), replace(setting("b", [0.1, 0.3]), schedule="offline")
+    assert verdict(a, b).a == "a, on-policy"
+    assert verdict(a, b).b == "b, offline"
+
+
+# Rankings ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_ranking_is_best_first_with_its_intervals() -> None:
+    groups = [setting("a", [0.1, 0.2, 0.3]), setting("b", [0.7, 0.8, 0.9, 0.85]), setting("c", [0.95])]
+    table = ranking(groups, "eval_accuracy")
+    assert table["setting"].tolist() == ["c", "b", "a"]
+    assert table.index.tolist() == [2, 1, 0]
+    row = table.loc[1]
+    values = [0.7, 0.8, 0.9, 0.85]
+    low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
+    assert (row["mean"], row["low"], row["high"]) == pytest.approx((np.mean(values), low, high))
+    assert row["iqm"] == pytest.approx(stats.trim_mean(values, 0.25))
+    assert np.isnan(table.loc[2, ["low", "high", "best"]].astype(float)).all()
+    assert table.loc[[0, 1], "best"].sum() == pytest.approx(1)
+    backwards = ranking(groups[::-1], "eval_accuracy")
+    assert backwards["best"].tolist() == pytest.approx(table["best"].tolist(), nan_ok=True)
+
+
+def test_the_probability_of_being_best_is_that_of_the_t_distributions() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(0.5, 1, 4), rng.normal(0, 2, 6)
+    best = probability_best([x, y])
+    drawn = [
+        v.mean() + stats.t.rvs(len(v) - 1, size=100_000, random_state=place) * stats.sem(v)
+        for place, v in enumerate((x, y))
+    ]
+    assert best[0] == pytest.approx((drawn[0] > drawn[1]).mean(), abs=0.015)
+    assert best.sum() == pytest.approx(1)
+    assert probability_best([x, y], lower_is_better=True) == pytest.approx(best[::-1])
+    assert probability_best([np.ones(3), np.ones(2), np.zeros(2)]).tolist() == [0.5, 0.5, 0]
+
+
+def test_over_schedules_only_variants_of_every_schedule_are_compared() -> None:
+    a, b, c = setting("a", [0.5, 0.6]), setting("b", [0.1, 0.2]), setting("c", [0.9, 0.9])
+    elsewhere = [replace(s, schedule="offline") for s in (setting("a", [0.3, 0.2]), setting("b", [0.0, 0.1]))]
+    table = over_schedules([a, b, c, *elsewhere], "eval_accuracy")
+    assert table.index.tolist() == ["a", "b"]
+    assert table["mean"].tolist() == pytest.approx([0.4, 0.1])
+    assert table.loc["a", "iqm"] == pytest.approx(0.4)
+    assert table.loc["a", "mean_low"] >= 0.35 - 1e-9  # each schedule at its lower seed
+    assert not len(over_schedules([a, b, c], "eval_accuracy"))
+
+
+# Prompts ----------------------------------------------------------------------------------------------------------
+
+
+def _prompt_run(folder: Path, seed: int, gain: float, *, prompts: int = 4, **fields: object) -> Path:
+    steps = []
+    for number in range(3):
+        step = random_step(np.random.default_rng(number), number)
+        group = step.sequences["group_id"]
+        rng = np.random.default_rng(100 * seed + number)
+        step.sequences["prompt_id"] = (group + number) % prompts
+        step.sequences["reward"] = (rng.uniform(size=len(group)) + gain * (1 + group)).astype(np.float32)
+        steps.append(step)
+    steps[1].sequences["reward"][0] = NAN
+    return write_run(folder, steps, seed=seed, **fields)
+
+
+def test_prompts_are_compared_where_both_runs_saw_them(tmp_path: Path) -> None:
+    a, b = (open_run(_prompt_run(tmp_path / name, seed, gain)) for name, seed, gain in (("a", 1, 0.3), ("b", 2, 0.0)))
+    found = prompt_difference([(a, b)])
+    means = [
+        run.read("sequences").dropna(subset=["reward"]).groupby(["step", "prompt_id"])["reward"].mean().astype(float)
+        for run in (a, b)
+    ]
+    gap = (means[0] - means[1]).dropna()
+    by_prompt = gap.groupby("prompt_id").agg(["sum", "size"])
+    assert found.value == pytest.approx(gap.mean(), abs=1e-6)
+    assert (found.pairs, found.prompts) == (12, 4)
+    residual = by_prompt["sum"] - gap.mean() * by_prompt["size"]
+    half = stats.t.ppf(0.975, 3) * np.sqrt(4 / 3 * (residual**2).sum()) / len(gap)
+    assert tuple(found.interval) == pytest.approx((gap.mean() - half, gap.mean() + half), abs=1e-6)
+    mirrored = prompt_difference([(b, a)])
+    assert (mirrored.value, *mirrored.interval) == pytest.approx(
+        (-found.value, -found.interval.high, -found.interval.low)
+    )
+    some = prompt_difference([(a, b)], first=1, last=2)
+    assert some.value == pytest.approx(gap[gap.index.get_level_values("step") >= 1].mean(), abs=1e-6)
+
+
+def test_prompts_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
+    a = open_run(_prompt_run(tmp_path / "a", 1, 0.3))
+    other_task = open_run(_prompt_run(tmp_path / "task", 1, 0.3, task={"name": "other"}))
+    unlogged = open_run(write_run(tmp_path / "unlogged", [random_step(np.random.default_rng(0))]))
+    for pairs, reason in (
+        ([(a, other_task)], "different tasks"),
+        ([(a, unlogged)], "unlogged logs no prompts"),
+        ([], "no seed is in both settings"),
+    ):
+        found = prompt_difference(pairs)
+        assert reason in found.reason
+        assert np.isnan([found.value, *found.interval]).all()
+
+
+# Sample runs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sample_settings() -> list[Setting]:
+    names = [
+        f"sync_interval20-{name}-seed{seed}" for name in ("grpo", "rec_oneside_is", "reinforce") for seed in (0, 1)
+    ]
+    return settings(Member(name, run_of(name), summary_of(name)) for name in names)
+
+
+def test_the_sample_runs_tell_collapse_from_learning(sample_settings: list[Setting]) -> None:
+    grpo, is_, reinforce = sample_settings
+    answer = verdict(grpo, reinforce)
+    assert answer.better == "a"
+    assert answer.difference.paired
+    values = [
+        [m.summary.values["eval_accuracy"].dropna().iloc[-5:].mean() for m in s.members] for s in (grpo, reinforce)
+    ]
+    expected = stats.ttest_rel(*values).confidence_interval(0.95)
+    assert tuple(answer.difference.interval) == pytest.approx((expected.low, expected.high))
+    assert verdict(grpo, is_).better is None
+    assert ranking(sample_settings, "eval_accuracy").index[-1] == 2
+    backwards = [replace(s, members=s.members[::-1]) for s in (grpo, reinforce)]
+    assert verdict(*backwards) == answer
+
+
+@pytest.mark.parametrize("by", ["step", "tokens", "time"])
+def test_the_sample_runs_can_be_brought_in_line_by_every_axis(sample_settings: list[Setting], by: str) -> None:
+    grpo, _, reinforce = sample_settings
+    table, aligned = difference_over(grpo, reinforce, "eval_accuracy", by)  # type: ignore[arg-type]
+    assert not aligned.absent
+    assert len(table) >= 10
+    assert table["difference"].iloc[-1] > 0.1
+    end = common_end([grpo, reinforce], "eval_accuracy", by)  # type: ignore[arg-type]
+    assert end_difference(grpo, reinforce, "eval_accuracy", end).value > 0.1
+
+
+def test_runs_of_one_seed_saw_the_same_prompts(sample_settings: list[Setting]) -> None:
+    grpo, is_, reinforce = sample_settings
+    found = prompt_difference(pairs_by_seed(grpo, is_))
+    assert found.pairs == 3_600
+    assert found.interval.low < found.value < found.interval.high
+    assert prompt_difference(pairs_by_seed(grpo, reinforce), first=100).interval.low > 0

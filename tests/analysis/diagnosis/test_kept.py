@@ -1,0 +1,61 @@
+"""Findings from disk are those that the rules found, and never another run's."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ratioscope import RunRecorder
+from ratioscope.analysis.diagnosis import diagnose
+from ratioscope.analysis.diagnosis import kept as kept_findings
+from ratioscope.analysis.diagnosis.kept import findings_of
+from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.findings.thresholds import default_thresholds
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
+from tests.making.runs import random_step, write_run
+
+LIMITS = default_thresholds()
+
+
+def _agree(found: list[Finding], others: list[Finding]) -> None:
+    """The same but for the rounding of sums in another order."""
+    assert [replace(finding, numbers=()) for finding in found] == [replace(other, numbers=()) for other in others]
+    for finding, other in zip(found, others, strict=True):
+        for one, two in zip(finding.numbers, other.numbers, strict=True):
+            assert (one.label, one.note) == (two.label, two.note)
+            assert [one.value, one.low, one.high] == pytest.approx([two.value, two.low, two.high], nan_ok=True)
+
+
+def test_findings_are_kept_for_the_same_run_and_thresholds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    write_run(tmp_path / "run", [random_step(rng, number, spread=0.9) for number in range(12)])
+    run = open_run(tmp_path / "run")
+    summary = summarise(run)
+    found = findings_of(run, summary, LIMITS)
+    assert found
+    _agree(found, diagnose(summary, run, LIMITS))
+    monkeypatch.setattr(kept_findings, "diagnose", _refuse)
+    _agree(findings_of(run, summary, LIMITS), found)
+    with pytest.raises(AssertionError, match="diagnosed again"):
+        findings_of(run, summary, LIMITS | {"epsilon": 0.01})
+    manifest = replace(run.manifest, algorithm={"name": "another"})
+    with pytest.raises(AssertionError, match="diagnosed again"):
+        findings_of(replace(run, manifest=manifest), summary, LIMITS)
+
+
+def _refuse(*arguments: object) -> list[Finding]:
+    raise AssertionError("diagnosed again")
+
+
+def test_findings_of_a_live_run_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = random_step(np.random.default_rng(0))
+    with RunRecorder(tmp_path / "live", flush_seconds=0.0) as recorder:
+        recorder.record_step(0, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+        recorder.flush()
+        run = open_run(tmp_path / "live")
+        findings_of(run, summarise(run), LIMITS)
+        monkeypatch.setattr(kept_findings, "diagnose", _refuse)
+        with pytest.raises(AssertionError, match="diagnosed again"):
+            findings_of(run, summarise(run), LIMITS)

@@ -1,0 +1,372 @@
+"""Each rule on evidence that has the fault, and silent on a near miss; what every finding must say."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity
+from ratioscope.analysis.diagnosis.collapse import find_fall, left_band
+from ratioscope.analysis.findings.regime import Concern, regime
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.metrics import COUNTS
+from ratioscope.analysis.summary.summary import StepSummary, summarise
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.app import PAGES
+from tests.making.runs import Step, plain_step, write_run
+
+STEPS = 60
+HEALTHY = {
+    "s_k": 0.05, "s_k_bounded": 0.05, "u_k": 0.01, "ratio_mean": 1.0, "ratio_mean_z": 0.0, "chi2_token": 0.02,
+    "ess_token": 0.98, "ess_seq": 0.9, "log1p_chi2_seq_predicted": 0.2, "khat_token": 0.3, "top1pct_share": 0.02,
+    "ratio_min": 0.7, "ratio_max": 1.4, "clip_fraction": 0.05, "clip_fraction_positive": 0.05,
+    "clip_fraction_negative": 0.05, "effective_token_fraction": 0.9, "zero_advantage_group_fraction": 0.1,
+    "entropy": 1.0, "reward": 0.5, "eval_accuracy": 0.5, "version_lag": 2.0, "kl_k1": 0.01, "response_length": 10.0,
+    "n_tokens": 1000.0, "n_sequences": 100.0,
+}  # fmt: skip
+
+
+def made_up(width: float = 1e-3, dropped: dict[str, float] | None = None, **series: Any) -> Evidence:
+    """A healthy run with some series replaced, each a number or one a step; every interval is value ± width."""
+    values = pd.DataFrame(np.nan, index=pd.Index(range(STEPS), name="step"), columns=[*COUNTS, *CATALOGUE])
+    for key, value in (HEALTHY | series).items():
+        values[key] = value
+    steps = pd.DataFrame(dropped or {}, index=values.index)
+    return Evidence(StepSummary(values, values - width, values + width, {}, pd.DataFrame(), steps))
+
+
+def first(count: int, value: float, then: float) -> np.ndarray[Any, Any]:
+    """`value` in the first steps, `then` in the others."""
+    return np.where(np.arange(STEPS) < count, value, then)
+
+
+RAMP = np.linspace(0, 1, STEPS)
+
+# Rule: evidence with the fault, and a near miss.
+MADE_UP: dict[str, tuple[Evidence, Evidence]] = {
+    "engine_mismatch": (
+        made_up(s_k_engine=0.03, s_k_version=0.04),
+        made_up(s_k_engine=0.02, s_k_version=0.04),
+    ),
+    "denominator_wrong": (made_up(ratio_mean=1.1, ratio_mean_z=5.0), made_up(ratio_mean=1.1, ratio_mean_z=2.5)),
+    "truncated_support": (
+        made_up(ratio_mean=0.97, ratio_mean_z=-5.0),
+        made_up(ratio_mean=0.97, ratio_mean_z=first(20, -5.0, 0.0)),
+    ),
+    "survivor_bias": (
+        made_up(dropped={"tokens_dropped_stale": 200.0}),
+        made_up(dropped={"tokens_dropped_stale": 100.0}),
+    ),
+    "staleness_high": (
+        made_up(s_k=0.25, s_k_bounded=0.25),
+        made_up(s_k=0.25, s_k_bounded=0.25, width=0.06),
+    ),
+    "staleness_growing": (made_up(s_k=0.19 * RAMP), made_up(s_k=np.minimum(0.3 * RAMP, 0.12))),
+    "kl_high": (made_up(kl_k1=0.15), made_up(kl_k1=first(5, 0.15, 0.05))),
+    "bias_regime": (made_up(s_k=0.3), made_up(s_k=first(29, 0.3, 0.1))),
+    "update_large": (made_up(u_k=0.15), made_up(u_k=0.105, width=0.01)),
+    "heavy_tail": (made_up(khat_token=1.2, top1pct_share=0.5), made_up(khat_token=1.2, top1pct_share=0.05)),
+    "variance_regime": (
+        made_up(chi2_token=5.0, log1p_chi2_seq=1.0),
+        made_up(chi2_token=5.0, log1p_chi2_seq=1.0, s_k=0.3),
+    ),
+    "ess_collapse": (made_up(ess_token=0.2), made_up(ess_token=first(5, 0.2, 0.4))),
+    "length_trap": (made_up(ess_seq=0.1), made_up(ess_seq=0.1, ess_token=0.2)),
+    "clip_saturated": (made_up(clip_fraction=0.6), made_up(clip_fraction=0.45)),
+    "clip_zero": (made_up(clip_fraction=0.0), made_up(clip_fraction=first(1, 0.01, 0.0))),
+    "zero_signal": (
+        made_up(zero_advantage_group_fraction=0.7),
+        made_up(zero_advantage_group_fraction=first(4, 1.0, 0.3)),
+    ),
+    "entropy_collapse": (made_up(entropy=np.exp(-3 * RAMP)), made_up(entropy=np.exp(-1.4 * RAMP))),
+    "reward_collapse": (made_up(eval_accuracy=first(30, 0.5, 0.2)), made_up(eval_accuracy=first(30, 0.5, 0.4))),
+}
+
+
+def run_of(folder: Path, length: int, shift: float, **columns: Any) -> Evidence:
+    """Five steps of 20 groups with 4 responses of `length` tokens; log-ratios ± shift, rewards 0 and 1 in turn."""
+    sequence = np.repeat(np.arange(80), length)
+    good = sequence % 2 == 0
+    behavior = np.full(len(sequence), -2.0)
+    current = behavior + shift * np.where(sequence // 2 % 2 == 0, 1.0, -1.0)
+    new = current + np.where(good, 0.02, -0.02)
+    parts = {"gate": columns.pop("gate", "one_side")}
+
+    def step(number: int) -> Step:
+        made = plain_step(
+            behavior, current, new, number=number, sequence=sequence, group=sequence // 4,
+            advantage=np.where(good, 1.0, -1.0), **columns,
+        )  # fmt: skip
+        made.sequences["reward"] = (np.arange(80) % 2 == 0).astype(np.float32)
+        return made
+
+    run = open_run(write_run(folder, [step(number) for number in range(5)], algorithm={"parts": parts}))
+    return Evidence(summarise(run), run)
+
+
+def spread(folder: Path, value: float, gate: str = "one_side") -> Evidence:
+    """Four versions a batch, a tenth of the states `value` from the oldest one."""
+    of = np.arange(80)
+    return run_of(
+        folder, 1, 0.05, gate=gate, behavior_version=(of % 4).astype(np.int32),
+        tv_version_spread=np.where(of % 10 == 0, value, 0.02).astype(np.float32),
+    )  # fmt: skip
+
+
+FROM_TOKENS: dict[str, tuple[Callable[[Path], Evidence], Callable[[Path], Evidence]]] = {
+    "trust_region_infeasible": (lambda folder: spread(folder, 0.5), lambda folder: spread(folder, 0.15)),
+    "certificate_vacuous": (lambda folder: run_of(folder, 8, 0.3), lambda folder: run_of(folder, 1, 0.3)),
+    "certificate_negative": (lambda folder: run_of(folder, 1, 0.3), lambda folder: run_of(folder, 1, 0.0)),
+}
+
+
+def finding_of(rule: str, evidence: Evidence) -> Finding:
+    finding = RULES[rule](evidence)
+    assert finding is not None
+    return finding
+
+
+def faulty(rule: str, folder: Path) -> Evidence:
+    return MADE_UP[rule][0] if rule in MADE_UP else FROM_TOKENS[rule][0](folder)
+
+
+every_rule = pytest.mark.parametrize("rule", RULES)
+
+
+def test_every_rule_has_a_fault_and_a_near_miss() -> None:
+    assert set(MADE_UP) | set(FROM_TOKENS) == set(RULES)
+
+
+@every_rule
+def test_a_rule_fires_on_its_fault_and_is_silent_on_the_near_miss(rule: str, tmp_path: Path) -> None:
+    assert finding_of(rule, faulty(rule, tmp_path / "faulty")).rule == rule
+    near_miss = MADE_UP[rule][1] if rule in MADE_UP else FROM_TOKENS[rule][1](tmp_path / "fine")
+    assert RULES[rule](near_miss) is None
+
+
+@every_rule
+def test_no_rule_fires_on_a_healthy_run(rule: str) -> None:
+    assert RULES[rule](made_up()) is None
+
+
+@every_rule
+def test_every_finding_is_complete(rule: str, tmp_path: Path) -> None:
+    evidence = faulty(rule, tmp_path)
+    finding = finding_of(rule, evidence)
+    assert finding.sentence.endswith(".") and len(finding.sentence) <= 240
+    for text in (finding.sentence, finding.why, finding.do):
+        assert text.strip() == text and "nan" not in text and "  " not in text
+        assert text.endswith((".", ")"))
+    assert finding.source and finding.numbers and all(number.label for number in finding.numbers)
+    assert finding.page in PAGES
+    assert finding.metric in CATALOGUE and np.isfinite(finding.limit)
+    assert finding.steps and set(finding.steps) <= set(evidence.values.index)
+    assert list(finding.steps) == sorted(finding.steps)
+
+
+def test_no_rule_fires_or_fails_on_an_empty_run(tmp_path: Path) -> None:
+    run = open_run(write_run(tmp_path / "run", []))
+    for evidence in (Evidence(summarise(run), run), Evidence(summarise(run))):
+        assert [rule for rule in RULES if RULES[rule](evidence) is not None] == []
+
+
+def test_no_rule_fails_on_a_run_of_one_step(tmp_path: Path) -> None:
+    run = open_run(write_run(tmp_path / "run", [plain_step([-1.0, -2.0], [-1.5, -1.0])]))
+    evidence = Evidence(summarise(run), run)
+    for rule in RULES.values():
+        rule(evidence)
+
+
+def test_an_engine_that_explains_the_staleness_is_a_notice() -> None:
+    evidence = made_up(s_k_engine=0.01, s_k_version=0.002, u_k=0.01)
+    finding = finding_of("engine_mismatch", evidence)
+    assert finding.severity is Severity.NOTICE and "more of the staleness" in finding.sentence.lower()
+    for harmless in ({"u_k": 0.03}, {"s_k_version": 0.02}, {"dropped": {"noise_floor_dtype": 0.02}}):
+        assert RULES["engine_mismatch"](made_up(**{"s_k_engine": 0.01, "s_k_version": 0.002} | harmless)) is None
+
+
+def test_a_mean_ratio_beyond_the_limits_of_verl_is_critical_on_either_side() -> None:
+    for mean in (0.4, 2.5):
+        finding = finding_of("denominator_wrong", made_up(ratio_mean=mean))
+        assert finding.severity is Severity.CRITICAL
+        assert finding.limit == (0.5 if mean < 1 else 2.0)
+
+
+def test_much_missing_support_is_a_warning() -> None:
+    for mean, severity in ((0.97, Severity.NOTICE), (0.9, Severity.WARNING)):
+        assert finding_of("truncated_support", made_up(ratio_mean=mean, ratio_mean_z=-5.0)).severity is severity
+
+
+def test_a_significant_trifle_is_no_finding() -> None:
+    for mean, z, rule in ((0.9995, -9.0, "truncated_support"), (1.0005, 9.0, "denominator_wrong")):
+        assert RULES[rule](made_up(ratio_mean=mean, ratio_mean_z=z)) is None
+
+
+def test_what_is_dropped_by_its_ratio_weighs_more_than_what_is_dropped_to_balance() -> None:
+    by_ratio, balanced = (
+        finding_of("survivor_bias", made_up(dropped={f"tokens_dropped_{reason}": 400.0}))
+        for reason in ("stale", "excess_negative")
+    )
+    assert by_ratio.severity > balanced.severity
+    assert by_ratio.numbers[0].value == pytest.approx(400 / 1400)
+    assert "beyond ε_stale" in by_ratio.sentence and "balance" in balanced.sentence
+
+
+def test_weights_matter_more_where_the_loss_uses_them(tmp_path: Path) -> None:
+    for parts, severity in (({"weight": "none"}, Severity.NOTICE), ({"weight": "ratio"}, Severity.WARNING)):
+        run = open_run(write_run(tmp_path / str(severity), [], algorithm={"parts": parts}))
+        for rule in ("variance_regime", "ess_collapse"):
+            assert finding_of(rule, Evidence(MADE_UP[rule][0].summary, run)).severity is severity
+    run = open_run(write_run(tmp_path / "gspo", [], algorithm={"parts": {"weight": "ratio", "level": "sequence"}}))
+    assert finding_of("length_trap", Evidence(MADE_UP["length_trap"][0].summary, run)).severity is Severity.WARNING
+    assert finding_of("length_trap", MADE_UP["length_trap"][0]).severity is Severity.NOTICE
+
+
+def test_bias_and_variance_are_those_of_the_regime(tmp_path: Path) -> None:
+    """One definition: whatever the evidence, a rule fires exactly where the regime names its concern."""
+    rules = {Concern.BIAS: "bias_regime", Concern.VARIANCE: "variance_regime"}
+    for staleness in (0.05, 0.19, 0.21):
+        for log_chi2 in (0.1, 0.69, 0.70, 5.0):
+            evidence = made_up(s_k=staleness, log1p_chi2_seq=log_chi2)
+            fired = {rule for rule in rules.values() if RULES[rule](evidence) is not None}
+            assert fired == {rules[concern] for concern in [regime(evidence.summary).concern] if concern in rules}
+
+
+def test_a_variance_that_the_loss_does_not_pay_for_is_a_notice(tmp_path: Path) -> None:
+    for level, chi2, severity in (
+        ("token", 5.0, Severity.WARNING), ("token", 0.1, Severity.NOTICE), ("sequence", 0.1, Severity.WARNING),
+    ):  # fmt: skip
+        parts = {"weight": "ratio", "level": level}
+        run = open_run(write_run(tmp_path / f"{level}{chi2:g}", [], algorithm={"parts": parts}))
+        evidence = Evidence(made_up(chi2_token=chi2, log1p_chi2_seq=1.0).summary, run)
+        assert finding_of("variance_regime", evidence).severity is severity
+
+
+def test_a_length_trap_is_seen_where_the_sample_is_too_small_to_show_it() -> None:
+    assert finding_of("length_trap", made_up(log1p_chi2_seq_predicted=np.log(100) + 0.1)).rule == "length_trap"
+    assert RULES["length_trap"](made_up(log1p_chi2_seq_predicted=np.log(100) - 0.1)) is None
+    said = finding_of("length_trap", made_up(log1p_chi2_seq_predicted=np.log(100) + 0.1)).sentence
+    assert "are no evidence" in said  # the measured 90 % is not what is wrong
+    assert RULES["length_trap"](made_up(n_sequences=1.0, ess_seq=1.0)) is None
+
+
+def test_a_clip_may_be_saturated_for_one_sign_of_the_advantage() -> None:
+    finding = finding_of("clip_saturated", made_up(clip_fraction_negative=0.6))
+    assert finding.metric == "clip_fraction_negative" and "bad answers" in finding.sentence
+
+
+def test_a_clip_that_never_binds_is_a_warning_on_stale_data_only(tmp_path: Path) -> None:
+    assert finding_of("clip_zero", made_up(clip_fraction=0.0)).severity is Severity.NOTICE
+    assert finding_of("clip_zero", made_up(clip_fraction=0.0, ratio_max=5.0)).severity is Severity.WARNING
+    run = open_run(write_run(tmp_path / "run", [], algorithm={"parts": {"gate": "none"}}))
+    assert RULES["clip_zero"](Evidence(made_up(clip_fraction=0.0).summary, run)) is None
+
+
+def test_a_short_run_without_any_signal_is_not_healthy() -> None:
+    whole = made_up(zero_advantage_group_fraction=1.0, reward=0.0).summary
+    for steps, words in ((60, "Over 10 steps"), (8, "Over 6 steps")):
+        short = replace(whole, values=whole.values[:steps], low=whole.low[:steps], high=whole.high[:steps])
+        assert finding_of("zero_signal", Evidence(short)).sentence.startswith(f"{words} up to 100% of the prompt")
+
+
+def test_zero_signal_says_whether_the_prompts_are_too_easy_or_too_hard() -> None:
+    for late, words in ((0.95, "too easy"), (0.02, "wrong")):
+        series = {"zero_advantage_group_fraction": first(30, 0.1, 0.9), "reward": first(30, 0.5, late)}
+        assert words in finding_of("zero_signal", made_up(**series)).why
+
+
+def test_an_entropy_collapse_weighs_less_while_the_reward_rises() -> None:
+    entropy = np.exp(-3 * RAMP)
+    assert finding_of("entropy_collapse", made_up(entropy=entropy, reward=RAMP)).severity is Severity.NOTICE
+    assert finding_of("entropy_collapse", made_up(entropy=entropy, reward=1 - RAMP)).severity is Severity.WARNING
+
+
+def test_a_clip_that_is_centred_at_the_current_policy_is_always_feasible(tmp_path: Path) -> None:
+    assert RULES["trust_region_infeasible"](spread(tmp_path / "one", 0.5, gate="adaptive")) is None
+    finding = finding_of("trust_region_infeasible", spread(tmp_path / "ppo", 0.5))
+    assert finding.numbers[0].value == pytest.approx(0.1)
+    assert finding.numbers[1].value == pytest.approx(0.5)
+    assert "Method Two" in finding.do
+
+
+def test_rules_that_need_the_tokens_are_silent_without_them() -> None:
+    for rule in FROM_TOKENS:
+        assert RULES[rule](made_up()) is None
+
+
+# Reward collapse: the fall and what moved first -------------------------------------------------------------------
+
+
+def test_a_fall_is_found_where_it_begins() -> None:
+    level = pd.Series([0.3, 0.5, 0.49, 0.48, 0.3, 0.2, 0.22, 0.25], index=range(0, 80, 10))
+    fall = find_fall(level, 0.25)
+    assert fall is not None
+    assert (fall.best, fall.last_good, fall.found) == (0.5, 10, 40)
+    assert list(fall.low.index) == [40, 50, 60, 70]
+
+
+@pytest.mark.parametrize(
+    ("values", "noise"),
+    [
+        ([0.3, 0.4, 0.5, 0.5, 0.5, 0.5], 0.0),
+        ([0.5, 0.5, 0.2, 0.5, 0.5, 0.5], 0.0),
+        ([0.5, 0.5, 0.5, 0.5, 0.2, 0.2], 0.0),
+        ([0.5, 0.5, 0.3, 0.3, 0.3, 0.3], 0.2),
+        ([-1.0, -1.0, -1.2, -1.2, -1.2, -1.2], 0.0),
+        ([], 0.0),
+    ],
+    ids=["rise", "dip", "too-late-to-know", "noise", "small-fall-below-0", "empty"],
+)
+def test_what_is_no_fall(values: list[float], noise: float) -> None:
+    assert find_fall(pd.Series(values, dtype=float), 0.25, noise=noise) is None
+
+
+def test_a_fall_of_a_negative_reward_is_measured_by_its_size() -> None:
+    fall = find_fall(pd.Series([-1.0, -1.0, -2.0, -2.0, -2.0]), 0.25)
+    assert fall is not None and fall.best == -1.0
+
+
+def test_a_band_is_left_by_two_of_three_steps_in_the_harmful_direction() -> None:
+    rng = np.random.default_rng(0)
+    quiet = pd.Series(1 + 0.01 * rng.standard_normal(30))
+    spike, rise, fall = quiet.copy(), quiet.copy(), quiet.copy()
+    spike[20], rise[20:], fall[20:] = 2.0, 2.0, 0.1
+    assert left_band("s_k", 1, quiet, 0) is None
+    assert left_band("s_k", 1, spike, 0) is None
+    assert left_band("s_k", 1, fall, 0) is None
+    mover = left_band("s_k", 1, rise, 0)
+    assert mover is not None and mover.step == 20 and mover.usual == pytest.approx(1, abs=0.01)
+    down = left_band("ess_token", -1, fall, 0)
+    assert down is not None and down.step == 20
+    assert left_band("ess_token", -1, fall, 25) is None or down.step < 25
+
+
+@pytest.mark.parametrize(
+    ("moved", "named"), [("u_k", "Update drift (step 20)"), ("grad_norm", "Gradient norm (step 20)")]
+)
+def test_a_collapse_names_the_metric_that_moved_first(moved: str, named: str) -> None:
+    rng = np.random.default_rng(1)
+    usual = 1 + 0.02 * rng.standard_normal(STEPS)
+    later = {"s_k": 0.05 * usual * np.where(np.arange(STEPS) < 25, 1, 3)}
+    first_moved = {moved: HEALTHY.get(moved, 1.0) * usual * np.where(np.arange(STEPS) < 20, 1, 3)}
+    evidence = made_up(eval_accuracy=first(30, 0.5, 0.2), **later | first_moved)
+    finding = finding_of("reward_collapse", evidence)
+    assert finding.sentence.endswith(f"first to move: {named}.")
+    assert "Staleness rose" in finding.why
+    assert finding.severity is Severity.CRITICAL
+
+
+def test_a_collapse_without_a_forerunner_says_so() -> None:
+    finding = finding_of("reward_collapse", made_up(eval_accuracy=first(30, 0.5, 0.2)))
+    assert "no other metric left its band before" in finding.sentence
+
+
+def test_without_evaluations_the_training_reward_is_judged() -> None:
+    reward = first(30, 0.5, 0.2)
+    finding = finding_of("reward_collapse", made_up(eval_accuracy=np.nan, reward=reward))
+    assert finding.metric == "reward"
+    assert RULES["reward_collapse"](made_up(eval_accuracy=np.nan, reward=reward, width=1.0)) is None

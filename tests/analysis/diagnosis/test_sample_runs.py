@@ -1,0 +1,194 @@
+"""The rules and sentences on the sample runs: each finding fires on the runs that have the fault and on no other."""
+
+from collections.abc import Iterable
+from functools import cache
+
+import pytest
+
+from ratioscope.analysis.diagnosis import Finding, Severity, diagnose
+from ratioscope.analysis.findings import answers
+from ratioscope.analysis.findings.regime import Concern, regime
+from ratioscope.trainer.ablation import plan
+from tests.making.samples import NAMES, SAMPLE_RUNS, end_of, run_of, summary_of
+
+
+@cache
+def findings_of(name: str) -> list[Finding]:
+    return diagnose(summary_of(name), run_of(name))
+
+
+# What theory says of the bound is true of nearly every run; it is looked at below.
+CERTIFICATE = {"certificate_vacuous", "certificate_negative"}
+
+
+def rules_of(name: str, least: Severity = Severity.NOTICE) -> set[str]:
+    return {finding.rule for finding in findings_of(name) if finding.severity >= least} - CERTIFICATE
+
+
+STALE_AND_HEAVY = {"staleness_high", "heavy_tail"}
+COLLAPSED = {*STALE_AND_HEAVY, "reward_collapse"}
+# What has to be found at least as a warning; a run that is not named here is healthy.
+WARNINGS = {
+    **{name: {*COLLAPSED, "zero_signal"} for name in NAMES if "reinforce" in name},
+    "offline-reinforce-seed0": COLLAPSED,
+    **{name: {"heavy_tail"} for name in NAMES if "_0.6_2" in name or "mixture4" in name or "rec_ring" in name},
+    "sync_interval5_mixture4-incremental_clip-seed0": {"heavy_tail", "update_large"},
+    "sync_interval5_mixture4-rec_oneside_is-seed0": {"heavy_tail", "trust_region_infeasible"},
+    "sync_interval20-opmd-seed0": {"heavy_tail"},
+    "sync_interval20-asymre-seed0": STALE_AND_HEAVY,
+    "sync_interval20-red_drop-seed0": {*COLLAPSED, "zero_signal"},
+    "sync_interval20-red_weight-seed0": STALE_AND_HEAVY,
+    "sync_interval20-rec_twoside_is-lr0.0003-seed0": {*COLLAPSED, "variance_regime", "ess_collapse"},
+    "sync_interval20-rec_twoside_nois-lr0.0003-seed0": {*COLLAPSED, "update_large", "zero_signal"},
+    "smollm2_sync_interval4-grpo-lr5e-06-seed0": {"zero_signal"},
+}
+# What is said besides, where nothing need be wrong.
+STALE_NOTICES = {"kl_high", "length_trap"}
+NOTICES = {
+    **{name: {*STALE_NOTICES, "ess_collapse", "variance_regime"} for name in NAMES if "reinforce" in name},
+    "sync_interval20-reinforce-seed0": {*STALE_NOTICES, "variance_regime"},
+    "offline-rec_oneside_nois_0.6_2-seed0": {"variance_regime"},
+    "offline-reinforce-seed0": {*STALE_NOTICES, "ess_collapse", "bias_regime"},
+    "sync_interval20-red_drop-seed0": {*STALE_NOTICES, "survivor_bias"},
+    "sync_interval20-red_weight-seed0": STALE_NOTICES,
+    "sync_interval20-asymre-seed0": {*STALE_NOTICES, "variance_regime"},
+    "sync_interval20-rec_twoside_is-lr0.0003-seed0": STALE_NOTICES,
+    "sync_interval20-rec_twoside_nois-lr0.0003-seed0": {*STALE_NOTICES, "ess_collapse", "variance_regime"},
+    "sync_interval5_mixture4-adaptive_clip-seed0": {"length_trap"},
+    "mismatch-grpo-seed0": {"engine_mismatch", "truncated_support", "clip_zero"},
+    "smollm2_sync_interval4-grpo-lr5e-06-seed0": {"entropy_collapse"},
+}
+
+
+def test_the_sample_runs_are_those_of_the_study() -> None:
+    assert sorted(cell.config.run_name() for cell in plan("samples", []).cells) == NAMES
+    assert all(run_of(name).status == "finished" for name in NAMES)
+    assert sum(path.stat().st_size for path in SAMPLE_RUNS.rglob("*") if path.is_file()) < 45e6
+
+
+# A run for each set of findings, healthy ones under every schedule among them; other seeds and twins add nothing new.
+DIAGNOSED = (
+    "mismatch-grpo-seed0", "offline-grpo-seed0", "offline-rec_oneside_nois_0.6_2-seed0", "offline-reinforce-seed0",
+    "smollm2_sync_interval4-grpo-lr5e-06-seed0", "sync_interval20-asymre-seed0", "sync_interval20-grpo-seed0",
+    "sync_interval20-rec_oneside_nois_0.6_2-seed0", "sync_interval20-rec_twoside_is-lr0.0003-seed0",
+    "sync_interval20-rec_twoside_nois-lr0.0003-seed0", "sync_interval20-red_drop-seed0",
+    "sync_interval20-red_weight-seed0", "sync_interval20-reinforce-seed0",
+    "sync_interval5_mixture4-adaptive_clip-seed0",
+    "sync_interval5_mixture4-incremental_clip-seed0", "sync_interval5_mixture4-rec_oneside_is-seed0",
+    "sync_offset10-rec_oneside_is-seed0", "sync_offset10-reinforce-seed0",
+)  # fmt: skip
+
+
+def test_every_set_of_findings_is_diagnosed() -> None:
+    def expected(names: Iterable[str]) -> set[tuple[frozenset[str], frozenset[str]]]:
+        return {(frozenset(WARNINGS.get(name, ())), frozenset(NOTICES.get(name, ()))) for name in names}
+
+    assert expected(DIAGNOSED) == expected(NAMES)
+
+
+@pytest.mark.parametrize("name", DIAGNOSED)
+def test_findings_fire_on_runs_that_have_the_fault_and_are_silent_on_the_others(name: str) -> None:
+    assert rules_of(name, Severity.WARNING) == WARNINGS.get(name, set())
+    assert rules_of(name) == WARNINGS.get(name, set()) | NOTICES.get(name, set())
+
+
+@pytest.mark.parametrize("name", DIAGNOSED)
+def test_the_rules_say_of_bias_and_variance_what_the_regime_says(name: str) -> None:
+    of_concern = {Concern.BIAS: {"bias_regime"}, Concern.VARIANCE: {"variance_regime"}}
+    expected = of_concern.get(regime(summary_of(name)).concern, set())
+    assert rules_of(name) & {"bias_regime", "variance_regime"} == expected
+
+
+def test_the_certificate_is_a_notice_on_nearly_every_run() -> None:
+    found = {name: [f for f in findings_of(name) if f.rule in CERTIFICATE] for name in DIAGNOSED}
+    assert all(len(findings) == 1 and findings[0].severity is Severity.NOTICE for findings in found.values())
+    vacuous = {name for name, (finding,) in found.items() if finding.rule == "certificate_vacuous"}
+    assert {name for name in DIAGNOSED if "reinforce" in name or "mixture4" in name} <= vacuous
+    assert not {name for name in DIAGNOSED if "sync_interval20-grpo" in name or "mismatch" in name} & vacuous
+
+
+def test_an_infeasible_trust_region_is_found_under_the_clip_around_1_only() -> None:
+    """Of the three runs on the same mixture, Methods One and Two ask for nothing impossible (S0 5.5)."""
+    (found,) = (f for f in findings_of("sync_interval5_mixture4-rec_oneside_is-seed0") if "infeasible" in f.rule)
+    assert "4 versions" in found.sentence and "Method" in found.do
+    assert 0.05 < found.numbers[0].low < found.numbers[0].value < 0.5
+
+
+def test_the_forerunner_of_a_collapse_is_named_with_its_step() -> None:
+    for name in ("offline-reinforce-seed0", "sync_offset10-reinforce-seed0", "sync_interval20-red_drop-seed0"):
+        (collapse,) = (finding for finding in findings_of(name) if finding.rule == "reward_collapse")
+        assert "(step 0)" in collapse.sentence and "(step 10)" in collapse.sentence
+        assert collapse.sentence.endswith("first to move: ESS, tokens (step 8).")
+        ess = summary_of(name).values["ess_token"]
+        assert ess[8] < ess[:7].min()
+
+
+def test_the_ring_holds_where_the_two_side_mask_collapses() -> None:
+    """S3 figure 9, at three times the usual learning rate."""
+    for weight in ("is", "nois"):
+        ring, two_side = (
+            end_of(f"sync_interval20-rec_{shape}_{weight}-lr0.0003-seed0") for shape in ("ring", "twoside")
+        )
+        assert ring > two_side + 0.1
+
+
+def test_clips_around_the_current_policy_learn_more_from_a_mixture_than_one_around_1() -> None:
+    """S0 5.5, with a lower clip fraction and a smaller update."""
+    ppo, one, two = (
+        f"sync_interval5_mixture4-{name}-seed0" for name in ("rec_oneside_is", "adaptive_clip", "incremental_clip")
+    )
+    assert min(end_of(one), end_of(two)) > end_of(ppo) + 0.02
+    for metric in ("clip_fraction", "u_k"):
+        means = [summary_of(name).values[metric].mean() for name in (one, two, ppo)]
+        assert max(means[:2]) < means[2]
+
+
+def test_a_truncated_sampler_shows_in_the_mean_of_the_ratio_and_a_language_model_learns() -> None:
+    values = summary_of("mismatch-grpo-seed0").values
+    assert 0.98 < values["ratio_mean"].mean() < 0.995
+    assert values["s_k_bounded"].mean() > values["s_k"].mean()
+    assert end_of("smollm2_sync_interval4-grpo-lr5e-06-seed0") > 0.6
+
+
+def test_the_clip_fraction_has_the_period_of_the_weight_syncs() -> None:
+    summary = summary_of("sync_interval20-grpo-seed0")
+    assert answers.sawtooth_period(summary.values["version_lag"]) == 20
+    assert answers.sync_steps(summary.values["version_lag"]) == [20, 40, 60, 80, 100, 120, 140]
+    clipped = summary.values["clip_fraction"]
+    assert clipped[summary.values["version_lag"] == 0].max() == 0
+    assert clipped[summary.values["version_lag"] >= 15].mean() > 2 * clipped[summary.values["version_lag"] <= 2].mean()
+    assert "every 20 updates" in answers.clipping(summary)
+
+
+def test_figure_3_reinforce_collapses_and_the_clipped_variants_rise_together() -> None:
+    """S3 figure 3 under sync_interval 20: the end is the mean of the last five evaluations."""
+
+    for seed in (0, 1):
+        clipped = [
+            end_of(f"sync_interval20-{name}-seed{seed}") for name in ("grpo", "rec_oneside_is", "rec_oneside_nois")
+        ]
+        assert end_of(f"sync_interval20-reinforce-seed{seed}") < 0.25
+        assert min(clipped) > 0.45
+        assert max(clipped) - min(clipped) < 0.06
+
+
+def test_every_page_opens_with_a_sentence_on_every_run() -> None:
+    for name in DIAGNOSED:
+        summary = summary_of(name)
+        sentences = (
+            answers.overview(summary, findings_of(name)),
+            answers.drift(summary),
+            answers.ratios(summary),
+            answers.clipping(summary),
+        )
+        assert all(sentence.endswith(".") and "nan" not in sentence for sentence in sentences)
+
+
+def test_findings_come_worst_first_and_name_their_evidence() -> None:
+    findings = findings_of("offline-reinforce-seed0")
+    assert [finding.severity for finding in findings] == sorted((f.severity for f in findings), reverse=True)
+    staleness = findings[0]
+    assert staleness.severity is Severity.CRITICAL
+    assert staleness.page == "drift"
+    values = summary_of("offline-reinforce-seed0").values["s_k"]
+    assert all(values[step] > staleness.limit for step in staleness.steps)

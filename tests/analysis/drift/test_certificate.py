@@ -1,0 +1,448 @@
+"""The improvement certificate: enumeration of small decision problems, sampled logs, known answers, bad logs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from ratioscope.analysis.drift.certificate import (
+    WITH_INTERVAL,
+    Certificate,
+    certificate,
+    cpi_step,
+    discounted_penalty,
+    factors,
+    finite_horizon_penalty,
+    trust_region_exponent,
+)
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.catalogue import theory
+from ratioscope.errors import RatioscopeError
+from tests.making.runs import Step, plain_step, write_run
+from tests.making.samples import run_of
+from tests.oracles.decision_process import (
+    ACTIONS,
+    FINAL,
+    LONGEST,
+    OPEN,
+    STATES,
+    Exact,
+    Policy,
+    Problem,
+    State,
+    completed,
+    exact_terms,
+    is_final,
+    random_policy,
+    reach,
+    tv,
+)
+
+
+def improvement_bound(surrogate: float, drift: float, staleness: float, advantage_bound: float, gamma: float) -> float:
+    """L - C1 U - C2 S (S0 Corollary 3.2), of exact terms."""
+    c1, c2 = factors(advantage_bound, gamma)
+    return surrogate - c1 * drift - c2 * staleness
+
+
+def test_the_bound_from_exact_expectations_never_exceeds_the_true_improvement() -> None:
+    """Any rewards with their own advantages, and the certificate's reading of final rewards with the reward range."""
+    rng = np.random.default_rng(0)
+    slack = []
+    for trial in range(60):
+        gamma, step = rng.uniform(0, 0.95), rng.choice([0.01, 0.1, 0.5, 2.0])
+        current = random_policy(rng)
+        versions = [random_policy(rng, current, step * rng.choice([0, 1])) for _ in range(2)]
+        new = random_policy(rng, current, step)
+        if trial % 2:
+            problems = [Problem({state: rng.standard_normal() for state in STATES}, gamma)] * 2
+            exact = exact_terms(problems, versions, current, new)
+            largest = exact.largest_advantage
+        else:
+            rewards = {state: rng.uniform() for state in FINAL}
+            problems = [completed(rewards, version, gamma) for version in versions]
+            exact = exact_terms(problems, versions, current, new)
+            largest = 1.0
+            assert exact.largest_advantage <= largest
+        bound = improvement_bound(exact.surrogate, exact.drift, exact.staleness, largest, gamma)
+        assert bound <= exact.gain + 1e-12
+        slack.append(exact.gain - bound)
+    assert min(slack) < 0.01  # some bounds are near what they bound
+
+
+def test_trpo_penalties_bound_the_error_of_the_surrogate() -> None:
+    """S1 5.3, both forms, for a single sampler: J(new) >= J(sampler) + L - penalty."""
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        sampler = random_policy(rng)
+        new = random_policy(rng, sampler, rng.choice([0.05, 0.5, 2.0]))
+        reward = {state: rng.standard_normal() for state in STATES}
+        largest_tv = max(tv(new, sampler, state) for state in OPEN)
+        for gamma in (1.0, 0.8):
+            problem = Problem(reward, gamma)
+            largest = max(np.abs(problem.advantage(sampler, state)).max() for state in OPEN)
+            promised = exact_terms([problem], [sampler], sampler, new).surrogate
+            gain = problem.value(new) - problem.value(sampler)
+            penalty = (
+                finite_horizon_penalty(largest, LONGEST, largest_tv)
+                if gamma == 1
+                else discounted_penalty(largest, gamma, largest_tv)
+            )
+            assert abs(gain - promised) <= penalty + 1e-12
+
+
+def test_a_plain_token_mean_is_not_a_bound() -> None:
+    """The terms as means over all tokens alike: enumeration finds promises that are not kept."""
+    rng = np.random.default_rng(2)
+    broken, gamma = 0, 0.1
+    for _ in range(100):
+        current = random_policy(rng)
+        new = random_policy(rng, current, 0.02)
+        problem = Problem({state: rng.standard_normal() for state in STATES}, gamma)
+        exact = exact_terms([problem], [current], current, new)
+        visits = np.array([reach(current, state) for state in OPEN])
+        gains = np.array([new[state] @ problem.advantage(current, state) for state in OPEN])
+        drifts = np.array([tv(new, current, state) for state in OPEN])
+        surrogate, drift = (visits @ terms / visits.sum() for terms in (gains, drifts))
+        broken += improvement_bound(surrogate / (1 - gamma), drift, 0, exact.largest_advantage, gamma) > exact.gain
+        assert improvement_bound(exact.surrogate, exact.drift, 0, exact.largest_advantage, gamma) <= exact.gain
+    assert broken >= 5
+
+
+def sampled_step(
+    rng: np.random.Generator, rewards: Mapping[State, float], versions: list[Policy], current: Policy, new: Policy,
+    groups: int, responses: int,
+) -> Step:  # fmt: skip
+    """Responses drawn from the versions in equal parts, whole responses each (trajectory-level mixing)."""
+    rows: dict[str, list[float]] = {name: [] for name in ("b", "c", "n", "sequence", "version")}
+    reward = []
+    for sequence in range(groups * responses):
+        version = int(rng.integers(len(versions)))
+        state: State = ()
+        while not is_final(state):
+            action = int(rng.choice(ACTIONS, p=versions[version][state]))
+            policies = (versions[version], current, new)
+            for name, policy in zip("bcn", policies, strict=True):
+                rows[name].append(np.log(policy[state][action]))
+            rows["sequence"].append(sequence)
+            rows["version"].append(version)
+            state = (*state, action)
+        reward.append(rewards[state])
+    sequence_ids = np.array(rows["sequence"], dtype=int)
+    step = plain_step(
+        rows["b"], rows["c"], rows["n"], sequence=sequence_ids, group=sequence_ids // responses,
+        behavior_version=np.array(rows["version"], dtype=np.int32), number=3,
+    )  # fmt: skip
+    step.sequences["reward"] = np.array(reward, dtype=np.float32)
+    return step
+
+
+def bandit_terms(rewards: Mapping[State, float], versions: list[Policy], current: Policy, new: Policy) -> Exact:
+    """The responses themselves as the actions of one state."""
+    probability = {id(policy): np.array([reach(policy, s) for s in FINAL]) for policy in (*versions, current, new)}
+    reward = np.array([rewards[state] for state in FINAL])
+    p, q = probability[id(new)], probability[id(current)]
+    b = [probability[id(version)] for version in versions]
+    staleness = float(np.mean([np.abs(q - i).sum() / 2 for i in b]))
+    surrogate = float(np.mean([(p - i) @ reward for i in b]))
+    return Exact(surrogate, float(np.abs(p - q).sum() / 2), staleness, float((p - q) @ reward), 1.0)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.7])
+def test_the_estimates_converge_to_the_exact_terms(gamma: float, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    current = random_policy(rng)
+    # Of few policies the largest ratios are all the same: a tied tail, for which intervals are withheld.
+    versions, new = [random_policy(rng, current, 0.4) for _ in range(30)], random_policy(rng, current, 0.4)
+    rewards = {state: float(np.float32(rng.uniform())) for state in FINAL}
+    run = open_run(write_run(tmp_path / "run", [sampled_step(rng, rewards, versions, current, new, 1_500, 4)]))
+    row = certificate(run, gamma=gamma, reward_range=(0, 1)).terms.loc[3]
+    if gamma:
+        exact = exact_terms([completed(rewards, version, gamma) for version in versions], versions, current, new)
+    else:
+        exact = bandit_terms(rewards, versions, current, new)
+    c1, c2 = factors(1, gamma)
+    expected = (
+        exact.surrogate, exact.drift, exact.staleness, c1 * exact.drift, c2 * exact.staleness,
+        improvement_bound(exact.surrogate, exact.drift, exact.staleness, 1, gamma),
+    )  # fmt: skip
+    assert expected[-1] <= exact.gain
+    for key, truth in zip(WITH_INTERVAL, expected, strict=True):
+        error = (row[f"{key}_high"] - row[f"{key}_low"]) / 2 / stats.t.ppf(0.975, 1_499)
+        assert abs(row[key] - truth) <= 4 * error, key
+        assert error < 0.03 * max(c2, 1) or truth == 0
+    assert (row["n_responses"], row["n_counted"], row["n_groups"]) == (6_000, 6_000, 1_500)
+
+
+LENGTHS = (1, 3, 2, 4, 2, 2)
+
+
+def small_step(**columns: Any) -> Step:
+    """Two groups of three responses of different lengths."""
+    rng = np.random.default_rng(4)
+    sequence = np.repeat(np.arange(6), LENGTHS)
+    b = -rng.exponential(1, len(sequence)) - 0.1
+    c, n = (np.minimum(b + 0.3 * rng.standard_normal(len(b)), 0) for _ in range(2))
+    step = plain_step(b, c, n, sequence=sequence, group=sequence // 3, **columns)
+    step.sequences["reward"] = np.array([1, 0, 0.5, 0, 0, 1], dtype=np.float32)
+    return step
+
+
+def certified(folder: Path, step: Step, gamma: float | None = 0.6, **arguments: Any) -> Certificate:
+    return certificate(open_run(write_run(folder, [step])), gamma=gamma, **arguments)
+
+
+def by_hand(step: Step, gamma: float) -> dict[str, float]:
+    """The terms of `small_step` in loops over responses."""
+    t = {name: np.asarray(values, dtype=float) for name, values in step.tokens.items()}
+    reward = np.asarray(step.sequences["reward"], dtype=float)
+    surrogate, drift, staleness, largest = [], [], [], 0.0
+    for i in range(6):
+        rows = t["seq_id"] == i
+        b, c, n = (t[name][rows] for name in ("logp_behavior", "logp_current", "logp_new"))
+        rho, rho_new, weight = np.exp(c - b), np.exp(n - b), gamma ** np.arange(len(b))
+        if gamma == 0:
+            rho, rho_new, weight = np.exp([(c - b).sum()]), np.exp([(n - b).sum()]), np.ones(1)
+        others = [j for j in range(6) if j // 3 == i // 3 and j != i]
+        advantage = reward[i] - reward[others].mean()
+        surrogate.append((weight * (rho_new - 1)).sum() * advantage)
+        drift.append((1 - gamma) * (weight * np.abs(rho_new - rho)).sum() / 2)
+        staleness.append((1 - gamma) * (weight * np.abs(rho - 1)).sum() / 2)
+        largest = max(largest, abs(advantage))
+    means = {
+        "surrogate": float(np.mean(surrogate)),
+        "drift_discounted": float(np.mean(drift)),
+        "staleness_discounted": float(np.mean(staleness)),
+    }
+    return means | {"improvement_bound": improvement_bound(*means.values(), largest, gamma)}
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 0.999])
+def test_every_term_is_what_loops_over_the_responses_find(gamma: float, tmp_path: Path) -> None:
+    step = small_step()
+    row = certified(tmp_path / "run", step, gamma).terms.loc[0]
+    for key, value in by_hand(step, gamma).items():
+        assert row[key] == pytest.approx(value, rel=1e-9, abs=1e-12)
+    c1, c2 = factors(row["advantage_bound"], gamma)
+    assert (row["c1"], row["c2"]) == (c1, c2)
+    assert row["improvement_bound"] == pytest.approx(
+        row["surrogate"] - row["update_penalty"] - row["staleness_penalty"], abs=1e-12
+    )
+
+
+def test_gamma_0_reads_the_response_as_one_action(tmp_path: Path) -> None:
+    """L = mean W A (all advantages of a group add up to 0), U drops out, C2 = 2 |A|; responses of one token agree."""
+    step = small_step()
+    row = certified(tmp_path / "whole", step, 0.0).terms.loc[0]
+    log_w = [
+        (step.tokens["logp_new"] - step.tokens["logp_behavior"]).astype(float)[step.tokens["seq_id"] == i].sum()
+        for i in range(6)
+    ]
+    advantage = np.array([0.75, -0.75, 0, -0.5, -0.5, 1])
+    assert row["surrogate"] == pytest.approx((np.exp(log_w) * advantage).mean(), rel=1e-6)
+    assert (row["c1"], row["c2"], row["update_penalty"]) == (0, 2 * row["advantage_bound"], 0)
+    one = plain_step(step.tokens["logp_behavior"][:4], step.tokens["logp_current"][:4], step.tokens["logp_new"][:4],
+                     group=[0, 0, 1, 1])  # fmt: skip
+    one.sequences["reward"] = np.array([0, 1, 0.5, 0], dtype=np.float32)
+    bandit, token = (certified(tmp_path / str(g), one, g).terms.loc[0] for g in (0.0, 1e-300))
+    for key in WITH_INTERVAL:
+        assert bandit[key] == pytest.approx(token[key], rel=1e-9, abs=1e-12)
+
+
+def test_an_update_that_changes_nothing_is_promised_nothing_even_where_long_answers_are_the_right_ones(
+    tmp_path: Path,
+) -> None:
+    step = plain_step(*[np.full(6, -1.0)] * 3, sequence=[0, 1, 1, 1, 1, 1], group=[0] * 6)
+    step.sequences["reward"] = np.array([0, 1], dtype=np.float32)
+    row = certified(tmp_path / "run", step).terms.loc[0]
+    assert [row[key] for key in WITH_INTERVAL] == [0] * 6
+    assert row["mark"] == ""
+
+
+def test_gamma_comes_from_the_mean_length_and_the_reward_range_bounds_the_advantage(tmp_path: Path) -> None:
+    run = open_run(write_run(tmp_path / "run", [small_step()]))
+    default = certificate(run)
+    assert default.gamma == pytest.approx(1 - 6 / sum(LENGTHS))
+    row = default.terms.loc[0]
+    assert (row["advantage_bound"], row["lower_estimate"], row["largest_gap"]) == (1, True, 1)
+    row = certificate(run, reward_range=(-1, 3)).terms.loc[0]
+    assert (row["advantage_bound"], row["lower_estimate"], row["largest_gap"]) == (4, False, 4)
+
+
+@pytest.mark.parametrize("arguments", [{"gamma": 1.0}, {"gamma": -0.1}, {"reward_range": (1, 0)},
+                                       {"reward_range": (0, 0.5)}, {"reward_range": (0, float("inf"))},
+                                       {"first": 7}])  # fmt: skip
+def test_impossible_wishes_are_refused_in_a_sentence(arguments: dict[str, Any], tmp_path: Path) -> None:
+    run = open_run(write_run(tmp_path / "run", [small_step()]))
+    with pytest.raises(RatioscopeError, match=r"\.$"):
+        certificate(run, **arguments)
+
+
+def test_a_reward_may_lie_on_the_edge_of_its_range_whatever_float32_makes_of_it(tmp_path: Path) -> None:
+    row = certified(tmp_path / "run", with_rewards(0.1, 0, 0, 0, 0, 0), reward_range=(0, 0.1)).terms.loc[0]
+    assert row["advantage_bound"] == 0.1
+
+
+def without(step: Step, *names: str) -> Step:
+    return step.with_tokens(**dict.fromkeys(names))
+
+
+def with_rewards(*rewards: float) -> Step:
+    step = small_step()
+    step.sequences["reward"] = np.array(rewards, dtype=np.float32)
+    return step
+
+
+def alone() -> Step:
+    step = small_step()
+    step.sequences["group_id"] = np.array([0, 0, 0, 1, 2, 3])
+    return step.with_tokens(group_id=np.maximum(step.tokens["seq_id"] - 2, 0))
+
+
+NEW = ("surrogate", "drift_discounted", "update_penalty", "improvement_bound")
+# Logs that lack something: what is missing for it, what the note says, how many responses still count.
+INCOMPLETE: dict[str, tuple[Step, tuple[str, ...], str, int]] = {
+    "logp_new": (without(small_step(), "logp_new"), NEW, "logp_new is not logged", 6),
+    "reward": (with_rewards(1, 0, np.nan, 0, 0, 1), (), "1 responses without a finite reward left out", 5),
+    "token": (
+        small_step().with_tokens(logp_current=np.where(np.arange(14) == 2, np.nan, -1).astype(np.float32)),
+        (), "1 responses with an unusable token left out", 5,
+    ),
+    "baseline": (alone(), (), "3 responses alone in their group", 3),
+    "signal": (
+        with_rewards(1, 1, 1, 0, 0, 0), ("update_penalty", "staleness_penalty", "improvement_bound"),
+        "give the reward range", 6,
+    ),
+    "everything": (with_rewards(*[np.nan] * 6), WITH_INTERVAL, "no response can be used", 0),
+    "mixing": (
+        small_step(behavior_version=(np.arange(14) % 2).astype(np.int32)), (), "come from several versions", 6,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INCOMPLETE)
+def test_what_is_missing_is_undefined_with_a_reason_and_nothing_else(name: str, tmp_path: Path) -> None:
+    step, missing, note, counted = INCOMPLETE[name]
+    row = certified(tmp_path / "run", step).terms.loc[0]
+    assert {key for key in WITH_INTERVAL if np.isnan(row[key])} == set(missing)
+    assert note in row["note"] and row["n_counted"] == counted and row["n_responses"] == 6
+
+
+def test_a_group_of_one_everywhere_leaves_the_distances(tmp_path: Path) -> None:
+    step = plain_step([-1.0, -1.0], [-1.1, -0.9], [-1.2, -0.9])
+    row = certified(tmp_path / "run", step).terms.loc[0]
+    assert "no baseline, so no advantage" in row["note"]
+    assert row["drift_discounted"] > 0 and row["staleness_discounted"] > 0
+    assert np.isnan(row["surrogate"]) and np.isnan(row["improvement_bound"])
+
+
+def test_mixing_is_no_bias_where_the_response_is_one_action(tmp_path: Path) -> None:
+    step = INCOMPLETE["mixing"][0]
+    assert "S0 6.3" not in certified(tmp_path / "run", step, 0.0).terms.loc[0, "note"]
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.6])
+@pytest.mark.parametrize("nats", [-1_000.0, 1_000.0, -np.inf])
+def test_ratios_beyond_the_floating_point_range_are_no_accident(nats: float, gamma: float, tmp_path: Path) -> None:
+    step = small_step()
+    values = {name: step.tokens[name].copy() for name in ("logp_behavior", "logp_new")}
+    if nats > 0:
+        values["logp_behavior"][3] = -1_001
+    else:
+        values["logp_new"][3] = nats
+    row = certified(tmp_path / "run", step.with_tokens(**values), gamma).terms.loc[0]
+    if nats > 0:
+        assert "floating-point range" in row["note"] and row["mark"] == "vacuous"
+        assert np.isnan(row["improvement_bound_low"])
+    else:
+        assert np.isfinite([row[key] for key in WITH_INTERVAL]).all()
+
+
+def test_a_late_token_has_its_discount_before_it_leaves_log_space(tmp_path: Path) -> None:
+    """e^800 at position 1,999, with gamma e^-1: 0 in the limit, not infinity times 0."""
+    b = np.full(4_000, -1.0)
+    c = b.copy()
+    b[1_999] = -801
+    step = plain_step(b, c, c, sequence=np.repeat([0, 1], 2_000), group=np.zeros(4_000))
+    step.sequences["reward"] = np.array([0, 1], dtype=np.float32)
+    row = certified(tmp_path / "run", step, np.exp(-1)).terms.loc[0]
+    assert 0 <= row["staleness_discounted"] < 1e-300
+
+
+def test_marks_and_withheld_intervals(tmp_path: Path) -> None:
+    step = small_step()
+    assert certified(tmp_path / "vacuous", step, 0.9).terms.loc[0, "mark"] == "vacuous"
+    quiet = step.with_tokens(logp_current=step.tokens["logp_behavior"], logp_new=step.tokens["logp_behavior"] + 1e-6)
+    quiet.sequences["reward"] = np.array([0, 0, 1, 1, 0, 0], dtype=np.float32)
+    assert certified(tmp_path / "negative", quiet).terms.loc[0, "mark"] == "negative"
+    rng = np.random.default_rng(5)
+    heavy = 4 * np.log(rng.uniform(size=2_000))
+    tail = plain_step(heavy - 10, np.full(2_000, -10.0), np.full(2_000, -10.0), group=np.arange(2_000) // 4)
+    tail.sequences["reward"] = rng.integers(0, 2, 2_000).astype(np.float32)
+    row = certified(tmp_path / "heavy", tail).terms.loc[0]
+    assert "k-hat of the current policy's ratios is " in row["note"]
+    assert all(np.isnan(row[f"{key}_low"]) for key in WITH_INTERVAL)
+
+
+def test_the_sum_of_terms_of_every_sample_step_is_its_bound_and_a_range_of_steps_is_a_part(tmp_path: Path) -> None:
+    run = run_of("sync_interval5_mixture4-adaptive_clip-seed0")
+    whole = certificate(run, reward_range=(0, 1))
+    assert len(whole.terms) == 150 and whole.terms["delta_max"].notna().all()
+    found = whole.terms["surrogate"] - whole.terms["update_penalty"] - whole.terms["staleness_penalty"]
+    np.testing.assert_allclose(whole.terms["improvement_bound"], found, atol=1e-12)
+    for penalty, name in (
+        (finite_horizon_penalty, "finite_horizon_penalty"),
+        (discounted_penalty, "discounted_penalty"),
+    ):
+        row = whole.terms.loc[9]
+        second = row["longest"] if penalty is finite_horizon_penalty else whole.gamma
+        assert row[name] == pytest.approx(penalty(1, second, row["delta_max"]))
+    part = certificate(run, 10, 20, gamma=whole.gamma, reward_range=(0, 1)).terms
+    pd.testing.assert_frame_equal(part, whole.terms.loc[10:20], check_dtype=False)
+
+
+def test_known_answers() -> None:
+    """S4 4.1.1: the surrogate promises .8, the truth is -90; the bound's penalty covers the difference."""
+    gamma, m, eta_2, eta = 0.9, 100, 1e-3, 1e-4
+    one = np.array([1.0, 0, 0])
+    # Action 0 ends: at once (a_0), or with reward 1 (g) after action 1; action 1 after it is b, action 2 never happens.
+    paid = {(1, 0): 1.0, (1, 1): -m, (1, 1, 0): 0.0}
+    old = dict.fromkeys(OPEN, one) | {(): np.array([1 - eta, eta, 0]), (1,): np.array([1 - eta_2, eta_2, 0])}
+    new = dict.fromkeys(OPEN, one) | {(): np.array([0, 1.0, 0]), (1,): np.array([0, 1.0, 0])}
+    problem = Problem({s: paid.get(s, 0.0) for s in STATES}, gamma)
+    exact = exact_terms([problem], [old], old, new)
+    assert problem.value(old) == pytest.approx(8.091e-5, abs=1e-12)
+    assert problem.value(new) == pytest.approx(-90)
+    assert exact.surrogate == pytest.approx(0.79993818, abs=1e-8)
+    assert exact.gain - exact.surrogate == pytest.approx(-90.80001909, abs=1e-8)
+    assert improvement_bound(exact.surrogate, exact.drift, 0, exact.largest_advantage, gamma) <= exact.gain
+
+
+def test_the_cpi_step_maximises_its_bound() -> None:
+    """S4 eq. 60 and 61."""
+    alphas = np.linspace(0, 1, 100_001)
+    for gain, epsilon, gamma in ((0.8, 100.0, 0.9), (0.5, 0.1, 0.5), (2.0, 1.0, 0.3), (-1.0, 1.0, 0.5)):
+        bound = alphas * gain - 2 * gamma * epsilon * alphas**2 / (1 - gamma) ** 2
+        assert cpi_step(gain, epsilon, gamma) == pytest.approx(alphas[bound.argmax()], abs=1e-5)
+    assert cpi_step(0.01, 1, 0.9) == pytest.approx(0.01 * 0.01 / 3.6)
+    assert cpi_step(1, 1, 0.0) == 1
+    assert np.isnan([cpi_step(np.nan, 1, 0.5), cpi_step(1, np.nan, 0.5)]).all()
+
+
+def test_whether_the_trust_region_shrinks_with_the_length() -> None:
+    length = np.geomspace(10, 1_000, 30)
+    noise = np.exp(0.1 * np.random.default_rng(6).standard_normal(30))
+    for power in (-2.0, 0.0):
+        found = trust_region_exponent(length, length**power * noise)
+        assert found.low < power < found.high and abs(found.value - power) < 0.1
+    assert "factor 1.5" in trust_region_exponent(np.linspace(10, 12, 9), np.ones(9)).reason
+    unknown = trust_region_exponent(length, np.full(30, np.nan))
+    assert np.isnan(unknown.value) and "fewer than three" in unknown.reason
+
+
+def test_the_terms_are_in_the_catalogue() -> None:
+    assert set(WITH_INTERVAL) <= {metric.key for metric in theory.ENTRIES}

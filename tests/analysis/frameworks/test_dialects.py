@@ -1,0 +1,422 @@
+"""The definition switch: every number of every framework against a plain loop, and against ours where they agree."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean, pstdev, stdev
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ratioscope.analysis.frameworks import DIALECTS, not_reproducible, report
+from ratioscope.analysis.frameworks.presets import FRAMEWORKS
+from ratioscope.analysis.runs.store import Run, open_run
+from ratioscope.analysis.summary.summary import summarise
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.errors import RatioscopeError
+from tests.making.runs import Step, plain_step, random_step, write_run
+from tests.making.samples import run_of, summary_of
+from tests.oracles.brute_force import is_valid, rows_of
+
+
+class Batch:
+    """One step as lists: b rollout, c old, g at the gradient pass, f reference; `sequences` are lists of token rows."""
+
+    def __init__(self, folder: Path, step: int, also: Callable[[Any], bool] = lambda row: True) -> None:
+        self.rows = [row for row in rows_of(folder, "tokens") if row["step"] == step and is_valid(row) and also(row)]
+        for row in self.rows:
+            row["b"], row["c"] = row["logp_behavior"], row["logp_current"]
+            row["g"] = row["c"] if row.get("logp_gate") is None else row["logp_gate"]
+            row["f"], row["A"] = row["logp_reference"], row["advantage"]
+            row["l"], row["r"] = row["c"] - row["b"], row["g"] - row["c"]
+        grouped = defaultdict(list)
+        for row in self.rows:
+            grouped[row["seq_id"]].append(row)
+        self.sequences = list(grouped.values())
+        self.logged = [row for row in rows_of(folder, "sequences") if row["step"] == step]
+
+    def tokens(self, term: Callable[[Any], float]) -> list[float]:
+        return [float(term(row)) for row in self.rows]
+
+    def mean(self, term: Callable[[Any], float]) -> float:
+        return fmean(self.tokens(term))
+
+    def by_sequence(self, term: Callable[[Any], float], among: Callable[[Any], bool] = lambda row: True) -> list[float]:
+        """Mean inside each sequence of the tokens `among` accepts, 0 where there is none."""
+        chosen = [[float(term(row)) for row in rows if among(row)] for rows in self.sequences]
+        return [fmean(values) if values else 0.0 for values in chosen]
+
+    def log_weights(self) -> list[float]:
+        return [math.fsum(row["l"] for row in rows) for rows in self.sequences]
+
+
+def bound(x: float) -> float:
+    return max(-20.0, min(20.0, x))
+
+
+def k3(x: float) -> float:
+    return math.exp(x) - x - 1
+
+
+def weight(row: Any) -> float:
+    return min(math.exp(bound(row["l"])), 2.0)
+
+
+def signed(row: Any, log_ratio: float) -> int:
+    """Which bound of PPO's clip at 0.2 stops the token: -1, 0 or +1, by comparing the two branches of the loss."""
+    ratio = math.exp(log_ratio)
+    plain, clipped = -row["A"] * ratio, -row["A"] * min(max(ratio, 0.8), 1.2)
+    return 0 if not clipped > plain else (1 if row["A"] > 0 else -1)
+
+
+def ess(weights: list[float]) -> float:
+    return fmean(weights) ** 2 / fmean(w * w for w in weights)
+
+
+def difference(row: Any) -> float:
+    return abs(math.exp(row["b"]) - math.exp(row["c"]))
+
+
+def correlation(batch: Batch) -> float:
+    x, y = batch.tokens(lambda row: math.exp(row["b"])), batch.tokens(lambda row: math.exp(row["c"]))
+    over = fmean(p * q for p, q in zip(x, y, strict=True)) - fmean(x) * fmean(y)
+    return over / (pstdev(x) * pstdev(y))
+
+
+def perplexity_differences(batch: Batch) -> list[float]:
+    return batch.by_sequence(lambda row: row["b"] - row["c"])
+
+
+def masked_weights(batch: Batch) -> list[float]:
+    weights = [math.exp(log_weight) for log_weight in batch.log_weights()]
+    return [w if w <= 3.0 else 0.0 for w in weights]
+
+
+def without_spread(batch: Batch) -> float:
+    rewards = defaultdict(list)
+    for row in batch.logged:
+        rewards[row["group_id"]].append(row["reward"])
+    samples = [len(set(values)) == 1 and len(values) > 1 for values in rewards.values() for _ in values]
+    return fmean(map(float, samples))
+
+
+def jensen_shannon(row: Any) -> float:
+    mixture = math.log((math.exp(row["b"]) + math.exp(row["c"])) / 2)
+    return (k3(row["c"] - mixture) + k3(row["b"] - mixture)) / 2
+
+
+def reference_term(row: Any) -> float:
+    return min(k3(bound(row["f"] - row["g"])), 10.0)
+
+
+def moved_too_far(row: Any) -> bool:
+    moved = math.exp(row["g"]) - math.exp(row["b"])
+    return bool(moved > 0.2 if row["A"] > 0 else moved < -0.2)
+
+
+def mismatch(row: Any) -> float:
+    return k3(row["g"] - row["b"])
+
+
+def entropy(row: Any) -> float:
+    return float(row["entropy"])
+
+
+def error(row: Any) -> float:
+    return math.exp(abs(row["l"]))
+
+
+def clamped_ratio(row: Any) -> float:
+    return min(max(math.exp(row["r"]), 0.8), 1.2)
+
+
+ORACLE: dict[str, dict[str, Callable[[Batch], float]]] = {
+    "verl": {
+        "rollout_corr/kl": lambda s: s.mean(lambda row: row["b"] - row["c"]),
+        "rollout_corr/k3_kl": lambda s: s.mean(lambda row: k3(row["l"])),
+        "rollout_corr/chi2_token": lambda s: s.mean(lambda row: math.exp(bound(row["l"])) ** 2) - 1,
+        "rollout_corr/chi2_seq": lambda s: fmean(math.exp(bound(w)) ** 2 for w in s.log_weights()) - 1,
+        "rollout_corr/training_ppl": lambda s: fmean(math.exp(-m) for m in s.by_sequence(lambda row: row["c"])),
+        "rollout_corr/training_log_ppl": lambda s: -fmean(s.by_sequence(lambda row: row["c"])),
+        "rollout_corr/rollout_ppl": lambda s: fmean(math.exp(-m) for m in s.by_sequence(lambda row: row["b"])),
+        "rollout_corr/rollout_log_ppl": lambda s: -fmean(s.by_sequence(lambda row: row["b"])),
+        "rollout_corr/log_ppl_diff": lambda s: fmean(perplexity_differences(s)),
+        "rollout_corr/log_ppl_abs_diff": lambda s: fmean(map(abs, perplexity_differences(s))),
+        "rollout_corr/log_ppl_diff_max": lambda s: max(perplexity_differences(s)),
+        "rollout_corr/log_ppl_diff_min": lambda s: min(perplexity_differences(s)),
+        "rollout_corr/ppl_ratio": lambda s: fmean(map(math.exp, perplexity_differences(s))),
+        "rollout_corr/rollout_is_mean": lambda s: s.mean(weight),
+        "rollout_corr/rollout_is_std": lambda s: pstdev(s.tokens(weight)),
+        "rollout_corr/rollout_is_eff_sample_size": lambda s: ess(s.tokens(weight)),
+        "rollout_corr/rollout_is_max": lambda s: max(s.tokens(weight)),
+        "rollout_corr/rollout_is_min": lambda s: min(s.tokens(weight)),
+        "rollout_corr/rollout_is_ratio_fraction_high": lambda s: s.mean(lambda row: row["l"] > math.log(2)),
+        "rollout_corr/rollout_is_ratio_fraction_low": lambda s: s.mean(lambda row: row["l"] < -math.log(2)),
+        "rollout_corr/rollout_is_seq_mean": lambda s: fmean(s.by_sequence(weight)),
+        "rollout_corr/rollout_is_seq_max_deviation": lambda s: max(abs(w - 1) for w in s.by_sequence(weight)),
+        "rollout_corr/rollout_is_seq_fraction_high": lambda s: fmean(
+            float(w > 2) for w in s.by_sequence(lambda row: math.exp(bound(row["l"])))
+        ),
+        "training/rollout_probs_diff_mean": lambda s: s.mean(difference),
+        "training/rollout_probs_diff_max": lambda s: max(s.tokens(difference)),
+        "training/rollout_probs_diff_std": lambda s: stdev(s.tokens(difference)),
+        "training/rollout_actor_probs_pearson_corr": correlation,
+        "actor/pg_clipfrac": lambda s: s.mean(lambda row: signed(row, bound(row["r"])) != 0),
+        "actor/pg_clipfrac_lower": lambda s: s.mean(lambda row: row["A"] < 0 and math.exp(bound(row["r"])) > 3),
+        "actor/ppo_kl": lambda s: s.mean(lambda row: bound(row["c"] - row["g"])),
+        "actor/entropy": lambda s: s.mean(entropy),
+        "actor/kl_loss": lambda s: s.mean(reference_term),
+    },
+    "trl": {
+        "sampling/sampling_logp_difference/mean": lambda s: s.mean(lambda row: abs(row["l"])),
+        "sampling/sampling_logp_difference/max": lambda s: max(s.tokens(lambda row: abs(row["l"]))),
+        "sampling/importance_sampling_ratio/mean": lambda s: fmean(masked_weights(s)),
+        "sampling/importance_sampling_ratio/min": lambda s: min(masked_weights(s)),
+        "sampling/importance_sampling_ratio/max": lambda s: max(masked_weights(s)),
+        "clip_ratio/low_mean": lambda s: s.mean(lambda row: signed(row, row["r"]) < 0),
+        "clip_ratio/high_mean": lambda s: s.mean(lambda row: signed(row, row["r"]) > 0),
+        "clip_ratio/region_mean": lambda s: s.mean(lambda row: signed(row, row["r"]) != 0),
+        "clip_ratio/low_min": lambda s: min(s.by_sequence(lambda row: signed(row, row["r"]) < 0)),
+        "clip_ratio/high_max": lambda s: max(s.by_sequence(lambda row: signed(row, row["r"]) > 0)),
+        "kl": lambda s: s.mean(lambda row: k3(row["f"] - row["g"])),
+        "entropy": lambda s: s.mean(entropy),
+        "frac_reward_zero_std": without_spread,
+        "completions/mean_length": lambda s: fmean(float(row["n_tokens"]) for row in s.logged),
+    },
+    "areal": {
+        "importance_weight/avg": lambda s: s.mean(lambda row: math.exp(row["r"])),
+        "importance_weight/min": lambda s: min(s.tokens(lambda row: math.exp(row["r"]))),
+        "importance_weight/max": lambda s: max(s.tokens(lambda row: math.exp(row["r"]))),
+        "approx_kl/avg": lambda s: s.mean(lambda row: row["g"] - row["c"]),
+        "new_logp/avg": lambda s: s.mean(lambda row: row["g"]),
+        "old_logp/avg": lambda s: s.mean(lambda row: row["b"]),
+        "entropy/avg": lambda s: s.mean(entropy),
+        "clip_ratio/avg": lambda s: s.mean(lambda row: signed(row, row["r"]) != 0),
+        "behave_imp_weight/avg": lambda s: s.mean(lambda row: math.exp(row["l"])),
+        "behave_imp_weight/min": lambda s: min(s.tokens(lambda row: math.exp(row["l"]))),
+        "behave_imp_weight/max": lambda s: max(s.tokens(lambda row: math.exp(row["l"]))),
+        "behave_approx_kl/avg": lambda s: s.mean(lambda row: row["c"] - row["b"]),
+        "version_stats/sample_staleness_proximal_avg": lambda s: s.mean(
+            lambda row: row["step"] - row["behavior_version"]
+        ),
+        "version_stats/sample_staleness_theta_avg": lambda s: s.mean(
+            lambda row: row["step"] + 1 - row["behavior_version"]
+        ),
+    },
+    "nemo_rl": {
+        "token_mult_prob_error": lambda s: s.mean(error),
+        "gen_kl_error": lambda s: s.mean(lambda row: k3(row["c"] - row["b"])),
+        "policy_kl_error": lambda s: s.mean(lambda row: k3(row["b"] - row["c"])),
+        "js_divergence_error": lambda s: s.mean(jensen_shannon),
+        "sampling_importance_ratio": lambda s: s.mean(lambda row: math.exp(row["l"])),
+        "probs_ratio": lambda s: s.mean(lambda row: math.exp(row["r"])),
+        "probs_ratio_min": lambda s: min(s.tokens(lambda row: math.exp(row["r"]))),
+        "probs_ratio_max": lambda s: max(s.tokens(lambda row: math.exp(row["r"]))),
+        "probs_ratio_clamped": lambda s: s.mean(clamped_ratio),
+        "probs_ratio_clamped_min": lambda s: min(s.tokens(clamped_ratio)),
+        "probs_ratio_clamped_max": lambda s: max(s.tokens(clamped_ratio)),
+        "approx_entropy": lambda s: -s.mean(lambda row: math.exp(row["g"] - row["b"]) * row["g"]),
+        "kl_penalty": lambda s: s.mean(reference_term),
+        "mean_seq_mult_prob_error": lambda s: fmean(s.by_sequence(error)),
+        "max_seq_mult_prob_error": lambda s: max(s.by_sequence(error)),
+        "min_seq_mult_prob_error": lambda s: min(s.by_sequence(error)),
+        "avg_trajectory_age": lambda s: fmean(
+            max(float(row["step"] - row["behavior_version"]) for row in rows) for rows in s.sequences
+        ),
+    },
+    "prime_rl": {
+        "mismatch_kl/all/mean": lambda s: s.mean(mismatch),
+        "mismatch_kl/all/std": lambda s: stdev(s.tokens(mismatch)),
+        "mismatch_kl/all/max": lambda s: max(s.tokens(mismatch)),
+        "masked_mismatch_kl/mean": lambda s: fmean(s.by_sequence(mismatch, moved_too_far)),
+        "unmasked_mismatch_kl/mean": lambda s: fmean(s.by_sequence(mismatch, lambda row: not moved_too_far(row))),
+        "is_masked/mean": lambda s: fmean(s.by_sequence(moved_too_far)),
+        "is_masked_low/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] < 0 and moved_too_far(row))),
+        "is_masked_high/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] > 0 and moved_too_far(row))),
+        "masked_advantage_positive/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] > 0, moved_too_far)),
+        "masked_advantage_negative/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] < 0, moved_too_far)),
+        "entropy/all/mean": lambda s: s.mean(entropy),
+        "kl_ent_ratio/mean": lambda s: s.mean(mismatch) / s.mean(entropy),
+    },
+}
+
+
+def gated_step(rng: np.random.Generator, number: int, spread: float) -> Step:
+    """A random step whose last gradient pass was away from its start."""
+    step = random_step(rng, number, groups=5, responses=4, spread=spread)
+    current = step.tokens["logp_current"]
+    gate = np.minimum(current + spread * rng.standard_normal(len(current)), 0)
+    return step.with_tokens(logp_gate=gate.astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Quiet, stale and wild steps; in the wild ones log-ratios of +-25 lie beyond the frameworks' clamps."""
+    rng = np.random.default_rng(0)
+    steps = [gated_step(rng, 0, 0.05), gated_step(rng, 1, 0.4), gated_step(rng, 2, 0.8)]
+    wild = steps[2].tokens
+    behavior, current = wild["logp_behavior"].copy(), wild["logp_current"].copy()
+    behavior[3], current[3], behavior[5], current[5] = -26, -1, -1, -26
+    steps[2] = steps[2].with_tokens(logp_behavior=behavior, logp_current=current)
+    return write_run(tmp_path_factory.mktemp("dialects") / "run", steps)
+
+
+def test_every_row_has_an_oracle() -> None:
+    names = {framework: [row.name for row in dialect.rows] for framework, dialect in DIALECTS.items()}
+    assert names == {framework: list(rows) for framework, rows in ORACLE.items()}
+
+
+@pytest.mark.parametrize("framework", DIALECTS)
+def test_every_number_is_that_of_a_plain_loop(folder: Path, framework: str) -> None:
+    frame = report(open_run(folder), framework)
+    assert len(frame) == 3 * len(ORACLE[framework])
+    for _, row in frame.iterrows():
+        expected = ORACLE[framework][row["name"]](Batch(folder, row["step"]))
+        assert row["value"] == pytest.approx(expected, rel=1e-6, abs=1e-12), (row["step"], row["name"])
+
+
+@pytest.mark.parametrize("framework", DIALECTS)
+def test_every_row_says_what_it_is_and_why_it_differs(framework: str) -> None:
+    dialect = DIALECTS[framework]
+    assert len({row.name for row in dialect.rows}) == len(dialect.rows)
+    for row in dialect.rows:
+        assert row.formula and row.why.endswith("."), row.name
+        assert not row.ours or row.ours in CATALOGUE, row.name
+    assert dialect.settings and dialect.framework is FRAMEWORKS[framework]
+    reasons = not_reproducible(framework)
+    assert len(reasons) and reasons["reason"].str.startswith("cannot be reproduced from a log: ").all()
+    assert not set(reasons["name"]) & {row.name for row in dialect.rows}
+
+
+SAME_AS_OURS = {
+    "verl": [
+        *("rollout_corr/kl", "rollout_corr/k3_kl", "rollout_corr/chi2_token", "actor/entropy"),
+        *("rollout_corr/rollout_is_mean", "rollout_corr/rollout_is_max", "rollout_corr/rollout_is_min"),
+    ],
+    "trl": ["entropy", "completions/mean_length"],
+    "areal": ["entropy/avg", "behave_imp_weight/avg", "behave_imp_weight/min", "behave_imp_weight/max"],
+    "nemo_rl": ["gen_kl_error", "sampling_importance_ratio"],
+    "prime_rl": ["entropy/all/mean"],
+}
+
+
+@pytest.mark.parametrize("framework", DIALECTS)
+def test_ours_and_theirs_agree_where_nothing_clamps(folder: Path, framework: str) -> None:
+    frame = report(open_run(folder), framework, first=0, last=0).set_index("name")
+    assert (frame["clamped"] == 0).all()
+    same = frame.loc[SAME_AS_OURS[framework]]
+    assert same["difference"].abs().max() < 1e-12
+    assert (same["our_value"] != 0).all()
+
+
+def test_signs(folder: Path) -> None:
+    run = open_run(folder)
+    verl, areal = (report(run, framework, 0, 1).set_index(["step", "name"])["value"] for framework in ("verl", "areal"))
+    for step in (0, 1):
+        assert verl[step, "actor/ppo_kl"] == pytest.approx(-areal[step, "approx_kl/avg"], rel=1e-12)
+        assert verl[step, "rollout_corr/kl"] == pytest.approx(-areal[step, "behave_approx_kl/avg"], rel=1e-12)
+        assert verl[step, "actor/ppo_kl"] != 0
+
+
+def test_saturated_values_are_flagged(folder: Path) -> None:
+    frame = report(open_run(folder), "verl", 2, 2).set_index("name")
+    saturated = frame.loc["rollout_corr/chi2_token"]
+    assert saturated["clamped"] == 2
+    assert saturated["note"] == "saturated: their bound changes 2 of the terms"
+    assert saturated["our_value"] / saturated["value"] == pytest.approx(math.exp(10), rel=1e-3)  # e^50 against e^40
+    assert frame.loc["rollout_corr/k3_kl", "clamped"] == 0
+
+
+def test_parameters_are_stated_and_can_be_set(folder: Path) -> None:
+    run = open_run(folder)
+    assert DIALECTS["verl"].parameters["rollout_is_threshold"] == 2.0
+    loose = report(run, "verl", 1, 1, rollout_is_threshold=1e9).set_index("name").loc["rollout_corr/rollout_is_mean"]
+    assert loose["difference"] == pytest.approx(0, abs=1e-12)
+    with pytest.raises(RatioscopeError, match="'clip_max' is not a parameter of verl"):
+        report(run, "verl", clip_max=2.0)
+    with pytest.raises(RatioscopeError, match="'veRL' is not a framework of the definition switch; did you mean verl"):
+        report(run, "veRL")
+
+
+def test_what_is_not_logged_is_undefined_with_its_reason(tmp_path: Path) -> None:
+    step = random_step(np.random.default_rng(1)).with_tokens(logp_reference=None, entropy=None)
+    run = open_run(write_run(tmp_path / "run", [step]))
+    summary = summarise(run)
+    frame = pd.concat([report(run, framework, summary=summary).assign(framework=framework) for framework in DIALECTS])
+    needs = {(framework, row.name): row.needs for framework, dialect in DIALECTS.items() for row in dialect.rows}
+    missing = {"reference": "logp_reference", "entropy": "entropy"}
+    for _, row in frame.iterrows():
+        reasons = [missing[column] for column in needs[row["framework"], row["name"]] if column in missing]
+        assert np.isnan(row["value"]) == bool(reasons), row["name"]
+        assert not reasons or row["note"] == f"{reasons[0]} not logged in this step"
+
+
+@pytest.fixture(scope="module")
+def with_gates(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """Every framework's report of a step in which each token has its logp_gate."""
+    run = open_run(write_run(tmp_path_factory.mktemp("gated") / "run", [gated_step(np.random.default_rng(4), 0, 0.3)]))
+    return _reports(run)
+
+
+def _reports(run: Run) -> pd.DataFrame:
+    summary = summarise(run)
+    frames = {framework: report(run, framework, summary=summary).set_index("name") for framework in DIALECTS}
+    return pd.concat(frames)
+
+
+@pytest.mark.parametrize("bad", [np.nan, 0.5, np.inf])
+def test_a_token_without_a_gate_is_left_out_of_what_needs_one_and_counted(
+    tmp_path: Path, with_gates: pd.DataFrame, bad: float
+) -> None:
+    """Numbers of the gate are those of the other tokens, all others those of a log with a gate."""
+    step = gated_step(np.random.default_rng(4), 0, 0.3)
+    gate = step.tokens["logp_gate"].copy()
+    gate[[2, 7]] = bad
+    folder = write_run(tmp_path / "bad", [step.with_tokens(logp_gate=gate)])
+    frame, batch = _reports(open_run(folder)), Batch(folder, 0, lambda row: row["logp_gate"] <= 1e-4)
+    for framework, dialect in DIALECTS.items():
+        for row in dialect.rows:
+            value, note = frame.loc[(framework, row.name), ["value", "note"]]
+            if "gate" in row.needs:
+                expected = ORACLE[framework][row.name](batch)
+                assert value == pytest.approx(expected, rel=1e-6, abs=1e-12), (framework, row.name)
+                assert note.endswith("2 tokens left out: their logp_gate is no log-probability")
+            else:
+                assert (value, note) == tuple(with_gates.loc[(framework, row.name), ["value", "note"]])
+
+
+@pytest.mark.parametrize("log_ratio", [1000.0, -1000.0, -np.inf], ids=["huge", "tiny", "zero"])
+def test_extreme_ratios_pass_without_exceptions(tmp_path: Path, log_ratio: float) -> None:
+    behavior = np.array([-1000.0 if log_ratio > 0 else 0.0, -1.0, -2.0, -1.0])
+    current = np.array([min(log_ratio, 0.0), -1.1, -2.0, -1.0])
+    run = open_run(write_run(tmp_path / "run", [plain_step(behavior, current)]))
+    summary = summarise(run)
+    for framework in DIALECTS:
+        frame = report(run, framework, summary=summary)
+        assert (np.isfinite(frame["value"]) | (frame["note"] != "")).all()
+
+
+def test_zero_turns_into_the_largest_weight_and_back(tmp_path: Path) -> None:
+    """NeMo-RL's repair: a weight beyond float32 counts as 0; TRL masks the sequence that has it."""
+    run = open_run(write_run(tmp_path / "run", [plain_step([-1000.0, -1.0], [0.0, -1.0])]))
+    nemo = report(run, "nemo_rl").set_index("name").loc["sampling_importance_ratio"]
+    assert (nemo["value"], nemo["clamped"]) == (0.5, 1)
+    trl = report(run, "trl").set_index("name")["value"]
+    assert trl["sampling/importance_sampling_ratio/min"] == 0
+    assert trl["sampling/importance_sampling_ratio/max"] == 1
+
+
+def test_a_sample_run_is_reported() -> None:
+    name = "smollm2_sync_interval4-grpo-lr5e-06-seed0"
+    run, summary = run_of(name), summary_of(name)
+    for framework in DIALECTS:
+        frame = report(run, framework, 3, 5, summary=summary)
+        assert sorted(set(frame["step"])) == [3, 4, 5]
+        assert (np.isfinite(frame["value"]) | (frame["note"] != "")).all()
+
+
+def test_a_range_without_tokens_has_no_rows(folder: Path) -> None:
+    assert report(open_run(folder), "verl", 7, 9).empty

@@ -1,0 +1,450 @@
+"""The linter on logs that the trainer wrote with a fault, and on logs that were damaged afterwards."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from ratioscope import Manifest, schema
+from ratioscope.analysis.diagnosis import Severity
+from ratioscope.analysis.linter import CHECKS, Outcome, Remark, lint, to_json
+from ratioscope.analysis.runs.store import open_run
+from tests.making.faults import (
+    KEY,
+    Change,
+    at,
+    damage,
+    duplicated,
+    every,
+    everywhere,
+    shifted,
+    versions_off_by_one,
+    without,
+)
+from tests.making.runs import plain_step, write_run
+from tests.making.samples import run_of
+from tests.making.training import small, train
+
+STALE = ("sync_interval=4", "learning_rate=0.003")
+
+# Logs of the trainer: on-policy, stale, with a filter of each kind, and with a sampler that is not the trainer.
+TRAINED: dict[str, tuple[str, ...]] = {
+    "on-policy": (),
+    "stale": STALE,
+    "red_drop": ("algorithm=red_drop", *STALE),
+    "epsilon_stale": ("epsilon_stale=0.1", "sync_interval=4", "learning_rate=0.01"),
+    "window": ("mixture=[1,1,1]", "window=2", "sync_interval=2"),
+    "dapo": ("algorithm=dapo",),
+    "temperature 0.7": ("temperature=0.7",),
+    "temperature 1.2, stale": ("temperature=1.2", *STALE),
+    "top-p 0.9": ("top_p=0.9",),
+    "top-k 3, stale": ("top_k=3", *STALE),
+    "bfloat16": ("sampler.dtype=bfloat16", "noise_floor_every=2"),
+    "int8": ("sampler.dtype=int8", "noise_floor_every=2"),
+}
+CLEAN = ("on-policy", "stale", "red_drop", "epsilon_stale", "window", "dapo")
+
+Trained = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
+    """The folder of one of `TRAINED`, trained when it is first asked for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    folders: dict[str, Path] = {}
+
+    def of(name: str) -> Path:
+        if name not in folders:
+            folders[name] = train(small(*TRAINED[name]), tmp_path_factory.mktemp("linted") / "run").folder
+        return folders[name]
+
+    yield of
+    torch.set_num_threads(before)
+
+
+def found(remarks: list[Remark]) -> dict[str, Severity]:
+    """What was found, with its worst severity."""
+    worst: dict[str, Severity] = {}
+    for remark in remarks:
+        if remark.severity is not None:
+            worst[remark.check] = max(remark.severity, worst.get(remark.check, remark.severity))
+    return worst
+
+
+def problems(remarks: list[Remark]) -> set[str]:
+    """The checks that found something that must not be left alone."""
+    return {remark.check for remark in remarks if remark.is_problem}
+
+
+def the(remarks: list[Remark], check: str) -> Remark:
+    """The only remark of a check."""
+    (remark,) = (remark for remark in remarks if remark.check == check)
+    return remark
+
+
+def numbers(remark: Remark) -> dict[str, float]:
+    """Values by label."""
+    return {number.label: number.value for number in remark.numbers}
+
+
+def rows(folder: Path, table: str = "tokens") -> pd.DataFrame:
+    """A whole table of a run."""
+    return open_run(folder).read(table)
+
+
+# Clean logs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_nothing_is_found_in_a_clean_log_of_the_trainer(trained: Trained, name: str) -> None:
+    """Whatever filters leave out is explained by what the trainer logs of it."""
+    remarks = lint(open_run(trained(name)))
+    assert problems(remarks) == set()
+    assert set(found(remarks)) <= {"mean_ratio"}  # a handful of responses under restless training
+
+
+def test_every_check_says_something_of_every_log(trained: Trained) -> None:
+    told: list[tuple[int, int]] = []
+    remarks = lint(open_run(trained("stale")), progress=lambda done, of: told.append((done, of)))
+    assert {remark.check for remark in remarks} == set(CHECKS)
+    assert all(remark.sentence.endswith(".") for remark in remarks)
+    assert all(check.__doc__ for check in CHECKS.values())
+    assert [done for done, _ in told] == list(range(len(CHECKS) + 1))
+    assert {of for _, of in told} == {len(CHECKS)}
+
+
+# One run of each schedule, sampler, filter and model: what a log's columns mean depends on these and not on the loss.
+SAMPLES = (
+    "mismatch-grpo-seed0", "offline-grpo-seed0", "smollm2_sync_interval4-grpo-lr5e-06-seed0",
+    "sync_interval20-grpo-seed1", "sync_interval20-red_drop-seed0", "sync_interval20-red_weight-seed0",
+    "sync_interval5_mixture4-adaptive_clip-seed0", "sync_offset10-reinforce-seed0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_sample_runs_are_what_they_claim_to_be(name: str) -> None:
+    """Thirty steps of each; only the run with another sampling engine has something to answer for."""
+    mismatch = name == "mismatch-grpo-seed0"
+    remarks = lint(run_of(name), last=29)
+    assert problems(remarks) == ({"on_policy_ratio", "truncated_support"} if mismatch else set())
+    assert set(found(remarks)) - problems(remarks) <= {"mean_ratio"}
+
+
+def test_a_collapsed_sample_run_has_a_tail_too_heavy_for_its_mean_ratio() -> None:
+    """S3's REINFORCE offline: the mean ratio is .95 because the sampler never sees what became likely."""
+    remarks = lint(run_of("offline-reinforce-seed0"))
+    remark = the(remarks, "mean_ratio")
+    assert problems(remarks) == set()
+    assert "a tail that its standard error does not see (the tail index of the ratios is " in remark.sentence
+    assert all(np.isnan(number.low) for number in remark.numbers)
+    assert remark.numbers[0].note.startswith("unreliable: ")  # why there is no interval
+
+
+# Faults that the trainer makes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "value"), [("temperature 0.7", 0.7), ("temperature 1.2, stale", 1.2)])
+def test_the_samplers_temperature_is_found_and_estimated(trained: Trained, name: str, value: float) -> None:
+    remarks = lint(open_run(trained(name)))
+    assert problems(remarks) == {"temperature", "on_policy_ratio"}
+    (ratio,) = (number for number in the(remarks, "temperature").numbers if number.label == "temperature ratio")
+    assert ratio.value == pytest.approx(value, abs=1e-4)
+    assert ratio.low <= ratio.value <= ratio.high
+    assert the(remarks, "truncated_support").outcome is Outcome.NOT_CHECKED
+
+
+def test_a_temperature_under_staleness_is_only_suspected(trained: Trained, tmp_path: Path) -> None:
+    """Without the recomputation by the trainer, and with no on-policy step, sharpening looks alike."""
+    folder = damage(
+        trained("temperature 0.7"),
+        tmp_path / "run",
+        "tokens",
+        lambda frame: versions_off_by_one(frame).assign(logp_behavior_train=np.nan),
+    )
+    remark = the(lint(open_run(folder)), "temperature")
+    assert remark.severity is Severity.NOTICE
+    assert "suspected" in remark.sentence
+    assert numbers(remark)["temperature ratio"] == pytest.approx(0.7, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["top-p 0.9", "top-k 3, stale"])
+def test_truncated_support_is_found_with_the_mass_that_was_kept(trained: Trained, name: str) -> None:
+    remarks = lint(open_run(trained(name)))
+    assert problems(remarks) == {"truncated_support", "on_policy_ratio"}
+    kept = next(number for number in the(remarks, "truncated_support").numbers if "mean ratio" in number.label)
+    tokens = rows(trained(name))
+    expected = np.exp(tokens["logp_behavior_train"].astype(float) - tokens["logp_behavior"]).mean()
+    assert kept.value == pytest.approx(expected, abs=1e-9)
+    assert kept.low < kept.value < kept.high < 1
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "int8"])
+def test_another_precision_is_an_engine_mismatch_and_nothing_else(trained: Trained, name: str) -> None:
+    remarks = lint(open_run(trained(name)))
+    assert set(found(remarks)) == {"on_policy_ratio"}
+    remark = the(remarks, "on_policy_ratio")
+    tokens, steps = rows(trained(name)), rows(trained(name), "steps")
+    log_ratio = tokens["logp_behavior_train"].astype(float) - tokens["logp_behavior"]
+    staleness = (np.expm1(log_ratio).abs() / 2).groupby(tokens["step"]).mean()
+    assert numbers(remark)["largest S_k on the same weights"] == pytest.approx(staleness.max(), rel=1e-9)
+    assert numbers(remark)["largest |log ratio| there"] == pytest.approx(log_ratio.abs().max(), rel=1e-9)
+    precision = staleness.max() <= 1.5 * steps["noise_floor_dtype"].max()
+    assert (remark.severity is Severity.NOTICE) == precision == ("precision." in remark.sentence)
+    worst = tokens.loc[log_ratio.abs().idxmax()]
+    assert remark.examples[0] == tuple(worst[KEY])
+
+
+def test_float32_noise_on_policy_is_at_the_floor(trained: Trained) -> None:
+    remark = the(lint(open_run(trained("on-policy"))), "on_policy_ratio")
+    assert remark.outcome is Outcome.PASSED
+    assert 0 < numbers(remark)["largest S_k on the same weights"] < 1e-5
+
+
+# Logs that were damaged -----------------------------------------------------------------------------------------------
+
+
+class Fault(NamedTuple):
+    """What is done to a stale log of the trainer, and what the linter must say of it."""
+
+    table: str
+    change: Change
+    check: str
+    severity: Severity
+    consequences: frozenset[str] = frozenset()
+    """Further checks that must find the same fault, because it makes them untrue as well."""
+    run: str = "stale"
+    words: str = ""
+    """How its shape is described."""
+
+
+NAN, INFINITE = float("nan"), float("inf")
+CRITICAL, WARNING, NOTICE = Severity.CRITICAL, Severity.WARNING, Severity.NOTICE
+RATIOS = frozenset({"on_policy_ratio"})
+
+
+def position_one(frame: pd.DataFrame) -> "pd.Series[bool]":
+    return frame["position"] == 1
+
+
+def some_sequences(frame: pd.DataFrame) -> "pd.Series[bool]":
+    return frame["seq_id"] % 6 == 0
+
+
+def one_sequence(frame: pd.DataFrame) -> "pd.Series[bool]":
+    return (frame["step"] == 3) & (frame["seq_id"] == 5)
+
+
+def one_token(frame: pd.DataFrame) -> "pd.Series[bool]":
+    return one_sequence(frame) & (frame["position"] == 0)
+
+
+FAULTS: dict[str, Fault] = {
+    "NaN": Fault("tokens", at(every(50), logp_current=NAN), "invalid_values", CRITICAL),
+    "infinite": Fault("tokens", at(every(50), logp_behavior=-INFINITE), "invalid_values", CRITICAL),
+    "above zero": Fault("tokens", at(every(50), logp_new=0.5), "invalid_values", CRITICAL),
+    "advantage": Fault("tokens", at(every(50), advantage=INFINITE), "invalid_values", CRITICAL),
+    "ratio of zero": Fault("tokens", at(every(50), logp_current=-INFINITE), "invalid_values", NOTICE),
+    "zeros at a position": Fault(
+        "tokens", at(position_one, logp_behavior=0.0), "zero_filled", CRITICAL, RATIOS, words="always at position 1"
+    ),
+    "zeros in sequences": Fault(
+        "tokens", at(some_sequences, logp_current=0.0), "zero_filled", CRITICAL, RATIOS, words="whole sequences"
+    ),
+    "zeros in a column": Fault(
+        "tokens", at(everywhere, logp_new=0.0), "zero_filled", CRITICAL, words="the whole column"
+    ),
+    "constant": Fault("tokens", at(everywhere, logp_behavior=-1.5), "constant_columns", WARNING, RATIOS),
+    "behavior copied": Fault("tokens", at(everywhere, logp_behavior="logp_current"), "copied_columns", CRITICAL),
+    "new copied": Fault("tokens", at(everywhere, logp_new="logp_current"), "copied_columns", CRITICAL),
+    "behavior late": Fault(
+        "tokens", shifted("logp_behavior", 1), "shifted", CRITICAL, RATIOS,
+        words="logp_behavior seems to be logged one position late",
+    ),
+    "behavior early": Fault(
+        "tokens", shifted("logp_behavior", -1), "shifted", CRITICAL, RATIOS,
+        words="logp_behavior seems to be logged one position early",
+    ),
+    "current late": Fault(
+        "tokens", shifted("logp_current", 1), "shifted", CRITICAL, RATIOS,
+        words="logp_new seems to be logged one position early",
+    ),
+    "duplicates": Fault("tokens", duplicated, "sequence_rows", CRITICAL),
+    "a token lost": Fault("tokens", without(one_token), "sequence_rows", WARNING),
+    "a sequence's tokens lost": Fault("tokens", without(one_sequence), "sequence_rows", WARNING),
+    "a sequence lost": Fault("sequences", without(one_sequence), "sequence_rows", WARNING),
+    "padding counted": Fault("sequences", at(one_sequence, n_tokens=1), "sequence_rows", CRITICAL),
+    "a sequence between groups": Fault("tokens", at(one_token, group_id=3), "sequence_rows", CRITICAL),
+    "another group": Fault(
+        "sequences", at(one_sequence, group_id=0), "sequence_rows", CRITICAL, frozenset({"prompts"})
+    ),
+    "another prompt": Fault("sequences", at(one_sequence, prompt_id=99), "prompts", CRITICAL),
+    "a step lost": Fault("steps", without(lambda frame: frame["step"] == 4), "steps", WARNING),
+    "from the future": Fault("tokens", at(one_sequence, behavior_version=9), "versions", CRITICAL),
+    "versions off by one": Fault("tokens", versions_off_by_one, "versions", WARNING, run="on-policy"),
+    "clip masks disagree": Fault("tokens", at(every(20), clip_side=1), "masks", WARNING),
+    "a gate above one": Fault("tokens", at(every(20), gate=1.5), "masks", WARNING),
+    "clipped with a gradient": Fault(
+        "tokens", at(every(20), clipped=True, clip_side=1, gradient_weight=0.5), "masks", WARNING
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_and_nothing_else_is_blamed(trained: Trained, tmp_path: Path, name: str) -> None:
+    fault = FAULTS[name]
+    clean = trained(fault.run)
+    damaged = damage(clean, tmp_path / "run", fault.table, fault.change)
+    remarks = lint(open_run(damaged))
+    assert found(remarks)[fault.check] is fault.severity
+    assert problems(remarks) | {fault.check} == {fault.check} | fault.consequences
+    assert set(found(remarks)) - problems(remarks) - {fault.check} <= {"mean_ratio"}
+    assert any(fault.words in remark.sentence for remark in remarks if remark.check == fault.check)
+    changed = changed_rows(clean, damaged, fault.table)
+    for remark in remarks:
+        if remark.check == fault.check and remark.severity:
+            assert remark.do
+            assert set(remark.steps) <= {key[0] for key in changed}
+            for example in remark.examples:
+                assert any(
+                    all(part in (None, own) for part, own in zip(example, key, strict=False)) for key in changed
+                ), example
+
+
+def changed_rows(clean: Path, damaged: Path, table: str) -> set[tuple[int, ...]]:
+    """Keys of the rows that are not in both runs, or not as often, as far as the table has them."""
+    key = [column for column in KEY if column in schema.TABLES[table].key]
+    counted = []
+    for frame in (rows(clean, table), rows(damaged, table)):
+        contents = pd.util.hash_pandas_object(frame, index=False)
+        counted.append(Counter(zip(*(frame[column] for column in key), contents, strict=True)))
+    different = (counted[0] - counted[1]) + (counted[1] - counted[0])
+    return {tuple(map(int, row[: len(key)])) for row in different}
+
+
+def test_counts_and_shares_are_those_of_the_rows(trained: Trained, tmp_path: Path) -> None:
+    fault = FAULTS["NaN"]
+    damaged = damage(trained("stale"), tmp_path / "run", "tokens", fault.change)
+    tokens = rows(damaged)
+    bad = tokens["logp_current"].isna()
+    remark = the(lint(open_run(damaged)), "invalid_values")
+    assert numbers(remark) == {
+        "rows": bad.sum(),
+        "largest share of a step's rows": pytest.approx(bad.groupby(tokens["step"]).mean().max()),
+    }
+    assert [tuple(example) for example in remark.examples] == [tuple(row) for row in tokens[bad][KEY].to_numpy()[:3]]
+
+
+def test_one_bad_row_among_many_is_not_critical(tmp_path: Path) -> None:
+    """Up to 0.1 % of a step's rows may be invalid before its moments are a selection."""
+    n = 2_000
+    behavior = -np.random.default_rng(0).exponential(1.0, n) - 0.01
+    current = behavior.copy()
+    current[:2] = np.nan
+    of_two = lint(open_run(write_run(tmp_path / "two", [plain_step(behavior, current)])))
+    current[2] = np.nan
+    of_three = lint(open_run(write_run(tmp_path / "three", [plain_step(behavior, current)])))
+    assert found(of_two)["invalid_values"] is Severity.WARNING
+    assert found(of_three)["invalid_values"] is Severity.CRITICAL
+
+
+def test_tiny_log_probs_of_a_certain_policy_are_not_zero_filled(tmp_path: Path) -> None:
+    """Float32 rounds the log-probability of a certain token to -0.0 and that of a nearly certain one to -1e-7."""
+    rng = np.random.default_rng(0)
+    behavior = np.where(rng.random(600) < 0.5, -0.0, -rng.exponential(1e-7, 600))
+    sequence = np.repeat(np.arange(150), 4)
+    step = plain_step(behavior, np.roll(behavior, 1), sequence=sequence, group=sequence // 5)
+    assert the(lint(open_run(write_run(tmp_path / "run", [step]))), "zero_filled").outcome is Outcome.PASSED
+
+
+# Ranges, missing columns, empty runs ----------------------------------------------------------------------------------
+
+
+def test_a_range_is_all_that_is_looked_at(trained: Trained, tmp_path: Path) -> None:
+    damaged = damage(trained("stale"), tmp_path / "run", "tokens", at(one_sequence, advantage=NAN))
+    assert problems(lint(open_run(damaged), first=4)) == set()
+    assert problems(lint(open_run(damaged), last=2)) == set()
+    assert problems(lint(open_run(damaged), first=3, last=3)) == {"invalid_values"}
+
+
+def test_what_is_not_logged_is_not_checked(tmp_path: Path) -> None:
+    behavior = -np.random.default_rng(0).exponential(1.0, 60) - 0.01
+    step = plain_step(behavior, behavior, sequence=np.arange(60) // 3, group=np.zeros(60))
+    remarks = lint(open_run(write_run(tmp_path / "run", [step])))
+    unchecked = {remark.check for remark in remarks if remark.outcome is Outcome.NOT_CHECKED}
+    assert unchecked == {
+        "copied_columns", "masks", "mean_ratio", "prompts", "shifted", "temperature", "truncated_support",
+    }  # fmt: skip
+
+
+def test_an_empty_run_has_nothing_to_check(tmp_path: Path) -> None:
+    remarks = lint(open_run(write_run(tmp_path / "run", [])))
+    assert {remark.outcome for remark in remarks} == {Outcome.PASSED, Outcome.NOT_CHECKED}
+    assert the(remarks, "files").outcome is Outcome.PASSED
+
+
+def test_a_file_that_was_left_out_is_a_problem(trained: Trained, tmp_path: Path) -> None:
+    folder = damage(trained("stale"), tmp_path / "run", "tokens", lambda frame: frame)
+    torn = next((folder / "tokens").iterdir())
+    torn.write_bytes(torn.read_bytes()[:50])
+    remark = the(lint(open_run(folder)), "files")
+    assert torn.name in remark.sentence
+    assert remark.severity is Severity.WARNING
+
+
+def test_a_greedy_sampler_is_certain_by_definition(trained: Trained, tmp_path: Path) -> None:
+    folder = damage(trained("stale"), tmp_path / "run", "tokens", at(everywhere, logp_behavior=0.0))
+    assert found(lint(open_run(folder)))["zero_filled"] is Severity.CRITICAL
+    manifest = Manifest.read(folder)
+    manifest.sampler["top_k"] = 1
+    manifest.write(folder)
+    assert found(lint(open_run(folder)))["zero_filled"] is Severity.NOTICE
+
+
+def test_steps_logged_at_intervals_are_not_missing(tmp_path: Path) -> None:
+    def step(number: int) -> object:
+        return plain_step(-1.0 - np.arange(4) / 7, -1.0 - np.arange(4) / 7, number=number)
+
+    assert the(lint(open_run(write_run(tmp_path / "run", [step(n) for n in (0, 10, 20, 30)]))), "steps").outcome is (
+        Outcome.PASSED
+    )
+    gap = the(lint(open_run(write_run(tmp_path / "gap", [step(n) for n in (0, 10, 30, 40)]))), "steps")
+    assert gap.steps == (20,)
+
+
+def test_to_json_has_no_undefined_numbers(trained: Trained) -> None:
+    remarks = lint(open_run(trained("temperature 0.7")))
+    values = [number for remark in to_json(remarks) for number in remark["numbers"]]
+    assert all(number.keys() == {"label", "value", "interval", "note"} for number in values)
+    flat = [value for number in values for value in (number["value"], *(number["interval"] or ()))]
+    assert all(value is None or np.isfinite(value) for value in flat)
+    assert [remark["check"] for remark in to_json(remarks)] == [remark.check for remark in remarks]
+
+
+def test_the_thresholds_of_the_mean_ratio_are_those_of_the_diagnosis() -> None:
+    run = run_of("mismatch-grpo-seed0")
+    assert the(lint(run), "mean_ratio").outcome is Outcome.FOUND
+    for moved in ({"mean_ratio_z": 90.0}, {"mean_ratio_trifle": 0.1}):
+        remarks = lint(run, thresholds=moved)
+        assert the(remarks, "mean_ratio").outcome is Outcome.PASSED
+    assert the(remarks, "truncated_support").outcome is Outcome.PASSED
+
+
+def test_the_within_state_slope_is_that_of_a_brute_force_regression(trained: Trained) -> None:
+    """States as the token texts before them, demeaned one by one."""
+    folder = trained("temperature 0.7")
+    tokens = rows(folder).sort_values(KEY)
+    ids = tokens.groupby(["step", "seq_id"])["token_id"]
+    tokens["prefix"] = ids.transform(lambda ids: [tuple(ids.iloc[:place]) for place in range(len(ids))])
+    tokens["x"] = (tokens["logp_behavior_train"].astype(float) + tokens["logp_behavior"]) / 2
+    tokens["y"] = tokens["logp_behavior_train"].astype(float) - tokens["logp_behavior"]
+    states = tokens.groupby(["step", "group_id", "behavior_version", "prefix"])[["x", "y"]]
+    within = states.transform(lambda values: values - values.mean())
+    slope = (within["x"] * within["y"]).sum() / (within["x"] ** 2).sum()
+    measured = numbers(the(lint(open_run(folder)), "temperature"))["slope, same weights"]
+    assert measured == pytest.approx(slope, rel=1e-9)

@@ -1,0 +1,190 @@
+"""What a report holds, whatever the run: every page, every definition, where it is from; and the same each time."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ratioscope import Manifest, RatioscopeError, __version__
+from ratioscope.analysis.findings import answers
+from ratioscope.analysis.overview.verdict import QUESTIONS, run_verdict
+from ratioscope.catalogue import ENTRIES
+from ratioscope.dashboard.cli import app
+from ratioscope.dashboard.opened import Opened, open_folder
+from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.html import html
+from ratioscope.dashboard.report.json_report import SCHEMA, json_text
+from ratioscope.dashboard.report.markdown import markdown
+from ratioscope.dashboard.sections import SECTIONS
+from ratioscope.dashboard.sections.model import Report
+from tests.dashboard.report.reading import Page, read
+from tests.making.runs import random_step, write_run
+
+UNLOGGED = ("logp_new", "clip_side", "clipped", "gate", "entropy", "logp_behavior_train")
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs that lack something, or hold something impossible."""
+    folder, rng = tmp_path_factory.mktemp("strange"), np.random.default_rng(1)
+    steps = [random_step(rng, number) for number in range(4)]
+    lean = [step.with_tokens(**dict.fromkeys(UNLOGGED)) for step in steps]
+    broken = [step.with_tokens(logp_current=np.full(len(step.tokens["seq_id"]), np.nan)) for step in steps]
+    return {
+        "one step": write_run(folder / "one", steps[:1]),
+        "only what must be": write_run(folder / "lean", lean),
+        "no usable token": write_run(folder / "broken", broken),
+    }
+
+
+@pytest.mark.parametrize("kind", ["one step", "only what must be", "no usable token"])
+def test_every_page_is_written_whatever_is_logged(strange: dict[str, Path], kind: str) -> None:
+    report = run_report(open_folder(strange[kind]))
+    assert [section.key for section in report.sections] == list(SECTIONS)
+    assert all(section.answer for section in report.sections)
+    assert [question for question, _ in report.verdict] == list(QUESTIONS)
+    assert not re.search(r"\b(nan|None|inf)\b", read(html(report)).text.split("Provenance")[0])
+    jsonschema.validate(json.loads(json_text(report)), json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def test_a_run_without_steps_has_nothing_to_report(tmp_path: Path) -> None:
+    Manifest(name="empty", status="interrupted").write(tmp_path)
+    with pytest.raises(RatioscopeError, match="no step is on disk yet"):
+        run_report(open_folder(tmp_path))
+
+
+def test_the_json_keeps_to_its_schema(report: Report, pair: Report) -> None:
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(json.loads(json_text(report)), schema)
+    jsonschema.validate(json.loads(json_text(pair)), schema)
+
+
+def test_the_same_run_gives_the_same_file(opened: Opened, report: Report, tmp_path: Path) -> None:
+    again = run_report(open_folder(opened.run.folder))
+    assert html(again) == html(report)
+    assert json_text(again) == json_text(report)
+    assert markdown(again, "files") == markdown(report, "files")
+
+
+def test_every_definition_that_is_used_is_explained(report: Report, page: Page) -> None:
+    explained = {metric.key for metric in report.methods}
+    shown = {key for _, key, _, _ in page.numbers} | {key for chart in report.charts for key in chart.metrics}
+    assert shown & ENTRIES.keys() <= explained
+    for metric in report.methods:
+        assert metric.definition in page.text
+        assert metric.source in page.text
+    formulas = [tag for tag, _ in page.elements if tag == "math"]
+    assert len(formulas) == 2 * len(report.methods)
+
+
+def test_provenance_says_how_the_report_came_about(report: Report, opened: Opened, page: Page) -> None:
+    provenance = dict(report.provenance)
+    assert provenance["Command"] == f"ratioscope report {opened.run.folder}"
+    assert provenance["ratioscope"] == __version__
+    assert re.match(r"[0-9a-f]{16} ", provenance["Data signature"])
+    assert "12 steps" in provenance["Rows"]
+    assert provenance["Excluded"] == "nothing"
+    assert all(f"{name} = {value:g}" in page.text for name, value in opened.thresholds.items())
+
+
+def test_what_was_left_out_is_counted(strange: dict[str, Path]) -> None:
+    report = run_report(open_folder(strange["no usable token"]), pages=["setting"])
+    assert "tokens with NaN" in dict(report.provenance)["Excluded"]
+
+
+def test_a_range_of_steps_is_what_all_pages_are_about(opened: Opened) -> None:
+    report = run_report(opened, steps=(3, 7), pages=["setting", "learning", "drift", "staleness"])
+    steps = {cell.step for section in report.sections for block in section.blocks
+             for row in getattr(block, "rows", ()) for cell in row if not isinstance(cell, str)}  # fmt: skip
+    assert steps <= set(range(3, 8))
+    assert report.subtitle == "grpo, steps 3 to 7"
+    assert "--steps 3:7" in dict(report.provenance)["Command"]
+    assert run_report(opened, steps=(None, 7), pages=["setting"]).subtitle == "grpo, steps 0 to 7"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pages": ["drifd"]}, "'drifd' is not a page of the report; did you mean drift"),
+        ({"steps": (50, 60)}, "it has the steps 0 to 11"),
+    ],
+)
+def test_what_cannot_be_reported_is_said_in_a_sentence(opened: Opened, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RatioscopeError, match=re.escape(message)):
+        run_report(opened, **options)
+
+
+def test_figures_have_both_modes_and_their_numbers_once(page: Page, report: Report) -> None:
+    for chart in report.charts:
+        figure = page.figures[chart.key]
+        assert figure["data"], chart.key
+        assert figure["dark"], chart.key
+        assert all(path[0] in ("data", "layout") for path, _ in figure["dark"])
+        assert not any(path[-1] == "bdata" and path[-2] in ("x", "y") for path, _ in figure["dark"]), chart.key
+        assert chart.takeaway, chart.key
+
+
+def test_of_several_runs_the_verdict_is_what_the_comparison_concludes(pair: Report) -> None:
+    """`conclusions` has its own tests, on the runs of figure 3 among others."""
+    sentences = [sentence for _, sentence in pair.verdict]
+    assert "reinforce collapses" in sentences[1]
+    assert [section.key for section in pair.sections][:3] == ["runs", "standing", "course"]
+    assert [section.group for section in pair.sections if section.group] == [
+        name for name in ("sync_interval20-grpo-seed0", "sync_interval20-reinforce-seed0") for _ in range(2)
+    ]
+    assert len({chart.key for chart in pair.charts}) == len(list(pair.charts))
+
+
+def test_runs_of_one_name_in_two_folders_stay_apart(tmp_path: Path) -> None:
+    """Told by their ids, of which the command line makes sure that no two are the same."""
+    rng = np.random.default_rng(2)
+    folders = [
+        write_run(tmp_path / algorithm / "seed0", [random_step(rng, number) for number in range(3)],
+                  algorithm={"name": algorithm}, seed=0)
+        for algorithm in ("grpo", "reinforce")
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, ["report", *map(str, folders), "-o", str(tmp_path / "both.json"), "--quiet"])
+    assert done.exit_code == 0, done.output
+    contents = json.loads((tmp_path / "both.json").read_text(encoding="utf-8"))
+    assert {section["run"] for section in contents["sections"]} == {"", *map(str, folders)}
+    assert contents["subtitle"] == "2 settings, by evaluation accuracy"
+
+
+def test_an_overflowing_chi_square_is_infinite_and_no_traceback(opened: Opened) -> None:
+    values = opened.summary.values.assign(log1p_chi2_seq=811.0, log1p_chi2_seq_predicted=811.0, s_k=0.01)
+    summary = replace(opened.summary, values=values)
+    sentences = dict(run_verdict(summary, [], [], opened.thresholds))
+    assert "χ² of whole responses ∞" in sentences["Bias or variance?"]
+
+
+def test_the_command_names_the_thresholds_that_were_chosen(opened: Opened, tmp_path: Path) -> None:
+    file = tmp_path / "strict.toml"
+    file.write_text("[thresholds]\nepsilon = 0.05\n")
+    report = run_report(open_folder(opened.run.folder, thresholds=file), pages=["setting"])
+    assert f"--thresholds {file}" in dict(report.provenance)["Command"]
+    assert report.thresholds["epsilon"] == 0.05
+
+
+def test_scores_of_a_reward_model_are_no_shares(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    steps = [replace(random_step(rng, number), scalars={"policy_version": number}) for number in range(8)]
+    for step in steps:
+        step.sequences["reward"] = (step.sequences["reward"] * 12 - 5 + step.number).astype(np.float32)
+    opened = open_folder(write_run(tmp_path / "scored", steps))
+    reward = opened.summary.values["reward"]
+    ends = f"{reward.iloc[:4].mean():.3g} to {reward.iloc[-4:].mean():.3g}"
+    said = answers.overview(opened.summary, [])
+    assert said.endswith(f"Training reward rose from {ends} (means of the first and last 4 steps).")
+    report = run_report(opened, pages=["learning"])
+    (chart,) = [chart for chart in report.charts if "reward" in chart.metrics]
+    assert chart.metrics == ("reward",)
+    (section,) = report.sections
+    cells = [cell for row in section.blocks[0].rows for cell in row]  # type: ignore[union-attr]
+    assert not any("%" in cell.text for cell in cells if not isinstance(cell, str) and cell.key == "reward")

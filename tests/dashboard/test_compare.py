@@ -1,0 +1,299 @@
+"""Compare: seeds as one line, panels by any key, what leads and whether that is chance; every state of a choice."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ratioscope import RunRecorder
+from ratioscope.analysis.compare import Member, curves, settings, standing
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.components.metric_choice import METRICS, metric_label
+from ratioscope.dashboard.figures.base import MOST_POINTS
+from ratioscope.dashboard.figures.line_styles import names, styles
+from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.views.compare.difference import LEADER
+from tests.dashboard.conftest import SCHEDULE, make_steps
+from tests.making.pages import charts, checked, query, sentences, visit
+from tests.making.runs import Step, random_step, write_run
+
+EVIL = "<b>EVIL</b> ![](http://127.0.0.2/x) $x$ :material/bolt:"
+SEEDS = 4
+
+
+def _steps(n: int, shift: float, seed: int) -> list[Step]:
+    """Steps whose evaluation accuracy rises to about 0.5 + shift; groups carry the same prompt ids in all runs."""
+    rng, found = np.random.default_rng(seed), []
+    for number in range(n):
+        step = random_step(rng, number, groups=2, responses=2, longest=4)
+        step.scalars["eval_accuracy"] = 0.5 * number / n + shift + 0.01 * rng.standard_normal()
+        step.sequences["prompt_id"] = 10 * (number % 5) + np.asarray(step.sequences["group_id"])
+        found.append(step)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two algorithms of four seeds at one learning rate, one of them also at another; a longer one; a broken one."""
+    folder = tmp_path_factory.mktemp("ablation")
+    for seed in range(SEEDS):
+        for name, shift in (("grpo", 0.1), ("reinforce", 0.0)):
+            fields: dict[str, Any] = {"algorithm": {"name": name, "parts": {"step": name}}, "schedule": SCHEDULE}
+            write_run(folder / f"{name}-{seed}", _steps(8, shift, seed), seed=seed, optimiser={"lr": 0.1}, **fields)
+    fields = {"algorithm": {"name": "grpo", "parts": {"step": "grpo"}}, "seed": 0}
+    write_run(folder / "other-rate", _steps(8, 0.2, 9), schedule=SCHEDULE, optimiser={"lr": 0.2}, **fields)
+    write_run(folder / "longer", _steps(12, 0.1, 8), schedule={"sync_interval": 20}, optimiser={"lr": 0.1}, **fields)
+    write_run(folder / "newer", make_steps(1))
+    manifest = folder / "newer" / "run.json"
+    manifest.write_text(manifest.read_text().replace('"schema_version": "', '"schema_version": "7'))
+    write_run(folder / "evil", _steps(4, 0.0, 3), algorithm={"name": EVIL}, schedule={EVIL: EVIL}, optimiser={EVIL: 1})
+    return folder
+
+
+@pytest.fixture
+def page(two: list[str]) -> AppTest:
+    """The page on these runs, rendered once; do not click on it."""
+    if not _SEEN:
+        _SEEN.append(visit("compare", run=two))
+    return _SEEN[0]
+
+
+_SEEN: list[AppTest] = []
+
+
+@pytest.fixture
+def two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the eight runs of two settings, served by the app."""
+    monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
+    serve_from([folder])
+    return [f"{name}-{seed}" for name in ("grpo", "reinforce") for seed in range(SEEDS)]
+
+
+def _panels(at: AppTest) -> list[dict[str, Any]]:
+    """The charts of the page without that of the difference."""
+    return [chart for chart in charts(at) if chart["layout"]["yaxis"]["title"].get("text") != "A minus B"]
+
+
+def _named(at: AppTest) -> list[str]:
+    """The names of the lines, over all panels."""
+    return sorted({trace["name"] for chart in _panels(at) for trace in chart["data"] if "name" in trace})
+
+
+def test_seeds_are_one_line_and_the_page_opens_with_the_answer(page: AppTest) -> None:
+    assert _named(page) == ["grpo", "reinforce"]
+    said = sentences(page).replace("\\", "")
+    assert "grpo is better than reinforce by 0.1" in said
+    assert "paired over 4 seeds; probability of improvement 1.00" in said
+    assert "Bands: 95 % bootstrap over 4 seeds." in said
+    assert "up to step 7, which every run reaches." in said
+    (table,) = [table.value for table in page.dataframe if "Best" in table.value]
+    assert list(table["Setting"]) == ["grpo", "reinforce"]
+    assert list(table["Seeds"]) == [SEEDS, SEEDS]
+    assert table["Best"][0] > 0.9
+
+
+def test_one_run_alone_is_drawn_without_a_band_or_a_difference(two: list[str]) -> None:
+    at = visit("compare", run=two[0])
+    assert "nothing to compare yet" in sentences(at)
+    assert "one seed, no band" in sentences(at)
+    assert _named(at) == ["grpo"]
+    assert "a" not in {box.key for box in at.selectbox}
+
+
+def test_panels_by_any_key_have_equal_axes_and_a_title_each(two: list[str]) -> None:
+    at = visit("compare", run=[*two, "other-rate"], facet="optimiser.lr", colour="optimiser.lr", dash="algorithm")
+    first, second = (chart["layout"] for chart in _panels(at))
+    assert first["yaxis"]["range"] == second["yaxis"]["range"]
+    assert first["xaxis"]["range"] == second["xaxis"]["range"]
+    titles = [
+        text.replace("\\", "") for text in (element.value for element in at.markdown) if text.startswith("###### ")
+    ]
+    assert titles[:2] == ["###### optimiser.lr = 0.1", "###### optimiser.lr = 0.2"]
+    assert _named(at) == ["lr 0.1, grpo", "lr 0.1, reinforce", "lr 0.2, grpo"]
+
+
+def test_the_interquartile_mean_of_four_seeds_leaves_out_two(two: list[str], folder: Path) -> None:
+    at = visit("compare", run=two, statistic="IQM", smooth="1")
+    assert "interquartile mean over seeds" in sentences(at)
+    (line,) = [trace for trace in _panels(at)[0]["data"] if trace.get("name") == "grpo"]
+    members = [Member(name, run := open_run(folder / name), summarise(run)) for name in two]
+    (grpo, _) = curves(settings(members), "eval_accuracy", statistic="iqm")
+    middle = np.sort(grpo.seeds.to_numpy(), axis=1)[:, 1:3].mean(axis=1)
+    np.testing.assert_allclose(grpo.frame["value"], middle)
+    np.testing.assert_allclose(_numbers(line["y"]), middle, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("along", "title"), [("tokens", "tokens trained on"), ("time", "since the first update")])
+def test_runs_are_laid_along_tokens_and_time(two: list[str], along: str, title: str) -> None:
+    at = visit("compare", run=two, along=along)
+    for chart in charts(at)[:2]:
+        assert title in chart["layout"]["xaxis"]["title"]["text"]
+    assert _named(at) == ["grpo", "reinforce"]
+
+
+def test_runs_of_different_length_are_compared_at_their_common_end(two: list[str]) -> None:
+    at = visit("compare", run=["grpo-0", "longer"], facet="nothing")
+    assert "up to step 7, which every run reaches." in sentences(at)
+    assert _panels(at)[0]["layout"]["xaxis"]["range"][1] > 11
+
+
+def test_the_running_mean_leaves_what_was_logged_as_a_thin_line(two: list[str]) -> None:
+    smooth, plain = (visit("compare", run=two, smooth=window, metric=metric_label("s_k")) for window in ("5", "1"))
+    assert "Thin lines are what was logged" in sentences(smooth)
+    assert len(_panels(smooth)[0]["data"]) == len(_panels(plain)[0]["data"]) + 2
+
+
+@pytest.fixture(scope="module")
+def unfolded() -> list[AppTest]:
+    """Where the page with all that is shown on demand is kept."""
+    return []
+
+
+@pytest.fixture
+def on_demand(two: list[str], unfolded: list[AppTest]) -> AppTest:
+    """The page with each seed, the same prompts and all parts, rendered once; do not click on it."""
+    if not unfolded:
+        unfolded.append(visit("compare", run=two, seeds="true", prompts="true", parts="true"))
+    return unfolded[0]
+
+
+def test_each_seed_is_drawn_on_demand(two: list[str], page: AppTest, on_demand: AppTest) -> None:
+    assert len(_panels(on_demand)[0]["data"]) == len(_panels(page)[0]["data"]) + len(two)
+    for chart in charts(on_demand):
+        for trace in chart["data"]:
+            assert len(_numbers(trace["x"])) <= MOST_POINTS
+
+
+def test_brushed_steps_are_shown_and_taken_back(two: list[str]) -> None:
+    at = visit("compare", run=two, **{"from": "2", "to": "5"})
+    assert "steps 2 to 5" in sentences(at)
+    assert {tuple(chart["layout"]["xaxis"]["range"]) for chart in charts(at)} == {(1.5, 5.5)}
+    assert query(checked(at.button(key="all-steps").click().run(), "compare"), "from") == []
+
+
+def test_lines_that_look_alike_are_pointed_out(two: list[str], page: AppTest) -> None:
+    alike = "Lines of the same look differ"
+    assert alike not in sentences(page)
+    assert alike in sentences(visit("compare", run=two, colour="nothing", dash="nothing"))
+
+
+def test_a_and_b_are_chosen(two: list[str]) -> None:
+    at = visit("compare", run=two)
+    assert at.selectbox(key="a").value == LEADER
+    best, other = (option for option in at.selectbox(key="a").options if option != LEADER)
+    before = {tile.label: tile.value for tile in at.metric}
+    after = {tile.label: tile.value for tile in checked(at.selectbox(key="a").set_value(other).run(), "compare").metric}
+    assert after["A − B at the end"] == f"-{before['A − B at the end']}"
+    assert (before["P(A ends higher)"], after["P(A ends higher)"]) == ("1", "0")
+    same = checked(at.selectbox(key="b").set_value(other).run(), "compare")
+    assert "A and B are the same setting." in sentences(same)
+    assert checked(same.selectbox(key="a").set_value(best).run(), "compare").metric
+
+
+def test_rewards_on_the_same_prompts_are_compared_on_demand(page: AppTest, on_demand: AppTest) -> None:
+    assert "on the same prompts" not in sentences(page)
+    said = sentences(on_demand).replace("\\", "")
+    assert "Reward of A minus B on the same prompts" in said
+    assert f"{8 * SEEDS * 2} pairs of 10 prompts, all steps" in said
+
+
+def test_parts_of_the_algorithms_show_what_differs_or_all(page: AppTest, on_demand: AppTest) -> None:
+    (parts,) = [table.value for table in page.dataframe if list(table.value.columns) == ["grpo", "reinforce"]]
+    assert list(parts.loc["step"]) == ["grpo", "reinforce"]
+    assert any("differs" in table.value.columns for table in on_demand.dataframe)
+
+
+def test_words_keep_only_the_runs_that_have_them(two: list[str]) -> None:
+    at = visit("compare", run=two, only="reinforce sync_interval")
+    assert "4 of 8 chosen runs have these words." in sentences(at)
+    assert _named(at) == ["reinforce"]
+    checked(next(button for button in at.button if button.label == "All runs").click().run(), "compare")
+    assert set(query(at, "run")) == {f"reinforce-{seed}" for seed in range(SEEDS)}
+
+
+def test_a_run_that_cannot_be_read_is_left_out_with_the_reason(two: list[str]) -> None:
+    at = visit("compare", run=[*two, "newer"])
+    assert "A run was left out." in sentences(at)
+    assert "written in run format 7" in sentences(at)
+    assert _named(at) == ["grpo", "reinforce"]
+
+
+def test_a_metric_that_no_run_has_is_said_with_the_reason(two: list[str]) -> None:
+    at = visit("compare", run=two, metric=metric_label("kl_to_initial"))
+    said = sentences(at)
+    assert "has no value in any of these runs" in said
+    assert "No run has it: " in said
+    assert not charts(at)
+
+
+def test_hostile_keys_and_values_are_offered_as_plain_text(two: list[str]) -> None:
+    key = f"optimiser.{EVIL}"
+    at = visit("compare", run=["evil", "grpo-0"], colour=key, dash=key, facet=key)
+    assert at.selectbox(key="facet").value == key
+    for element in at.markdown:
+        assert "<b>" not in element.value
+    for chart in charts(at):
+        assert "<b>" not in str(chart["data"]).replace("'legendgroup': '<b>", "")
+        assert "<b>EVIL" not in str(chart["layout"])
+
+
+def test_senseless_controls_in_the_link_fall_back(two: list[str]) -> None:
+    nonsense = dict.fromkeys(("colour", "dash", "facet", "a", "b", "along", "statistic", "smooth", "seeds"), "../..")
+    at = visit("compare", run=two, **nonsense)
+    assert at.selectbox(key="facet").value == "schedule"
+    assert _named(at) == ["grpo", "reinforce"]
+
+
+def test_a_live_run_is_followed_and_a_finished_one_is_not(live: RunRecorder) -> None:
+    at = visit("compare", run=live.folder.name)
+    assert "data up to step 4" in sentences(at)
+    assert at.toggle(key="follow-runs").value is True
+    step = make_steps(6)[5]
+    live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+    live.flush()
+    assert "data up to step 5" in sentences(at.run())
+
+
+def test_finished_runs_are_not_followed(page: AppTest) -> None:
+    assert "follow-runs" not in {toggle.key for toggle in page.toggle}
+
+
+def test_every_comparable_metric_has_a_name_of_its_own_without_latex() -> None:
+    called = [metric_label(key) for key in METRICS]
+    assert len(set(called)) == len(called) > 45
+    assert set(METRICS) < set(CATALOGUE)
+    assert not set("\\{}$") & set("".join(called))
+
+
+def test_forty_settings_have_forty_looks(folder: Path) -> None:
+    run = open_run(folder / "grpo-0")
+    summary = summarise(run)
+
+    def member(number: int) -> Member:
+        manifest = type(run.manifest)(**{**vars(run.manifest), "algorithm": {"name": f"algorithm {number}"}})
+        return Member(f"run {number}", type(run)(run.folder, manifest, run.files), summary)
+
+    many = settings([member(number) for number in range(40)])
+    assert len(many) == 40
+    for colour, dash in (("algorithm", "variant"), ("algorithm", "nothing"), ("nothing", "algorithm")):
+        assert len(set(styles(many, colour, dash))) == 40
+        assert len(set(names(many, colour, dash))) == 40
+    assert len(set(styles(many, "schedule", "schedule"))) == 1
+
+
+def test_standing_meets_across_schedules_where_no_schedule_has_two(folder: Path) -> None:
+    members = [Member(name, run := open_run(folder / name), summarise(run)) for name in ("grpo-0", "longer")]
+    found = standing(settings(members), "eval_accuracy")
+    assert [contest.schedule for contest in found.contests] == [""]
+    assert "one seed says nothing about the spread" in " ".join(found.sentences)
+    assert found.caveat == ""
+
+
+def _numbers(array: dict[str, str]) -> "np.ndarray[Any, Any]":
+    """An array as Plotly sends it."""
+    return np.frombuffer(base64.b64decode(array["bdata"]), array["dtype"])

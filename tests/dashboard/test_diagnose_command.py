@@ -1,0 +1,104 @@
+"""`ratioscope diagnose`: what it prints, its exit codes, and thresholds from a file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ratioscope.dashboard.cli import PROBLEMS_FOUND
+from tests.making.commands import Outcome, command
+from tests.making.runs import plain_step, write_run
+
+Ratioscope = Callable[..., Outcome]
+TOKENS = 240
+
+
+@pytest.fixture
+def ratioscope(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ratioscope:
+    """ratioscope("diagnose", folder) -> what the console command did."""
+    return lambda *arguments: command(monkeypatch, capsys, *arguments)
+
+
+def run_with(folder: Path, staleness: float) -> Path:
+    """Four steps with S_k = `staleness`, above its limit from 0.2 on, and above twice that from 0.4 on."""
+    sign = np.where(np.arange(TOKENS) % 2 == 0, 1.0, -1.0)
+    behavior = np.full(TOKENS, -2.0)
+    current = behavior + np.log1p(2 * staleness * sign)
+    group = np.repeat(np.arange(24), TOKENS // 24)
+    return write_run(folder, [plain_step(behavior, current, number=step, group=group) for step in range(4)])
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_with(tmp_path_factory.mktemp("runs") / "stale", 0.25)
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_with(tmp_path_factory.mktemp("runs") / "fresh", 0.02)
+
+
+def test_findings_are_printed_with_cause_and_remedy(ratioscope: Ratioscope, stale: Path) -> None:
+    sentence, why, do = ratioscope("diagnose", stale).succeeded().splitlines()[:3]
+    assert sentence.startswith("warning   Staleness is above ε_stale/2 = 0.2 in 4 of 4 steps")
+    assert why.strip().startswith("Why: ") and do.strip().startswith("Do: ")
+
+
+def test_a_run_without_findings_says_so(ratioscope: Ratioscope, fresh: Path) -> None:
+    assert ratioscope("diagnose", fresh, "--fail-on", "notice").succeeded() == "Nothing to report.\n"
+
+
+@pytest.mark.parametrize(("severity", "code"), [("notice", 1), ("warning", 1), ("critical", 0)])
+def test_the_exit_code_follows_the_chosen_severity(
+    ratioscope: Ratioscope, stale: Path, severity: str, code: int
+) -> None:
+    assert PROBLEMS_FOUND == 1
+    outcome = ratioscope("diagnose", stale, "--fail-on", severity)
+    assert outcome.code == code and "Staleness" in outcome.out
+    assert ratioscope("diagnose", stale).code == 0
+
+
+def test_as_json_undefined_is_null(ratioscope: Ratioscope, stale: Path) -> None:
+    outcome = ratioscope("diagnose", stale, "--json", "--fail-on", "warning")
+    assert outcome.code == 1
+    contents = json.loads(outcome.out)
+    assert contents["run"] == "stale" and contents["thresholds"]["epsilon"] == 0.2
+    finding = contents["findings"][0]
+    assert (finding["rule"], finding["severity"], finding["steps"]) == ("staleness_high", "warning", [0, 1, 2, 3])
+    worst = finding["numbers"][0]
+    assert worst["value"] == pytest.approx(0.25, abs=1e-6)
+    assert worst["interval"][0] <= worst["value"] <= worst["interval"][1]
+    assert set(finding) == {
+        *("rule", "severity", "sentence", "metric", "limit", "steps", "numbers", "why", "do", "source", "page"),
+    }
+
+
+def test_thresholds_come_from_the_option_or_from_beside_the_run(
+    ratioscope: Ratioscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_with(tmp_path / "project" / "runs" / "stale", 0.25)
+    loose = tmp_path / "loose.toml"
+    loose.write_text("[thresholds]\nepsilon_stale = 0.9\n", encoding="utf-8")
+    assert ratioscope("diagnose", run, "--fail-on", "warning").code == 1
+    assert ratioscope("diagnose", run, "--fail-on", "warning", "--thresholds", loose).code == 0
+    loose.rename(tmp_path / "project" / "ratioscope.toml")
+    assert ratioscope("diagnose", run, "--fail-on", "warning").code == 0
+    monkeypatch.chdir(tmp_path / "project")
+    assert ratioscope("diagnose", "runs/stale", "--fail-on", "warning").code == 0
+
+
+def test_mistakes_are_one_sentence(ratioscope: Ratioscope, stale: Path, tmp_path: Path) -> None:
+    assert "there is no such folder" in ratioscope("diagnose", tmp_path / "nowhere").failed()
+    bad = tmp_path / "bad.toml"
+    bad.write_text("[thresholds]\nepsilo = 0.1\n", encoding="utf-8")
+    assert "did you mean epsilon" in ratioscope("diagnose", stale, "--thresholds", bad).failed()
+    missing = ratioscope("diagnose", stale, "--thresholds", tmp_path / "missing.toml").failed()
+    assert missing.rstrip().endswith("missing.toml: there is no such file.")
+    assert ratioscope("diagnose", stale, "--fail-on", "never").code == 2
+
+
+def test_thresholds_are_explained(ratioscope: Ratioscope) -> None:
+    text = ratioscope("explain", "thresholds").succeeded()
+    assert "epsilon_stale" in text and "S0 5.6" in text and "verl" in text

@@ -1,0 +1,236 @@
+"""Every page on every kind of run: it says what is the case and never raises."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ratioscope import RunRecorder
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.views import clipping, drift, linter, overview, ratios, staleness, tokens, variance
+from tests.dashboard.conftest import SCHEDULE, make_steps
+from tests.making.pages import PAGES, RUN_PAGES, charts, read, runs_table, sentences, visit
+
+Look = Callable[..., AppTest]
+LookAt = Callable[[str, str], tuple[AppTest, Path]]
+
+# Pages whose first row of tiles shows the last values of the step summary.
+TILES = {
+    "overview": overview.TILES,
+    "drift": drift.TILES,
+    "ratios": ratios.TILES,
+    "clipping": clipping.TILES,
+    "variance": variance.TILES,
+    "staleness": staleness.TILES,
+    "tokens": tokens.TILES,
+    "linter": linter.TILES,
+}
+N_CHARTS = {"overview": 6, "drift": 7, "ratios": 8, "clipping": 5, "variance": 5, "staleness": 4}
+
+NO_RUN = "There is no run below the folders this dashboard was started on."
+NO_STEP = "No step is on disk yet."
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run that this process is still writing and that has one step; tests do not go on with it."""
+    folder = tmp_path_factory.mktemp("begun") / "begun"
+    with RunRecorder(folder, flush_seconds=0.0, algorithm={"name": "grpo"}, schedule=SCHEDULE) as recorder:
+        (step,) = make_steps(1)
+        recorder.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+        recorder.flush()
+        yield folder
+
+
+@pytest.fixture
+def look_at(look: Look, gallery: Path, begun: Path) -> LookAt:
+    """look_at(page, run) -> the page on a run of the gallery or on the one that has begun, and the run's folder."""
+
+    def look_once(page: str, run: str) -> tuple[AppTest, Path]:
+        if run != "begun":
+            return look(page, run), gallery / run
+        serve_from([begun.parent])
+        if page not in _BEGUN:
+            _BEGUN[page] = visit(page, run=run)
+        return _BEGUN[page], begun
+
+    return look_once
+
+
+_BEGUN: dict[str, AppTest] = {}
+
+
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_a_live_run_says_how_fresh_it_is_and_is_followed(look_at: LookAt, page: str) -> None:
+    at, _ = look_at(page, "begun")
+    assert ":green-badge[:material/sensors: live]" in sentences(at)
+    assert "data up to step 0, " in sentences(at)
+    assert at.toggle(key="follow").value is True
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_without_any_run_a_page_says_how_to_get_one(root: Path, page: str) -> None:
+    said = sentences(visit(page))
+    assert NO_RUN in said
+    assert "ratioscope demo" in said
+    assert str(root) in said
+
+
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_a_run_with_only_a_manifest_is_awaited(look: Look, page: str) -> None:
+    at = look(page, "empty")
+    assert NO_STEP in sentences(at)
+    assert not at.metric
+    assert not charts(at)
+
+
+def test_comparing_runs_without_steps_says_so(look: Look) -> None:
+    at = look("compare", "empty")
+    assert "empty: no step is on disk yet." in sentences(at)
+    assert not charts(at)
+
+
+@pytest.mark.parametrize("page", TILES)
+@pytest.mark.parametrize("run", ["begun", "finished"])
+def test_tiles_show_the_last_values_of_the_summary(look_at: LookAt, page: str, run: str) -> None:
+    at, folder = look_at(page, run)
+    summary = summarise(open_run(folder))
+    for tile, key in zip(at.metric, TILES[page], strict=False):  # other tiles may follow
+        assert CATALOGUE[key].label in tile.label
+        known = summary.values[key].dropna()
+        if len(known):
+            _assert_shows(tile.value, float(known.iloc[-1]))
+        else:
+            assert (tile.value, tile.delta) == ("–", summary.notes[summary.last_step][key])
+
+
+def _assert_shows(text: str, value: float) -> None:
+    """Three significant digits, or a percentage with one decimal."""
+    if text.endswith("%"):
+        assert float(text.removesuffix("%")) / 100 == pytest.approx(value, abs=0.00051)
+    else:
+        assert float(text) == pytest.approx(value, rel=0.0051)
+
+
+@pytest.mark.parametrize("page", N_CHARTS)
+@pytest.mark.parametrize("run", ["begun", "finished"])
+def test_a_page_draws_all_its_charts(look_at: LookAt, page: str, run: str) -> None:
+    drawn = charts(look_at(page, run)[0])
+    assert len(drawn) >= N_CHARTS[page]  # findings bring sparklines along
+    assert all(chart["data"] for chart in drawn)
+
+
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_a_finished_run_says_so_and_is_not_followed(look: Look, page: str) -> None:
+    at = look(page, "finished")
+    said = sentences(at)
+    assert ":gray-badge[:material/check: finished]" in said
+    assert "grpo · sync_interval = 4 · seed 3" in said
+    assert "data up to step" not in said
+    assert "follow" not in [toggle.key for toggle in at.toggle]
+
+
+def test_the_list_shows_status_steps_and_reward_of_every_run(gallery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
+    serve_from([gallery])
+    at = read(visit("runs"))
+    rows = runs_table(at)
+    assert set(rows) == {folder.name for folder in gallery.iterdir()}
+    finished = rows["finished"]
+    assert (finished["Status"], finished["Steps"], finished["Algorithm"]) == ("finished", 12, "grpo")
+    assert len(finished["Reward"]) == 12
+    assert finished["Finding"]
+    assert (rows["empty"]["Status"], rows["empty"]["Steps"]) == ("interrupted", 0)
+    assert f"**{len(rows)} runs, none live" in sentences(at)
+
+
+def test_a_live_run_shows_its_new_steps_at_the_next_run_of_the_script(live: RunRecorder) -> None:
+    at = visit("overview", run=live.folder.name)
+    step = make_steps(6)[5]
+    live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+    live.flush()
+    assert "data up to step 5, " in sentences(at.run())
+    _assert_shows(at.metric[0].value, float(step.sequences["reward"].mean()))
+
+
+def test_one_run_is_counted_in_the_singular(live: RunRecorder) -> None:
+    at = visit("runs")
+    assert "**1 run, live" in sentences(at)
+    assert runs_table(at)[live.folder.name]["Status"] == "live"
+
+
+@pytest.mark.parametrize("page", TILES)
+def test_columns_that_are_not_logged_are_named_and_not_shown_as_zero(look: Look, page: str) -> None:
+    missing = {
+        "u_k": "logp_new is not logged",
+        "tv_new_behavior": "logp_new is not logged",
+        "clip_fraction": "neither clipped nor clip_side is logged",
+        "clip_fraction_positive": "neither clipped nor clip_side is logged",
+        "clip_fraction_negative": "neither clipped nor clip_side is logged",
+        "effective_token_fraction": "gate is not logged",
+        "entropy": "entropy is not logged",
+    }
+    for tile, key in zip(look(page, "broken").metric, TILES[page], strict=False):
+        if key in missing:
+            assert (tile.value, tile.delta) == ("–", missing[key])
+        elif tile.value == "–":
+            assert tile.delta  # why
+
+
+def test_answers_say_what_is_not_logged(look: Look) -> None:
+    assert "so the update drift is unknown" in sentences(look("drift", "broken"))
+    assert "Clip masks are not logged in this run." in sentences(look("clipping", "broken"))
+
+
+def test_runs_that_lack_columns_are_compared_by_the_others(look: Look) -> None:
+    at = look("compare", "lean", "finished")
+    assert charts(at)[0]["data"]
+
+
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_a_broken_file_is_left_out_and_named(look: Look, gallery: Path, page: str) -> None:
+    at = look(page, "broken")
+    assert "A file of this run was left out." in sentences(at)
+    assert str(gallery / "broken" / "tokens" / "000002-000002-w0.parquet") in sentences(at)
+    assert at.metric or page == "sql"
+
+
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_a_run_of_a_newer_format_is_refused_with_the_reason(look: Look, page: str) -> None:
+    at = look(page, "newer")
+    assert "This run cannot be read." in sentences(at)
+    assert "written in run format 7.0" in sentences(at)
+    assert not at.metric
+
+
+def test_runs_that_cannot_be_read_are_listed_with_the_reason(look: Look) -> None:
+    at = look("runs")
+    for name in ("newer", "torn"):
+        assert (runs_table(at)[name]["Status"], runs_table(at)[name]["Finding"]) == ("cannot be read", "cannot be read")
+    assert "written in run format 7.0" in sentences(at)
+    assert "cannot be read as JSON" in sentences(at)
+
+
+def test_a_run_that_cannot_be_read_is_left_out_of_a_comparison(look: Look) -> None:
+    at = look("compare", "newer", "finished")
+    assert "A run was left out." in sentences(at)
+    assert "written in run format 7.0" in sentences(at)
+    assert charts(at)
+
+
+@pytest.mark.parametrize(
+    ("page", "unknown"), [*((page, "../../etc") for page in RUN_PAGES), ("overview", "nowhere"), ("overview", "")]
+)
+def test_an_unknown_run_in_the_link_is_said_and_no_other_is_shown_for_it(look: Look, page: str, unknown: str) -> None:
+    at = look(page, unknown)
+    assert "The link names a run that is not below the folders" in sentences(at)
+    assert at.selectbox(key="run-picker").value is None
+    assert not at.metric
+
+
+def test_an_unknown_run_cannot_be_compared(look: Look) -> None:
+    assert look("compare", "nowhere", "finished").multiselect(key="compare-runs").value == ["finished"]

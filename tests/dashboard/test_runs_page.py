@@ -1,0 +1,305 @@
+"""The list of runs: fast because it opens no table of a run that nobody looks at; search, filters, notes, order."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ratioscope import Manifest, RunRecorder
+from ratioscope.analysis.diagnosis import Severity
+from ratioscope.analysis.runs.store import Run, discover, open_run
+from ratioscope.analysis.summary.summary import summarise
+from ratioscope.dashboard import notes
+from ratioscope.dashboard.components.run_list import NOT_READ
+from ratioscope.dashboard.notes import Note, read_notes, split_tags, write_note
+from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.views import runs as page
+from ratioscope.dashboard.watching import headlines
+from ratioscope.dashboard.watching.headlines import Headline, Reader, headline
+from ratioscope.errors import RatioscopeError
+from tests.dashboard.conftest import make_steps
+from tests.making.pages import elements, read, runs_table, sentences, visit
+from tests.making.runs import write_run
+
+HOSTILE = "<script>alert(1)</script> **bold** $x$ [link](javascript:alert(1)) :material/bolt: ![](http://127.0.0.2/x)"
+
+
+def frame(at: AppTest) -> pd.DataFrame:
+    return at.dataframe[0].value
+
+
+@pytest.fixture(autouse=True)
+def notes_of_ones_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.mktemp("notes")
+    monkeypatch.setenv("RATIOSCOPE_NOTES", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four readable runs, newest last, one without a step and one that cannot be read."""
+    folder, steps = tmp_path_factory.mktemp("shelf"), make_steps(8)
+    named: dict[str, dict[str, Any]] = {
+        "one": {"algorithm": {"name": "grpo"}, "tags": ["paper"], "notes": "the baseline of table 2"},
+        "two": {"algorithm": {"name": "ppo"}, "task": {"name": "sorting"}},
+        "no-reward": {"algorithm": {"name": "grpo"}, "tags": [1, None, "late"]},
+        "rich": {},
+    }
+    for name, fields in named.items():
+        rewards = {"one": 0.25, "two": 0.75, "no-reward": np.nan, "rich": np.inf}[name]
+        with RunRecorder(folder / name, flush_seconds=float("inf"), **fields) as recorder:
+            for step in steps[: 8 if name == "one" else 4]:
+                reward = np.full(len(step.sequences["seq_id"]), rewards, np.float32)
+                recorder.record_step(
+                    step.number, tokens=step.tokens, sequences=step.sequences | {"reward": reward}, scalars=step.scalars
+                )
+    (folder / "empty").mkdir()
+    Manifest(name="empty", status="failed", created="0000-99-99").write(folder / "empty")
+    (folder / "torn").mkdir()
+    (folder / "torn" / "run.json").write_text("{")
+    return folder
+
+
+@pytest.fixture
+def served(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
+    monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
+    serve_from([shelf])
+    return shelf
+
+
+def test_a_thousand_runs_are_listed_and_only_the_newest_are_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = {"schema_version": "1.0", "status": "finished", "algorithm": {"name": "grpo"}}
+    for number in range(1_000):
+        (root / f"{number:04d}" / "tokens").mkdir(parents=True)
+        (root / f"{number:04d}" / "tokens" / "000000-000009-w0.parquet").touch()
+        created = {"created": f"2026-01-01T00:{number // 60:02d}:{number % 60:02d}+00:00"}
+        (root / f"{number:04d}" / "run.json").write_text(json.dumps(contents | created))
+    opened = []
+
+    def refuse(folder: Path) -> Run:
+        opened.append(folder.name)
+        raise RatioscopeError("this one is not to be read")
+
+    monkeypatch.setattr(headlines, "open_run", refuse)
+    at = visit("runs")
+    assert len(frame(at)) == 1_000
+    assert "1,000 runs, none live" in sentences(at)
+    read(at)
+    assert sorted(opened) == [f"{number:04d}" for number in range(1_000 - page.MOST_COMPUTED, 1_000)]
+    assert (frame(at)["Finding"] == NOT_READ).sum() == 1_000 - page.MOST_COMPUTED
+    assert f"{1_000 - page.MOST_COMPUTED} older runs have not been read since they changed." in sentences(at)
+
+
+def test_lines_agree_with_the_summary_and_the_rules(served: Path) -> None:
+    rows = runs_table(read(visit("runs")))
+    summary = summarise(open_run(served / "one"))
+    one, found = rows["one"], headline(served / "one")
+    assert found is not None
+    assert one["Reward"] == pytest.approx(list(summary.values["reward"]), rel=1e-3)
+    assert one["Last reward"] == pytest.approx(0.25)
+    assert one["Tokens"] == summary.values["n_tokens"].sum()
+    assert one["Finding"] == f"{Severity(found.severity).word}: {found.rule.replace('_', ' ')}"
+    assert (rows["empty"]["Finding"], rows["empty"]["Status"]) == ("no step yet", "failed")
+    assert rows["torn"]["Finding"] == rows["torn"]["Status"] == "cannot be read"
+
+
+def test_what_is_missing_is_missing_and_never_first(served: Path) -> None:
+    at = read(visit("runs", order="highest reward"))
+    order = list(frame(at)["Run"])
+    assert order[:2] == ["two", "one"]
+    assert set(order[2:]) == {"no-reward", "rich", "empty", "torn"}
+    shown = frame(at).set_index("Run")
+    assert shown["Last reward"].isna().to_dict() == {name: name not in ("one", "two") for name in order}
+    assert pd.isna(shown["Started"]["empty"])
+    assert not pd.isna(shown["Started"]["one"])
+    assert pd.isna(shown["Tokens"]["torn"])
+
+
+@pytest.mark.parametrize(
+    ("order", "first"), [("newest", "rich"), ("name", "empty"), ("most steps", "one"), ("nonsense", "rich")]
+)
+def test_the_order_is_in_the_url(served: Path, order: str, first: str) -> None:
+    assert frame(visit("runs", order=order))["Run"].iloc[0] == first
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ({"q": "TABLE baseline"}, {"one"}),
+        ({"q": "sorting"}, {"two"}),
+        ({"q": "late"}, {"no-reward"}),
+        ({"q": "JSON"}, {"torn"}),
+        ({"algorithm": "grpo"}, {"one", "no-reward"}),
+        ({"algorithm": ["grpo", "ppo"], "q": "table"}, {"one"}),
+        ({"tag": "paper"}, {"one"}),
+        ({"tag": ["paper", "1"]}, {"one", "no-reward"}),
+        ({"status": "failed"}, {"empty"}),
+        ({"status": "<b>", "tag": "../..", "algorithm": "$x$"}, {"one", "two", "no-reward", "rich", "empty", "torn"}),
+    ],
+)
+def test_search_and_filters_are_in_the_url(served: Path, query: dict[str, Any], names: set[str]) -> None:
+    at = visit("runs", **query)
+    assert set(runs_table(at)) == names
+    assert ("Shown: " in sentences(at)) == (len(names) < 6)
+
+
+def test_a_search_that_finds_nothing_says_so(served: Path) -> None:
+    at = visit("runs", q="no such run")
+    assert "No run fits these filters." in sentences(at)
+    assert not at.dataframe
+
+
+def test_findings_can_be_searched(served: Path) -> None:
+    at = read(visit("runs"))
+    wanted = [name for name, row in runs_table(at).items() if row["Finding"].startswith("notice")]
+    at.text_input(key="q").set_value("notice:").run()
+    assert list(runs_table(at) if at.dataframe else {}) == wanted
+
+
+def _select(at: AppTest, *names: str) -> AppTest:
+    at.session_state["chosen-runs"] = list(names)
+    return at.run()
+
+
+@pytest.fixture
+def fresh(root: Path) -> Path:
+    write_run(root / "mine", make_steps(2), algorithm={"name": "grpo"}, tags=["theirs"], notes="their note")
+    write_run(root / "other", make_steps(2))
+    return root
+
+
+def test_notes_are_saved_beside_nothing_of_the_run_and_found_again(fresh: Path, notes_of_ones_own: Path) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in fresh.rglob("*"))
+    at = AppTest.from_function(_runs_page, default_timeout=60)
+    at = _select(at, "mine")
+    assert "their note" in sentences(at)
+    at.text_input[-1].set_value("good, seed 3, good")
+    at.text_area[0].set_value("look at step 12\nagain")
+    next(button for button in at.button if button.label == "Save").click()
+    at.run()
+    assert not at.exception
+    assert list(runs_table(at)["mine"]["Tags"]) == ["theirs", "good", "seed 3"]
+    again = visit("runs", tag="good")
+    assert set(runs_table(again)) == {"mine"}
+    assert runs_table(again)["mine"]["Notes"] == "look at step 12\nagain · their note"
+    assert set(runs_table(visit("runs", q="step 12"))) == {"mine"}
+    assert sorted((path, path.stat().st_mtime_ns) for path in fresh.rglob("*")) == before
+    assert len(list(notes_of_ones_own.iterdir())) == 1
+
+
+def _runs_page() -> None:
+    from ratioscope.dashboard import app
+
+    app.main(default="runs")
+
+
+def test_hostile_notes_are_shown_and_never_interpreted(fresh: Path) -> None:
+    write_note(fresh / "mine", Note((HOSTILE[:50],), HOSTILE + "\x00\ud800"))
+    at = _select(AppTest.from_function(_runs_page, default_timeout=60), "mine")
+    assert not at.exception
+    assert HOSTILE in runs_table(at)["mine"]["Notes"]
+    for element in elements(at):
+        if element.type in ("markdown", "caption", "warning", "info"):
+            assert "alert(1)" not in str(element.value)
+
+
+def test_a_note_is_kept_cleaned_and_taken_away(tmp_path: Path, notes_of_ones_own: Path) -> None:
+    run = tmp_path / "run"
+    kept = write_note(run, Note(tuple(f"t{n}" for n in range(50)), " \ud800x" * 9_000))
+    assert (len(kept.tags), len(kept.text) <= notes.LONGEST_NOTE) == (notes.MOST_TAGS, True)
+    assert read_notes([run, tmp_path]) == {run: kept}
+    kept.text.encode()
+    write_note(run, Note((), "  "))
+    assert read_notes([run]) == {}
+    assert not list(notes_of_ones_own.iterdir())
+    assert split_tags(" a, b,,a ,") == ("a", "b")
+
+
+@pytest.mark.parametrize("contents", ["", "[]", '{"tags": 3, "text": ""}', '{"text": "x"}', "\x00"])
+def test_a_file_that_is_no_note_is_passed_over(tmp_path: Path, notes_of_ones_own: Path, contents: str) -> None:
+    write_note(tmp_path, Note(("a",)))
+    next(notes_of_ones_own.iterdir()).write_text(contents)
+    assert read_notes([tmp_path]) == {}
+
+
+def test_halves_of_characters_in_a_manifest_do_not_break_the_list(root: Path) -> None:
+    write_run(root / "odd", make_steps(1))
+    manifest = json.loads((root / "odd" / "run.json").read_text())
+    odd = {
+        "name": "\ud800",
+        "algorithm": {"name": ["\ud800"]},
+        "task": {"name": 3},
+        "tags": ["\udfff"],
+        "notes": "\ud800",
+    }
+    (root / "odd" / "run.json").write_text(json.dumps(manifest | odd))
+    at = _select(visit("runs"), "odd")
+    assert not at.exception
+    assert runs_table(at)["odd"]["Task"] == "3"
+
+
+def test_a_headline_is_kept_on_disk_until_the_run_changes(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert headline(fresh / "mine", compute=False) is None
+    found = headline(fresh / "mine")
+    monkeypatch.setattr(headlines, "open_run", _refuse)
+    assert found == headline(fresh / "mine", compute=False)
+    (fresh / "ratioscope.toml").write_text("[thresholds]\nepsilon = 0.02\n")
+    assert headline(fresh / "mine", compute=False) is None
+    (fresh / "ratioscope.toml").write_text("[thresholds\n")
+    broken = headline(fresh / "mine")
+    assert broken is not None
+    assert "cannot be read as TOML" in broken.problem
+
+
+def _refuse(folder: Path) -> Run:
+    raise AssertionError("opened")
+
+
+def test_a_run_that_cannot_be_read_keeps_the_others_from_nothing(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = open_run
+
+    def odd(folder: Path) -> Run:
+        if folder.name == "mine":
+            raise ValueError("a bug")
+        return real(folder)
+
+    monkeypatch.setattr(headlines, "open_run", odd)
+    reader, listed = Reader(), discover([fresh])
+    assert reader.ask(listed, compute=2) == 2
+    while reader.ask(listed, compute=2):
+        reader.wait(60)
+    known = {run.run_id: reader.get(run) or Headline() for run in listed}
+    assert "ValueError" in known["mine"].problem
+    assert known["other"].tokens > 0
+
+
+def test_a_tick_without_news_sees_none_and_every_change_is_news(fresh: Path) -> None:
+    def stamp() -> Callable[[], tuple[int, ...]]:
+        listed = discover([fresh])
+        live, places = [run for run in listed if page._may_grow(run)], page._places(listed)
+        return lambda: page._stamp(live, places)
+
+    with RunRecorder(fresh / "live", flush_seconds=0.0) as recorder:
+        now = stamp()
+        before = now()
+        recorder.manifest.write(fresh / "live")  # a sign of life
+        assert now() == before
+        step = make_steps(1)[0]
+        recorder.record_step(0, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+        recorder.flush()
+        grown = now()
+        assert grown != before
+    now = stamp()
+    ended = now()
+    write_run(fresh / "later", make_steps(1))
+    assert now() != ended
+    now = stamp()
+    known = now()
+    Manifest.read(fresh / "mine").write(fresh / "mine")  # taken up again, or its notes changed
+    assert now() != known

@@ -1,0 +1,123 @@
+"""The Staleness page: what it answers, by age, what filters would do, versions inside responses."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.staleness import age
+from ratioscope.analysis.staleness import filters as age_filters
+from ratioscope.analysis.summary.strata import stratify
+from ratioscope.analysis.summary.summary import summarise
+from ratioscope.analysis.what_if import load
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.figures import staleness as figures
+from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.theme import MODES
+from tests.dashboard.conftest import make_steps
+from tests.making.pages import charts, sentences, visit
+from tests.making.runs import write_run
+
+Look = Callable[..., AppTest]
+
+
+def titles(at: AppTest) -> list[str]:
+    return [element.value for element in at.markdown if element.value.startswith("###### ")]
+
+
+def test_the_answer_is_that_of_the_analysis(gallery: Path, look: Look) -> None:
+    run = open_run(gallery / "finished")
+    strata = stratify(run, "lag")
+    expected = age.sentence(age.version_lags(run), strata, age.age_effect(strata, "s_k"), limit=0.2)
+    at = look("staleness", "finished")
+    assert f"**{expected}**" in sentences(at)
+    assert "Tokens by age: steps 0 to 11" in sentences(at)
+
+
+def test_every_part_is_there(look: Look) -> None:
+    at = look("staleness", "finished")
+    assert len(charts(at)) == 8
+    assert "###### How old the tokens of each step are" in titles(at)
+    assert "responses (" in sentences(at)  # that have tokens of several versions
+    by_age, versions = (frame.value for frame in at.dataframe)
+    assert list(by_age["label"]) == ["lag 0", "lag 1", "lag 2", "lag 3", "all"]
+    assert by_age["share"].iloc[:-1].sum() == pytest.approx(1)
+    assert versions["share"].sum() == pytest.approx(1)
+
+
+def test_the_metric_by_age_is_in_the_url(gallery: Path) -> None:
+    at = visit("staleness", run="finished", bylag=CATALOGUE["clip_fraction"].title)
+    assert at.selectbox(key="bylag").value == "clip_fraction"
+    assert f"###### {CATALOGUE['clip_fraction'].title} by version lag" in titles(at)
+
+
+@pytest.fixture(autouse=True)
+def served(gallery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
+    serve_from([gallery])
+
+
+def test_sliders_say_what_a_filter_would_do_and_are_in_the_url(gallery: Path) -> None:
+    at = visit("staleness", run="finished", stalecut="0.2", lagcut="1")
+    tokens = load(open_run(gallery / "finished"))
+    for parameter, value in (("epsilon_stale", 0.2), ("max_lag", 1.0)):
+        assert age_filters.sentence(age_filters.effect(tokens, parameter, value)) in sentences(at)
+    at.slider(key="lagcut").set_value(2)
+    at.run()
+    assert not at.exception
+    assert age_filters.sentence(age_filters.effect(tokens, "max_lag", 2.0)) in sentences(at)
+
+
+def test_hostile_values_in_the_link_fall_back(gallery: Path) -> None:
+    at = visit("staleness", run="finished", stalecut="nan", lagcut="99999", allaged="x", bylag="../etc")
+    assert np.all(
+        (np.array(at.slider(key="stalecut").value) >= 0.02) & (np.array(at.slider(key="stalecut").value) <= 2)
+    )
+    assert at.selectbox(key="bylag").value == "s_k"
+    assert np.isin(at.slider(key="lagcut").value, range(4))
+
+
+def test_steps_without_tokens_are_said(gallery: Path) -> None:
+    at = visit("staleness", run="finished", **{"from": "500", "to": "600"})
+    assert "There is no token in steps 500 to 600" in sentences(at)
+
+
+def test_a_metric_that_is_not_logged_says_why(gallery: Path) -> None:
+    at = visit("staleness", run="lean", bylag=CATALOGUE["clip_fraction"].title)
+    assert "neither clipped nor clip_side is logged" in sentences(at)
+
+
+def test_one_age_and_one_version_are_said(root: Path) -> None:
+    steps = [
+        step.with_tokens(behavior_version=np.full(len(step.tokens["seq_id"]), step.number)) for step in make_steps(2)
+    ]
+    write_run(root / "fresh", steps)
+    said = sentences(visit("staleness", run="fresh"))
+    assert "Every token was sampled by the policy that it updates. With tokens of one age only" in said
+    assert "All tokens are of the newest version: no window drops any." in said
+    assert "Every response was sampled by one version" in said
+
+
+def test_what_the_run_dropped_itself_is_said(root: Path) -> None:
+    steps = [replace(step, scalars=step.scalars | {"tokens_dropped_stale": 1200}) for step in make_steps(2)]
+    write_run(root / "filtered", steps, schedule={"epsilon_stale": 0.6, "sync_interval": 1})
+    at = visit("staleness", run="filtered")
+    assert "The run has already dropped 2.4 k tokens by its own ε_stale" in sentences(at)
+    assert sum("applied" in str(chart["layout"].get("annotations")) for chart in charts(at)) == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_long_runs_fit_into_the_heat_map(gallery: Path, mode: str) -> None:
+    summary = summarise(open_run(gallery / "finished"))
+    steps = np.repeat(np.arange(3000), 3)
+    lags = np.tile([-2, 0, 500], 3000)
+    frame = pd.DataFrame({"step": steps, "lag": lags.astype(float), "tokens": 10})
+    (heat, *_) = figures.lag_heat_map(frame, summary, MODES[mode]).data
+    assert heat.z.shape[0] <= figures.MOST_ROWS + 1
+    assert heat.z.shape[1] <= figures.MOST_COLUMNS
+    assert np.nansum(heat.z, axis=0) == pytest.approx(1)

@@ -1,0 +1,242 @@
+"""The Tokens page, its reader, and the dialog of a step."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ratioscope import RunRecorder
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.tokens.reader import read_sequence
+from ratioscope.analysis.tokens.worst_sequences import worst_sequences
+from ratioscope.dashboard.components import token_strip
+from ratioscope.dashboard.components.token_colours import COLOURINGS, classes, legend
+from ratioscope.dashboard.roots import serve_from
+from tests.dashboard.conftest import make_steps
+from tests.making.pages import checked, elements, query, sentences, visit
+from tests.making.runs import random_step, write_run
+
+Look = Callable[..., AppTest]
+
+HOSTILE = "EVIL<img src=x onerror=alert(1)> ![](http://127.0.0.2/x) **bold**"
+STYLE = (Path(token_strip.__file__).parent / "token_strip.css").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs with hostile texts on the same prompts, and one that names no prompt."""
+    folder = tmp_path_factory.mktemp("tokens")
+    for name in ("here", "there", "bare"):
+        with RunRecorder(folder / name, vocabulary=lambda token: HOSTILE, algorithm={"name": "grpo"}) as recorder:
+            for step in make_steps(5):
+                number = len(step.sequences["seq_id"])
+                texts = {
+                    "prompt_id": np.arange(number) // 3,
+                    "prompt": [f"{HOSTILE} {group}" for group in np.arange(number) // 3],
+                    "response": [HOSTILE] * number,
+                    "finish_reason": ["length"] * number,
+                }
+                recorder.record_step(
+                    step.number,
+                    tokens=step.tokens,
+                    sequences=step.sequences | (texts if name != "bare" else {}),
+                    scalars=step.scalars,
+                )
+    return folder
+
+
+@pytest.fixture
+def served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
+    serve_from([folder])
+    return folder
+
+
+def strips(at: AppTest) -> list[dict[str, Any]]:
+    """What the token readers of the page get."""
+    protos = [element.proto for element in elements(at) if element.type == "bidi_component"]
+    return [json.loads(proto.json) for proto in protos if proto.component_name == "ratioscope_token_strip"]
+
+
+def test_without_a_link_the_worst_sequence_is_open(served: Path) -> None:
+    at = visit("tokens", run="here")
+    worst = worst_sequences(open_run(served / "here"), "largest_log_weight").iloc[0]
+    assert f"##### Step {worst['step']:.0f}, sequence {worst['seq_id']:.0f}" in sentences(at)
+    assert len(strips(at)[0]["texts"]) == worst["n_tokens"]
+
+
+def test_the_page_opens_with_who_owns_the_sum(served: Path) -> None:
+    said = sentences(visit("tokens", run="here"))
+    assert "Steps 0 to 4: 1 % of the tokens carry" in re.sub(r"\\(.)", r"\1", said)
+
+
+def test_a_link_restores_sequence_token_colour_and_criterion(served: Path) -> None:
+    at = visit("tokens", run="here", step="3", seq="4", token="1", colour="Entropy (nats)", by="Lowest reward")
+    assert "##### Step 3, sequence 4" in sentences(at)
+    read = read_sequence(open_run(served / "here"), 3, 4)
+    shown = strips(at)[0]
+    assert shown["chosen"] == 1
+    assert shown["classes"] == classes(read.tokens, COLOURINGS["entropy"])
+    assert at.selectbox(key="by").value == "lowest_reward"
+    fields = dict(zip(shown["fields"], shown["values"][0], strict=True))
+    assert float(fields["log p behavior"]) == pytest.approx(read.tokens["logp_behavior"][0], rel=0.01)
+    assert {"log p current", "log p new", "log p reference", "gate", "entropy (nats)", "version lag"} <= fields.keys()
+
+
+def test_one_step_can_be_looked_at_alone(served: Path) -> None:
+    at = visit("tokens", run="here", step="2", where="this step")
+    assert "worst of step 2." in sentences(at)
+    assert "##### Step 2, sequence" in sentences(at)
+    assert "Who owns it? Step 2" in sentences(at)
+
+
+@pytest.mark.parametrize(("step", "seq"), [("99", "0"), ("1", "777")])
+def test_a_sequence_that_is_not_there_is_said(served: Path, step: str, seq: str) -> None:
+    said = sentences(visit("tokens", run="here", step=step, seq=seq))
+    assert f"Step {step}, sequence {seq} cannot be read." in said
+    assert f"there is no sequence {seq} in step {step}" in said
+
+
+@pytest.mark.parametrize("value", ["-1", "9" * 40, "²"])
+def test_a_senseless_link_is_no_link(served: Path, value: str) -> None:
+    at = visit("tokens", run="here", step=value, seq=value, token=value, beside=value, other=value, by=value)
+    assert "##### Step" in sentences(at)
+    assert at.selectbox(key="by").value == "largest_log_weight"
+
+
+def test_the_same_prompt_of_another_run_is_beside_it_in_the_same_colours(served: Path) -> None:
+    at = visit("tokens", run="here", step="3", seq="4", other="there")
+    assert "##### there: step 3, sequence 3" in sentences(at)
+    assert len(strips(at)) == 2
+    assert strips(at)[0]["legend"] == strips(at)[1]["legend"]
+
+
+def test_a_run_without_prompts_cannot_have_the_same_one(served: Path) -> None:
+    said = sentences(visit("tokens", run="here", step="3", seq="4", other="bare"))
+    assert "that run logs neither prompts nor their ids" in said
+    said = sentences(visit("tokens", run="bare", step="3", seq="4", other="here"))
+    assert "this run logs neither prompts nor their ids" in said
+    assert "The prompt is not logged." in said
+
+
+def test_hostile_text_stays_text(served: Path) -> None:
+    at = visit("tokens", run="here", step="3", seq="4", other="there", owner="Prompt")
+    assert strips(at)[0]["texts"][0].startswith("EVIL<img")
+    for element in elements(at):
+        if element.type in ("markdown", "caption", "alert", "button"):
+            text = str(getattr(element, "value", "")) + str(getattr(element, "label", ""))
+            assert "<" not in re.sub(r"\\.", "", text) if "EVIL" in text else True
+    assert "innerHTML" not in (Path(token_strip.__file__).parent / "token_strip.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("colour", ["current", "new", "gate"])
+def test_what_is_not_logged_is_said_and_not_coloured(look: Look, colour: str) -> None:
+    look("runs")  # serves the gallery
+    at = visit("tokens", run="lean", colour=COLOURINGS[colour].title)
+    shown = set(strips(at)[0]["classes"])
+    if colour != "current":
+        assert shown == {"absent"}
+        assert f"This run does not log what is needed for: {COLOURINGS[colour].title}." in sentences(at)
+    else:
+        assert shown != {"absent"}
+    assert "the run has no vocabulary.parquet, so their ids are shown" in sentences(at)
+    assert all(text.startswith("#") for text in strips(at)[0]["texts"])
+
+
+def test_steps_without_data_are_said(served: Path) -> None:
+    at = visit("tokens", run="here", **{"from": "500", "to": "900"})
+    assert "No sequence of steps 500 to 900 has a value of this: log W farthest from 0." in sentences(at)
+    assert not strips(at)
+
+
+def test_owners_and_sums_can_be_chosen(served: Path) -> None:
+    at = visit("tokens", run="here", measure="Σ|ρ − 1|", owner="Prompt")
+    assert any("of Σ|ρ − 1|; " in text.value and "the prompt 'EVIL" in text.value for text in at.text)
+
+
+def test_long_sequences_come_in_pages(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_strip, "PART", 4)
+    monkeypatch.setattr("ratioscope.dashboard.components.sequence_reader.PART", 4)
+    step = random_step(np.random.default_rng(0), longest=30)
+    longest = int(np.argmax(step.sequences["n_tokens"]))
+    write_run(root / "long", [step])
+    at = visit("tokens", run="long", step="0", seq=str(longest), token="5")
+    assert (strips(at)[0]["first"], len(strips(at)[0]["texts"])) == (4, 4)
+    checked(at.button(key="part-after").click().run(), "tokens")
+    assert query(at, "token") == ["8"]
+    assert strips(at)[0]["first"] == 8
+
+
+def test_invisible_signs_of_a_token_are_made_visible() -> None:
+    assert token_strip.text_of(" the\n", 1) == "␣the⏎"
+    assert token_strip.text_of("\u202egnp\x00", 1) == "⟨202E⟩gnp⟨0⟩"
+    assert token_strip.text_of("", 1) == "∅"
+    assert token_strip.text_of(None, 7) == "#7"
+    assert len(token_strip.text_of("x" * 10_000, 1)) < 100
+
+
+def test_classes_are_symmetric_around_a_ratio_of_one() -> None:
+    logs = np.log([0.1, 0.3, 0.7, 0.85, 0.95, 1.0, 1.05, 1.2, 1.5, 3.0, 10.0])
+    frame = pd.DataFrame({"log_rho": [*logs, np.inf, -np.inf, np.nan]})
+    found = classes(frame, COLOURINGS["current"])
+    assert found[:11] == [*(f"low{n}" for n in (5, 4, 3, 2, 1)), "mid", *(f"high{n}" for n in (1, 2, 3, 4, 5))]
+    assert found[11:] == ["high5", "low5", "absent"]
+
+
+@pytest.mark.parametrize("colouring", COLOURINGS.values(), ids=COLOURINGS)
+def test_every_class_has_a_colour_in_both_modes_and_words(colouring: Any) -> None:
+    for name, words in legend(colouring):
+        assert words
+        for mode in ("light", "dark"):
+            assert f".{mode} .{name} {{" in STYLE
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_text_can_be_read_on_every_class() -> None:
+    rules = re.findall(r"\.(?:light|dark) \.\w+ \{ background: (#\w{6}); color: (#\w{6}); \}", STYLE)
+    assert len(rules) == 34
+    for background, text in rules:
+        dark, light = sorted((_luminance(background), _luminance(text)))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (background, text)
+
+
+def _dialog_script() -> None:
+    import streamlit as st
+
+    from ratioscope.dashboard import state
+    from ratioscope.dashboard.components.step_dialog import show_step
+
+    st.session_state["pages"] = {}
+    st.session_state["clicked_step"] = st.session_state.get("step", 3)
+    show_step(state.open_listed(state.runs()["here"]))
+
+
+def test_the_dialog_of_a_step_has_its_numbers_and_worst_sequences(served: Path) -> None:
+    at = AppTest.from_function(_dialog_script, default_timeout=60).run()
+    assert not at.exception
+    assert {"Staleness", "Update drift", "Ratio, maximum"} <= {metric.label for metric in at.metric}
+    worst = worst_sequences(open_run(served / "here"), "largest_log_weight", 3, 3)
+    assert at.dataframe[0].value["seq_id"].tolist() == worst["seq_id"].tolist()
+    at.selectbox(key="step-by").set_value("lowest_reward").run()
+    assert at.dataframe[0].value["reward"].is_monotonic_increasing
+    assert [button.label for button in at.button] == ["All about this step on the Tokens page", "Read the worst"]
+
+
+def test_a_step_that_is_not_there_opens_nothing(served: Path) -> None:
+    at = AppTest.from_function(_dialog_script, default_timeout=60)
+    at.session_state["step"] = 99
+    at.run()
+    assert not at.exception
+    assert not at.metric
+    assert "clicked_step" not in at.session_state

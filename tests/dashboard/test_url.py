@@ -1,0 +1,127 @@
+"""The URL is the view: what it holds is what the page shows, and what is chosen on the page goes into it."""
+
+from pathlib import Path
+
+import pytest
+
+from ratioscope.dashboard.components.metric_choice import metric_label
+from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.views import compare
+from tests.dashboard.conftest import make_steps
+from tests.making.pages import RUN_PAGES, charts, checked, query, runs_table, sentences, visit
+from tests.making.runs import write_run
+
+SEEDS = ["seed-0", "seed-1", "other"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds of one setting and a run of another algorithm, newest last."""
+    folder = tmp_path_factory.mktemp("three")
+    for number, name in enumerate(SEEDS):
+        algorithm = {"name": "reinforce" if name == "other" else "grpo"}
+        write_run(folder / name, make_steps(12), algorithm=algorithm, seed=number)
+    return folder
+
+
+@pytest.fixture
+def three(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of these runs, served by the app."""
+    monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
+    serve_from([folder])
+    return SEEDS
+
+
+def test_without_a_run_in_the_url_the_newest_is_shown(three: list[str]) -> None:
+    assert visit("overview").selectbox(key="run-picker").value == three[-1]
+
+
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_the_run_of_the_url_is_shown_and_its_step_range_by_every_chart_over_steps(three: list[str], page: str) -> None:
+    at = visit(page, run="seed-1", **{"from": "3", "to": "7"})
+    assert at.selectbox(key="run-picker").value == "seed-1"
+    assert query(at, "run") == ["seed-1"]
+    assert "steps 3 to 7" in sentences(at)
+    over_steps = [chart for chart in charts(at) if "update k" in str(chart["layout"]["xaxis"]["title"])]
+    ranges = [chart["layout"]["xaxis"].get("range") for chart in over_steps if chart["layout"]["height"] > 150]
+    assert ranges or page in ("tokens", "linter", "sql")
+    assert all(shown == [2.5, 7.5] for shown in ranges)
+
+
+@pytest.mark.parametrize(("first", "last"), [("9", "2"), ("x", "7"), ("-3", "5"), ("1e3", "2e3"), ("", "")])
+def test_a_senseless_step_range_is_none(three: list[str], first: str, last: str) -> None:
+    at = visit("overview", run="seed-1", **{"from": first, "to": last})
+    assert ":blue-badge" not in sentences(at)
+    assert not [button for button in at.button if button.key == "all-steps"]
+
+
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_a_step_range_beyond_the_data_is_shown_without_an_error(three: list[str], page: str) -> None:
+    assert "steps 500 to 900" in sentences(visit(page, run="seed-1", **{"from": "500", "to": "900"}))
+
+
+def test_all_steps_takes_the_range_out_of_the_url(three: list[str]) -> None:
+    at = visit("overview", run="seed-1", **{"from": "3", "to": "7"})
+    checked(at.button(key="all-steps").click().run(), "overview")
+    assert query(at, "from") == query(at, "to") == []
+    assert query(at, "run") == ["seed-1"]
+    assert "steps 3 to 7" not in sentences(at)
+
+
+def test_choosing_another_run_goes_into_the_url_and_drops_the_step_range(three: list[str]) -> None:
+    at = visit("overview", run="seed-1", **{"from": "3", "to": "7"})
+    checked(at.selectbox(key="run-picker").set_value("other").run(), "overview")
+    assert query(at, "run") == ["other"]
+    assert query(at, "from") == []
+    assert "reinforce · " in sentences(at)
+
+
+def test_compared_runs_and_metric_come_from_the_url(three: list[str]) -> None:
+    at = visit("compare", run=three, metric=metric_label("u_k"), smooth="5")
+    assert at.multiselect(key="compare-runs").value == three
+    assert at.selectbox(key="metric").value == "u_k"
+    assert at.select_slider(key="smooth").value == 5
+    assert "Update drift" in sentences(at)
+    drawn = [trace.get("name") for chart in charts(at) for trace in chart["data"]]
+    assert {"grpo", "reinforce"} <= set(drawn)
+
+
+def test_an_unknown_metric_in_the_url_falls_back_to_a_known_one(three: list[str]) -> None:
+    assert visit("compare", run=three, metric="nonsense").selectbox(key="metric").value == "eval_accuracy"
+
+
+def test_two_runs_are_ranked_with_what_differs(three: list[str]) -> None:
+    at = visit("compare", run=three, metric="reward")
+    ranking, differing = (table.value for table in at.dataframe)
+    assert sorted(ranking["Seeds"]) == [1, 2]
+    assert set(differing.loc["algorithm.name"]) == {"grpo", "reinforce"}
+
+
+def test_one_run_alone_is_nothing_to_compare(three: list[str]) -> None:
+    assert "nothing to compare yet" in sentences(visit("compare", run="other"))
+    assert "Choose the runs to compare." in sentences(visit("compare"))
+
+
+def test_all_runs_puts_every_run_into_the_url(three: list[str]) -> None:
+    at = visit("compare")
+    button = next(button for button in at.button if button.label == "All runs")
+    checked(button.click().run(), "compare")
+    assert sorted(query(at, "run")) == sorted(three)
+
+
+def test_a_link_with_more_runs_than_can_be_compared_shows_the_first(
+    three: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "MOST_RUNS", 2)
+    assert visit("compare", run=three).multiselect(key="compare-runs").value == three[:2]
+
+
+def test_search_words_and_status_of_the_url_filter_the_list(three: list[str]) -> None:
+    assert set(runs_table(visit("runs", q="reinforce"))) == {"other"}
+    assert set(runs_table(visit("runs", q="SEED grpo"))) == {"seed-0", "seed-1"}
+    assert set(runs_table(visit("runs", status="finished"))) == set(three)
+
+
+def test_a_search_that_finds_nothing_shows_no_row_and_no_error(three: list[str]) -> None:
+    at = visit("runs", q="no such run")
+    assert "**3 runs, none live" in sentences(at)

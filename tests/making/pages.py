@@ -1,0 +1,96 @@
+"""A page of the app in Streamlit's test harness, and what is on it."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Element
+
+from ratioscope.dashboard import app
+from ratioscope.dashboard.views import runs
+
+RUN_PAGES = tuple(name for name, page in app.PAGES.items() if page.group == "One run")
+PAGES = tuple(app.PAGES)
+
+QUESTIONS = {
+    "runs": "What is there, what is alive, what is sick?",
+    "overview": "Is this run healthy?",
+    "drift": "Staleness, or the update?",
+    "ratios": "How heavy are the tails?",
+    "clipping": "What did the loss throw away?",
+    "variance": "Which failure mode is it?",
+    "staleness": "How old is the data, and does age hurt?",
+    "tokens": "Which tokens did it?",
+    "linter": "Can this log be trusted?",
+    "sql": "Anything else?",
+    "compare": "Is the difference real?",
+    "report": "Take it away",
+}
+
+
+def _script(page: str) -> None:
+    from ratioscope.dashboard import app
+
+    app.main(default=page)
+
+
+def visit(page: str, **query: str | list[str]) -> AppTest:
+    """Open a page with these query parameters; a page never raises, whatever the run."""
+    at = AppTest.from_function(_script, args=(page,), default_timeout=120)
+    for key, value in query.items():
+        at.query_params[key] = value
+    return checked(at.run(), page)
+
+
+def checked(at: AppTest, page: str) -> AppTest:
+    """The same page, after having made sure that it is the right one and has no exception on it."""
+    assert not at.exception, [error.value for error in at.exception]
+    assert [title.value for title in at.title] == [app.PAGES[page].title]
+    assert at.caption[0].value == QUESTIONS[page]
+    return at
+
+
+def elements(at: AppTest) -> Iterator[Element]:
+    """Every element of the page from top to bottom, containers opened."""
+    nodes = [at._tree]
+    while nodes:
+        node = nodes.pop()
+        if hasattr(node, "children"):
+            nodes.extend(reversed(list(node.children.values())))
+        else:
+            yield node
+
+
+def sentences(at: AppTest) -> str:
+    """Everything that the page says in words, a line each."""
+    kinds = (at.title, at.caption, at.markdown, at.text, at.info, at.warning, at.error, at.code)
+    return "\n".join(str(element.value) for kind in kinds for element in kind)
+
+
+def charts(at: AppTest) -> list[dict[str, Any]]:
+    """The Plotly figures of the page as the browser gets them."""
+    components = [element.proto for element in elements(at) if element.type == "bidi_component"]
+    return [json.loads(json.loads(it.json)["figure"]) for it in components if it.component_name == "ratioscope_plot"]
+
+
+def query(at: AppTest, key: str) -> list[str]:
+    """The values of a query parameter, [] when it is not there."""
+    values = at.query_params.get(key, [])
+    return values if isinstance(values, list) else [values]
+
+
+def runs_table(at: AppTest) -> dict[str, dict[str, Any]]:
+    """The list on the Runs page: row by run."""
+    frame = at.dataframe[0].value
+    return {row["Run"]: row for row in frame.to_dict("records")}
+
+
+def read(at: AppTest) -> AppTest:
+    """The list of runs once rewards and findings are there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "GRACE", 10.0)
+        while "Reading rewards and findings" in sentences(at):
+            at.run()
+    return checked(at, "runs")

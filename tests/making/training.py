@@ -1,0 +1,90 @@
+"""Runs that take a second: a policy of a few thousand parameters that adds digits."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import settings
+from transformers import LlamaForCausalLM
+
+from ratioscope import schema
+from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.loop import Trainer
+from ratioscope.trainer.settings import load
+
+SMALL = (
+    "hidden_size=32",
+    "intermediate_size=64",
+    "layers=1",
+    "heads=2",
+    "warm_start.learning_rate=0.01",
+    "warm_start.max_steps=400",
+    "digits=1",
+    "evaluation_prompts=20",
+    "prompts=6",
+    "samples_per_prompt=4",
+    "updates=8",
+    "device=cpu",
+    "checkpoint_every=3",
+    "evaluate_every=4",
+)
+
+# Examples cost milliseconds on an idle machine and seconds on a busy one.
+QUICK = settings(max_examples=40, deadline=None)
+
+# Old snapshots, a half-full buffer, several passes and the optimiser's moments all have to survive a stop.
+RESUMABLE = ("algorithm=adaptive_clip", "sync_interval=2", "sync_offset=3", "learning_rate=0.01", "updates=12")
+
+# What no two runs share.
+CLOCKS = {
+    "steps": ("wall_time", "seconds_sampling", "seconds_training", "seconds_probing", "seconds_logging"),
+    "probes": ("seconds",),
+}
+
+
+def small(*overrides: str) -> TrainConfig:
+    """The on-policy preset made small, with overrides on top."""
+    return load("on_policy", [*SMALL, *overrides])
+
+
+class Recorded(NamedTuple):
+    """A run, and the policy at every version: `policies[k]` is pi_k."""
+
+    folder: Path
+    config: TrainConfig
+    status: str
+    policies: list[LlamaForCausalLM]
+
+
+def train(
+    config: TrainConfig,
+    folder: Path,
+    *,
+    resume: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Recorded:
+    """Train in this process, keeping a copy of the policy after every update."""
+    trainer = Trainer(config, folder, resume=resume)
+    policies = [copy.deepcopy(trainer.model)]
+    status = trainer.run(lambda progress: policies.append(copy.deepcopy(trainer.model)), should_stop)
+    return Recorded(folder, config, status, policies)
+
+
+def table(folder: Path, name: str) -> pa.Table:
+    """One table of a run, in the order of its key, without the clocks; null where a file lacks a column."""
+    # A folder read at once would have the columns of its first file only.
+    files = [pq.read_table(path) for path in sorted((folder / name).glob("*.parquet"))]
+    whole = pa.concat_tables(files, promote_options="default")
+    whole = whole.select(sorted(set(whole.column_names) - set(CLOCKS.get(name, ()))))
+    key = schema.ALL_TABLES[name].key
+    return whole.sort_by([(column, "ascending") for column in key])
+
+
+def same_tables(one: Path, other: Path) -> bool:
+    """Whether two runs hold the same rows, bit for bit."""
+    # Probes may hold NaN, which equals nothing.
+    probes = [repr(table(run, "probes").to_pylist()) if (run / "probes").exists() else "" for run in (one, other)]
+    return probes[0] == probes[1] and all(table(one, name).equals(table(other, name)) for name in schema.TABLES)

@@ -1,0 +1,149 @@
+"""Settings that do not fit together: one sentence each, before anything is loaded or written."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ratioscope import RatioscopeError
+from ratioscope.dashboard import cli
+from ratioscope.parameters import keywords_of
+from ratioscope.trainer.algorithms import ALGORITHMS
+from ratioscope.trainer.parameters import PARAMETERS
+from ratioscope.trainer.settings import load
+
+MISTAKES: list[tuple[list[str], str]] = [
+    # ratioscope.trainer.checks: the algorithm
+    (["algorithm=pp"], "There is no algorithm 'pp' (did you mean 'ppo'?); there are: vanilla_pg, reinforce,"),
+    (["algorithm=gspo", "cap=2"], "gspo has no parameter 'cap'; it takes epsilon_low, epsilon_high."),
+    (["algorithm=seq_is", "cap=2"], "seq_is has no parameter 'cap'; it takes no parameters."),
+    (["aggregation=mean"], "algorithm.aggregation='mean' is not known; there are: token_mean, sequence_mean,"),
+    # the passes
+    (["minibatches=5"], "sampler.prompts=12 cannot be divided into algorithm.minibatches=5 equal parts."),
+    (
+        ["minibatches=2", "micro_batch=4"],
+        "A minibatch of 6 prompts cannot be divided into parts of optimiser.micro_batch=4 prompts.",
+    ),
+    (["algorithm=trpo", "epochs=2"], "trpo takes one step on the whole batch: algorithm.epochs=2 and"),
+    (["algorithm=trpo", "minibatches=2"], "algorithm.minibatches=2 must be 1."),
+    (
+        ["algorithm=trpo", "micro_batch=2"],
+        "trpo judges its step by the token mean over the whole batch; it does not take optimiser.micro_batch=2.",
+    ),
+    (
+        ["algorithm=trpo", "reference_kl=1"],
+        "trpo judges its step by the token mean over the whole batch; it does not take algorithm.reference_kl=1.0.",
+    ),
+    (["algorithm=trpo", "aggregation=sequence_mean"], "it does not take algorithm.aggregation=sequence_mean."),
+    (["algorithm=method_one", "epochs=1"], "algorithm.epochs=1 makes the clip of adaptive_clip idle"),
+    (["algorithm=decoupled_ppo", "epochs=1"], "use at least 2 epochs or minibatches."),
+    (["samples_per_prompt=1"], "sampler.samples_per_prompt=1 must be at least 2."),
+    # the schedule
+    (["mixture=[0, 0]"], "schedule.mixture=[0.0, 0.0] must hold weights of at least 0, and not only zeros."),
+    (["mixture=[1, -1]"], "schedule.mixture=[1.0, -1.0] must hold weights of at least 0, and not only zeros."),
+    (["switch_probability=0.5"], "schedule.switch_probability=0.5 needs old versions to switch away from"),
+    (["switch_probability=0.5", "mixture=[1]"], "set schedule.mixture, for example [0, 1]."),
+    (["offline=true", "mixture=[1, 1]"], "schedule.offline=true has one version only; it goes with neither mixture"),
+    (["offline=true", "actors=2"], "schedule.offline=true has one version only"),
+    (["actors=2", "sync_interval=3"], "schedule.actors=2 measures the lag that sync_interval, sync_offset and mixture"),
+    (["actors=2", "sync_offset=3"], "use one or the other."),
+    (["actors=3", "mixture=[1, 1]"], "schedule.actors=3 measures the lag"),
+    (["algorithm=dapo", "actors=2"], "dapo samples again until it has signal, which actors cannot do."),
+    # the model and the task
+    (["task.name=chain_sum"], "task.name='chain_sum' needs a pretrained model: set model.path"),
+    (["model.path=/no/such/model"], "/no/such/model"),
+    (["digits=1"], "task.digits=1 makes 100 prompts, too few for task.evaluation_prompts=512 and sampler.prompts=12."),
+    (["hidden_size=36"], "model.hidden_size=36 must be a multiple of twice model.heads=4."),
+    # ratioscope.trainer.parameters
+    (["epsilon_low=1.5"], "algorithm.parameters.epsilon_low=1.5 does not fit grpo: it must be from 0 to 1 (lower clip"),
+    (["epsilon_high=-1"], "algorithm.parameters.epsilon_high=-1 does not fit grpo: it must be from 0 (upper clip"),
+    (["algorithm=sapo", "tau_positive=0"], "algorithm.parameters.tau_positive=0 does not fit sapo: it must be above 0"),
+    (["algorithm=trpo", "cg_steps=2.5"], "algorithm.parameters.cg_steps=2.5 does not fit trpo: it must be a whole"),
+    (["algorithm=trpo", "shrink=1"], "algorithm.parameters.shrink=1 does not fit trpo: it must be above 0 to 0.99"),
+    (
+        ["algorithm=rec_ring_is", "outer_low=0.1"],
+        "algorithm.parameters.outer_low=0.1 must not be less than epsilon_low=0.2: the ring's outer margin",
+    ),
+    (["algorithm=rec_ring_nois", "epsilon_high=3"], "algorithm.parameters.outer_high=2 must not be less than"),
+    # ratioscope.trainer.settings, and the ranges of single settings
+    (["actor=2"], "There is no setting 'actor' (did you mean 'actors'?)"),
+    (["gae_lamda=1"], "There is no setting 'gae_lamda' (did you mean 'gae_lambda'?)"),
+    (["top_p=0"], "sampler.top_p: Input should be greater than 0 (got 0"),
+    (["top_p=1.5"], "sampler.top_p: Input should be less than or equal to 1 (got 1.5)."),
+    (["top_k=-1"], "sampler.top_k: Input should be greater than or equal to 0 (got -1)."),
+    (["sampler.dtype=int4"], "sampler.dtype: Input should be 'same', 'bfloat16' or 'int8' (got 'int4')."),
+    (["model.dtype=float16"], "model.dtype: Input should be 'float32' or 'bfloat16' (got 'float16')."),
+    (["device=tpu"], "model.device: Input should be 'auto', 'cpu' or 'cuda' (got 'tpu')."),
+    (
+        ["reference_kl_estimator=k4"],
+        "algorithm.reference_kl_estimator: Input should be 'k1', 'k2', 'k3' or 'in_reward'",
+    ),
+    (["reference_kl=-1"], "algorithm.reference_kl: Input should be greater than or equal to 0 (got -1"),
+    (["actors=65"], "schedule.actors: Input should be less than or equal to 64 (got 65)."),
+    (["window=0"], "schedule.window: Input should be greater than or equal to 1 (got 0)."),
+    (["epsilon_stale=0"], "schedule.epsilon_stale: Input should be greater than 0 (got 0"),
+    (["switch_probability=2"], "schedule.switch_probability: Input should be less than or equal to 1 (got 2"),
+    (["segment_length=0"], "schedule.segment_length: Input should be greater than or equal to 1 (got 0)."),
+    (["mixture=1"], "schedule.mixture: Input should be a valid list (got 1)."),
+    (["probe_batches=1"], "logging.probe_batches: Input should be greater than or equal to 2 (got 1)."),
+    (["dtype=int8"], "'dtype' is ambiguous: sampler.dtype or model.dtype."),
+]
+
+
+@pytest.mark.parametrize(("overrides", "sentence"), MISTAKES, ids=[" ".join(overrides) for overrides, _ in MISTAKES])
+def test_settings_that_do_not_fit_are_one_sentence(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(RatioscopeError) as caught:
+        load("on_policy", overrides)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("overrides", [["algorithm=trpo", "epochs=2"], ["mixture=[0]"], ["epsilon_low=2"], ["actor=2"]])
+def test_a_mistake_leaves_no_folder_and_loads_no_model(
+    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
+    arguments = ["train", "on_policy", *overrides, "--folder", str(tmp_path / "run"), "--quiet"]
+    monkeypatch.setattr(sys, "argv", ["ratioscope", *arguments])
+    with pytest.raises(SystemExit) as ending:
+        cli.main()
+    assert ending.value.code == cli.USAGE_ERROR
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm=vanilla_pg", "samples_per_prompt=1"],
+        ["algorithm=ppo", "samples_per_prompt=1"],
+        ["algorithm=adaptive_clip", "epochs=1", "minibatches=2"],
+        ["minibatches=3", "micro_batch=2"],
+        ["switch_probability=0.5", "mixture=[0, 1]"],
+        ["offline=true", "sync_interval=3"],
+        ["actors=2", "window=3", "epsilon_stale=0.5"],
+        ["algorithm=rec_ring_is", "outer_low=0.2", "outer_high=0.2"],
+        ["algorithm=asymre", "baseline_shift=-0.1"],
+        ["algorithm=token_tis", "cap=1"],
+        ["hidden_size=32", "heads=2"],
+    ],
+    ids=" ".join,
+)
+def test_what_lies_on_the_bounds_is_accepted(overrides: list[str]) -> None:
+    assert load("on_policy", overrides)
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+def test_every_parameter_is_somebodys_and_its_defaults_are_allowed(name: str) -> None:
+    owners = [algorithm for algorithm in ALGORITHMS.values() if name in algorithm.parameters]
+    assert owners
+    assert all(PARAMETERS[name].allows(algorithm.parameters[name]) for algorithm in owners)
+    assert PARAMETERS[name].meaning and PARAMETERS[name].range
+
+
+def test_a_part_takes_its_keyword_only_arguments() -> None:
+    def part(a: int, *, epsilon_low: float, cap: float) -> None:
+        """Has two parameters."""
+
+    assert keywords_of(part) == ["epsilon_low", "cap"]
