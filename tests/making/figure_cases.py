@@ -254,24 +254,24 @@ CASES: tuple[Case, ...] = (
     Case("tails.ratio_by_length", lambda m, mode, steps: tails.ratio_by_length(m.growth, mode), over_steps=False),
     Case("tails.spread_by_length", lambda m, mode, steps: tails.spread_by_length(m.growth, mode), over_steps=False),
     Case(
-        "comparison.overlay",
+        "compare.overlay",
         lambda m, mode, steps: comparison.overlay(m.settings, "reward", mode, steps=steps),
         plotted=("reward",),
     ),
     Case(
-        "comparison.small_multiples",
+        "compare.small_multiples",
         lambda m, mode, steps: comparison.small_multiples({HOSTILE: m.settings}, "reward", mode, steps=steps),
         plotted=("reward",),
     ),
     Case(
-        "comparison.panel",
+        "compare.panel",
         lambda m, mode, steps: comparison.panel(
             comparison.lines(curves(m.settings, "reward")), "reward", mode, x=steps, seeds=True
         ),
         plotted=("reward",),
     ),
     Case(
-        "comparison.difference",
+        "compare.difference",
         lambda m, mode, steps: comparison.difference(
             difference_over(m.settings[0], m.settings[1], "reward")[0], "reward", mode, x=steps
         ),
@@ -328,7 +328,7 @@ CASES: tuple[Case, ...] = (
         plotted=("s_k",),
         positive=True,
     ),
-    Case("query.query_figure", lambda m, mode, steps: _query(m, mode), over_steps=False, plotted=("share",)),
+    Case("sql.query_figure", lambda m, mode, steps: _query(m, mode), over_steps=False, plotted=("share",)),
     Case("variance.blind_spot", lambda m, mode, steps: _blind_spot(m, mode), over_steps=False, plotted=("chi2_token",)),
     Case("variance.staleness_of_levels", _responses, plotted=("tv", "s_k")),
     Case("variance.truncation_curve", lambda m, mode, steps: _truncation(mode), over_steps=False),

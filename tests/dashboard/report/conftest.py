@@ -12,7 +12,7 @@ from ratioscope.dashboard.sections.model import Report
 from tests.dashboard.report.reading import Page, read
 from tests.making.runs import random_step, write_run
 
-SAMPLES = Path(__file__).parents[2] / "sample_runs"
+SAMPLES = Path(__file__).parents[3] / "sample_runs"
 
 
 @pytest.fixture(scope="session")
