@@ -9,51 +9,11 @@ and differ in how its factors are chosen: `trainer.advantages`, `trainer.selecti
 To add an algorithm, add a row here, and a part where it brings a new one.
 """
 
-from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
+from ratioscope.trainer.algorithm import PARTS, Algorithm
 from ratioscope.trainer.parameters import PARAMETERS
 
-
-@dataclass(frozen=True)
-class Algorithm:
-    """Names of parts, and the default parameters of all of them.
-
-    `epochs` x `minibatches` is the number of gradient passes of one update.
-    """
-
-    name: str
-    title: str
-    source: str
-    gradient: str
-    advantage: str
-    selection: str = "all"
-    sample_weight: str = "equal"
-    level: str = "token"
-    weight: str = "none"
-    gate: str = "none"
-    aggregation: str = "token_mean"
-    regulariser: str = "none"
-    step: str = "adamw"
-    parameters: MappingProxyType[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    epochs: int = 1
-    differs: str = ""
-
-    @property
-    def has_critic(self) -> bool:
-        """Whether it trains a value head."""
-        return self.advantage == "gae"
-
-    def parts(self) -> dict[str, str]:
-        """The components, for the manifest and for comparing algorithms side by side."""
-        return {part: getattr(self, part) for part in PARTS}
-
-
-PARTS = tuple(
-    f.name
-    for f in fields(Algorithm)
-    if f.name not in ("name", "title", "source", "gradient", "parameters", "epochs", "differs")
-)
 # What a part is called when it does nothing.
 _IDLE = {"all", "equal", "none", "token", "adamw"}
 

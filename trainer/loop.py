@@ -6,31 +6,27 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import MANIFEST_NAME, Manifest, library_versions
+from ratioscope.manifest import MANIFEST_NAME, Manifest
 from ratioscope.ratios import log_ratio, total_variation
 from ratioscope.recorder import RunRecorder
-from ratioscope.trainer import checkpoint, exact, tasks
+from ratioscope.trainer import checkpoint, record, tasks
 from ratioscope.trainer.actors import ActorCollector
-from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.collector import Collector, ScheduledCollector
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.noise_floor import noise_floor
 from ratioscope.trainer.policy import evaluate
 from ratioscope.trainer.probes import probe
-from ratioscope.trainer.recompute import Recomputer
+from ratioscope.trainer.recompute import Recomputed, Recomputer
 from ratioscope.trainer.rollout import Batch
 from ratioscope.trainer.sampling import sample_evaluation
 from ratioscope.trainer.settings import build
-from ratioscope.trainer.update import Learner, Outcome
+from ratioscope.trainer.update import Learner
 from ratioscope.trainer.warm_start import warm_started
-
-PRODUCER = "ratioscope trainer"
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ class Trainer:
             resume=resume,
             vocabulary=lambda token_id: self.vocabulary.text_of(token_id),
             flush_seconds=flush_seconds,
-            **({} if resume else manifest_fields(config)),
+            **({} if resume else record.manifest_fields(config)),
         )
         try:
             if resume:
@@ -134,10 +130,10 @@ class Trainer:
         probes = self._probe(step)
         floor = self._noise_floor(step, batch)
         measured = time.perf_counter()
-        recomputed = self._recomputed(step, batch)
+        recomputed = self._recompute(batch)
         outcome = self.learner.update(step, batch)
         evaluated = self._evaluate() if self._evaluation_is_due(step) else {}
-        tokens = self._tokens(batch, outcome, recomputed)
+        tokens = record.tokens(batch.rollout, outcome, recomputed)
         trained = time.perf_counter()
 
         scalars = (
@@ -154,7 +150,7 @@ class Trainer:
                 "seconds_logging": self._seconds_logging,
             }
         )
-        sequences = self._sequences(batch, outcome)
+        sequences = record.sequences(batch, outcome, self.task, self.learner.algorithm)
         self.recorder.record_step(step, tokens=tokens, sequences=sequences, scalars=scalars, probes=probes)
         self._seconds_logging = time.perf_counter() - trained
         time.sleep(max(0.0, self.config.pace - (time.perf_counter() - started)))
@@ -172,65 +168,18 @@ class Trainer:
 
     _seconds_logging = 0.0  # the previous update's: a step cannot contain the time of its own recording
 
-    # What is logged -------------------------------------------------------------------------------------------------
+    # What is measured beside the update ------------------------------------------------------------------------------
 
-    def _recomputed(self, step: int, batch: Batch) -> "_Recomputed":
+    def _recompute(self, batch: Batch) -> Recomputed:
         """Old versions once more, in the training engine; before the update, while their weights are there."""
-        rollout, weights = batch.rollout, self.collector.weights
         if self.recomputer is None:
-            return _Recomputed(None, None)
-        logp = spread = None
-        if self.config.engine_differs:
-            logp = torch.zeros(rollout.mask.shape, device=rollout.mask.device)
-            logp[rollout.mask] = self.recomputer.logp(rollout, rollout.mask, weights)
-        if self.config.logging.exact and self.config.schedule.mixes_versions:
-            spread = torch.zeros(rollout.mask.shape, dtype=torch.float64, device=rollout.mask.device)
-            spread[rollout.mask] = self.recomputer.spread(rollout, rollout.mask, weights)
-        return _Recomputed(logp, spread)
-
-    def _tokens(self, batch: Batch, outcome: Outcome, recomputed: "_Recomputed") -> dict[str, Any]:
-        rollout, select = batch.rollout, outcome.prepared.select
-        sequence, position = select.nonzero(as_tuple=True)
-        columns: dict[str, Any] = {
-            "seq_id": sequence,
-            "group_id": sequence // rollout.copies,
-            "position": position,
-            "token_id": rollout.responses[select],
-            "behavior_version": rollout.version[select],
-            "logp_behavior_train": None if recomputed.logp is None else recomputed.logp[select],
-            "tv_version_spread": None if recomputed.spread is None else recomputed.spread[select],
-        } | outcome.columns
-        behavior, current, new = rollout.distribution, outcome.prepared.current, outcome.new
-        if behavior is not None and current is not None and new is not None:
-            columns |= {
-                "tv_current_behavior": exact.total_variation(current, behavior[select]),
-                "chi2_current_behavior": exact.chi_square(current, behavior[select]),
-                "kl_behavior_current": exact.kl(behavior[select], current),
-                "tv_new_current": exact.total_variation(new, current),
-            }
-        return columns
-
-    def _sequences(self, batch: Batch, outcome: Outcome) -> dict[str, Any]:
-        rollout, prepared = batch.rollout, outcome.prepared
-        n = len(batch.prompt_ids)
-        version = rollout.version
-        texts = {i: self.task.prompt(i) for i in set(batch.prompt_ids)}
-        weighted = self.learner.algorithm.sample_weight != "equal"
-        return {
-            "seq_id": torch.arange(n),
-            "group_id": torch.arange(n) // rollout.copies,
-            "prompt_id": batch.prompt_ids,
-            "prompt": [texts[i] for i in batch.prompt_ids],
-            "response": batch.responses,
-            "n_tokens": rollout.mask.sum(dim=1),
-            "reward": prepared.reward,
-            **{f"reward_{name}": part for name, part in prepared.reward_parts.items()},
-            "behavior_version_min": torch.where(rollout.mask, version, version.max()).amin(dim=1),
-            "behavior_version_max": torch.where(rollout.mask, version, 0).amax(dim=1),
-            "finish_reason": ["stop" if end else "length" for end in batch.ended.tolist()],
-            "sample_weight": prepared.sample_weight if weighted else None,
-            "dropped": prepared.dropped if any(prepared.dropped) else None,
-        }
+            return Recomputed()
+        return self.recomputer.recomputed(
+            batch.rollout,
+            self.collector.weights,
+            logp=self.config.engine_differs,
+            spread=self.config.logging.exact and self.config.schedule.mixes_versions,
+        )
 
     def _probe(self, step: int) -> dict[str, Any] | None:
         every = self.config.logging.probe_every
@@ -278,44 +227,6 @@ class Trainer:
         self.collector.restore(state)
 
 
-class _Recomputed(NamedTuple):
-    """Of the training engine, (n, response_length) each, where it is logged."""
-
-    logp: Tensor | None
-    spread: Tensor | None
-
-
-def manifest_fields(config: TrainConfig) -> dict[str, Any]:
-    """What a run's manifest says of its configuration."""
-    algorithm = ALGORITHMS[config.algorithm.name]
-    parts = algorithm.parts()
-    if config.algorithm.aggregation is not None:
-        parts["aggregation"] = config.algorithm.aggregation
-    passes = {"epochs": config.epochs, "minibatches": config.algorithm.minibatches}
-    penalty = {}
-    if config.algorithm.reference_kl:
-        penalty = {
-            "reference_kl": config.algorithm.reference_kl,
-            "reference_kl_estimator": config.algorithm.reference_kl_estimator,
-        }
-    return {
-        "name": config.run_name(),
-        "producer": {"name": PRODUCER} | library_versions("ratioscope"),
-        "algorithm": {"name": algorithm.name, "parts": parts, "parameters": {**config.parameters, **passes, **penalty}},
-        "schedule": config.schedule.model_dump(),
-        "sampler": config.sampler.model_dump(),
-        "model": config.model.model_dump(),
-        "task": config.task.model_dump(),
-        "optimiser": config.optimiser.model_dump(),
-        "planned_updates": config.updates,
-        "seed": config.seed,
-        "libraries": library_versions("torch", "transformers", "pyarrow"),
-        "tags": config.tags,
-        "notes": config.notes,
-        "extra": {"config": config.model_dump()},
-    }
-
-
 def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:
     """The configuration of an interrupted run, for resuming it; only `updates` and `pace` may change.
 
@@ -324,7 +235,7 @@ def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:
     """
     manifest = Manifest.read(folder)
     config = manifest.extra.get("config")
-    if manifest.producer.get("name") != PRODUCER or not isinstance(config, dict):
+    if manifest.producer.get("name") != record.PRODUCER or not isinstance(config, dict):
         raise RatioscopeError(f"{folder / MANIFEST_NAME}: not a run of the built-in trainer, it cannot be resumed.")
     for override in overrides:
         if override.partition("=")[0] not in ("updates", "pace"):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ratioscope.gates import GATES, Gate
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
-from ratioscope.trainer.algorithms import Algorithm
+from ratioscope.trainer.algorithm import Algorithm
 from ratioscope.trainer.parameters import taken_by
 from ratioscope.trainer.regularisers import KL_ESTIMATORS, REGULARISERS, Places
 from ratioscope.weights import WEIGHTS

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from ratioscope.ratios import log_ratio, sequence_log_ratio
 from ratioscope.trainer.advantages import GROUP_ADVANTAGES, TOKEN_ADVANTAGES
-from ratioscope.trainer.algorithms import Algorithm
+from ratioscope.trainer.algorithm import Algorithm
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.losses import Size, TokenBatch
 from ratioscope.trainer.parameters import taken_by

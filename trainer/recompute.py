@@ -1,5 +1,7 @@
 """Old versions once more, in the training engine: what the sampler's record is held against."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -10,11 +12,31 @@ from ratioscope.trainer.policy import evaluate
 from ratioscope.trainer.rollout import Rollout
 
 
+class Recomputed(NamedTuple):
+    """Of a rollout, (n, response_length) each and 0 off its mask; None where it is not logged."""
+
+    logp: Tensor | None = None
+    spread: Tensor | None = None
+
+
 class Recomputer:
     """Log-probabilities and distributions of past versions, without decoding transforms, at the trainer's precision."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.engine = Engine(model)
+
+    def recomputed(self, rollout: Rollout, weights: dict[int, Weights], *, logp: bool, spread: bool) -> Recomputed:
+        """What is asked for, of every token of the rollout."""
+        mask = rollout.mask
+        found = Recomputed(
+            torch.zeros(mask.shape, device=mask.device) if logp else None,
+            torch.zeros(mask.shape, dtype=torch.float64, device=mask.device) if spread else None,
+        )
+        if found.logp is not None:
+            found.logp[mask] = self.logp(rollout, mask, weights)
+        if found.spread is not None:
+            found.spread[mask] = self.spread(rollout, mask, weights)
+        return found
 
     @torch.no_grad()
     def logp(self, rollout: Rollout, select: Tensor, weights: dict[int, Weights]) -> Tensor:
