@@ -16,9 +16,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ratioscope import schema
 from ratioscope.analysis.runs.database import connect, query
 from ratioscope.analysis.runs.store import Run, TableFile
-from ratioscope import schema
 from ratioscope.errors import RatioscopeError
 
 _FEW = 600_000

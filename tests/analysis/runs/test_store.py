@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ratioscope import Manifest, RunFormatError
 from ratioscope.analysis.runs.store import discover, open_run
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope import Manifest, RunFormatError
 from tests.making.runs import plain_step, random_step, write_files, write_run
 
 
