@@ -1,12 +1,12 @@
-"""A run that is open: its tables' summary, its findings, and the thresholds that these were measured against."""
+"""A run that is open: its tables' summary, its findings, and the limits that these were measured against."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ratioscope.analysis.diagnosis.kept import findings_of
 from ratioscope.analysis.findings.finding import Finding
-from ratioscope.analysis.findings.thresholds import read_thresholds, thresholds_of
+from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import StepSummary, Summariser
 
@@ -22,7 +22,7 @@ class Opened:
     run: Run
     summary: StepSummary
     findings: list[Finding]
-    thresholds: Mapping[str, float]
+    limits: Limits
     thresholds_file: str = ""
     """The file that they were read from, where one was named."""
 
@@ -45,7 +45,7 @@ def open_folder(
         RatioscopeError: it cannot be read, or the thresholds cannot be used.
     """
     run = open_run(folder)
-    limits = read_thresholds(thresholds) if thresholds else thresholds_of(run.folder)
+    limits = read_limits(thresholds) if thresholds else limits_of(run.folder)
     summary = Summariser().summarise(run, progress)
     return Opened(
         run_id or run.folder.resolve().name,

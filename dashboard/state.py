@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from ratioscope.analysis.diagnosis import thresholds_of
 from ratioscope.analysis.diagnosis.kept import findings_of
+from ratioscope.analysis.findings.limits import Limits, limits_of
 from ratioscope.analysis.runs.store import Listed, discover, open_run, signature
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import theme
@@ -30,10 +30,9 @@ def _summariser(folder: str) -> Summariser:
 
 
 @st.cache_resource(max_entries=60, show_spinner=False)
-def _opened(run_id: str, folder: str, news: str, thresholds: tuple[tuple[str, float], ...]) -> Opened:
+def _opened(run_id: str, folder: str, news: str, limits: Limits) -> Opened:
     run = open_run(folder)
     summary = _summariser(folder).summarise(run)
-    limits = dict(thresholds)
     return Opened(run_id, run, summary, findings_of(run, summary, limits), limits)
 
 
@@ -45,8 +44,7 @@ def open_listed(listed: Listed) -> Opened:
     """
     if listed.problem:
         raise RatioscopeError(listed.problem)
-    thresholds = thresholds_of(listed.folder)
-    return _opened(listed.run_id, str(listed.folder), signature(listed.folder), tuple(thresholds.items()))
+    return _opened(listed.run_id, str(listed.folder), signature(listed.folder), limits_of(listed.folder))
 
 
 def chosen_ids() -> list[str]:

@@ -1,13 +1,13 @@
 """Rules that turn a run into findings: what is wrong, how sure, why, what to change, where to look.
 
 diagnose(summary)                                      # what the step summary alone can tell
-diagnose(summary, run, thresholds_of(run.folder))      # and the tokens, with the project's thresholds
+diagnose(summary, run, limits_of(run.folder))         # and the tokens, with the project's limits
 
-A rule is a function `Evidence -> Finding | None` in `RULES`, in the module of its question; its limits are thresholds
-of the catalogue. A finding needs steps beyond their own noise, or a robust share of the steps.
+A rule is a function `Evidence -> Finding | None` in `RULES`, in the module of its question; its limits are fields
+of `Limits`. A finding needs steps beyond their own noise, or a robust share of the steps.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from ratioscope.analysis.diagnosis.clipping import clip_is_saturated, clip_never_binds
 from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
@@ -29,8 +29,8 @@ from ratioscope.analysis.diagnosis.trust_region import (
 from ratioscope.analysis.diagnosis.update import update_is_large
 from ratioscope.analysis.diagnosis.weights import sample_has_collapsed, sequences_are_a_trap, tail_is_heavy
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
 from ratioscope.analysis.findings.staleness_form import staleness_metric
-from ratioscope.analysis.findings.thresholds import default_thresholds, read_thresholds, thresholds_of
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 
@@ -42,9 +42,9 @@ __all__ = [
     "Rule",
     "Severity",
     "diagnose",
-    "read_thresholds",
+    "limits_of",
+    "read_limits",
     "staleness_metric",
-    "thresholds_of",
 ]
 
 Rule = Callable[[Evidence], Finding | None]
@@ -75,18 +75,16 @@ RULES: dict[str, Rule] = {
 }
 
 
-def diagnose(
-    summary: StepSummary, run: Run | None = None, thresholds: Mapping[str, float] | None = None
-) -> list[Finding]:
+def diagnose(summary: StepSummary, run: Run | None = None, limits: Limits = Limits()) -> list[Finding]:
     """All findings, worst first; among equals causes come before their consequences, as in `RULES`.
 
     Args:
         run: where the summary is from: its manifest and tokens let more rules speak.
-        thresholds: by name; those that are missing have the catalogue's value.
+        limits: that findings are measured against.
 
     Raises:
         RatioscopeError: a file of the run cannot be read any more.
     """
-    evidence = Evidence(summary, run, default_thresholds() | dict(thresholds or {}))
+    evidence = Evidence(summary, run, limits)
     findings = [finding for rule in RULES.values() if (finding := rule(evidence)) is not None]
     return sorted(findings, key=lambda finding: -finding.severity)

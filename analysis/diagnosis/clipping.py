@@ -12,7 +12,7 @@ _FRACTIONS = {
 
 def clip_is_saturated(evidence: Evidence) -> Finding | None:
     """More than the limit is clipped: of all tokens, or of those with one sign of the advantage."""
-    limit = evidence.thresholds["clip_saturated"]
+    limit = evidence.limits.clip_saturated
     clipped = {metric: evidence.above(metric, limit) for metric in _FRACTIONS}
     metric = next((metric for metric, steps in clipped.items() if evidence.often(steps)), None)
     if metric is None:

@@ -54,7 +54,7 @@ class Mover:
 def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     """The level has fallen from its best by the share that is set, and stayed there."""
     metric, level, window = _level(evidence)
-    share = evidence.thresholds["reward_fall"]
+    share = evidence.limits.reward_fall
     fall = find_fall(level, share, window, _noise(evidence, metric, window))
     if fall is None:
         return None

@@ -1,11 +1,10 @@
-"""What rules look at: the step summary, the run it came from where there is one, and the thresholds that hold for it.
+"""What rules look at: the step summary, the run it came from where there is one, and the limits that hold for it.
 
 Whatever needs the tokens is computed when a rule first asks for it, over the latest steps only: a live run is
 diagnosed again whenever it has news.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,9 +12,9 @@ import pandas as pd
 
 from ratioscope.analysis.drift.certificate import Certificate, certificate
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Regime, regime
 from ratioscope.analysis.findings.staleness_form import staleness_metric
-from ratioscope.analysis.findings.thresholds import default_thresholds
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
@@ -41,7 +40,7 @@ class Evidence:
 
     summary: StepSummary
     run: Run | None = None
-    thresholds: Mapping[str, float] = field(default_factory=default_thresholds)
+    limits: Limits = Limits()
 
     @property
     def values(self) -> pd.DataFrame:
@@ -78,7 +77,7 @@ class Evidence:
 
     def least(self, steps: int) -> float:
         """How many of so many steps have to show what single ones show by chance."""
-        return max(_LEAST_STEPS, self.thresholds["step_share"] * steps)
+        return max(_LEAST_STEPS, self.limits.step_share * steps)
 
     @property
     def first_of_latest(self) -> int:
@@ -92,7 +91,7 @@ class Evidence:
     @cached_property
     def regime(self) -> Regime:
         """The run's place between bias and variance."""
-        return regime(self.summary, thresholds=self.thresholds)
+        return regime(self.summary, self.limits)
 
     @cached_property
     def certificate(self) -> Certificate | None:

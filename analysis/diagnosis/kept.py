@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -13,6 +12,7 @@ import ratioscope
 from ratioscope import analysis
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
@@ -20,17 +20,17 @@ from ratioscope.cache import cache_folder
 from ratioscope.manifest import replace_atomically
 
 
-def findings_of(run: Run, summary: StepSummary, thresholds: Mapping[str, float]) -> list[Finding]:
-    """What `diagnose` finds; from disk where the same run, thresholds and rules were diagnosed before.
+def findings_of(run: Run, summary: StepSummary, limits: Limits) -> list[Finding]:
+    """What `diagnose` finds; from disk where the same run, limits and rules were diagnosed before.
 
     Raises:
         RatioscopeError: a file of the run cannot be read any more.
     """
-    place = cache_folder("findings") / f"{_key(run, thresholds)}.json"
+    place = cache_folder("findings") / f"{_key(run, limits)}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
         return [_finding(contents) for contents in json.loads(place.read_text(encoding="utf-8"))]
     with one_thread():
-        findings = diagnose(summary, run, thresholds)
+        findings = diagnose(summary, run, limits)
     if run.status != "running":
         with suppress(OSError):  # a cache that cannot be written is no reason to fail
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -46,10 +46,10 @@ def code_identity() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
-def _key(run: Run, thresholds: Mapping[str, float]) -> str:
+def _key(run: Run, limits: Limits) -> str:
     files = [file.identity for files in run.files.values() for file in files]
     manifest = {key: value for key, value in asdict(run.manifest).items() if key != "heartbeat"}
-    settings = (json.dumps(part, sort_keys=True) for part in (manifest, dict(thresholds)))
+    settings = (json.dumps(part, sort_keys=True) for part in (manifest, asdict(limits)))
     return hashlib.sha256("|".join([code_identity(), *files, *settings]).encode()).hexdigest()[:32]
 
 

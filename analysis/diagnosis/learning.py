@@ -12,7 +12,7 @@ _FEWEST = 5
 def groups_have_no_signal(evidence: Evidence) -> Finding | None:
     """Most prompt groups have the same reward for every response, on average over ten steps."""
     window = max(_FEWEST, min(_WINDOW, len(evidence.values) - 2))  # three of these are what `often` asks for
-    metric, limit = "zero_advantage_group_fraction", evidence.thresholds["zero_signal"]
+    metric, limit = "zero_advantage_group_fraction", evidence.limits.zero_signal
     smooth = evidence.values[metric].rolling(window).mean()
     steps = smooth[smooth > limit]
     if not evidence.often(steps):
@@ -49,7 +49,7 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
     if len(entropy) < 2 * _WINDOW:
         return None
     start = float(entropy.head(_WINDOW).median())
-    limit = evidence.thresholds["entropy_share"] * start
+    limit = evidence.limits.entropy_share * start
     smooth = entropy.rolling(_WINDOW, min_periods=1).median()
     low = entropy[smooth < limit]
     if not len(low) or smooth.iloc[-1] >= limit:
@@ -61,7 +61,7 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
         rule="entropy_collapse",
         severity=Severity.NOTICE if better else Severity.WARNING,
         sentence=f"Entropy has fallen from {start:.2g} to {smooth.iloc[-1]:.2g} nats, below "
-        f"{evidence.thresholds['entropy_share']:.0%} of its start since step {first}.",
+        f"{evidence.limits.entropy_share:.0%} of its start since step {first}.",
         metric="entropy",
         steps=steps_of(low),
         numbers=(Number("median of the first ten steps", start), evidence.latest("entropy")),

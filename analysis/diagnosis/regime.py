@@ -1,7 +1,5 @@
 """Bias or variance: which of the two off-policy data cost this run, by S1's table (`analysis.findings.regime`)."""
 
-from math import log1p
-
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.regime import Concern, log_chi2_of_responses
@@ -10,7 +8,7 @@ from ratioscope.analysis.findings.regime import Concern, log_chi2_of_responses
 def bias_dominates(evidence: Evidence) -> Finding | None:
     """Large total variation: the regime in which bias is the main concern (S1 6.2)."""
     metric, found = evidence.staleness, evidence.regime
-    limit = evidence.thresholds["epsilon_stale"] / 2
+    limit = evidence.limits.staleness
     values = evidence.values
     far = values[metric][values[metric] > limit]
     if found.concern is not Concern.BIAS or not evidence.often(far):
@@ -43,12 +41,12 @@ def variance_dominates(evidence: Evidence) -> Finding | None:
     A warning where the loss pays for it: it multiplies by ratios of whole responses, or by those of tokens and these
     are beyond the limit as well.
     """
-    found, limit = evidence.regime, log1p(evidence.thresholds["chi2"])
+    found, limit = evidence.regime, evidence.limits.log_chi2
     log_chi2 = log_chi2_of_responses(evidence.values)
     large = log_chi2[log_chi2 > limit]
     if found.concern is not Concern.VARIANCE or not evidence.often(large):
         return None
-    of_tokens = evidence.above("chi2_token", evidence.thresholds["chi2"])
+    of_tokens = evidence.above("chi2_token", evidence.limits.chi2)
     pays = evidence.weighted and (evidence.part("level") == "sequence" or evidence.often(of_tokens))
     return Finding(
         rule="variance_regime",

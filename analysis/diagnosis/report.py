@@ -1,9 +1,11 @@
 """Findings as text and as JSON, for the command line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.plain import plain
 from ratioscope.analysis.runs.store import Run
 
@@ -18,12 +20,12 @@ def text(findings: Sequence[Finding]) -> str:
     )
 
 
-def to_json(run: Run, findings: Sequence[Finding], thresholds: Mapping[str, float]) -> dict[str, Any]:
+def to_json(run: Run, findings: Sequence[Finding], limits: Limits) -> dict[str, Any]:
     """The stable shape of `ratioscope diagnose --json`: undefined is null."""
     return {
         "schema_version": run.manifest.schema_version,
         "run": run.manifest.name,
-        "thresholds": dict(thresholds),
+        "thresholds": asdict(limits),
         "findings": [finding_to_json(finding) for finding in findings],
     }
 

@@ -20,7 +20,7 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
     if third < _LEAST_THIRD:
         return None
     middle, last = staleness.iloc[-2 * third : -third], staleness.iloc[-third:]
-    growth, limit = evidence.thresholds["staleness_growth"], evidence.thresholds["epsilon_stale"] / 2
+    growth, limit = evidence.limits.staleness_growth, evidence.limits.staleness
     # Half of the last third must be beyond the middle one's mean by more than the growth that is let pass.
     if last.mean() < limit / 4 or not min(last.mean(), last.median()) > growth * middle.mean():
         return None
@@ -52,7 +52,7 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
 def staleness_is_high(evidence: Evidence) -> Finding | None:
     """S_k above epsilon_stale / 2 (S0 5.6)."""
     values, metric = evidence.values, evidence.staleness
-    limit = evidence.thresholds["epsilon_stale"] / 2
+    limit = evidence.limits.staleness
     excess = evidence.above(metric, limit)
     if not len(excess):
         return None
@@ -86,7 +86,7 @@ def staleness_is_high(evidence: Evidence) -> Finding | None:
 
 def kl_is_high(evidence: Evidence) -> Finding | None:
     """KL(behavior || current) beyond verl's health limit in many steps, by the estimator that no tail can spoil."""
-    limit = evidence.thresholds["kl"]
+    limit = evidence.limits.kl
     excess = evidence.above("kl_k1", limit)
     if not evidence.often(excess):
         return None

@@ -19,9 +19,9 @@ def engine_differs(evidence: Evidence) -> Finding | None:
     engine = values["s_k_engine"].dropna()
     if not len(engine):
         return None
-    limit = (evidence.thresholds["mult_prob_error"] - 1) / 2
+    limit = evidence.limits.engine
     high = evidence.above("s_k_engine", limit)
-    matters = engine > evidence.thresholds["engine_to_update"] * values["u_k"].loc[engine.index].fillna(np.inf)
+    matters = engine > evidence.limits.engine_to_update * values["u_k"].loc[engine.index].fillna(np.inf)
     larger = engine[(engine > values["s_k_version"].loc[engine.index]) & matters & (engine > _noise_floor(evidence))]
     if evidence.often(high):
         severity, steps = Severity.WARNING, high
@@ -73,8 +73,8 @@ def _floors(evidence: Evidence) -> tuple[Number, ...]:
 def support_is_truncated(evidence: Evidence) -> Finding | None:
     """Mean ratio significantly below 1 in most steps: the policy can say what the sampler cannot."""
     z, mean = evidence.values["ratio_mean_z"].dropna(), evidence.values["ratio_mean"]
-    thresholds = evidence.thresholds
-    below = z[(z < -thresholds["mean_ratio_z"]) & (mean.loc[z.index] < 1 - thresholds["mean_ratio_trifle"])]
+    limits = evidence.limits
+    below = z[(z < -limits.mean_ratio_z) & (mean.loc[z.index] < 1 - limits.mean_ratio_trifle)]
     if not evidence.often(below) or len(below) <= _MOST * len(z):
         return None
     missing = 1 - mean.loc[below.index]
@@ -89,7 +89,7 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
         why += "mass sits in tokens that are too rare to have been sampled."
     return Finding(
         rule="truncated_support",
-        severity=Severity.WARNING if missing.median() > thresholds["missing_mass"] else Severity.NOTICE,
+        severity=Severity.WARNING if missing.median() > limits.missing_mass else Severity.NOTICE,
         sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: about {missing.median():.1%} "
         "of the policy's probability lies where the sampler never goes.",
         metric="ratio_mean",
@@ -110,15 +110,15 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
 
 def denominator_is_wrong(evidence: Evidence) -> Finding | None:
     """Mean ratio significantly above 1 in most steps, or beyond verl's limits: no support can explain it."""
-    values, thresholds = evidence.values, evidence.thresholds
+    values, limits = evidence.values, evidence.limits
     z = values["ratio_mean_z"].dropna()
-    trifle = thresholds["mean_ratio_trifle"]
-    above = z[(z > thresholds["mean_ratio_z"]) & (values["ratio_mean"].loc[z.index] > 1 + trifle)]
+    trifle = limits.mean_ratio_trifle
+    above = z[(z > limits.mean_ratio_z) & (values["ratio_mean"].loc[z.index] > 1 + trifle)]
     systematic = evidence.often(above) and len(above) > _MOST * len(z)
     outside = pd.concat(
         [
-            evidence.above("ratio_mean", thresholds["mean_ratio_high"]),
-            evidence.below("ratio_mean", thresholds["mean_ratio_low"]),
+            evidence.above("ratio_mean", limits.mean_ratio_high),
+            evidence.below("ratio_mean", limits.mean_ratio_low),
         ]
     ).sort_index()
     extreme = evidence.often(outside)
@@ -126,7 +126,7 @@ def denominator_is_wrong(evidence: Evidence) -> Finding | None:
         return None
     steps = outside if extreme else values["ratio_mean"].loc[above.index]
     worst = step_of((steps - 1).abs().idxmax())
-    low, high = thresholds["mean_ratio_low"], thresholds["mean_ratio_high"]
+    low, high = limits.mean_ratio_low, limits.mean_ratio_high
     found = f"outside of {low:g} to {high:g}" if extreme else "significantly above 1"
     return Finding(
         rule="denominator_wrong",
@@ -150,7 +150,7 @@ def survivors_are_biased(evidence: Evidence) -> Finding | None:
     dropped = _dropped(evidence)
     total = dropped.sum(axis=1)
     share = total / (total + evidence.values["n_tokens"])
-    limit = evidence.thresholds["dropped_share"]
+    limit = evidence.limits.dropped_share
     steps = share[share > limit]
     if not evidence.often(steps):
         return None

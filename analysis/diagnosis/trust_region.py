@@ -26,7 +26,7 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     """
     if evidence.run is None or evidence.part("gate") in (*_CENTRED_AT_CURRENT, *_UNCLIPPED):
         return None
-    epsilon = evidence.thresholds["epsilon"]
+    epsilon = evidence.limits.epsilon
     found = feasibility(evidence.run, evidence.first_of_latest, epsilon=epsilon)
     numeric = ["infeasible_share", "infeasible_low", "infeasible_high", "version_spread_max", "n_versions"]
     found = found.astype(dict.fromkeys(numeric, float))
@@ -40,11 +40,11 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         float(share.mean()),
         float(staleness),
         vocabulary_is_large(evidence.run, evidence.first_of_latest),
-        epsilon_stale=evidence.thresholds["epsilon_stale"],
+        epsilon_stale=evidence.limits.epsilon_stale,
     )
     at_least = "at least " if LOWER_BOUND in set(found["kind"]) else ""
     worst = step_of(share.idxmax())
-    many = versions > evidence.thresholds["version_window"]
+    many = versions > evidence.limits.version_window
     return Finding(
         rule="trust_region_infeasible",
         severity=Severity.WARNING,
@@ -65,7 +65,7 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         why="The batch mixes versions that have moved further than ε apart: the clip is spent on their distance, not "
         "on the update." + (" They are more versions than the window W allows." if many else ""),
         do=(f"{advice.method} ({advice.algorithm}). {advice.sentence}" if advice else "Method One or Two (S0 5.3).")
-        + f" Or mix fewer versions: at most W = {evidence.thresholds['version_window']:g}.",
+        + f" Or mix fewer versions: at most W = {evidence.limits.version_window:g}.",
         source="S0 Observation 3.1, 5.5, 5.6",
         page="drift",
         limit=epsilon / 2,

@@ -8,7 +8,7 @@ from ratioscope.analysis.findings.finding import Finding, Severity
 
 def update_is_large(evidence: Evidence) -> Finding | None:
     """U_k above epsilon / 2 (S0 5.2)."""
-    limit = evidence.thresholds["epsilon"] / 2
+    limit = evidence.limits.update
     excess = evidence.above("u_k", limit)
     if not len(excess):
         return None

@@ -14,11 +14,11 @@ _TRUNCATE = (
 
 def tail_is_heavy(evidence: Evidence) -> Finding | None:
     """k-hat of the token ratios beyond its limit, where the tail carries weight (metric definitions, Tails)."""
-    limit, values = evidence.thresholds["khat"], evidence.values
+    limit, values = evidence.limits.khat, evidence.values
     khat = values["khat_token"].dropna()
     share_of_top = values["top1pct_share"]
     # A heavy tail of weights that are almost all 1 costs nothing: the top 1 % must carry ten times its fair share.
-    excess = khat[(khat >= limit) & (share_of_top.reindex(khat.index) >= evidence.thresholds["tail_share"])]
+    excess = khat[(khat >= limit) & (share_of_top.reindex(khat.index) >= evidence.limits.tail_share)]
     if not evidence.often(excess):
         return None
     return Finding(
@@ -50,7 +50,7 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
 
     With a withheld interval the value counts all the same: a tail that the sample has not seen lowers it further.
     """
-    limit = evidence.thresholds["ess"]
+    limit = evidence.limits.ess
     few = evidence.below("ess_token", limit)
     if not evidence.often(few):
         return None
@@ -79,7 +79,7 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
     Either the sample shows it, or the product of independent tokens would need more responses than a step has: then
     the measured value only looks well because the sample cannot see the tail.
     """
-    limit, values = evidence.thresholds["ess"], evidence.values
+    limit, values = evidence.limits.ess, evidence.values
     seen = values["ess_seq"] < limit
     responses = values["n_sequences"].where(values["n_sequences"] > 1)  # one response has nothing to differ from
     unseen = values["log1p_chi2_seq_predicted"] > np.log(responses)

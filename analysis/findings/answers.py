@@ -1,21 +1,18 @@
 """The answer that each page opens with, in words, computed from the data."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.staleness_form import staleness_metric
-from ratioscope.analysis.findings.thresholds import default_thresholds
 from ratioscope.analysis.ratios import sentences as heavy_tails
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
 
-def overview(summary: StepSummary, findings: list[Finding], *, thresholds: Mapping[str, float] | None = None) -> str:
-    """Is this run healthy? `thresholds` by name; those that are missing have the catalogue's value."""
-    limits = default_thresholds() | dict(thresholds or {})
+def overview(summary: StepSummary, findings: list[Finding], limits: Limits = Limits()) -> str:
+    """Is this run healthy?"""
     if not len(summary.values):
         return "No step is on disk yet."
     steps = f"{len(summary.values)} step{'s' * (len(summary.values) > 1)}"
@@ -29,23 +26,21 @@ def overview(summary: StepSummary, findings: list[Finding], *, thresholds: Mappi
     else:
         staleness = _top(summary, staleness_metric(summary))
         update = _top(summary, "u_k")
-        drift = "not logged" if np.isnan(update) else f"at most {update:.2g} (limit {limits['epsilon'] / 2:g})"
+        drift = "not logged" if np.isnan(update) else f"at most {update:.2g} (limit {limits.update:g})"
         stale = f"at most {staleness:.2g}" if np.isfinite(staleness) else "not known in every step"
         count = (
-            f"Nothing to worry about in {steps}: "
-            f"staleness {stale} (limit {limits['epsilon_stale'] / 2:g}), update drift {drift}."
+            f"Nothing to worry about in {steps}: staleness {stale} (limit {limits.staleness:g}), update drift {drift}."
         )
     return f"{count} {learning}".strip()
 
 
-def drift(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None) -> str:
-    """Staleness, or the update? `thresholds` by name; those that are missing have the catalogue's value."""
-    limits = default_thresholds() | dict(thresholds or {})
+def drift(summary: StepSummary, limits: Limits = Limits()) -> str:
+    """Staleness, or the update?"""
     if not len(summary.values):
         return "No step is on disk yet."
     key = staleness_metric(summary)
     staleness, update = summary.values[key], summary.values["u_k"]
-    limit = limits["epsilon_stale"] / 2
+    limit = limits.staleness
     over = int((staleness > limit).sum())
     known = staleness.dropna()
     if not len(known):
@@ -70,9 +65,9 @@ def drift(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None
     return text
 
 
-def ratios(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None) -> str:
-    """How heavy are the tails? `thresholds` by name; those that are missing have the catalogue's value."""
-    return heavy_tails.answer(summary, thresholds)
+def ratios(summary: StepSummary, limits: Limits = Limits()) -> str:
+    """How heavy are the tails?"""
+    return heavy_tails.answer(summary, limits)
 
 
 def clipping(summary: StepSummary) -> str:

@@ -2,23 +2,22 @@
 
 found = regime(summary)                      # or of a range of steps: regime(summary.up_to(100, 120))
 found.control, found.concern, found.sentence, found.remedy
-regime(summary, thresholds=thresholds_of(run.folder))      # with the project's limits
+regime(summary, limits_of(run.folder))           # with the project's limits
 
 Controlled: the mismatch comes from parameter updates alone, and a clip keeps those small. Uncontrolled: a large change,
 stale samples, or an engine that is not the trainer. Total variation measures what bias there can be, the chi-square of
 whole responses what variance; a small total variation says nothing of the chi-square (S1 4.3, the blind spot).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from math import isnan, log1p
+from math import isnan
 
 import pandas as pd
 
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.staleness_form import staleness_metric
-from ratioscope.analysis.findings.thresholds import default_thresholds
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -83,14 +82,13 @@ _AFFORDABLE = (
 )
 
 
-def regime(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None) -> Regime:
+def regime(summary: StepSummary, limits: Limits = Limits()) -> Regime:
     """Place a summary in S1's table, by the medians of its steps: what is persistent counts, not a single step.
 
     Args:
-        thresholds: by name; those that are missing have the catalogue's value. Total variation above epsilon_stale / 2
-            means bias; below it a chi-square of whole responses above chi2 means variance.
+        limits: total variation above `staleness` means bias; below it a chi-square of whole responses above `chi2`
+            means variance.
     """
-    limits = default_thresholds() | dict(thresholds or {})
     staleness = staleness_metric(summary)
     keys = (staleness, "s_k_version", "s_k_engine", "u_k", *_LOG_CHI2, "delta_max")
     medians = {key: float(summary.values[key].median()) for key in keys}
@@ -105,8 +103,8 @@ def regime(summary: StepSummary, *, thresholds: Mapping[str, float] | None = Non
         name for name, key in (("the engine's part", "s_k_engine"), ("the update", "u_k")) if isnan(medians[key])
     )
     control = Control.UNCONTROLLED if sources else Control.CONTROLLED
-    tv, tv_limit = medians[staleness], limits["epsilon_stale"] / 2
-    log_chi2, chi2_limit = float(summary.values[_LOG_CHI2].median().max()), log1p(limits["chi2"])
+    tv, tv_limit = medians[staleness], limits.staleness
+    log_chi2, chi2_limit = float(summary.values[_LOG_CHI2].median().max()), limits.log_chi2
     concern = Concern.BIAS if tv > tv_limit else Concern.VARIANCE if log_chi2 > chi2_limit else Concern.NEITHER
     affordable = concern is Concern.BIAS and log_chi2 <= chi2_limit
     length = float(summary.values["response_length"].median())
@@ -122,13 +120,13 @@ def log_chi2_of_responses(values: pd.DataFrame) -> "pd.Series[float]":
     return values[_LOG_CHI2].max(axis=1)
 
 
-def _uncontrolled(medians: dict[str, float], staleness: str, limits: Mapping[str, float]) -> tuple[str, ...]:
+def _uncontrolled(medians: dict[str, float], staleness: str, limits: Limits) -> tuple[str, ...]:
     """S1 6.2's sources, as far as the decomposition of staleness shows them; a NaN shows nothing."""
     version, engine = medians["s_k_version"], medians["s_k_engine"]
     old = medians[staleness] if isnan(version) else version
     found = {
-        "a large policy change": medians["u_k"] > limits["epsilon"] / 2,
-        "stale samples": old > limits["epsilon_stale"] / 2,
+        "a large policy change": medians["u_k"] > limits.update,
+        "stale samples": old > limits.staleness,
         "an engine that differs from the trainer": engine > max(_ROUNDING_TV, version),
     }
     return tuple(source for source, present in found.items() if present)

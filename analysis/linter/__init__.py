@@ -7,8 +7,9 @@ A check is a function `(evidence) -> list[Remark]` in `CHECKS`: one remark when 
 thing that it finds. To add one, write it in the module of its question and name it in `CHECKS`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import alignment, keys, masks, noise_floor, signatures, values
 from ratioscope.analysis.linter.evidence import Evidence
 from ratioscope.analysis.linter.remark import Example, Outcome, Remark, not_checked, text, to_json
@@ -49,7 +50,7 @@ def lint(
     first: int | None = None,
     last: int | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
-    thresholds: Mapping[str, float] | None = None,
+    limits: Limits = Limits(),
 ) -> list[Remark]:
     """All checks on the steps first..last, both included: what was found, worst first, then the rest.
 
@@ -57,8 +58,7 @@ def lint(
         run: from `open_run`.
         first, last: None is the first or last there is; of a run that is being written, the last complete step.
         progress: called with the number of checks done, and of all.
-        thresholds: by name; those that are missing have the catalogue's value. Those of the mean ratio are the
-            diagnosis's, too.
+        limits: of the mean ratio, as in the diagnosis.
 
     Raises:
         RatioscopeError: a file that was there at opening cannot be read any more.
@@ -68,7 +68,7 @@ def lint(
         last = max((file.name.last_step for file in run.files["steps"]), default=-1)
     remarks: list[Remark] = []
     with relations(run, first, last) as connection:
-        evidence = Evidence(run, connection, first, last, thresholds)
+        evidence = Evidence(run, connection, first, last, limits)
         for done, (name, check) in enumerate(CHECKS.items()):
             progress(done, len(CHECKS))
             if evidence.n_rows or name in _WITHOUT_TOKENS:

@@ -6,13 +6,12 @@ with relations(run) as connection:
     evidence.examples("positive")
 """
 
-from collections.abc import Mapping
 from functools import cached_property
 
 import duckdb
 import pandas as pd
 
-from ratioscope.analysis.findings.thresholds import default_thresholds
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter.remark import Example
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.store import Run
@@ -62,7 +61,7 @@ class Evidence:
         run: what is checked.
         connection: of `relations(run, first, last)`, open as long as this object is used.
         first, last: the steps, both included; None is the first or last there is.
-        thresholds: by name; those that are missing have the catalogue's value.
+        limits: of the mean ratio.
     """
 
     def __init__(
@@ -71,10 +70,10 @@ class Evidence:
         connection: duckdb.DuckDBPyConnection,
         first: int | None = None,
         last: int | None = None,
-        thresholds: Mapping[str, float] | None = None,
+        limits: Limits = Limits(),
     ) -> None:
         self.run, self._connection = run, connection
-        self.thresholds = default_thresholds() | dict(thresholds or {})
+        self.limits = limits
         steps = run.read("steps")
         inside = (steps["step"] >= (first or 0)) & ((last is None) | (steps["step"] <= last))
         self.steps = steps[inside].sort_values("step")

@@ -114,7 +114,7 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
     share_above = above / max(above + below, 1)
     numbers = (estimate("mean ratio, same weights", mean, interval), estimate("moved up, of all moved", share_above))
     error = sqrt(cluster_variance(rho, n))
-    least = max(evidence.thresholds["mean_ratio_trifle"], STANDARD_ERRORS * error)
+    least = max(evidence.limits.mean_ratio_trifle, STANDARD_ERRORS * error)
     if not (1 - mean > least and share_above <= LARGEST_SHARE_ABOVE):
         return passed(name, f"On the same weights the mean ratio is {mean:.4f}: no mass is missing.", *numbers)
     settings = {key: evidence.run.manifest.sampler.get(key) for key in ("top_k", "top_p")}
@@ -152,7 +152,7 @@ def mean_ratio(evidence: Evidence) -> list[Remark]:
     rho, n = groups["rho"].to_numpy(float), groups["n_usable"].to_numpy(float)
     mean, together = rho.sum() / n.sum(), _z_of_one(rho, n)
     interval = NO_INTERVAL if evidence.doubt else cluster_interval(rho, n)
-    limit, trifle = evidence.thresholds["mean_ratio_z"], evidence.thresholds["mean_ratio_trifle"]
+    limit, trifle = evidence.limits.mean_ratio_z, evidence.limits.mean_ratio_trifle
     side = z[z * np.sign(together) > limit]
     numbers = (
         estimate("mean ratio of all steps", mean, interval, evidence.doubt),

@@ -1,15 +1,16 @@
 """A run in five sentences: is it healthy, where does off-policyness come from, bias or variance, trust, what to change.
 
-for question, sentence in run_verdict(summary, findings, remarks, thresholds): ...
+for question, sentence in run_verdict(summary, findings, remarks, limits): ...
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite, isnan
 
 import numpy as np
 
 from ratioscope.analysis.findings import answers
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Concern, regime
 from ratioscope.analysis.findings.staleness_form import staleness_metric
 from ratioscope.analysis.linter.remark import Outcome, Remark
@@ -29,7 +30,7 @@ def run_verdict(
     summary: StepSummary,
     findings: Sequence[Finding],
     remarks: Sequence[Remark],
-    thresholds: Mapping[str, float],
+    limits: Limits,
     whole: StepSummary | None = None,
 ) -> tuple[tuple[str, str], ...]:
     """Each of `QUESTIONS` with its answer, text as in the log.
@@ -38,22 +39,22 @@ def run_verdict(
         summary: of the steps that the report is about.
         findings: of `diagnose`, worst first.
         remarks: of `lint`.
-        thresholds: all of them, by name.
+        limits: those of the run's project.
         whole: of all steps, which findings are about; default: `summary`.
     """
     if not len(summary.values):
         return ((QUESTIONS[0], "No step is on disk yet: there is nothing to say."),)
     sentences = (
-        answers.overview(whole or summary, list(findings), thresholds=thresholds),
-        _origin(summary, thresholds),
-        _failure_mode(summary, thresholds),
+        answers.overview(whole or summary, list(findings), limits),
+        _origin(summary, limits),
+        _failure_mode(summary, limits),
         _trust(summary, remarks),
         _change(findings),
     )
     return tuple(zip(QUESTIONS, sentences, strict=True))
 
 
-def _origin(summary: StepSummary, thresholds: Mapping[str, float]) -> str:
+def _origin(summary: StepSummary, limits: Limits) -> str:
     """What the path from the sampler to the new policy is made of."""
     key = staleness_metric(summary)
     means = summary.values[[key, "s_k_version", "s_k_engine", "u_k"]].mean()
@@ -79,23 +80,23 @@ def _origin(summary: StepSummary, thresholds: Mapping[str, float]) -> str:
     else:
         name = max(parts, key=lambda part: parts[part])
         text = f"{name[0].upper()}{name[1:]} makes up {parts[name] / whole:.0%} of the path from sampler to new policy"
-    text += f"; staleness is at most {_short(largest[key])} (limit {thresholds['epsilon_stale'] / 2:g})"
+    text += f"; staleness is at most {_short(largest[key])} (limit {limits.staleness:g})"
     if not isnan(largest["u_k"]):
-        text += f", update drift at most {_short(largest['u_k'])} (limit {thresholds['epsilon'] / 2:g})"
+        text += f", update drift at most {_short(largest['u_k'])} (limit {limits.update:g})"
     return f"{text}{''.join(f'; {reason}' for reason in missing)}."
 
 
-def _failure_mode(summary: StepSummary, thresholds: Mapping[str, float]) -> str:
+def _failure_mode(summary: StepSummary, limits: Limits) -> str:
     """The regime, and where the tails leave it open."""
-    found = regime(summary, thresholds=thresholds)
+    found = regime(summary, limits)
     if found.concern is Concern.UNKNOWN:
         return "Cannot tell: no step has a usable token."
     distance = float(summary.values[staleness_metric(summary)].median())
     with np.errstate(over="ignore"):
         chi2 = float(np.expm1(summary.values[["log1p_chi2_seq", "log1p_chi2_seq_predicted"]].median().max()))
     doubtful, steps = _doubtful(summary, "log1p_chi2_seq")
-    numbers = f"total variation {distance:.2g} (limit {thresholds['epsilon_stale'] / 2:g})"
-    numbers += f", χ² of whole responses {_short(chi2)} (limit {thresholds['chi2']:g}), medians over the steps"
+    numbers = f"total variation {distance:.2g} (limit {limits.staleness:g})"
+    numbers += f", χ² of whole responses {_short(chi2)} (limit {limits.chi2:g}), medians over the steps"
     if found.concern is Concern.BIAS:
         return f"Bias is the primary concern: {numbers}."
     if found.concern is Concern.VARIANCE:

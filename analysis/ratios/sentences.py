@@ -1,12 +1,11 @@
 """What the step summary says of the ratios' tails, in words: how heavy, since when, what to do."""
 
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.thresholds import default_thresholds
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.summary.metrics import INVALID_CAUSES
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.metric import Moment, khat_limit
@@ -23,21 +22,20 @@ _CAUSES = {
 assert tuple(_CAUSES) == INVALID_CAUSES
 
 
-def answer(summary: StepSummary, thresholds: Mapping[str, float] | None = None) -> str:
-    """How heavy are the tails? `thresholds` by name; those that are missing have the catalogue's value."""
-    limits = default_thresholds() | dict(thresholds or {})
+def answer(summary: StepSummary, limits: Limits = Limits()) -> str:
+    """How heavy are the tails?"""
     khat = summary.values["khat_token"].dropna()
     if not len(khat):
         return "No step has enough spread in its ratios for a tail index: the data are on-policy, or too few."
     means, squares = (doubted(summary, key) for key in ("ratio_mean", "chi2_token"))
     top = summary.values["top1pct_share"]
-    heavy = means & (top >= limits["tail_share"])
+    heavy = means & (top >= limits.tail_share)
     largest = f"{khat.max():.2f} in step {khat.idxmax()} (means hold below {_limit(summary):.2f})"
-    if means.mean() < limits["step_share"]:
+    if means.mean() < limits.step_share:
         text = f"The tails are light: a tail index of {khat.median():.2f} in the median step, at most {largest}. "
         text += f"Means of the ratio hold in {_of(~means)}, squares (χ², effective sample size) in {_of(~squares)}"
         return f"{text}: read squares only where their points are filled." if squares.any() else f"{text}."
-    if heavy.mean() < limits["step_share"]:
+    if heavy.mean() < limits.step_share:
         return (
             f"The tail index is high in {_of(means)} and reaches {largest}, but it carries little: the top 1 % of the "
             f"tokens hold {top[means].median():.1%} of Σρ² there. There is nothing to truncate; squares (χ², "

@@ -1,11 +1,10 @@
 """Bias or variance: the answer in words with what it rests on, and the numbers behind the page's charts.
 
-answer(summary, thresholds=limits).sentence # the regime (`findings.regime`), and whether its numbers can be trusted
+answer(summary, limits).sentence            # the regime (`findings.regime`), and whether its numbers can be trusted
 points = blind_spot(summary)                # by step: total variation, and chi-square of tokens and whole responses
 frame = response_staleness(run, 100, 120)   # by step: total variation of whole responses
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log1p
 
@@ -14,9 +13,9 @@ import pandas as pd
 
 from ratioscope.analysis.drift.pairs import PAIRS, create_units
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Concern, log_chi2_of_responses, regime
 from ratioscope.analysis.findings.staleness_form import staleness_metric
-from ratioscope.analysis.findings.thresholds import default_thresholds
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import cluster_intervals, sums
@@ -45,12 +44,11 @@ _UNTIL_TOLD = (
 )
 
 
-def answer(summary: StepSummary, *, thresholds: Mapping[str, float] | None = None) -> Answer:
-    """The regime, and where the log cannot tell; `thresholds` by name, those that are missing are the catalogue's."""
-    limits = default_thresholds() | dict(thresholds or {})
+def answer(summary: StepSummary, limits: Limits = Limits()) -> Answer:
+    """The regime, and where the log cannot tell."""
     if not len(summary.values):
         return Answer("No step of this run lies in the chosen range.", "", "", ())
-    found = regime(summary, thresholds=limits)
+    found = regime(summary, limits)
     if found.concern is Concern.UNKNOWN:
         return Answer(found.sentence, found.remedy, found.source, found.numbers)
     doubts = [_doubted_distance(summary, limits), _doubted_chi2(summary), _infinite_chi2(summary)]
@@ -60,7 +58,7 @@ def answer(summary: StepSummary, *, thresholds: Mapping[str, float] | None = Non
         chi2 = np.expm1(float(summary.values[[_MEASURED, _PREDICTED]].median().max()))
         distance = float(summary.values[staleness_metric(summary)].median())
         size = (
-            f"Bias is small: total variation is {distance:.2g}, at most {_distance_limit(limits):g}. "
+            f"Bias is small: total variation is {distance:.2g}, at most {limits.staleness:g}. "
             f"Cannot tell whether variance is: the χ² of whole responses looks like {chi2:.2g}, but "
             f"{about_variance[0].lower()}{about_variance[1:]}"
         )
@@ -68,11 +66,7 @@ def answer(summary: StepSummary, *, thresholds: Mapping[str, float] | None = Non
     return Answer(sentence, remedy, found.source, found.numbers)
 
 
-def _distance_limit(limits: Mapping[str, float]) -> float:
-    return limits["epsilon_stale"] / 2
-
-
-def _doubted_distance(summary: StepSummary, limits: Mapping[str, float]) -> str:
+def _doubted_distance(summary: StepSummary, limits: Limits) -> str:
     """What the bounded form says, where the plain one cannot be trusted in most steps."""
     key = staleness_metric(summary)
     untrusted, n = _untrusted(summary, key)
@@ -80,7 +74,7 @@ def _doubted_distance(summary: StepSummary, limits: Mapping[str, float]) -> str:
         return ""
     plain, bounded = (float(summary.values[name].median()) for name in (key, "s_k_bounded"))
     text = f"In {untrusted} of {n} steps the tail is too heavy for that total variation; "
-    limit = _distance_limit(limits)
+    limit = limits.staleness
     if (plain > limit) == (bounded > limit):
         return text + f"its bounded form, which no tail can spoil, is {bounded:.2g} and agrees."
     return text + f"its bounded form, which no tail can spoil, is {bounded:.2g}: cannot tell whether bias matters."
@@ -138,13 +132,12 @@ def blind_spot(summary: StepSummary) -> pd.DataFrame:
     )
 
 
-def blind_spot_sentence(points: pd.DataFrame, *, thresholds: Mapping[str, float] | None = None) -> str:
+def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
     """How many steps have a variance that their total variation does not show."""
-    limits = default_thresholds() | dict(thresholds or {})
     known = points.dropna(subset=["tv", "chi2_seq"])
     if not len(known):
         return "No step has both a total variation and a χ²."
-    near, far = _distance_limit(limits), limits["chi2"]
+    near, far = limits.staleness, limits.chi2
     hidden = (known["tv"] <= near) & (known["chi2_seq"] > far)
     tokens = (known["tv"] <= near) & (known["chi2_token"] > far)
     if not hidden.any():

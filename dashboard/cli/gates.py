@@ -41,13 +41,13 @@ def check(
     found), sentence, do, numbers, steps, columns, examples.
     """
     from ratioscope.analysis.findings.finding import Severity
-    from ratioscope.analysis.findings.thresholds import read_thresholds, thresholds_of
+    from ratioscope.analysis.findings.limits import limits_of, read_limits
     from ratioscope.analysis.linter import lint, text, to_json
 
     found = opened(run)
-    limits = read_thresholds(thresholds) if thresholds else thresholds_of(run)
+    limits = read_limits(thresholds) if thresholds else limits_of(run)
     with working("Checking", quiet) as progress:
-        remarks = lint(found, progress=progress, thresholds=limits)
+        remarks = lint(found, progress=progress, limits=limits)
     if as_json:
         contents = {"schema_version": found.manifest.schema_version, "run": found.manifest.name}
         say(json.dumps(contents | {"remarks": to_json(remarks)}, allow_nan=False))
@@ -84,11 +84,11 @@ def diagnose(
     from ratioscope.analysis.diagnosis.kept import findings_of
     from ratioscope.analysis.diagnosis.report import text, to_json
     from ratioscope.analysis.findings.finding import Severity
-    from ratioscope.analysis.findings.thresholds import read_thresholds, thresholds_of
+    from ratioscope.analysis.findings.limits import limits_of, read_limits
     from ratioscope.analysis.summary.summary import Summariser
 
     found = opened(run)
-    limits = read_thresholds(thresholds) if thresholds else thresholds_of(run)
+    limits = read_limits(thresholds) if thresholds else limits_of(run)
     with working("Reading", quiet) as progress:
         findings = findings_of(found, Summariser().summarise(found, progress), limits)
     say(json.dumps(to_json(found, findings, limits), allow_nan=False) if as_json else text(findings))

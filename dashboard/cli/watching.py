@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import (
     PROBLEMS_FOUND,
@@ -76,7 +77,7 @@ def watch(
     run, rule, severity, sentence, metric, limit, steps (first and last), why, do, source, page.
     """
     from ratioscope.analysis.findings.finding import Severity
-    from ratioscope.analysis.findings.thresholds import read_thresholds
+    from ratioscope.analysis.findings.limits import read_limits
     from ratioscope.dashboard.watching.alerts import LinesFile, Listener, Terminal, Webhook
 
     for folder in runs:
@@ -87,7 +88,7 @@ def watch(
         listeners.append(LinesFile(file))
     if webhook:
         listeners.append(Webhook(webhook))
-    limits = read_thresholds(thresholds) if thresholds else None
+    limits = read_limits(thresholds) if thresholds else None
     watcher = Watcher(runs, listeners, Severity[severity.upper()], limits)
     last_tries, until = _LAST_TRIES, time.monotonic() + wait
     with working("Reading", quiet):
@@ -122,7 +123,7 @@ class Watched:
 
     live: bool = True
     state: object = None
-    """What was judged: the run's signature and its thresholds."""
+    """What was judged: the run's signature and its limits."""
     key: str = ""
     alerts: list[tuple["Finding", Mapping[str, object]]] = field(default_factory=list)
     """The findings at the last look, and what an alert says of each."""
@@ -137,7 +138,7 @@ class Watcher:
         places: folders of runs, or with runs in them.
         listeners: who is told.
         severity: the least severity that they are told.
-        limits: thresholds by name; without them those of ratioscope.toml beside or above each run.
+        limits: for all runs; without them those of ratioscope.toml beside or above each run.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Watcher:
         places: Sequence[Path],
         listeners: "Sequence[Listener]",
         severity: "Severity",
-        limits: Mapping[str, float] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         from ratioscope.dashboard.watching.alerts import Memory
 
@@ -197,7 +198,7 @@ class Watcher:
         self._first_look = False
 
     def _look_at(self, entry: "Listed", watched: Watched) -> None:
-        from ratioscope.analysis.findings.thresholds import thresholds_of
+        from ratioscope.analysis.findings.limits import limits_of
         from ratioscope.analysis.runs.store import signature
 
         assert entry.manifest is not None
@@ -205,7 +206,7 @@ class Watcher:
         watched.live = entry.manifest.live_status() in ("running", "stalled")
         state_of_files = signature(entry.folder)
         try:
-            limits = thresholds_of(entry.folder) if self._limits is None else dict(self._limits)
+            limits = limits_of(entry.folder) if self._limits is None else self._limits
             if watched.state != (state_of_files, limits):
                 self._read(entry.folder, watched, limits)
                 watched.state = (state_of_files, limits)
@@ -216,7 +217,7 @@ class Watcher:
             watched.problem = str(error)
             self._problems.append(str(error))
 
-    def _read(self, folder: Path, watched: Watched, limits: Mapping[str, float]) -> None:
+    def _read(self, folder: Path, watched: Watched, limits: Limits) -> None:
         from ratioscope.analysis.diagnosis.kept import findings_of
         from ratioscope.analysis.findings.news import run_key, to_json
         from ratioscope.analysis.runs.store import open_run

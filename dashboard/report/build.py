@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib.metadata import version
 
@@ -102,7 +102,7 @@ def run_report(
     chosen = _checked(pages)
     subject = _subject(opened, steps)
     found = _sections([subject], chosen, progress, pool)
-    verdict = run_verdict(subject.summary, opened.findings, subject.remarks, opened.thresholds, opened.summary)
+    verdict = run_verdict(subject.summary, opened.findings, subject.remarks, opened.limits, opened.summary)
     manifest, index = opened.run.manifest, subject.summary.values.index
     return Report(
         "run",
@@ -113,7 +113,7 @@ def run_report(
         _methods(found),
         SOURCES,
         _provenance([opened], command or command_line([opened], chosen, steps)),
-        opened.thresholds,
+        asdict(opened.limits),
     )
 
 
@@ -144,7 +144,7 @@ def comparison_report(
     asked, metric = metric, metric or default_metric(members)
     if metric not in CATALOGUE:
         raise unknown("a metric", metric, CATALOGUE)
-    given = runs[0].thresholds if runs[0].thresholds_file else None
+    given = runs[0].limits if runs[0].thresholds_file else None
     found = list(comparison_sections(groups, subjects, metric))
     for place, section in enumerate(_sections(subjects, chosen, progress, pool)):
         number = place // len(chosen)
@@ -153,12 +153,12 @@ def comparison_report(
         "comparison",
         f"{len(runs)} runs compared",
         f"{len(groups)} settings, by {CATALOGUE[metric].title.lower()}",
-        _verdict(conclusions(groups, metric, thresholds=given), runs),
+        _verdict(conclusions(groups, metric, limits=given), runs),
         tuple(found),
         _methods(found),
         SOURCES,
         _provenance(runs, command or command_line(runs, chosen, steps, asked)),
-        runs[0].thresholds if all(opened.thresholds == runs[0].thresholds for opened in runs) else {},
+        asdict(runs[0].limits) if all(opened.limits == runs[0].limits for opened in runs) else {},
     )
 
 
@@ -272,7 +272,7 @@ def _provenance(runs: Sequence[Opened], command: str) -> tuple[tuple[str, str], 
     """How the report came about, without the time at which it did: the same input gives the same report."""
     rows = [("Command", command), ("ratioscope", __version__), ("Python", platform.python_version())]
     rows.append(("Libraries", ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)))
-    several = any(opened.thresholds != runs[0].thresholds for opened in runs)
+    several = any(opened.limits != runs[0].limits for opened in runs)
     for opened in runs:
         run, values = opened.run, opened.summary.values
         name = f"{opened.run_id}: " if len(runs) > 1 else ""
@@ -290,7 +290,7 @@ def _provenance(runs: Sequence[Opened], command: str) -> tuple[tuple[str, str], 
 
 
 def _limits(opened: Opened) -> str:
-    return ", ".join(f"{name} = {value:g}" for name, value in opened.thresholds.items())
+    return ", ".join(f"{name} = {value:g}" for name, value in asdict(opened.limits).items())
 
 
 def _excluded(counts: Mapping[str, float], problems: Sequence[str]) -> str:

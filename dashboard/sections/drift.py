@@ -11,6 +11,7 @@ from ratioscope.analysis.drift.feasibility import feasibility
 from ratioscope.analysis.drift.pairs import PAIRS, measure
 from ratioscope.analysis.findings import answers
 from ratioscope.dashboard.figures import drift as figures
+from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import plain, share
 from ratioscope.dashboard.sections.model import Block, Paragraph, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers, over_steps, where
@@ -20,9 +21,9 @@ _KEYS = ["s_k", "u_k", "tv_new_behavior"]
 
 def drift(subject: Subject) -> Section:
     """The path from the sampler to the new policy, the bounds that theory gives, and whether a clip can be met."""
-    summary, limits = subject.summary, subject.opened.thresholds
-    answer = answers.drift(summary, thresholds=limits)
-    stale, update = subject.limit("epsilon_stale", "ε<sub>stale</sub>/2", True), subject.limit("epsilon", "ε/2", True)
+    summary, limits = subject.summary, subject.opened.limits
+    answer = answers.drift(summary, limits)
+    stale, update = Limit(limits.staleness, "ε<sub>stale</sub>/2"), Limit(limits.update, "ε/2")
     blocks: list[Block] = [
         key_numbers(subject, (*_KEYS, "s_k_bounded", "s_k_version", "s_k_engine", "ratio_mean", "kl_k3")),
         over_steps(
@@ -83,7 +84,7 @@ def _bound(subject: Subject) -> list[Block]:
 def _clip(subject: Subject) -> list[Block]:
     """Whether a clip around 1 can be met."""
     first, last = subject.window()
-    epsilon = subject.opened.thresholds["epsilon"]
+    epsilon = subject.opened.limits.epsilon
     found = feasibility(subject.opened.run, first, last, epsilon=epsilon)
     sentence = f"{drift_answers.feasibility_sentence(found, epsilon)} {drift_answers.feasibility_caveat(found)}".strip()
     if not len(found) or not (found["infeasible_share"].astype(float) > 0).any():

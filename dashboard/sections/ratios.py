@@ -12,6 +12,7 @@ from ratioscope.analysis.ratios.lengths import length_trap
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import ratios as figures
 from ratioscope.dashboard.figures import tails as tail_figures
+from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.sections.model import Block, Paragraph, Section
 from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers, over_steps, where
 
@@ -25,7 +26,7 @@ _TAIL_TOKENS = 300_000
 def ratios(subject: Subject) -> Section:
     """Where the ratios are, both tails, the length trap, and whether weights can be trusted."""
     summary, steps = subject.summary, subject.steps
-    spread, sentence = heavy_tails.spread(summary), answers.ratios(summary, thresholds=subject.opened.thresholds)
+    spread, sentence = heavy_tails.spread(summary), answers.ratios(summary, subject.opened.limits)
     blocks: list[Block] = [
         key_numbers(subject, ("khat_token", "khat_seq", "ess_token", "ess_seq", "chi2_token", "log1p_chi2_seq",
                               "ratio_max", "top1pct_share")),
@@ -37,7 +38,7 @@ def ratios(subject: Subject) -> Section:
         chart("khat", "Tail index: can means and squares be estimated?",
               partial(tail_figures.tail_index, summary, steps=steps), sentence, summary.values[_KHATS], tuple(_KHATS)),
         over_steps(subject, ["ess_token", "ess_seq"], key="ess", title="Effective sample size",
-                   unit="share of the sample", limits=[subject.limit("ess", "limit")],
+                   unit="share of the sample", limits=[Limit(subject.opened.limits.ess, "limit")],
                    takeaway=heavy_tails.cost(summary)),
     ]  # fmt: skip
     left_out = heavy_tails.left_out(summary)

@@ -8,6 +8,7 @@ from ratioscope.analysis.staleness import mixed_responses as segments
 from ratioscope.analysis.summary.strata import stratify
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import staleness as figures
+from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import estimate, share
 from ratioscope.dashboard.sections.model import Block, Paragraph, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, chart, key_numbers, where
@@ -34,13 +35,13 @@ def staleness(subject: Subject) -> Section:
     except RatioscopeError as error:  # these steps hold no token
         blocks.append(Paragraph(str(error)))
     else:
-        limit, key = opened.thresholds["epsilon_stale"] / 2, staleness_metric(summary)
+        limit, key = opened.limits.staleness, staleness_metric(summary)
         answer = age.sentence(lags, strata, age.age_effect(strata, key), limit=limit)
         rows = strata.metric(key)
         title = f"{CATALOGUE[key].title} by version lag, {where(first, last)}"
         if rows["value"].notna().any():
             draw = partial(figures.by_lag, rows, key, CATALOGUE[key].unit,
-                           limits=(subject.limit("epsilon_stale", "ε<sub>stale</sub>/2", True),))  # fmt: skip
+                           limits=(Limit(limit, "ε<sub>stale</sub>/2"),))  # fmt: skip
             blocks.append(chart("by-lag", title, draw, answer, rows, (key,)))
         total = rows["n_tokens"].iloc[-1]
         cells = tuple(

@@ -47,8 +47,8 @@ class Subject:
         index = self.opened.summary.values.index
         # Steps that only one table has may lie before the first or behind the last step with tokens.
         whole = first <= index[0] and last >= index[-1]
-        run, limits = self.opened.run, self.opened.thresholds
-        return lint(run, thresholds=limits) if whole else lint(run, first, last, thresholds=limits)
+        run, limits = self.opened.run, self.opened.limits
+        return lint(run, limits=limits) if whole else lint(run, first, last, limits=limits)
 
     def window(self, tokens: int = TOKENS) -> tuple[int, int]:
         """The steps that are looked at token by token."""
@@ -58,10 +58,6 @@ class Subject:
         """A metric in a step."""
         value = float(self.summary.values[key].loc[step])
         return Quantity(self.opened.run_id, key, step, value, number(key, value))
-
-    def limit(self, name: str, words: str, half: bool = False) -> Limit:
-        """A threshold to draw."""
-        return Limit(self.opened.thresholds[name] / (2 if half else 1), words)
 
 
 def attempt(make: Callable[[], list[Block]]) -> list[Block]:

@@ -15,15 +15,15 @@ _SWEPT = 100_000  # tokens, a random sample of whole prompt groups
 
 def variance(subject: Subject) -> Section:
     """The blind spot, tokens against responses, truncated importance sampling, gradient probes."""
-    summary, limits = subject.summary, subject.opened.thresholds
-    found = failure_mode.answer(summary, thresholds=limits)
+    summary, limits = subject.summary, subject.opened.limits
+    found = failure_mode.answer(summary, limits)
     blocks: list[Block] = [key_numbers(subject, ("s_k", "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq"))]
     if found.remedy:
         blocks.insert(0, Paragraph(f"What to do: {found.remedy} ({found.source})", strong=True))
     points = failure_mode.blind_spot(summary)
     data = points.rename(columns=_COLUMNS)
-    sentence = failure_mode.blind_spot_sentence(points, thresholds=limits)
-    tv_limit, chi2_limit = limits["epsilon_stale"] / 2, limits["chi2"]
+    sentence = failure_mode.blind_spot_sentence(points, limits)
+    tv_limit, chi2_limit = limits.staleness, limits.chi2
     axes = figures.blind_spot_axes(points, tv_limit, chi2_limit)
     keys = ("chi2_token", "log1p_chi2_seq", "log1p_chi2_seq_predicted")
     for key, whose in (("chi2_token", "tokens"), ("chi2_seq", "whole responses")):

@@ -52,7 +52,7 @@ def render() -> None:
         return
     inside = opened.summary.up_to(*state.step_range())
     if len(inside.values):
-        answer(answers.drift(inside, thresholds=opened.thresholds))
+        answer(answers.drift(inside, opened.limits))
     else:
         answer("No step of this run lies in the chosen range.")
     metric_row(opened.summary, TILES)
@@ -71,7 +71,7 @@ def render() -> None:
 
 def _over_steps(opened: Opened) -> None:
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
-    limits = opened.thresholds
+    limits = opened.limits
     keys = ["s_k", "u_k", "tv_new_behavior"]
     step_chart(
         over_steps(
@@ -80,15 +80,15 @@ def _over_steps(opened: Opened) -> None:
             mode,
             y_title="total variation",
             limits=[
-                Limit(limits["epsilon_stale"] / 2, "ε<sub>stale</sub>/2"),
-                Limit(limits["epsilon"] / 2, "ε/2"),
+                Limit(limits.staleness, "ε<sub>stale</sub>/2"),
+                Limit(limits.update, "ε/2"),
             ],
             height=340,
             steps=steps,
         ),
         key="path",
         title="Staleness, update, and the distance that PPO clips",
-        takeaway=answers.drift(summary, thresholds=limits),
+        takeaway=answers.drift(summary, limits),
         data=summary.values[keys],
     )
     left, right = st.columns(2, gap="medium")
@@ -278,27 +278,27 @@ def _feasible(folder: str, signature: str, first: int, last: int, epsilon: float
 
 def _feasibility(opened: Opened) -> None:
     first, last = state.window(opened, LOOKED_AT)
-    limits = opened.thresholds
+    limits = opened.limits
     st.subheader("Can a clip around 1 be met?", anchor=False)
-    result = _cached(lambda: _feasible(*_run(opened), first, last, limits["epsilon"]), height=300)
+    result = _cached(lambda: _feasible(*_run(opened), first, last, limits.epsilon), height=300)
     if result is None:
         return
     found, large = result
-    sentence = drift_answers.feasibility_sentence(found, limits["epsilon"])
+    sentence = drift_answers.feasibility_sentence(found, limits.epsilon)
     st.markdown(f"Steps {first} to {last}. {sentence}")
     inside = opened.summary.up_to(first, last)
     several = found["n_versions"].astype(float) > 1 if len(found) else pd.Series(dtype=bool)
     if several.any():
         shares = found["infeasible_share"].astype(float)
         staleness = float(inside.values[staleness_metric(inside)].mean())
-        advice = recommendation(float(shares.mean()), staleness, large, epsilon_stale=limits["epsilon_stale"])
+        advice = recommendation(float(shares.mean()), staleness, large, epsilon_stale=limits.epsilon_stale)
         if advice:
             st.markdown(f"**Which clip:** {drift_answers.advice_sentence(advice)} ({advice.source})")
         if shares.notna().any():
             step_chart(
                 figures.infeasible_share(found, state.mode(), _shown(first, last)),
                 key="infeasible",
-                title=f"States where no policy is within ε/2 of all versions (ε = {limits['epsilon']:g})",
+                title=f"States where no policy is within ε/2 of all versions (ε = {limits.epsilon:g})",
                 takeaway=sentence,
                 data=found,
             )

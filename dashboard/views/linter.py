@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.findings.finding import Number, Severity
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import CHECKS, Outcome, Remark, lint
 from ratioscope.analysis.linter.columns import columns, impossible_values, undefined_metrics
 from ratioscope.analysis.linter.verdict import ranges, verdict
@@ -49,12 +50,12 @@ class _Checked:
     impossible: pd.DataFrame
 
 
-_Scope = tuple[str, str, tuple[tuple[str, float], ...]]
+_Scope = tuple[str, str, Limits]
 
 
 @st.cache_resource(max_entries=1, show_spinner=False)
 def _kept() -> dict[_Scope, _Checked]:
-    """What was checked last of each run, choice of steps and set of thresholds; shared by all sessions."""
+    """What was checked last of each run, choice of steps and set of limits; shared by all sessions."""
     return {}
 
 
@@ -107,7 +108,7 @@ def _check(opened: Opened, *, whole: bool) -> _Checked:
     brushed, index = state.step_range()[0] is not None, opened.summary.values.index
     first, last = (int(index[0]), int(index[-1])) if whole else state.window(opened)
     name = f"{first} to {last}" if brushed else "whole" if whole else "latest"
-    scope = (str(opened.run.folder), name, tuple(sorted(opened.thresholds.items())))
+    scope = (str(opened.run.folder), name, opened.limits)
     found = _kept().get(scope)
     has_news = found is not None and found.signature != opened.run.signature
     if found is None or (has_news and (opened.run.status != "running" or _again(opened, found))):
@@ -136,7 +137,7 @@ def _run_checks(opened: Opened, first: int, last: int, *, everything: bool) -> _
 
     run = opened.run
     # Steps that only one table has may lie before the first or behind the last step with tokens.
-    remarks = lint(run, None if everything else first, None if everything else last, progress, opened.thresholds)
+    remarks = lint(run, None if everything else first, None if everything else last, progress, opened.limits)
     impossible = impossible_values(run, first, last)
     bar.empty()
     return _Checked(run.signature, first, last, tuple(remarks), impossible)

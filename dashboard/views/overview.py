@@ -32,7 +32,7 @@ def render() -> None:
     if opened is None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
-    answer(answers.overview(summary, opened.findings, thresholds=opened.thresholds))
+    answer(answers.overview(summary, opened.findings, opened.limits))
     grave = [finding for finding in opened.findings if finding.severity > Severity.NOTICE]
     notices = opened.findings[len(grave) :]
     finding_cards(grave, summary, mode, opened.run_id)
@@ -45,8 +45,8 @@ def render() -> None:
     metric_row(summary, TILES[4:])
 
     limits = [
-        Limit(opened.thresholds["epsilon_stale"] / 2, "ε<sub>stale</sub>/2"),
-        Limit(opened.thresholds["epsilon"] / 2, "ε/2"),
+        Limit(opened.limits.staleness, "ε<sub>stale</sub>/2"),
+        Limit(opened.limits.update, "ε/2"),
     ]
     charts = (
         *(_Chart(keys[0], f"Is it learning? {name}", keys, unit) for name, keys, unit in learning_curves(summary)),

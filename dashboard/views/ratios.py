@@ -66,7 +66,7 @@ def render() -> None:
     opened = run_page("Ratios", "How heavy are the tails?")
     if opened is None:
         return
-    answer(answers.ratios(opened.summary, thresholds=opened.thresholds))
+    answer(answers.ratios(opened.summary, opened.limits))
     metric_row(opened.summary, TILES)
     pair = _pair()
     first, last = state.window(opened)
@@ -247,7 +247,7 @@ def _weights(opened: Opened) -> None:
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
     inside = summary.up_to(*steps)
     st.subheader("Can weights be trusted, step by step?", anchor=False)
-    sentence = answers.ratios(summary, thresholds=opened.thresholds)
+    sentence = answers.ratios(summary, opened.limits)
     keys = ["khat_token", "khat_token_new", "khat_seq"]
     step_chart(
         tail_figures.tail_index(summary, mode, steps),
@@ -268,7 +268,7 @@ def _weights(opened: Opened) -> None:
                 ["ess_token", "ess_seq"],
                 mode,
                 y_title="share of the sample",
-                limits=[Limit(opened.thresholds["ess"], "limit")],
+                limits=[Limit(opened.limits.ess, "limit")],
                 steps=steps,
             ),
             key="ess",
@@ -284,7 +284,7 @@ def _weights(opened: Opened) -> None:
                 mode,
                 y_title="χ²",
                 logarithmic=True,
-                limits=[Limit(opened.thresholds["chi2"], "limit")],
+                limits=[Limit(opened.limits.chi2, "limit")],
                 steps=steps,
             ),
             key="chi2",

@@ -49,7 +49,7 @@ def render() -> None:
         with said:
             answer(f"{age.how_old(brushed)} There is no token in {where}: choose others, or all steps.")
     else:
-        limit = opened.thresholds["epsilon_stale"] / 2
+        limit = opened.limits.staleness
         effect = age.age_effect(strata, staleness_metric(opened.summary))
         with said:
             answer(age.sentence(brushed, strata, effect, limit=limit))
@@ -191,13 +191,13 @@ def _what_if(opened: Opened, first: int, last: int, where: str) -> None:
     with left:
         stale = st.slider(
             "Largest |ρ - 1| to keep, ε_stale",
-            *(0.02, 2.0, min(max(opened.thresholds["epsilon_stale"], 0.02), 2.0), 0.02),
+            *(0.02, 2.0, min(max(opened.limits.epsilon_stale, 0.02), 2.0), 0.02),
             key="stalecut",
             bind="query-params",
         )
         st.markdown(age_filters.sentence(_effect(*at, "epsilon_stale", stale)))
     with right:
-        window = opened.thresholds["version_window"] - 1
+        window = opened.limits.version_window - 1
         if oldest > 0:
             lag = st.slider(
                 "Largest lag to keep, W - 1",

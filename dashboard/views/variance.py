@@ -37,7 +37,7 @@ def render() -> None:
     if opened is None:
         return
     inside = opened.summary.up_to(*state.step_range())
-    found = failure_mode.answer(inside, thresholds=opened.thresholds)
+    found = failure_mode.answer(inside, opened.limits)
     answer(found.sentence)
     if found.remedy:
         st.markdown(f"**What to do:** {found.remedy} ({found.source})")
@@ -58,9 +58,9 @@ def render() -> None:
 
 def _blind_spot(opened: Opened) -> None:
     """From the summary alone: every step is in it."""
-    limits = opened.thresholds
+    limits = opened.limits
     points = failure_mode.blind_spot(opened.summary.up_to(*state.step_range()))
-    sentence = failure_mode.blind_spot_sentence(points, thresholds=limits)
+    sentence = failure_mode.blind_spot_sentence(points, limits)
     st.subheader("The blind spot: total variation against χ²", anchor=False)
     st.caption(
         f"{sentence} Bias goes with total variation, variance with χ²; a bound on the one is none on the other. Both "
@@ -68,7 +68,7 @@ def _blind_spot(opened: Opened) -> None:
         "whole responses is shown as the tokens predict it where the sample shows less. The dashed curve is the least "
         "χ² that a total variation can have."
     )
-    tv_limit, chi2_limit = limits["epsilon_stale"] / 2, limits["chi2"]
+    tv_limit, chi2_limit = limits.staleness, limits.chi2
     axes = figures.blind_spot_axes(points, tv_limit, chi2_limit)
     for column, key, title in zip(
         st.columns(2, gap="medium"),
@@ -103,7 +103,7 @@ def _levels(opened: Opened) -> None:
         )
     with right:
         keys = ["ess_token", "ess_seq"]
-        limit = Limit(opened.thresholds["ess"], "limit")
+        limit = Limit(opened.limits.ess, "limit")
         step_chart(
             over_steps(summary, keys, mode, y_title="share of the sample", limits=[limit], steps=steps),
             key="variance-ess",

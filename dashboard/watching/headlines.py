@@ -18,7 +18,7 @@ import numpy as np
 
 from ratioscope.analysis.diagnosis.kept import code_identity, findings_of
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.findings.thresholds import thresholds_of
+from ratioscope.analysis.findings.limits import limits_of
 from ratioscope.analysis.runs.store import Listed, open_run, signature
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.cache import cache_folder
@@ -57,9 +57,8 @@ class Headline:
 def headline(folder: Path, *, compute: bool = True) -> Headline | None:
     """The headline of a run, from disk where it is known there; None when it is not and may not be computed."""
     try:
-        thresholds = thresholds_of(folder)
-        limits = json.dumps(thresholds, sort_keys=True)
-        news = "|".join((code_identity(), str(folder.resolve()), signature(folder), limits))
+        limits = limits_of(folder)
+        news = "|".join((code_identity(), str(folder.resolve()), signature(folder), repr(limits)))
         place = cache_folder("headlines") / f"{hashlib.sha256(news.encode()).hexdigest()[:32]}.json"
         with suppress(OSError, ValueError, TypeError):
             kept = json.loads(place.read_text(encoding="utf-8"))
@@ -68,7 +67,7 @@ def headline(folder: Path, *, compute: bool = True) -> Headline | None:
             return None
         run = open_run(folder)
         summary = Summariser().summarise(run)
-        findings = findings_of(run, summary, thresholds)
+        findings = findings_of(run, summary, limits)
     except RatioscopeError as error:
         return Headline(problem=str(error))
     reward = summary.values["reward"].replace([np.inf, -np.inf], np.nan).dropna()

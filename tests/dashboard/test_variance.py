@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -132,7 +133,7 @@ def test_hidden_variance_is_counted_with_the_moved_limits() -> None:
     )
     assert failure_mode.blind_spot_sentence(points).startswith("In 2 of 4 steps")
     assert "at step 3" in failure_mode.blind_spot_sentence(points)
-    none = failure_mode.blind_spot_sentence(points, thresholds={"chi2": 100.0})
+    none = failure_mode.blind_spot_sentence(points, Limits(chi2=100.0))
     assert none.startswith("In none of 4 steps")
 
 

@@ -212,7 +212,7 @@ def test_what_is_said_and_the_exit_code_follow_their_severities(
     assert (outcome.code, "Staleness" in outcome.out, outcome.err) == (code, said, "")
 
 
-def test_thresholds_of_the_project_hold(ratioscope: Ratioscope, tmp_path: Path) -> None:
+def test_limits_of_the_project_hold(ratioscope: Ratioscope, tmp_path: Path) -> None:
     run = write_run(tmp_path / "ended", stale_steps(0, 4, 0.25))
     (tmp_path / "ratioscope.toml").write_text("[thresholds]\nepsilon_stale = 0.9\n", encoding="utf-8")
     assert "Staleness" not in ratioscope("watch", run, *QUICK).out

@@ -1,6 +1,6 @@
 """Which settings collapse, by the rule that makes findings of runs, and which end below where they began."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends, l
 from ratioscope.analysis.compare.grouping import Member, Setting, end_value
 from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import Evidence
-from ratioscope.analysis.findings.thresholds import thresholds_of
+from ratioscope.analysis.findings.limits import Limits, limits_of
 from ratioscope.catalogue import CATALOGUE
 
 # Differences within it are alike: of accuracies and fractions five points, of anything else a tenth.
@@ -68,21 +68,21 @@ def collapses(
     settings: Sequence[Setting],
     metric: str = "eval_accuracy",
     by: Axis = "step",
-    thresholds: Mapping[str, float] | None = None,
+    limits: Limits | None = None,
 ) -> tuple[Collapse, ...]:
     """The settings that collapse, then those whose evaluations merely end below where they began; in their order.
 
-    A run collapses where the rule `reward_collapse` says so, with the thresholds of its project: of its evaluation
+    A run collapses where the rule `reward_collapse` says so, with the limits of its project: of its evaluation
     accuracy where that was logged often enough, else of its reward, over all of its steps.
 
     Args:
-        thresholds: all of them by name, for all runs; None: those of each run's project.
+        limits: for all runs; None: those of each run's project.
 
     Raises:
         RatioscopeError: there is no such metric, a run does not have the axis, or a ratioscope.toml cannot be used.
     """
     found = {
-        place: fallen for place, setting in enumerate(settings) if (fallen := _by_rule(setting, thresholds)) is not None
+        place: fallen for place, setting in enumerate(settings) if (fallen := _by_rule(setting, limits)) is not None
     }
     below = []
     # Of other metrics the first value is that of one batch, which says little of where a run began.
@@ -93,8 +93,8 @@ def collapses(
     return (*found.values(), *below)
 
 
-def _by_rule(setting: Setting, thresholds: Mapping[str, float] | None) -> Collapse | None:
-    fallen = {member.unit: found for member in setting.members if (found := _fallen(member, thresholds)) is not None}
+def _by_rule(setting: Setting, limits: Limits | None) -> Collapse | None:
+    fallen = {member.unit: found for member in setting.members if (found := _fallen(member, limits)) is not None}
     if not fallen:
         return None
     # Runs of one setting log alike; where they do not, what most of them fell in is named.
@@ -106,10 +106,9 @@ def _by_rule(setting: Setting, thresholds: Mapping[str, float] | None) -> Collap
     return Collapse(setting, metric, best, end, max(found.last for found in same), seeds, by_rule=True)
 
 
-def _fallen(member: Member, thresholds: Mapping[str, float] | None) -> _Fallen | None:
+def _fallen(member: Member, limits: Limits | None) -> _Fallen | None:
     """What the rule finds of one run."""
-    limits = thresholds_of(member.run.folder) if thresholds is None else thresholds
-    finding = reward_has_collapsed(Evidence(member.summary, member.run, limits))
+    finding = reward_has_collapsed(Evidence(member.summary, member.run, limits or limits_of(member.run.folder)))
     if finding is None:
         return None
     best = finding.numbers[0].value  # as its sentence says it

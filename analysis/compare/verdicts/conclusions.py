@@ -4,7 +4,7 @@ Who leads and how sure that is; what collapses, and which change is enough for i
 make no difference that matters; how sure all this is. Text from logs stands in the sentences as it is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite
 
 import numpy as np
@@ -32,6 +32,7 @@ from ratioscope.analysis.compare.verdicts.wording import (
     some,
     under,
 )
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.catalogue import CATALOGUE
 
 _FALLBACK = "reward"
@@ -44,14 +45,14 @@ def conclusions(
     settings: Sequence[Setting],
     metric: str = "eval_accuracy",
     by: Axis = "step",
-    thresholds: Mapping[str, float] | None = None,
+    limits: Limits | None = None,
 ) -> tuple[str, ...]:
     """At most five sentences, most important first; none without settings.
 
     Where evaluation accuracy is asked for and no run logs any, they are about the training reward.
 
     Args:
-        thresholds: that a collapse is judged by; see `collapses`.
+        limits: that a collapse is judged by; see `collapses`.
 
     Raises:
         RatioscopeError: there is no such metric, a run does not have the axis, or a ratioscope.toml cannot be used.
@@ -65,7 +66,7 @@ def conclusions(
     if len(stands.without) == len(settings):
         title = CATALOGUE[metric].title
         return (f"{title} has no value in any of these runs: nothing to conclude; choose another metric.",)
-    fallen = collapses(settings, metric, by, thresholds)
+    fallen = collapses(settings, metric, by, limits)
     changes = single_changes(settings, metric, by)
     causes = [change for change in changes if _decides_collapse(change, fallen)]
     others = [change for change in changes if change not in causes]

@@ -7,6 +7,7 @@ import pytest
 
 from ratioscope.analysis.diagnosis import RULES, diagnose, staleness_metric
 from ratioscope.analysis.findings import answers
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.catalogue import EPSILON, EPSILON_STALE
@@ -80,11 +81,11 @@ def test_findings_come_worst_first_and_causes_before_consequences(tmp_path: Path
     assert order == sorted(order) and len(order) > 1
 
 
-def test_thresholds_move_the_verdict(tmp_path: Path) -> None:
+def test_limits_move_the_verdict(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.25, drift=0.02)
-    assert {finding.rule for finding in diagnose(summary, thresholds={"epsilon_stale": 0.8, "kl": 1})} == set()
+    assert {finding.rule for finding in diagnose(summary, limits=Limits(epsilon_stale=0.8, kl=1))} == set()
     usual = {finding.rule for finding in diagnose(summary)}
-    assert {finding.rule for finding in diagnose(summary, thresholds={"epsilon": 0.03})} == usual | {"update_large"}
+    assert {finding.rule for finding in diagnose(summary, limits=Limits(epsilon=0.03))} == usual | {"update_large"}
     assert "staleness_high" in usual and "update_large" not in usual
 
 
@@ -98,8 +99,8 @@ def test_a_run_without_the_new_policy_is_judged_by_what_it_logs(tmp_path: Path) 
 
 def test_the_opening_sentences_name_the_limits_that_hold(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.25, drift=0.01)
-    moved = {"epsilon_stale": 0.8, "epsilon": 0.1}
-    said = answers.overview(summary, diagnose(summary, thresholds=moved | {"kl": 1}), thresholds=moved)
+    moved = Limits(epsilon_stale=0.8, epsilon=0.1, kl=1)
+    said = answers.overview(summary, diagnose(summary, limits=moved), moved)
     assert "(limit 0.4)" in said and "(limit 0.05)" in said
     assert "above the limit of 0.2 in 6 of 6 steps" in answers.drift(summary)
-    assert "below 0.4" in answers.drift(summary, thresholds=moved)
+    assert "below 0.4" in answers.drift(summary, moved)

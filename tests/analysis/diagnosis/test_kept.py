@@ -11,12 +11,12 @@ from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.diagnosis import kept as kept_findings
 from ratioscope.analysis.diagnosis.kept import findings_of
 from ratioscope.analysis.findings.finding import Finding
-from ratioscope.analysis.findings.thresholds import default_thresholds
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.making.runs import random_step, write_run
 
-LIMITS = default_thresholds()
+LIMITS = Limits()
 
 
 def _agree(found: list[Finding], others: list[Finding]) -> None:
@@ -28,7 +28,7 @@ def _agree(found: list[Finding], others: list[Finding]) -> None:
             assert [one.value, one.low, one.high] == pytest.approx([two.value, two.low, two.high], nan_ok=True)
 
 
-def test_findings_are_kept_for_the_same_run_and_thresholds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_kept_for_the_same_run_and_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     write_run(tmp_path / "run", [random_step(rng, number, spread=0.9) for number in range(12)])
     run = open_run(tmp_path / "run")
@@ -39,7 +39,7 @@ def test_findings_are_kept_for_the_same_run_and_thresholds(tmp_path: Path, monke
     monkeypatch.setattr(kept_findings, "diagnose", _refuse)
     _agree(findings_of(run, summary, LIMITS), found)
     with pytest.raises(AssertionError, match="diagnosed again"):
-        findings_of(run, summary, LIMITS | {"epsilon": 0.01})
+        findings_of(run, summary, Limits(epsilon=0.01))
     manifest = replace(run.manifest, algorithm={"name": "another"})
     with pytest.raises(AssertionError, match="diagnosed again"):
         findings_of(replace(run, manifest=manifest), summary, LIMITS)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Concern, Control, regime
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary
@@ -123,8 +124,8 @@ def test_the_limit_of_the_chi_square_is_half_of_the_effective_sample_size() -> N
 def test_moved_thresholds_move_the_regime() -> None:
     stale = summary_of(**(QUIET | {"s_k": 0.3, "s_k_version": 0.3, "u_k": 0.15}))
     assert regime(stale).concern is Concern.BIAS and len(regime(stale).sources) == 2
-    loose = regime(stale, thresholds={"epsilon_stale": 0.8, "epsilon": 0.5})
+    loose = regime(stale, Limits(epsilon_stale=0.8, epsilon=0.5))
     assert loose.concern is Concern.NEITHER and not loose.sources and "at most 0.4" in loose.sentence
     heavy = summary_of(**(QUIET | {"log1p_chi2_seq": 1.0}))
     assert regime(heavy).concern is Concern.VARIANCE
-    assert regime(heavy, thresholds={"chi2": 2.0}).concern is Concern.NEITHER
+    assert regime(heavy, Limits(chi2=2.0)).concern is Concern.NEITHER

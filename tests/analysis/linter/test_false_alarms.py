@@ -23,7 +23,7 @@ class Window(Evidence):
 
     def __init__(self, whole: Evidence, first: int, last: int) -> None:
         self.run, self._whole, self._steps = whole.run, whole, (first, last)
-        self.thresholds = whole.thresholds
+        self.limits = whole.limits
         self.steps = self._part(whole.steps)
 
     @cached_property

@@ -12,6 +12,7 @@ import torch
 
 from ratioscope import Manifest, schema
 from ratioscope.analysis.diagnosis import Severity
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import CHECKS, Outcome, Remark, lint, to_json
 from ratioscope.analysis.runs.store import open_run
 from tests.making.faults import (
@@ -426,11 +427,11 @@ def test_to_json_has_no_undefined_numbers(trained: Trained) -> None:
     assert [remark["check"] for remark in to_json(remarks)] == [remark.check for remark in remarks]
 
 
-def test_the_thresholds_of_the_mean_ratio_are_those_of_the_diagnosis() -> None:
+def test_the_limits_of_the_mean_ratio_are_those_of_the_diagnosis() -> None:
     run = run_of("mismatch-grpo-seed0")
     assert the(lint(run), "mean_ratio").outcome is Outcome.FOUND
-    for moved in ({"mean_ratio_z": 90.0}, {"mean_ratio_trifle": 0.1}):
-        remarks = lint(run, thresholds=moved)
+    for moved in (Limits(mean_ratio_z=90.0), Limits(mean_ratio_trifle=0.1)):
+        remarks = lint(run, limits=moved)
         assert the(remarks, "mean_ratio").outcome is Outcome.PASSED
     assert the(remarks, "truncated_support").outcome is Outcome.PASSED
 

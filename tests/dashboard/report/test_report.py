@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def test_provenance_says_how_the_report_came_about(report: Report, opened: Opene
     assert re.match(r"[0-9a-f]{16} ", provenance["Data signature"])
     assert "12 steps" in provenance["Rows"]
     assert provenance["Excluded"] == "nothing"
-    assert all(f"{name} = {value:g}" in page.text for name, value in opened.thresholds.items())
+    assert all(f"{name} = {value:g}" in page.text for name, value in asdict(opened.limits).items())
 
 
 def test_what_was_left_out_is_counted(strange: dict[str, Path]) -> None:
@@ -160,7 +160,7 @@ def test_runs_of_one_name_in_two_folders_stay_apart(tmp_path: Path) -> None:
 def test_an_overflowing_chi_square_is_infinite_and_no_traceback(opened: Opened) -> None:
     values = opened.summary.values.assign(log1p_chi2_seq=811.0, log1p_chi2_seq_predicted=811.0, s_k=0.01)
     summary = replace(opened.summary, values=values)
-    sentences = dict(run_verdict(summary, [], [], opened.thresholds))
+    sentences = dict(run_verdict(summary, [], [], opened.limits))
     assert "χ² of whole responses ∞" in sentences["Bias or variance?"]
 
 

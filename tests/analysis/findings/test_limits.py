@@ -1,12 +1,13 @@
-"""Thresholds: where they come from, that each one moves a verdict, and the files that move them."""
+"""Limits: where they come from, that each one moves a verdict, and the files that move them."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ratioscope.analysis.diagnosis import RULES, Evidence
-from ratioscope.analysis.findings.thresholds import default_thresholds, read_thresholds, thresholds_of
+from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
 from ratioscope.catalogue import EPSILON, EPSILON_STALE, THRESHOLDS
 from ratioscope.catalogue.thresholds import explain
 from ratioscope.errors import RatioscopeError
@@ -14,6 +15,13 @@ from ratioscope.metric import SOURCES
 from tests.analysis.diagnosis.test_rules import FROM_TOKENS, MADE_UP, RAMP, finding_of, made_up, spread
 
 every_threshold = pytest.mark.parametrize("name", THRESHOLDS)
+
+
+def test_limits_are_the_rows_of_the_catalogue_and_what_follows_from_them() -> None:
+    assert asdict(Limits()) == {name: row.value for name, row in THRESHOLDS.items()}
+    moved = Limits(epsilon=0.1, epsilon_stale=0.8, mult_prob_error=1.2, chi2=2.0)
+    assert (moved.update, moved.staleness) == (0.05, 0.4)
+    assert (moved.engine, moved.log_chi2) == pytest.approx((0.1, np.log(3.0)))
 
 
 @every_threshold
@@ -70,13 +78,12 @@ def test_a_threshold_moves_the_verdict(name: str) -> None:
     rule, value = LOOSE[name]
     evidence = MADE_UP[rule][0]
     assert RULES[rule](evidence) is not None
-    assert RULES[rule](Evidence(evidence.summary, None, default_thresholds() | {name: value})) is None
+    assert RULES[rule](Evidence(evidence.summary, None, Limits(**{name: value}))) is None
 
 
 def test_the_other_thresholds_move_a_verdict_too(tmp_path: Path) -> None:
     def fires(rule: str, evidence: Evidence, **moved: float) -> bool:
-        thresholds = default_thresholds() | moved
-        return RULES[rule](Evidence(evidence.summary, evidence.run, thresholds)) is not None
+        return RULES[rule](Evidence(evidence.summary, evidence.run, Limits(**moved))) is not None
 
     engine = made_up(s_k_engine=0.01, s_k_version=0.002, u_k=0.01)
     assert fires("engine_mismatch", engine) and not fires("engine_mismatch", engine, engine_to_update=2.0)
@@ -86,10 +93,10 @@ def test_the_other_thresholds_move_a_verdict_too(tmp_path: Path) -> None:
     few = made_up(ess_token=np.where(np.arange(len(RAMP)) < 5, 0.1, 0.9))
     assert not fires("ess_collapse", few) and fires("ess_collapse", few, step_share=0.05)
     support = made_up(ratio_mean=0.97, ratio_mean_z=-5.0)
-    moved = Evidence(support.summary, None, default_thresholds() | {"missing_mass": 0.01})
+    moved = Evidence(support.summary, None, Limits(missing_mass=0.01))
     assert finding_of("truncated_support", moved).severity > finding_of("truncated_support", support).severity
     mixture = spread(tmp_path / "run", 0.5)
-    narrow = Evidence(mixture.summary, mixture.run, default_thresholds() | {"version_window": 2.0})
+    narrow = Evidence(mixture.summary, mixture.run, Limits(version_window=2.0))
     assert "window" in finding_of("trust_region_infeasible", narrow).why
     assert "window" not in finding_of("trust_region_infeasible", mixture).why
     assert not fires("trust_region_infeasible", mixture, epsilon=0.6)
@@ -112,25 +119,25 @@ def write(folder: Path, text: str, name: str = "ratioscope.toml") -> Path:
 
 
 def test_a_file_moves_what_it_names_and_nothing_else(tmp_path: Path) -> None:
-    thresholds = read_thresholds(write(tmp_path, "[thresholds]\nepsilon = 0.1\nversion_window = 2\n"))
-    assert thresholds == default_thresholds() | {"epsilon": 0.1, "version_window": 2.0}
-    assert read_thresholds(write(tmp_path, "")) == default_thresholds()
+    limits = read_limits(write(tmp_path, "[thresholds]\nepsilon = 0.1\nversion_window = 2\n"))
+    assert limits == Limits(epsilon=0.1, version_window=2.0)
+    assert read_limits(write(tmp_path, "")) == Limits()
 
 
 def test_the_nearest_file_beside_the_run_or_above_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "project" / "runs" / "one"
     run.mkdir(parents=True)
-    assert thresholds_of(run) == default_thresholds()
+    assert limits_of(run) == Limits()
     for folder, epsilon in ((tmp_path, 0.01), (tmp_path / "project", 0.05), (run, 0.15)):
         write(folder, f"[thresholds]\nepsilon = {epsilon}\n")
-        assert thresholds_of(run)["epsilon"] == epsilon
+        assert limits_of(run).epsilon == epsilon
     (run / "ratioscope.toml").unlink()
     monkeypatch.chdir(run.parent)
     for place in (Path("one"), Path("one/../one"), Path("../runs/one")):
-        assert thresholds_of(place)["epsilon"] == 0.05
+        assert limits_of(place).epsilon == 0.05
     link = tmp_path / "elsewhere"
     link.symlink_to(run, target_is_directory=True)
-    assert thresholds_of(link)["epsilon"] == 0.05
+    assert limits_of(link).epsilon == 0.05
 
 
 @pytest.mark.parametrize(
@@ -151,11 +158,11 @@ def test_the_nearest_file_beside_the_run_or_above_it_holds(tmp_path: Path, monke
 def test_a_mistake_in_a_file_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:
     file = write(tmp_path, text)
     with pytest.raises(RatioscopeError) as raised:
-        read_thresholds(file)
+        read_limits(file)
     sentence = str(raised.value)
     assert words in sentence and sentence.startswith(str(file)) and "\n" not in sentence
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(RatioscopeError, match=r"missing\.toml: there is no such file\.$"):
-        read_thresholds(tmp_path / "missing.toml")
+        read_limits(tmp_path / "missing.toml")

@@ -1,0 +1,116 @@
+"""The limits that a run is measured against: the catalogue's thresholds, moved by the nearest ratioscope.toml.
+
+[thresholds]
+epsilon = 0.1
+epsilon_stale = 0.8
+
+limits_of(run.folder).staleness     # 0.4: what staleness should stay below
+"""
+
+import tomllib
+from dataclasses import dataclass
+from math import log1p
+from pathlib import Path
+
+from ratioscope.catalogue import THRESHOLDS
+from ratioscope.errors import RatioscopeError, unknown
+
+FILE_NAME = "ratioscope.toml"
+
+
+def _default(name: str) -> float:
+    return THRESHOLDS[name].value
+
+
+@dataclass(frozen=True)
+class Limits:
+    """One field a row of `THRESHOLDS`, which says what it means and where it is from; defaults are the catalogue's."""
+
+    epsilon: float = _default("epsilon")
+    epsilon_stale: float = _default("epsilon_stale")
+    version_window: float = _default("version_window")
+    staleness_growth: float = _default("staleness_growth")
+    kl: float = _default("kl")
+    mean_ratio_low: float = _default("mean_ratio_low")
+    mean_ratio_high: float = _default("mean_ratio_high")
+    mean_ratio_z: float = _default("mean_ratio_z")
+    mean_ratio_trifle: float = _default("mean_ratio_trifle")
+    missing_mass: float = _default("missing_mass")
+    mult_prob_error: float = _default("mult_prob_error")
+    engine_to_update: float = _default("engine_to_update")
+    dropped_share: float = _default("dropped_share")
+    khat: float = _default("khat")
+    tail_share: float = _default("tail_share")
+    ess: float = _default("ess")
+    chi2: float = _default("chi2")
+    clip_saturated: float = _default("clip_saturated")
+    zero_signal: float = _default("zero_signal")
+    entropy_share: float = _default("entropy_share")
+    reward_fall: float = _default("reward_fall")
+    step_share: float = _default("step_share")
+
+    @property
+    def update(self) -> float:
+        """ε/2, total variation: how far an update with a clip of width ε may move the policy."""
+        return self.epsilon / 2
+
+    @property
+    def staleness(self) -> float:
+        """ε_stale/2, total variation: what staleness should stay below (S0 5.6); above it bias is large."""
+        return self.epsilon_stale / 2
+
+    @property
+    def engine(self) -> float:
+        """Total variation between the two engines at which `mult_prob_error` is reached."""
+        return (self.mult_prob_error - 1) / 2
+
+    @property
+    def log_chi2(self) -> float:
+        """log(1 + χ²): the limit of χ² as whole responses are measured."""
+        return log1p(self.chi2)
+
+
+def limits_of(folder: Path) -> Limits:
+    """Those of ratioscope.toml in the run's folder or in the nearest folder above it.
+
+    Raises:
+        RatioscopeError: that file cannot be used (`read_limits`).
+    """
+    folder = folder.resolve()
+    file = next((found for place in (folder, *folder.parents) if (found := place / FILE_NAME).is_file()), None)
+    return read_limits(file) if file else Limits()
+
+
+def read_limits(file: Path) -> Limits:
+    """The limits with those that the file names moved.
+
+    Raises:
+        RatioscopeError: it is not there, cannot be read, has another table or an unknown name, or a value is no number
+            or outside of what a project may choose.
+    """
+    try:
+        contents = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RatioscopeError(f"{file}: there is no such file.") from None
+    except (OSError, ValueError) as error:
+        raise RatioscopeError(f"{file}: cannot be read as TOML ({error}).") from None
+    others = sorted(contents.keys() - {"thresholds"})
+    if others:
+        raise RatioscopeError(f"{file}: {others[0]!r} means nothing here; thresholds stand in the table [thresholds].")
+    table = contents.get("thresholds", {})
+    if not isinstance(table, dict):
+        raise RatioscopeError(f"{file}: 'thresholds' must be a table, [thresholds] with lines such as epsilon = 0.1.")
+    return Limits(**{name: _checked(file, name, value) for name, value in table.items()})
+
+
+def _checked(file: Path, name: str, value: object) -> float:
+    threshold = THRESHOLDS.get(name)
+    if threshold is None:
+        raise RatioscopeError(f"{file}: {unknown('a threshold', name, THRESHOLDS)}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RatioscopeError(f"{file}: {name} is {value!r}, it must be a number.")
+    if not threshold.lowest <= value <= threshold.highest:
+        raise RatioscopeError(
+            f"{file}: {name} is {value:g}, it must lie between {threshold.lowest:g} and {threshold.highest:g}."
+        )
+    return float(value)
