@@ -4,15 +4,7 @@ import math
 import re
 
 from ratioscope.analysis.findings.finding import Number
-from ratioscope.catalogue import CATALOGUE
-
-# Metrics that are shares of something. A reward is none: a reward model's may have any size.
-PERCENT = {
-    "clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
-    "eval_accuracy", "ess_token", "ess_seq", "effective_token_fraction", "zero_advantage_group_fraction",
-    "top1pct_share", "gate_mean",
-}  # fmt: skip
-assert CATALOGUE.keys() >= PERCENT
+from ratioscope.catalogue import ENTRIES
 
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -33,9 +25,14 @@ def share(value: float) -> str:
     return f"{value:.1%}" if math.isfinite(value) else plain(value)
 
 
+def is_share(key: str) -> bool:
+    """Whether a metric is written in percent; counts of the step summary, which have no entry, are not."""
+    return key in ENTRIES and ENTRIES[key].share
+
+
 def number(key: str, value: float) -> str:
     """The value of a metric: as a percentage where the metric is a share."""
-    return share(value) if key in PERCENT else plain(value)
+    return share(value) if is_share(key) else plain(value)
 
 
 def count(value: float) -> str:

@@ -104,31 +104,22 @@ SEVERITY_ICON = {
     Severity.CRITICAL: ":material/error:",
 }
 
-# Where a metric is about one policy pair, it has that pair's colour.
-_METRIC_COLOURS = {
-    **dict.fromkeys(("u_k",), NEW),
-    **dict.fromkeys(("tv_new_behavior", "tv_new_behavior_bounded", "khat_token_new"), "#8C4BB8"),
-    "clip_fraction_low": SKY,
-    "clip_fraction_high": AMBER,
-    "clip_fraction_positive": "#009E73",
-    "clip_fraction_negative": "#CC79A7",
-    "khat_seq": "#009E73",
-    "ess_seq": "#009E73",
-    "chi2_seq": "#009E73",
-    "log1p_chi2_seq": "#009E73",
-    "kl_k2": SKY,
-    "kl_k1": AMBER,
-    "s_k_bounded": SKY,
-    "eval_accuracy": "#009E73",
-    "kl_to_initial": "#CC79A7",
-    "zero_advantage_group_fraction": AMBER,
+# Lines of metrics, by the colour that a catalogue entry names: where a metric is about one policy pair, it has that
+# pair's colour.
+PALETTE = {
+    "blue": CURRENT,
+    "vermilion": NEW,
+    "violet": "#8C4BB8",
+    "sky": SKY,
+    "amber": AMBER,
+    "green": "#009E73",
+    "purple": "#CC79A7",
 }
 
 
 def metric_colour(key: str) -> str:
     """The colour of a metric's line."""
-    assert key in CATALOGUE, key
-    return _METRIC_COLOURS.get(key, CURRENT)
+    return PALETTE[CATALOGUE[key].colour]
 
 
 # Each algorithm's place in the palette: those that are compared most often come first and share no colour.

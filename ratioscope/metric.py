@@ -23,6 +23,17 @@ class Moment(Enum):
     """Means of rho squared: unreliable from k-hat 0.35 on, because the tail index of a square is twice as large."""
 
 
+class Grain(Enum):
+    """What a metric is of, which decides where it can be looked at."""
+
+    TOKEN = "token"
+    """Of the usable tokens: there is one of any set of tokens."""
+    RESPONSE = "response"
+    """Of whole responses: tokens that are only parts of theirs have none."""
+    STEP = "step"
+    """Logged by the trainer, once a step, in the steps table."""
+
+
 KHAT_LIMIT = {Moment.FIRST: 0.7, Moment.SECOND: 0.35}
 
 
@@ -43,12 +54,28 @@ class Metric:
     moment: Moment = Moment.BOUNDED
     khat: tuple[str, ...] = ("khat_token",)
     """Tail indices that decide whether it can be trusted."""
+    grain: Grain = Grain.TOKEN
     short: str = ""
     """A name for tiles and legends, where the title is too long for them."""
+    share: bool = False
+    """A part of a whole: within [0, 1], written in percent."""
+    sparse: bool = False
+    """Logged now and then: its values are drawn as points."""
+    comparable: bool = True
+    """Between runs; what grows with the number of tokens is not."""
+    colour: str = "blue"
+    """Of its line, by its name in the palette of the dashboard's theme."""
+    order: int = 100
+    """Where lists to choose from show it: small first, equals in the order of the catalogue."""
 
     @property
     def label(self) -> str:
         return self.short or self.title
+
+    @property
+    def sample(self) -> str:
+        """The count of the step summary that is the sample size of the tail indices that judge it."""
+        return "n_sequences" if "khat_seq" in (self.key, *self.khat) else "n_tokens"
 
 
 def khat_limit(moment: Moment, n: int) -> float | None:

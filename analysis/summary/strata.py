@@ -20,7 +20,9 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.metrics import StepTable, step_table
 from ratioscope.analysis.summary.partials import partials_in
 from ratioscope.analysis.summary.summary import LOGGED
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.metric import Grain
 
 # More numbers than these are put into so many buckets of about as many tokens; of more prompts, the rarest go together.
 MOST_VALUES, BUCKETS = 12, 5
@@ -135,8 +137,8 @@ def stratify(run: Run, by: str, first: int | None = None, last: int | None = Non
 
 
 _OF_RESPONSES = (
-    *("chi2_seq", "log1p_chi2_seq", "log1p_chi2_seq_predicted", "ess_seq", "khat_seq"),
-    *("reward", "response_length", "n_sequences", "n_undefined"),
+    *(key for key, metric in CATALOGUE.items() if metric.grain is Grain.RESPONSE),
+    *("n_sequences", "n_undefined"),
 )
 
 

@@ -30,8 +30,10 @@ from ratioscope.analysis.summary.partials import Partials, ScanUnit, partials_of
 from ratioscope.cache import cache_folder
 from ratioscope.catalogue import CATALOGUE, divergences, learning, weights
 from ratioscope.errors import RatioscopeError
+from ratioscope.metric import Grain
 
-LOGGED = ("eval_accuracy", "kl_to_initial", "grad_norm")
+LOGGED = tuple(key for key, metric in CATALOGUE.items() if metric.grain is Grain.STEP)
+"""Metrics that are read from the steps table."""
 _KEYS = [*COUNTS, *CATALOGUE]
 _TABLES = ("notes", "histogram", "steps")
 

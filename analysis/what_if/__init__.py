@@ -13,7 +13,7 @@ The logged tokens stay as they are: a rule that had been in force would have led
 
 from ratioscope.analysis.what_if.judging import decide
 from ratioscope.analysis.what_if.loading import load, load_in_parts
-from ratioscope.analysis.what_if.measures import MEASURES, TAILS, Measure, described
+from ratioscope.analysis.what_if.measures import MEASURES, TAILS, Measure, described, is_share
 from ratioscope.analysis.what_if.numbers import Curve, Numbers
 from ratioscope.analysis.what_if.outcome import Digest, Outcome, apply, combined
 from ratioscope.analysis.what_if.rule import STOPPING, Own, Rule, own_rule, parse
@@ -41,6 +41,7 @@ __all__ = [
     "decide",
     "described",
     "evaluate",
+    "is_share",
     "load",
     "load_in_parts",
     "own_rule",

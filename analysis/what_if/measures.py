@@ -2,7 +2,7 @@
 
 *Signal tokens* are those with an advantage other than 0: the others have no gradient that a rule could change. A token
 is *kept* where it is a signal token and its gate is above 0. rho is the ratio at the level of the rule's weight, v the
-applied weight: weight x gate. Fractions of all tokens are those of the catalogue (metric definitions, section 5).
+applied weight: weight x gate. Fractions of all tokens are those of the catalogue.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,8 @@ class Measure:
     moment: Moment = Moment.BOUNDED
     tail: str = ""
     """Whose tail index decides whether it can be trusted: a key of `TAILS`."""
+    share: bool = False
+    """A part of a whole, although its terms are not bounded."""
 
     def intervals(self, numerator: Array, denominator: Array, starts: Index) -> tuple[Array, Array]:
         """Low and high ends of 95 % intervals, cluster-robust over prompt groups, of many steps at once.
@@ -56,7 +58,7 @@ MEASURES: dict[str, Measure] = {
     "kept_tokens": Measure("Kept tokens", "Share of the signal tokens, counted by their gate.", "effective", "signal"),
     "kept_gradient": Measure(
         "Kept gradient", "Share of Σ|weight A| that the gate leaves.", "v_advantage", "w_advantage",
-        Moment.FIRST, "weight",
+        Moment.FIRST, "weight", share=True,
     ),
     "mean_weight": Measure("Mean weight", "Mean v of the kept tokens.", "v", "kept", Moment.FIRST, "applied"),
     "mean_weight_raw": Measure("Mean ratio", "Mean rho of the signal tokens.", "rho", "signal", Moment.FIRST, "raw"),
@@ -103,17 +105,27 @@ MEASURES: dict[str, Measure] = {
     ),
 }  # fmt: skip
 
+# Title, definition, whether it is a share.
 _OTHERS = {
-    "ess": ("Effective sample size", "(Σv)² / (n Σv²) of the kept tokens: the share that the weights leave effective."),
-    "ess_raw": ("Effective sample size, raw", "The same of rho and the signal tokens."),
-    "max_weight": ("Largest weight", "Largest v of the kept tokens."),
-    "max_weight_raw": ("Largest ratio", "Largest rho of the signal tokens."),
-}
+    "ess": (
+        "Effective sample size", "(Σv)² / (n Σv²) of the kept tokens: the share that the weights leave effective.", True
+    ),
+    "ess_raw": ("Effective sample size, raw", "The same of rho and the signal tokens.", True),
+    "max_weight": ("Largest weight", "Largest v of the kept tokens.", False),
+    "max_weight_raw": ("Largest ratio", "Largest rho of the signal tokens.", False),
+}  # fmt: skip
 
 
 def described(key: str) -> tuple[str, str]:
     """Title and definition of a value of an outcome, also of those that are no ratio of sums."""
-    return _OTHERS[key] if key in _OTHERS else (MEASURES[key].title, MEASURES[key].definition)
+    return _OTHERS[key][:2] if key in _OTHERS else (MEASURES[key].title, MEASURES[key].definition)
+
+
+def is_share(key: str) -> bool:
+    """Whether a value of an outcome is a part of a whole: within [0, 1], written in percent."""
+    if key in _OTHERS:
+        return _OTHERS[key][2]
+    return MEASURES[key].moment is Moment.BOUNDED or MEASURES[key].share
 
 
 WHY_EMPTY = {

@@ -1,23 +1,13 @@
-"""A select box over the catalogue: titles with their symbols, what is compared most often first."""
+"""A select box over the catalogue: titles with their symbols, in their order."""
 
 import re
 
 import streamlit as st
 
-from ratioscope.catalogue import CATALOGUE, divergences, learning, weights
+from ratioscope.catalogue import CATALOGUE
 
-# Distances in standard errors grow with the number of tokens: between runs they say nothing.
-_NOT_COMPARABLE = {key for key in CATALOGUE if key.endswith("_z")}
-_FIRST = ("eval_accuracy", "reward", "s_k", "u_k")
-
-METRICS = tuple(
-    dict.fromkeys(
-        key
-        for key in (*_FIRST, *(entry.key for part in (learning, divergences, weights) for entry in part.ENTRIES))
-        if key not in _NOT_COMPARABLE
-    )
-)
-"""Metrics that runs can be compared by: learning, then distances of policies, then weights."""
+METRICS = tuple(entry.key for entry in sorted(CATALOGUE.values(), key=lambda entry: entry.order) if entry.comparable)
+"""Metrics that runs can be compared by."""
 
 _SIGNS = {
     r"\hat\pi": "π̂", r"\hat k": "k̂", r"\overline{\rho}": "ρ̄", r"\overline{M}": "M̄", r"\overline{T}": "T̄",

@@ -24,11 +24,6 @@ if TYPE_CHECKING:  # they come with torch, which takes seconds
 
 # What was applied is blue and solid, what might have been is violet and dashed, everywhere on the page.
 APPLIED, WHAT_IF = theme.CURRENT, "#9467BD"
-SHARES = {
-    "clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
-    "effective_token_fraction", "kept_tokens", "kept_gradient", "ess", "ess_raw", "gate_mean",
-}  # fmt: skip
-"""Values of an outcome that are shares."""
 
 CURVES = ("clip_fraction", "effective_token_fraction", "variance_proxy", "permitted_drift")
 """What is drawn over steps."""
@@ -41,7 +36,7 @@ def against(
     curves: Mapping[str, tuple[Sequence[int], "Curve | None"]],
     mode: Mode,
     *,
-    key: str,
+    share: bool,
     steps: tuple[int | None, int | None] = (None, None),
     height: int = 240,
 ) -> go.Figure:
@@ -49,9 +44,9 @@ def against(
 
     Args:
         curves: the applied one first, by the name in the legend, each with its steps.
-        key: of the measure.
+        share: the measure is one.
     """
-    layout, number = _layout(mode, height), ".1%" if key in SHARES else ".3g"
+    layout, number = _layout(mode, height), ".1%" if share else ".3g"
     traces: list[Part] = []
     marks: list[Part] = []
     every: list[int] = []
@@ -60,7 +55,7 @@ def against(
         if curve is None:
             continue
         colour, at, values = WHAT_IF if place else APPLIED, np.asarray(index, np.int32), curve.values
-        comb = np.isin(values, [0.0, 1.0]) & (key in SHARES)  # Wilson's interval there: as wide as groups are few
+        comb = np.isin(values, [0.0, 1.0]) & share  # Wilson's interval there: as wide as groups are few
         traces.append(base.band(at, np.where(comb, np.nan, curve.low), np.where(comb, np.nan, curve.high), colour))
         shown = base.kept(np.where(np.isinf(values), np.nan, values))
         traces.append({
@@ -72,8 +67,8 @@ def against(
         marks += _doubtful(at, values, curve.trusted, mode) + _infinite(at, values, name, mode, layout)
     for trace in [trace for trace in marks if trace["name"] == "not reliable"][1:]:
         trace["showlegend"] = False
-    layout["yaxis"] |= {"rangemode": "tozero"} | ({"tickformat": "~p"} if key in SHARES else {})
-    if key in SHARES and not any(c is not None and np.nanmax(c.values, initial=0) > 0 for _, c in curves.values()):
+    layout["yaxis"] |= {"rangemode": "tozero"} | ({"tickformat": "~p"} if share else {})
+    if share and not any(c is not None and np.nanmax(c.values, initial=0) > 0 for _, c in curves.values()):
         layout["yaxis"]["range"] = [0, 0.1]
     first, last = steps
     if first is not None and last is not None:
@@ -172,6 +167,7 @@ def sweep(
     *,
     x_title: str,
     y_title: str,
+    share: bool,
     marks: Mapping[str, float],
     logarithmic: bool = True,
     height: int = 300,
@@ -180,6 +176,7 @@ def sweep(
 
     Args:
         frame: indexed by the parameter, with `key`, `key`_lower, `key`_upper and unreliable, of `Numbers.row`.
+        share: the measure is one.
         marks: where the parameter is, by name: applied, what-if.
     """
     layout = _layout(mode, height, x_title=x_title, y_title=y_title)
@@ -195,7 +192,7 @@ def sweep(
         "x": x.astype(np.float32), "y": np.where(np.isinf(values), np.nan, values).astype(np.float32),
         "mode": "lines+markers", "marker": {"size": 4}, "line": {"color": WHAT_IF, "width": 2}, "showlegend": False,
         "name": base.plain(y_title),
-        "hovertemplate": "%{x:.3g}: %{y:" + (".1%" if key in SHARES else ".3g") + "}<extra></extra>",
+        "hovertemplate": "%{x:.3g}: %{y:" + (".1%" if share else ".3g") + "}<extra></extra>",
     })  # fmt: skip
     trusted = np.array([key not in str(names).split(", ") for names in frame["unreliable"]], dtype=bool)
     traces += _doubtful(x, values, trusted, mode, size=9)
@@ -215,7 +212,7 @@ def sweep(
         )  # fmt: skip
     if logarithmic:
         layout["xaxis"] |= {"type": "log", "exponentformat": "power", "nticks": 7, "minorloglabels": "none"}
-    layout["yaxis"] |= {"rangemode": "tozero"} | ({"tickformat": "~p"} if key in SHARES else {})
+    layout["yaxis"] |= {"rangemode": "tozero"} | ({"tickformat": "~p"} if share else {})
     layout |= {"hovermode": "closest", "dragmode": "zoom", "selectdirection": "any"}
     return _figure(traces, layout)
 

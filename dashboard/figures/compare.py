@@ -14,8 +14,8 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.line_styles import Style, names, styles
-from ratioscope.dashboard.figures.series import ROUNDING, SPARSE
-from ratioscope.dashboard.formats import PERCENT
+from ratioscope.dashboard.figures.series import ROUNDING
+from ratioscope.dashboard.formats import is_share
 from ratioscope.dashboard.theme import Mode
 
 MOST_IN_A_ROW = 4
@@ -167,11 +167,11 @@ def difference(
     value = base.reduce(finite["difference"].dropna())
     fig.add_scatter(
         x=_places(value.index, across.unit), y=value.to_numpy(np.float32), name="A minus B",
-        mode="lines+markers" if metric in SPARSE or len(value) == 1 else "lines", marker={"size": 4},
+        mode="lines+markers" if CATALOGUE[metric].sparse or len(value) == 1 else "lines", marker={"size": 4},
         line={"color": colour, "width": 2}, hovertemplate="%{y:" + _number(metric) + "}", showlegend=False,
     )  # fmt: skip
     base.add_threshold(fig, 0.0, "no difference", mode)
-    if metric in PERCENT:
+    if is_share(metric):
         fig.update_yaxes(tickformat=".0%")
     fig.update_xaxes(range=_range(x, _ends(table.index), across.unit, by))
     fig.update_layout(margin={"t": 12}, uirevision=f"{metric} {by}")
@@ -234,7 +234,7 @@ def _add(
             line={"color": theme.rgba(colour, 0.35), "width": 1}, **faint, **place,
         )  # fmt: skip
     drawn = base.reduce(_finite(value), base.MOST_POINTS - 2)
-    marked = metric in SPARSE or symbol != "" or len(drawn) == 1
+    marked = CATALOGUE[metric].sparse or symbol != "" or len(drawn) == 1
     fig.add_scatter(
         x=_places(drawn.index, unit),
         y=drawn.to_numpy(np.float32),
@@ -280,7 +280,7 @@ def _add_infinite(fig: go.Figure, shown: Sequence[Line], unit: float, top: float
 def _finish(fig: go.Figure, metric: str, by: Axis, *, logarithmic: bool) -> None:
     if logarithmic:
         base.log_axis(fig)
-    elif metric in PERCENT:
+    elif is_share(metric):
         fig.update_yaxes(tickformat=".0%")
     if by != "step":
         fig.update_layout(dragmode="zoom")
@@ -297,7 +297,7 @@ def _places(index: "pd.Index[float]", unit: float) -> np.ndarray:
 
 
 def _number(metric: str) -> str:
-    return ".1%" if metric in PERCENT else ".3g"
+    return ".1%" if is_share(metric) else ".3g"
 
 
 def _ends(index: "pd.Index[float]") -> Ends:

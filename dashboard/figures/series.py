@@ -10,11 +10,9 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
-from ratioscope.dashboard.formats import PERCENT
+from ratioscope.dashboard.formats import is_share
 from ratioscope.dashboard.theme import Mode
 
-# Logged at some steps only.
-SPARSE = {"eval_accuracy", "kl_to_initial"}
 # On-policy, float32 log-probabilities leave squares of this size; a logarithmic axis would show nothing else.
 ROUNDING = 1e-9
 
@@ -42,13 +40,13 @@ def over_steps(
     fig = base.figure(mode, height=height, y_title=y_title)
     if logarithmic:
         base.log_axis(fig)
-    percent = all(key in PERCENT for key in keys)
+    percent = all(map(is_share, keys))
     for key in keys:
         series, colour = summary.values[key], theme.metric_colour(key)
         finite = series.where(series.abs() != float("inf"))
         positive = finite.where(finite > ROUNDING) if logarithmic else finite
         # Of 0 or all of n Wilson's interval is as wide as groups are few: drawn, it would be a comb. Tiles quote it.
-        inside = ~series.isin([0.0, 1.0]) if key in PERCENT else positive.notna()
+        inside = ~series.isin([0.0, 1.0]) if is_share(key) else positive.notna()
         base.add_band(fig, summary.low[key].where(inside), summary.high[key].where(inside), colour)
         base.add_line(
             fig,
@@ -56,7 +54,7 @@ def over_steps(
             name=label(key),
             colour=colour,
             number=".1%" if percent else ".3g",
-            marks=key in SPARSE,
+            marks=CATALOGUE[key].sparse,
             legend=len(keys) > 1,
         )
         base.add_infinite(fig, series, mode)

@@ -9,7 +9,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import PERCENT
+from ratioscope.dashboard.formats import is_share
 from ratioscope.dashboard.theme import Mode
 
 MOST_COLUMNS, MOST_ROWS = 400, 60
@@ -99,7 +99,7 @@ def by_lag(rows: pd.DataFrame, key: str, title: str, mode: Mode, limits: tuple[L
         if shown["value"].max() > limit.value / 3:  # a limit far off would press the bars flat
             base.add_threshold(fig, limit.value, limit.name, mode)
     fig.update_xaxes(type="category", categoryorder="array", categoryarray=list(rows["label"]))
-    if key in PERCENT:
+    if is_share(key):
         fig.update_yaxes(tickformat="~p", rangemode="tozero")
     return fig.update_layout(hovermode="closest", dragmode="zoom", bargap=0.35)
 

@@ -27,7 +27,6 @@ ZONES = (
     (np.inf, "meaningless"),
 )
 _ZONE_STRENGTH = (0.0, 0.05, 0.10, 0.17, 0.26)
-_SIZE_KEYS = {"khat_seq": "n_sequences"}
 _KHAT_TICKS = np.array([-7, -3, -1, 0, 0.35, 0.5, 0.7, 1, 2, 4, 8, 16, 64])
 _TRACE_COLOURS = {"token": "#8C4BB8", "geometric": "#009E73", "product": theme.CURRENT}
 _NAMES = {"token": "token ratio", "geometric": "geometric mean", "product": "product"}
@@ -65,7 +64,8 @@ def tail_index(
             continue
         _index_line(fig, key, series)
         base.add_infinite(fig, series, mode)
-        limits.setdefault(_SIZE_KEYS.get(key, "n_tokens"), mean_limits(summary.values[_SIZE_KEYS.get(key, "n_tokens")]))
+        sample = CATALOGUE[key].sample
+        limits.setdefault(sample, mean_limits(summary.values[sample]))
     for size, limit in limits.items():
         if (limit < KHAT_LIMIT[Moment.FIRST] - 0.005).any():
             places = pd.Series(khat_place(np.asarray(limit, dtype=float)), index=limit.index)

@@ -145,7 +145,7 @@ def _replay(opened: Opened, place: Place) -> None:
         lines["gate, replayed"] = (list(replayed.steps), curve)
     sentence = replay_sentence(inside, gate)
     step_chart(
-        figures.against(lines, state.mode(), key="clip_fraction", steps=state.step_range(), height=300),
+        figures.against(lines, state.mode(), share=True, steps=state.step_range(), height=300),
         key="replay",
         title="Raw beside applied: the gate, the log",
         takeaway=sentence,

@@ -18,7 +18,7 @@ from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row, tooltip
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import PERCENT, count, estimate, plain
+from ratioscope.dashboard.formats import count, estimate, is_share, plain
 from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
@@ -108,7 +108,7 @@ def _by_lag(strata: Strata, limit: float, where: str) -> None:
                 figures.by_lag(
                     rows,
                     metric,
-                    "share" if metric in PERCENT else CATALOGUE[metric].unit,
+                    "share" if is_share(metric) else CATALOGUE[metric].unit,
                     state.mode(),
                     limits.get(metric, ()),
                 ),

@@ -14,6 +14,7 @@ from ratioscope.analysis.what_if import (
     Tokens,
     described,
     evaluate,
+    is_share,
     load_in_parts,
     sentence,
     swept,
@@ -194,7 +195,7 @@ def _exactly(
 
 
 def _number(key: str, value: float) -> str:
-    return share(value) if key in figures.SHARES else plain(value)
+    return share(value) if is_share(key) else plain(value)
 
 
 def _tiles(before: Digest, after: Digest, name: str) -> None:
@@ -267,7 +268,7 @@ def _curves(before: Digest, after: Digest, name: str, steps: tuple[int | None, i
             a, b = (_number(key, digest.values[key]) for digest in (before, after))
             with column:
                 step_chart(
-                    figures.against(curves, state.mode(), key=key, steps=steps),
+                    figures.against(curves, state.mode(), share=is_share(key), steps=steps),
                     key=f"whatif-{key}",
                     title=title,
                     takeaway=f"{title} step by step: {name} {a}, what-if {b} over all of them. {definition}",
@@ -354,6 +355,7 @@ def _draw_sweep(frame: pd.DataFrame, key: str, parameter: str, base: Rule, rule:
             state.mode(),
             x_title=rule_editor.symbol(parameter),
             y_title=title,
+            share=is_share(key),
             marks=marks,
             logarithmic=SCALES[parameter].logarithmic,
         ),

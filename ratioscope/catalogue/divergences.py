@@ -1,7 +1,7 @@
 """How far apart two policies are: total variation, chi-square, KL, and the mean ratio."""
 
 from ratioscope.catalogue.remedies import FRESHER, SMALLER, TRUNCATE
-from ratioscope.metric import Metric, Moment
+from ratioscope.metric import Grain, Metric, Moment
 
 _KHAT_NEW = ("khat_token", "khat_token_new")
 
@@ -18,6 +18,8 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         khat=_KHAT_NEW,
+        colour="vermilion",
+        order=4,
     ),
     Metric(
         key="s_k",
@@ -31,6 +33,7 @@ ENTRIES = (
         remedy=FRESHER,
         better="lower",
         moment=Moment.FIRST,
+        order=3,
     ),
     Metric(
         key="s_k_bounded",
@@ -43,6 +46,7 @@ ENTRIES = (
         reading="Equal to S_k when the mean ratio is 1. The primary number where that mean is significantly below 1.",
         remedy=FRESHER,
         better="lower",
+        colour="sky",
     ),
     Metric(
         key="s_k_version",
@@ -104,6 +108,7 @@ ENTRIES = (
         source="S0 4.6; Rao-Blackwell",
         reading="The tool's own honesty check: beyond ±3 in many steps the logged samples are not the sampler's.",
         moment=Moment.FIRST,
+        comparable=False,
     ),
     Metric(
         key="u_k_exact_z",
@@ -116,6 +121,7 @@ ENTRIES = (
         reading="The exact one averages over the visited states of the current policy; beyond ±3 something was selected.",
         moment=Moment.FIRST,
         khat=_KHAT_NEW,
+        comparable=False,
     ),
     Metric(
         key="delta_max",
@@ -141,6 +147,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         khat=("khat_token_new",),
+        colour="violet",
     ),
     Metric(
         key="tv_new_behavior_bounded",
@@ -152,6 +159,7 @@ ENTRIES = (
         source="identity 1 of the metric definitions",
         reading="Equal to the plain form when the mean ratio is 1, and immune to heavy tails.",
         better="lower",
+        colour="violet",
     ),
     Metric(
         key="ratio_mean",
@@ -176,6 +184,7 @@ ENTRIES = (
         reading="Beyond ±3 in many steps: truncated support, a wrong denominator, selection, or an unseen tail.",
         remedy="Check the sampler's log-probs (temperature, top-p), then selection after sampling.",
         moment=Moment.FIRST,
+        comparable=False,
     ),
     Metric(
         key="chi2_token",
@@ -226,6 +235,8 @@ ENTRIES = (
         better="lower",
         moment=Moment.SECOND,
         khat=("khat_seq",),
+        grain=Grain.RESPONSE,
+        colour="green",
     ),
     Metric(
         key="log1p_chi2_seq",
@@ -241,6 +252,8 @@ ENTRIES = (
         unit="nats",
         moment=Moment.SECOND,
         khat=("khat_seq",),
+        grain=Grain.RESPONSE,
+        colour="green",
     ),
     Metric(
         key="log1p_chi2_seq_predicted",
@@ -254,6 +267,7 @@ ENTRIES = (
         remedy=TRUNCATE,
         better="lower",
         moment=Moment.SECOND,
+        grain=Grain.RESPONSE,
     ),
     Metric(
         key="kl_k1",
@@ -266,6 +280,7 @@ ENTRIES = (
         reading="Compare with k3: they agree when the mean ratio is 1 (k1 = k3 + 1 - mean ratio).",
         unit="nats",
         better="lower",
+        colour="amber",
     ),
     Metric(
         key="kl_k2",
@@ -278,6 +293,7 @@ ENTRIES = (
         reading="Good near on-policy only.",
         unit="nats",
         better="lower",
+        colour="sky",
     ),
     Metric(
         key="kl_k3",

@@ -1,7 +1,7 @@
 """What the loss threw away, and whether the policy learns."""
 
 from ratioscope.catalogue.remedies import FRESHER
-from ratioscope.metric import Metric, Moment
+from ratioscope.metric import Grain, Metric, Moment
 
 ENTRIES = (
     Metric(
@@ -13,6 +13,7 @@ ENTRIES = (
         source="S3 B.3, S0 5.5",
         reading="A clip removes gradients, it does not pull ratios back. A sawtooth follows the weight syncs.",
         remedy="Saturated: fresher data or wider bounds. Always zero: the gate cannot bind (one pass, on-policy data).",
+        share=True,
     ),
     Metric(
         key="clip_fraction_low",
@@ -23,6 +24,8 @@ ENTRIES = (
         definition="Share of tokens clipped below the lower bound.",
         source="S3 eq. 8",
         reading="Under one-sided gates: tokens of bad answers that are already less likely than when sampled.",
+        share=True,
+        colour="sky",
     ),
     Metric(
         key="clip_fraction_high",
@@ -33,6 +36,8 @@ ENTRIES = (
         definition="Share of tokens clipped above the upper bound.",
         source="S3 eq. 8",
         reading="Under one-sided gates: tokens of good answers that are already more likely than when sampled.",
+        share=True,
+        colour="amber",
     ),
     Metric(
         key="clip_fraction_positive",
@@ -43,6 +48,8 @@ ENTRIES = (
         definition="Share of the tokens with positive advantage that were clipped.",
         source="S3 eq. 8",
         reading="High: good answers stop teaching; raise the upper bound.",
+        share=True,
+        colour="green",
     ),
     Metric(
         key="clip_fraction_negative",
@@ -53,6 +60,8 @@ ENTRIES = (
         definition="Share of the tokens with negative advantage that were clipped.",
         source="S3 eq. 8",
         reading="This is the brake that keeps REINFORCE from collapsing on stale data.",
+        share=True,
+        colour="purple",
     ),
     Metric(
         key="gate_mean",
@@ -62,6 +71,7 @@ ENTRIES = (
         definition="Mean of the gate in [0, 1] that the loss applied.",
         source="S4 eq. 120 for soft gates",
         reading="1 minus the clip fraction for hard gates.",
+        share=True,
     ),
     Metric(
         key="effective_token_fraction",
@@ -72,6 +82,7 @@ ENTRIES = (
         source="S4 5.4.2",
         reading="What is left of the batch after clipping and zero-signal groups.",
         better="higher",
+        share=True,
     ),
     Metric(
         key="zero_advantage_group_fraction",
@@ -83,6 +94,8 @@ ENTRIES = (
         reading="All answers right or all wrong: the group teaches nothing.",
         remedy="Prompts of fitting difficulty, more samples a prompt, or dynamic sampling.",
         better="lower",
+        share=True,
+        colour="amber",
     ),
     Metric(
         key="entropy",
@@ -103,6 +116,8 @@ ENTRIES = (
         source="S3 figure 3",
         reading="Lags behind the evaluation accuracy by the staleness of the data.",
         better="higher",
+        grain=Grain.RESPONSE,
+        order=2,
     ),
     Metric(
         key="response_length",
@@ -113,6 +128,7 @@ ENTRIES = (
         source="S3 figure 9",
         reading="Sequence ratios get worse exponentially with it.",
         unit="tokens",
+        grain=Grain.RESPONSE,
     ),
     Metric(
         key="version_lag",
@@ -135,6 +151,11 @@ ENTRIES = (
         source="S3 figure 3",
         reading="The number the run is for.",
         better="higher",
+        grain=Grain.STEP,
+        share=True,
+        sparse=True,
+        colour="green",
+        order=1,
     ),
     Metric(
         key="kl_to_initial",
@@ -146,6 +167,9 @@ ENTRIES = (
         source="S3 figures 7, 9",
         reading="Reward that costs less of it is the better bargain.",
         unit="nats",
+        grain=Grain.STEP,
+        sparse=True,
+        colour="purple",
     ),
     Metric(
         key="kl_to_reference",
@@ -167,5 +191,6 @@ ENTRIES = (
         definition="Norm of the gradient before clipping, last pass, as the trainer logged it.",
         source="usual",
         reading="Spikes that coincide with a heavy ratio tail are that tail.",
+        grain=Grain.STEP,
     ),
 )

@@ -1,7 +1,7 @@
 """What importance weights are like: effective sample size, quantiles, tails."""
 
 from ratioscope.catalogue.remedies import TRUNCATE
-from ratioscope.metric import Metric, Moment
+from ratioscope.metric import Grain, Metric, Moment
 
 ENTRIES = (
     Metric(
@@ -16,6 +16,7 @@ ENTRIES = (
         remedy=TRUNCATE,
         better="higher",
         moment=Moment.SECOND,
+        share=True,
     ),
     Metric(
         key="ess_seq",
@@ -30,6 +31,9 @@ ENTRIES = (
         better="higher",
         moment=Moment.SECOND,
         khat=("khat_seq",),
+        grain=Grain.RESPONSE,
+        share=True,
+        colour="green",
     ),
     *(
         Metric(
@@ -63,20 +67,33 @@ ENTRIES = (
             "means of its square are unreliable from 0.35.",
             remedy=TRUNCATE,
             better="lower",
+            grain=grain,
+            colour=colour,
         )
-        for key, title, symbol, what in (
-            ("khat_token", "Tail index, tokens", r"\hat k_{\mathrm{token}}", "token ratios, current against behavior"),
+        for key, title, symbol, what, grain, colour in (
+            (
+                "khat_token",
+                "Tail index, tokens",
+                r"\hat k_{\mathrm{token}}",
+                "token ratios, current against behavior",
+                Grain.TOKEN,
+                "blue",
+            ),
             (
                 "khat_token_new",
                 "Tail index, tokens, new policy",
                 r"\hat k_{\mathrm{new}}",
                 "token ratios, new against behavior",
+                Grain.TOKEN,
+                "violet",
             ),
             (
                 "khat_seq",
                 "Tail index, sequences",
                 r"\hat k_{\mathrm{seq}}",
                 "sequence ratios, current against behavior",
+                Grain.RESPONSE,
+                "green",
             ),
         )
     ),
@@ -90,5 +107,6 @@ ENTRIES = (
         reading="0.01 on-policy; above a half, a few tokens own the variance.",
         remedy=TRUNCATE,
         better="lower",
+        share=True,
     ),
 )

@@ -8,7 +8,7 @@ import torch
 
 from ratioscope.analysis.clipping.rule_shape import density, profile
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.what_if import Rule, Tokens, evaluate, load, result_of, sweep_values
+from ratioscope.analysis.what_if import Rule, Tokens, evaluate, is_share, load, result_of, sweep_values
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.theme import LIGHT
 from tests.benchmarks.scanning import _write as write_large_run
@@ -36,7 +36,7 @@ def run() -> None:
         found = result_of(evaluate([changed], [tokens], curves=figures.CURVES))[0]
         for key in figures.CURVES:
             pair = {"applied": (applied.steps, applied.curves[key]), "what-if": (found.steps, found.curves[key])}
-            figures.against(pair, LIGHT, key=key).to_json()
+            figures.against(pair, LIGHT, share=is_share(key)).to_json()
         shapes = {"applied": profile(PPO, seen), "what-if": profile(changed, seen)}
         figures.gates(shapes, seen, LIGHT).to_json()
 

@@ -11,7 +11,8 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE, ENTRIES, THRESHOLDS, explain
-from ratioscope.metric import KHAT_LIMIT, Metric, Moment, khat_limit
+from ratioscope.dashboard.theme import PALETTE
+from ratioscope.metric import KHAT_LIMIT, Grain, Metric, Moment, khat_limit
 from tests.making.runs import random_step, write_run
 
 every_metric = pytest.mark.parametrize("metric", ENTRIES.values(), ids=ENTRIES)
@@ -24,7 +25,9 @@ def test_every_entry_is_complete(metric: Metric) -> None:
     assert metric.definition.endswith(".") and metric.reading.endswith(".")
     assert not metric.remedy or metric.remedy.endswith(".")
     assert metric.better in ("", "lower", "higher", "1")
-    assert metric.label
+    assert metric.label and metric.colour in PALETTE
+    assert not metric.share or metric.unit == ""
+    assert not metric.sparse or metric.grain is Grain.STEP
 
 
 @every_metric

@@ -197,7 +197,7 @@ def _query(m: Material, mode: Mode) -> go.Figure:
 def _against(m: Material, mode: Mode, steps: Range) -> go.Figure:
     index, columns = list(m.by_step.index), [m.by_step[name].to_numpy() for name in ("share", "low", "high")]
     curve = Curve(*columns, np.isfinite(columns[0]))
-    return clipping.against({"applied": (index, curve), HOSTILE: (index, curve)}, mode, key="ess", steps=steps)
+    return clipping.against({"applied": (index, curve), HOSTILE: (index, curve)}, mode, share=True, steps=steps)
 
 
 def _gates(mode: Mode) -> go.Figure:
@@ -215,7 +215,9 @@ def _quadrants(mode: Mode) -> go.Figure:
 def _sweep(m: Material, mode: Mode) -> go.Figure:
     shares = {"ess": m.by_step["share"], "ess_lower": m.by_step["low"], "ess_upper": m.by_step["high"]}
     rows = pd.DataFrame(shares).iloc[:60].assign(unreliable="ess")
-    return clipping.sweep(rows, "ess", mode, x_title="C", y_title="ESS", marks={"applied": 2.0, HOSTILE: 7.0})
+    return clipping.sweep(
+        rows, "ess", mode, x_title="C", y_title="ESS", share=True, marks={"applied": 2.0, HOSTILE: 7.0}
+    )
 
 
 def _over(key: str, *, positive: bool = False) -> Case:

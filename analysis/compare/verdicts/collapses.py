@@ -13,12 +13,10 @@ from ratioscope.analysis.diagnosis.evidence import Evidence
 from ratioscope.analysis.findings.limits import Limits, limits_of
 from ratioscope.catalogue import CATALOGUE
 
-# Differences within it are alike: of accuracies and fractions five points, of anything else a tenth.
+# Differences within it are alike: five points of a share that is good or bad, of anything else a tenth. A share that is
+# neither may be small by its nature, as clip fractions are.
 SHARE_MARGIN = 0.05
 RELATIVE_MARGIN = 0.1
-SHARES = frozenset(
-    {"eval_accuracy", "effective_token_fraction", "zero_advantage_group_fraction", "ess_token", "ess_seq"}
-)
 
 
 @dataclass(frozen=True)
@@ -51,11 +49,16 @@ def margin(metric: str, level: float) -> float:
     """Differences of the metric within it are alike; NaN where the level is not finite.
 
     Args:
-        level: what a difference is relative to; without a say where the metric is a share.
+        level: what a difference is relative to; without a say where the margin is in points.
     """
-    if metric in SHARES:
+    if in_points(metric):
         return SHARE_MARGIN
     return RELATIVE_MARGIN * abs(level) if np.isfinite(level) else float("nan")
+
+
+def in_points(metric: str) -> bool:
+    """Whether the margin does not depend on the level."""
+    return CATALOGUE[metric].share and CATALOGUE[metric].better != ""
 
 
 def orientation(metric: str) -> int:

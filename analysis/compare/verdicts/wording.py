@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from math import isfinite
 
-from ratioscope.analysis.compare.verdicts.collapses import RELATIVE_MARGIN, SHARES
+from ratioscope.analysis.compare.verdicts.collapses import RELATIVE_MARGIN, in_points
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
+from ratioscope.catalogue import CATALOGUE
 
 # Of anything more than these are counted, not named.
 MOST_LISTED = 3
@@ -14,7 +15,7 @@ _FINE = 0.0095
 
 def quantity(value: float, metric: str, digits: int = 2) -> str:
     """A value as a sentence quotes it: shares as .48, anything else with three digits."""
-    if metric not in SHARES or not isfinite(value):
+    if not CATALOGUE[metric].share or not isfinite(value):
         return f"{value:.3g}"
     text = f"{value:.{digits}f}"
     if float(text) == 0:
@@ -38,7 +39,7 @@ def differing(value: float, metric: str, interval: Interval = NO_INTERVAL) -> st
 
 def margin_words(metric: str, allowed: float) -> str:
     """Within what differences are alike."""
-    return f"±{quantity(allowed, metric)}" + f" ({100 * RELATIVE_MARGIN:.0f} %)" * (metric not in SHARES)
+    return f"±{quantity(allowed, metric)}" + f" ({100 * RELATIVE_MARGIN:.0f} %)" * (not in_points(metric))
 
 
 def under(schedule: str) -> str:

@@ -9,7 +9,7 @@ import streamlit as st
 from ratioscope.analysis.compare import Member, Standing, components, differences
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
-from ratioscope.dashboard.formats import PERCENT, number, share
+from ratioscope.dashboard.formats import is_share, number, share
 from ratioscope.dashboard.theme import Mode
 from ratioscope.dashboard.views.compare import data
 from ratioscope.errors import RatioscopeError
@@ -20,7 +20,7 @@ def ranking(standing: Standing) -> None:
     metric = standing.metric
     st.markdown(f"##### Ranking: {CATALOGUE[metric].title} at the end")
     rows = [_ranked(row, metric) for row in standing.ranking.to_dict(orient="records")]
-    scale = "%.1f %%" if metric in PERCENT else "%.3g"
+    scale = "%.1f %%" if is_share(metric) else "%.3g"
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,
@@ -170,7 +170,7 @@ def sick_runs(members: list[Member]) -> None:
 
 
 def _ranked(row: dict[Any, Any], metric: str) -> dict[str, Any]:
-    factor = 100 if metric in PERCENT else 1
+    factor = 100 if is_share(metric) else 1
     return {
         "Setting": row["setting"],
         "Schedule": row["schedule"],
