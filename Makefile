@@ -33,7 +33,7 @@ sample-runs: .venv/installed-dev  ## trains every run of sample_runs/ again, int
 	$(PYTHON) -m venv .venv || { echo "Could not make .venv: on Debian, apt install python3-venv"; exit 1; }
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all]"
 	touch $@
 
 .venv/installed-dev: .venv/installed

@@ -1,4 +1,4 @@
-"""The script that Streamlit runs for every view: navigation and frame, nothing else."""
+"""The app: navigation and frame, nothing else. `main` runs for every view."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -78,7 +78,3 @@ def _carry_over() -> None:
         if values and key not in st.query_params:
             st.query_params[key] = values
     st.session_state["view"] = {key: st.query_params.get_all(key) for key in _REMEMBERED}
-
-
-if __name__ == "__main__":  # Streamlit runs the script under this name
-    main()

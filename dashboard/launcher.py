@@ -76,7 +76,7 @@ def serve(roots: Sequence[Path], port: int) -> None:
     """Run the dashboard on these folders until it is stopped; blocks."""
     serve_from(roots)
     app = st.App(
-        Path(__file__).with_name("app.py"),
+        Path(__file__).parent / "entry" / "ratioscope_app.py",
         routes=[Route(PLOTLY_ADDRESS, _plotly)],
         middleware=[Middleware(ContentSecurityPolicy)],
         lifespan=_warm,

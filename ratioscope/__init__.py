@@ -5,35 +5,29 @@
     from ratioscope import catalogue        # what every number means
 
 `schema`, `manifest` and `recorder` need pyarrow and the standard library only; `ratios`, `gates`, `weights` and
-`metrics` (the step's numbers inside a training loop) import torch.
+`metrics` (the step's numbers inside a training loop) import torch; `open_run` needs `pip install
+"ratioscope[dashboard]"`.
 """
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.errors import MissingPackageError, RatioscopeError, RunFormatError
+from ratioscope.extras import needing
 from ratioscope.manifest import Manifest
 from ratioscope.recorder import RunRecorder
 
 if TYPE_CHECKING:
-    from ratioscope.dashboard.notebook import OpenRun
+    from ratioscope.dashboard.notebook import open_run as open_run
 
 __version__ = "0.5.0"
 
-__all__ = ["Manifest", "RatioscopeError", "RunFormatError", "RunRecorder", "__version__", "open_run"]
+__all__ = ["Manifest", "MissingPackageError", "RatioscopeError", "RunFormatError", "RunRecorder", "__version__"]
 
 
-def open_run(folder: str | Path, *, thresholds: str | Path | None = None) -> "OpenRun":
-    """Open a run to look at it: its summary, findings, figures and report, in a notebook or a program.
-
-    Args:
-        thresholds: a TOML file; default: the nearest ratioscope.toml beside the run or above it.
-
-    Raises:
-        RatioscopeError: it cannot be read.
-    """
-    from ratioscope.dashboard import (
-        notebook,  # the one way up from the floor, for those who look; recording never goes it
-    )
-
-    return notebook.open_run(folder, thresholds=thresholds)
+def __getattr__(name: str) -> Any:
+    # Lazy: the dashboard imports this package, and a program that records runs must not import the dashboard.
+    if name == "open_run":
+        with needing("ratioscope.open_run", "ratioscope[dashboard]"):
+            from ratioscope.dashboard.notebook import open_run
+        return open_run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,12 +6,10 @@ Nothing here waits for the device: what depends on the data keeps the size of th
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from ratioscope.errors import RatioscopeError
 from ratioscope.ratios import log_ratio
 from ratioscope.schema import LARGEST_LOG_PROBABILITY
+from ratioscope.tensors import Tensor, torch
 
 
 @dataclass(frozen=True)

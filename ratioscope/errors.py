@@ -12,6 +12,10 @@ class RunFormatError(RatioscopeError):
     """A file or folder does not follow the run format."""
 
 
+class MissingPackageError(RatioscopeError, ModuleNotFoundError):
+    """A package is not installed; the message ends with the line that installs it."""
+
+
 # More names than these are not listed.
 _MOST_LISTED = 12
 

@@ -3,12 +3,10 @@
 Definitions: the catalogue, and `analysis/sql/` for the same numbers of a recorded run.
 """
 
-import torch
-from torch import Tensor
-
 from ratioscope import terms
 from ratioscope.batch import Batch
 from ratioscope.tails import QUANTILES, kept_size
+from ratioscope.tensors import Tensor, torch
 
 _QUANTILES = {"ratio_min": 0.0, **QUANTILES, "ratio_max": 1.0}
 

@@ -17,10 +17,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
 from ratioscope.ratios import LogRatios, count_sequences, mean_over_sequence, sum_over_sequence
+from ratioscope.tensors import Tensor, torch
 
 
 class Gate(NamedTuple):

@@ -23,14 +23,13 @@ from collections.abc import Mapping
 from math import isinf, isnan
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ratioscope import estimates
 from ratioscope.batch import flatten
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import doubt
 from ratioscope.tails import Array, pareto_khat, top_share
+from ratioscope.tensors import Tensor, torch
 
 _CLIP = "clipped or clip_side"
 _NEEDED = {

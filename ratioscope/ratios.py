@@ -8,8 +8,7 @@ and ratios leave log space at the last moment.
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+from ratioscope.tensors import Tensor, torch
 
 
 class LogRatios(NamedTuple):

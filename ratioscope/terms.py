@@ -4,8 +4,7 @@ They keep their digits where a log-ratio is tiny, which is where on-policy data 
 All take and return float64 tensors of one shape.
 """
 
-import torch
-from torch import Tensor
+from ratioscope.tensors import Tensor, torch
 
 # Below this size the difference of exponential and polynomial has fewer digits than the first terms of its series.
 _SMALL = 1e-2

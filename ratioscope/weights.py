@@ -8,10 +8,8 @@ or of whole sequences (`ratioscope.ratios.LEVELS`).
 import math
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
 from ratioscope.ratios import LogRatios, geometric_level
+from ratioscope.tensors import Tensor, torch
 
 
 def none(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from ratioscope.dashboard.cli.common import INTERRUPTED, PIPE_CLOSED, PROBLEMS_FOUND, USAGE_ERROR, app
 from ratioscope.dashboard.cli.terminal import complain
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import MissingPackageError, RatioscopeError
 
 __all__ = ["COMMAND_MODULES", "INTERRUPTED", "PIPE_CLOSED", "PROBLEMS_FOUND", "USAGE_ERROR", "app", "main"]
 
@@ -37,6 +37,8 @@ def main() -> None:
             app(prog_name="ratioscope")
         finally:
             sys.stdout.flush()
+    except MissingPackageError:
+        raise  # `ratioscope.__main__` names the extra that the command needs
     except RatioscopeError as error:
         complain(str(error))
         sys.exit(USAGE_ERROR)

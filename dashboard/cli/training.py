@@ -39,7 +39,7 @@ def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
     name = plan("demo", []).cells[0].config.run_name().replace(" ", "-")
     folder = root / f"{name}-{now()[:19].replace(':', '')}"
     trainer = subprocess.Popen(
-        [sys.executable, "-P", "-m", "ratioscope.dashboard.cli", "train", "demo", "--folder", str(folder), "--quiet"],
+        [sys.executable, "-P", "-m", "ratioscope", "train", "demo", "--folder", str(folder), "--quiet"],
         start_new_session=True,  # Ctrl-C reaches this process, which then asks the trainer to stop
     )
     samples = sample_runs_folder()

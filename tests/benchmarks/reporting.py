@@ -43,7 +43,7 @@ def run() -> None:
                 sys.executable,
                 "-P",
                 "-m",
-                "ratioscope.dashboard.cli",
+                "ratioscope",
                 "report",
                 str(big),
                 "-o",

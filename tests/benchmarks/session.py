@@ -50,9 +50,7 @@ def serving(root: Path, place: Path, code: str = "") -> Iterator[Server]:
     """`ratioscope dashboard` on a folder until the block ends; `code` starts another server in its place, on {port}."""
     port, output = free_port(), place / "server-output.txt"
     arguments = (
-        ["-c", code.format(port=port)]
-        if code
-        else ["-P", "-m", "ratioscope.dashboard.cli", "dashboard", root, "--port", port]
+        ["-c", code.format(port=port)] if code else ["-P", "-m", "ratioscope", "dashboard", root, "--port", port]
     )
     with output.open("wb") as printed:
         process = subprocess.Popen(

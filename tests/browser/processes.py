@@ -25,7 +25,7 @@ def command(*arguments: object, output: Path, **environment: str) -> Iterator["s
     """`ratioscope ARGUMENTS` until the block ends; what it prints goes into the file `output`."""
     with output.open("wb") as printed:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ratioscope.dashboard.cli", *map(str, arguments)],
+            [sys.executable, "-P", "-m", "ratioscope", *map(str, arguments)],
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
             stdout=printed,
             stderr=subprocess.STDOUT,

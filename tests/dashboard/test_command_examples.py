@@ -166,7 +166,7 @@ def test_completion_and_help_need_none_of_the_large_libraries() -> None:
 def test_the_shell_is_answered(tmp_path: Path) -> None:
     environment = {"_RATIOSCOPE_COMPLETE": "complete_bash", "COMP_WORDS": "ratioscope explain s_", "COMP_CWORD": "2"}
     found = subprocess.run(
-        [sys.executable, "-P", "-m", "ratioscope.dashboard.cli"], cwd=ROOT,
+        [sys.executable, "-P", "-m", "ratioscope"], cwd=ROOT,
         env={"HOME": str(tmp_path), "PATH": "", **environment},
         capture_output=True, text=True, check=True,
     )  # fmt: skip

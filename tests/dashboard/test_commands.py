@@ -204,7 +204,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(gallery: Path) -> None:
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
         ended = subprocess.run(
-            [sys.executable, "-P", "-m", "ratioscope.dashboard.cli", "ls", gallery],
+            [sys.executable, "-P", "-m", "ratioscope", "ls", gallery],
             stdout=pipe,
             stderr=subprocess.PIPE,
             check=False,

@@ -72,7 +72,7 @@ def test_a_run_that_was_interrupted_is_resumed_to_its_end(
 ) -> None:
     folder = tmp_path / "run"
     trainer = subprocess.Popen(
-        [sys.executable, "-P", "-m", "ratioscope.dashboard.cli", "train", "sync_interval", *TINY,
+        [sys.executable, "-P", "-m", "ratioscope", "train", "sync_interval", *TINY,
          "updates=100000", "pace=0.05",
          "--folder", str(folder), "--quiet"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -1,0 +1,33 @@
+"""The console command, which is there in every installation: `ratioscope` and `python -m ratioscope`.
+
+The commands are in `ratioscope.dashboard.cli` and need the packages of an extra. Nothing imports this module.
+"""
+
+import os
+import sys
+
+from ratioscope.errors import MissingPackageError
+from ratioscope.extras import needing
+
+# The extra that a command needs, where it is not the dashboard's.
+_EXTRAS = {"train": "trainer", "ablate": "all", "demo": "all"}
+
+
+def main() -> None:
+    """Run a command; where a package of its extra is missing, one sentence says what to install, with exit code 2."""
+    # For the processes that a command starts: what lies in the working folder is not imported.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    extra = _EXTRAS.get(name, "dashboard")
+    try:
+        with needing(f"ratioscope {name}".strip(), f"ratioscope[{extra}]"):
+            from ratioscope.dashboard import cli
+
+            cli.main()
+    except MissingPackageError as error:
+        print(f"ratioscope: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
