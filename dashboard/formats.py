@@ -5,6 +5,7 @@ import re
 
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.catalogue import ENTRIES
+from ratioscope.notes import Note, is_unreliable
 
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -43,12 +44,12 @@ def count(value: float) -> str:
     return f"{value:.0f}"
 
 
-def estimate(key: str, value: float, low: float = math.nan, high: float = math.nan, note: str = "") -> str:
-    """A metric's value with its 95 % interval, or with why there is none; `note` as in a step summary."""
+def estimate(key: str, value: float, low: float = math.nan, high: float = math.nan, note: Note | None = None) -> str:
+    """A metric's value with its 95 % interval, or with why there is none."""
     if math.isnan(value):
         return f"– ({note})" if note else "–"
     text = number(key, value)
-    if note.startswith("unreliable"):
+    if is_unreliable(note):
         return f"{text} (cannot be trusted here)"
     if math.isfinite(low) and math.isfinite(high):
         return f"{text} ({number(key, low)} to {number(key, high)})"
@@ -60,7 +61,7 @@ def quote(metric: str, quoted: Number) -> str:
     text = f"{quoted.label}: {number(metric, quoted.value)}"
     if math.isfinite(quoted.low) and math.isfinite(quoted.high):
         return f"{text} (95 %: {number(metric, quoted.low)} to {number(metric, quoted.high)})"
-    return f"{text} (interval withheld)" if quoted.note.startswith("unreliable") else text
+    return f"{text} (interval withheld)" if is_unreliable(quoted.note) else text
 
 
 # What Markdown makes a link of by itself, escaped or not, unless an invisible sign that joins words breaks it.

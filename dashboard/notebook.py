@@ -21,6 +21,7 @@ from ratioscope.dashboard.report.write import write
 from ratioscope.dashboard.sections import SECTIONS
 from ratioscope.dashboard.sections.model import Chart, Report
 from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.notes import text_of
 
 
 class OpenRun:
@@ -53,7 +54,7 @@ class OpenRun:
         return self._opened.findings
 
     def metric(self, key: str) -> pd.DataFrame:
-        """A metric over the steps: value, low and high of its 95 % interval, and the note where there is one.
+        """A metric over the steps: value, low and high of its 95 % interval, and the text of its note.
 
         Raises:
             RatioscopeError: there is no such metric.
@@ -61,9 +62,9 @@ class OpenRun:
         summary = self._opened.summary
         if key not in CATALOGUE:
             raise unknown("a metric", key, CATALOGUE)
-        notes = [summary.notes.get(step, {}).get(key, "") for step in summary.values.index]
-        columns = {"value": summary.values[key], "low": summary.low[key], "high": summary.high[key], "note": notes}
-        return pd.DataFrame(columns, index=summary.values.index)
+        notes = [text_of(summary.note(step, key)) for step in summary.values.index]
+        numbers = {"value": summary.values[key], "low": summary.low[key], "high": summary.high[key], "note": notes}
+        return pd.DataFrame(numbers, index=summary.values.index)
 
     @property
     def verdict(self) -> str:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from math import isnan, log10
 
+from ratioscope.notes import Kind, Note
+
 SOURCES = {
     "S0": '"Off-Policy Training in Large Language Model Reinforcement Learning: From Theory to Practice" (2025)',
     "S1": 'Yingru Li, Jiacai Liu: "Why Off-Policy Breaks RL: An SGA Analysis Framework" (2025)',
@@ -89,26 +91,26 @@ def khat_limit(moment: Moment, n: int) -> float | None:
     return min(KHAT_LIMIT[moment], by_size if moment is Moment.FIRST else by_size / 2)
 
 
-# The one reason for which a tail index that cannot be estimated is no reason to doubt: there is no tail.
-WITHIN_ROUNDING = "the largest weights agree to within rounding"
-
-
-def doubt(tail: str, khat: float | None, moment: Moment, n: int, reason: str = "") -> str:
-    """Why a mean of n terms of this moment cannot be trusted, or "" where nothing speaks against it.
+def doubt(tail: str, khat: float | None, moment: Moment, n: int, missing: Note | None = None) -> Note | None:
+    """Why a mean of n terms of this moment cannot be trusted; None where nothing speaks against it.
 
     Args:
         tail: what the tail index is of, as a note should call it.
         khat: the tail index; None or NaN where it cannot be estimated.
-        reason: why it cannot, as `ratioscope.tails` says it; "" where that is harmless.
+        missing: why it cannot, as `ratioscope.tails` says it; None, and `Kind.NO_TAIL`, are harmless.
     """
     limit = khat_limit(moment, n)
     if limit is None:
-        return ""
+        return None
     if khat is None or isnan(khat):
-        return f"unreliable: {tail} cannot be estimated, {reason}" if reason not in ("", WITHIN_ROUNDING) else ""
+        if missing is None or missing.kind is Kind.NO_TAIL:
+            return None
+        return Note(Kind.UNRELIABLE, f"unreliable: {tail} cannot be estimated, {missing.reason}")
     if khat < limit:
-        return ""
-    return f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated"
+        return None
+    return Note(
+        Kind.UNRELIABLE, f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated"
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@
         group=torch.arange(batch, device=device) // num_generations,
     )
     wandb.log(metrics)                       # {"s_k": 0.031, "chi2_token": 0.012, "khat_token": 0.21, ...}
-    metrics.notes                            # {"chi2_seq": "unreliable: khat_seq is 0.52, ...", ...}
+    str(metrics.notes["chi2_seq"])           # "unreliable: khat_seq is 0.52, ..."
 
 Keys and definitions are those of `ratioscope.catalogue` and of the step summary (`analysis.summary`), which computes
 the same numbers from a recorded run. Arithmetic is float64; nothing is clamped. A GPU is waited for once.
@@ -28,6 +28,7 @@ from ratioscope import estimates
 from ratioscope.batch import flatten
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import doubt
+from ratioscope.notes import Kind, Note
 from ratioscope.tails import Array, pareto_khat, top_share
 from ratioscope.tensors import Tensor, torch
 
@@ -61,7 +62,7 @@ _UNDEFINED = {
 class BatchMetrics(dict[str, float]):
     """Value by metric key, and the counts of the batch. What is undefined has no key: loggers would draw it as 0."""
 
-    def __init__(self, values: Mapping[str, float], notes: dict[str, str]) -> None:
+    def __init__(self, values: Mapping[str, float], notes: dict[str, Note]) -> None:
         super().__init__(values)
         self.notes = notes
         """Why a key is missing, infinite or not to be trusted; one sentence a key."""
@@ -113,25 +114,24 @@ def batch_metrics(
     return _judged(*_transferred(estimates.numbers(batch), estimates.largest_weights(batch)))
 
 
-def unreliable(metrics: BatchMetrics) -> dict[str, str]:
+def unreliable(metrics: BatchMetrics) -> dict[str, Note]:
     """Which of the metrics are infinite or cannot be estimated from this many samples, and why.
 
     Args:
         metrics: as `batch_metrics` returns them; a moment is judged by the tail index of its own weights.
     """
-    notes = {}
+    notes = dict[str, Note]()
     for key, value in metrics.items():
         if key not in CATALOGUE:
             continue
         metric = CATALOGUE[key]
         if isinf(value):
-            notes[key] = "infinite: a ratio of 0 or beyond the floating-point range"
+            notes[key] = Note(Kind.INFINITE, "infinite: a ratio of 0 or beyond the floating-point range")
             continue
         n = int(metrics["n_sequences" if "khat_seq" in metric.khat else "n_tokens"])
         for tail in metric.khat:
-            why = metrics.notes.get(tail, "").removeprefix("not estimable: ")
-            if reason := doubt(tail, metrics.get(tail), metric.moment, n, why):
-                notes[key] = reason
+            if note := doubt(tail, metrics.get(tail), metric.moment, n, metrics.notes.get(tail)):
+                notes[key] = note
     return notes
 
 
@@ -145,18 +145,20 @@ def _transferred(numbers: dict[str, Tensor], tops: dict[str, Tensor]) -> tuple[d
 
 def _judged(values: dict[str, float], tops: dict[str, Array]) -> BatchMetrics:
     """The defined values with what the tails add, and a note for everything else."""
-    notes = {key: f"{needed} not given" for key, needed in _NEEDED.items() if key not in (*values, *tops)}
+    absent = {key: needed for key, needed in _NEEDED.items() if key not in (*values, *tops)}
+    notes = {key: Note(Kind.NOT_LOGGED, f"{needed} not given") for key, needed in absent.items()}
     n_tokens, n_weights = int(values["n_tokens"]), int(values["n_sequences"] - values["n_undefined"])
     for key, top in tops.items():
-        khat, reason = pareto_khat(top, n_weights if key == "khat_seq" else n_tokens)
-        if khat is None:
-            notes[key] = f"not estimable: {reason}"
-        else:
+        khat, note = pareto_khat(top, n_weights if key == "khat_seq" else n_tokens)
+        if khat is not None:
             values[key] = khat
+        elif note:
+            notes[key] = note
     share = top_share(tops["khat_token"], n_tokens, values.pop(estimates.LOG_SUM_SQUARES))
     values["top1pct_share"] = float("nan") if share is None else share
     for key, value in values.items():
         if isnan(value):
-            notes[key] = _UNDEFINED.get(key, "not a number") if n_tokens else "no usable token in this batch"
+            text = _UNDEFINED.get(key, "not a number") if n_tokens else "no usable token in this batch"
+            notes[key] = Note(Kind.UNDEFINED, text)
     defined = {key: value for key, value in values.items() if not isnan(value)}
     return BatchMetrics(defined, notes | unreliable(BatchMetrics(defined, notes)))

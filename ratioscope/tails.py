@@ -6,7 +6,7 @@ from math import ceil, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.metric import WITHIN_ROUNDING
+from ratioscope.notes import Kind, Note
 
 Array = NDArray[np.float64]
 
@@ -37,10 +37,10 @@ def kept_size(n: int) -> int:
 
 @dataclass(frozen=True)
 class Tail:
-    """A generalised Pareto fit to the largest of n weights; `khat` None: not estimable, for `reason`."""
+    """A generalised Pareto fit to the largest of n weights; `khat` None: `note` says why."""
 
     khat: float | None
-    reason: str = ""
+    note: Note | None = None
     cut_off: float = 0.0
     """The weight above which the tail lies."""
     scale: float = 0.0
@@ -66,33 +66,37 @@ def fit_tail(top: Array, n: int) -> Tail:
     """
     size = tail_size(n)
     if size < FEWEST_TAIL_POINTS or len(top) <= size:
-        return Tail(None, f"only {n} weights, at least {FEWEST_TAIL_POINTS * 5 - 4} are needed for a tail")
+        return _no_fit(f"only {n} weights, at least {FEWEST_TAIL_POINTS * 5 - 4} are needed for a tail")
     cut_off, tail = top[size], np.sort(top[:size])
     if not np.isfinite(tail[-1]):
-        return Tail(None, "the largest weight is not finite")
+        return _no_fit("the largest weight is not finite")
     if tail[-1] - cut_off < ROUNDING_NATS:
-        return Tail(None, WITHIN_ROUNDING)
+        return _no_fit("the largest weights agree to within rounding", Kind.NO_TAIL)
     lower_quartile = tail[_quartile(size)]
     if not lower_quartile > cut_off:
-        return Tail(None, "the tail is tied: its lower quartile equals the cut-off")
+        return _no_fit("the tail is tied: its lower quartile equals the cut-off")
     # Fitted relative to the largest weight, which cannot overflow.
     excess = np.exp(tail - tail[-1]) - np.exp(cut_off - tail[-1])
     if not excess[_quartile(size)] > 0:
         if tail[-1] - lower_quartile < SPAN_NATS:
-            return Tail(None, "the tail is tied: its lower quartile equals the cut-off to within rounding")
+            return _no_fit("the tail is tied: its lower quartile equals the cut-off to within rounding")
         return Tail(float("inf"))  # no fit to be had, but anything less than the worst would pass for safe
     shape, scale = _fit_generalised_pareto(excess)
     largest = float(np.exp(tail[-1]))
     return Tail(shape, cut_off=float(np.exp(cut_off)), scale=scale * largest, share=size / n)
 
 
-def pareto_khat(top: Array, n: int) -> tuple[float | None, str]:
+def _no_fit(reason: str, kind: Kind = Kind.NOT_ESTIMABLE) -> Tail:
+    return Tail(None, Note(kind, f"not estimable: {reason}"))
+
+
+def pareto_khat(top: Array, n: int) -> tuple[float | None, Note | None]:
     """k-hat of n weights from the logs of the largest ones, or None and why it cannot be estimated; see `fit_tail`."""
     tail = fit_tail(top, n)
-    return tail.khat, tail.reason
+    return tail.khat, tail.note
 
 
-def khat_of(log_weights: Array) -> tuple[float | None, str]:
+def khat_of(log_weights: Array) -> tuple[float | None, Note | None]:
     """k-hat of log-weights in any order, (n,), or None and why it cannot be estimated."""
     n = len(log_weights)
     kept = min(kept_size(n), n)

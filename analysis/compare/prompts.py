@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import pandas as pd
@@ -11,6 +12,7 @@ from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval
+from ratioscope.notes import Kind, Note
 
 _REWARDS = """
 select step, prompt_id, avg(reward) as reward, count(*) as responses from sequence
@@ -33,7 +35,8 @@ class PromptDifference:
 
     def to_json(self, a: str, b: str) -> dict[str, Any]:
         """The estimate as every report has it, and what it rests on; A and B by name."""
-        number = Number(f"reward on common prompts, {a} minus {b}", self.value, *self.interval, self.reason)
+        note = Note(Kind.REMARK if isfinite(self.value) else Kind.UNDEFINED, self.reason) if self.reason else None
+        number = Number(f"reward on common prompts, {a} minus {b}", self.value, *self.interval, note)
         return number.to_json() | {"pairs": self.pairs, "prompts": self.prompts}
 
 

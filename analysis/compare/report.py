@@ -17,6 +17,7 @@ from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.plain import plain
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
+from ratioscope.notes import remark
 from ratioscope.schema import SCHEMA_VERSION
 
 
@@ -130,17 +131,19 @@ def _table(frame: pd.DataFrame) -> str:
 
 def _ranked(row: Mapping[Hashable, Any]) -> dict[str, Any]:
     """A row of `ranking`, its estimates with their intervals."""
-    mean = Number("mean over seeds", row["mean"], row["low"], row["high"], "95 % t interval over seeds")
-    middle = Number("mean of the middle half", row["iqm"], row["iqm_low"], row["iqm_high"], band_words(row["seeds"]))
+    mean = Number("mean over seeds", row["mean"], row["low"], row["high"], remark("95 % t interval over seeds"))
+    band = remark(band_words(row["seeds"]))
+    middle = Number("mean of the middle half", row["iqm"], row["iqm_low"], row["iqm_high"], band)
     names = {key: row[key] for key in ("setting", "schedule", "seeds")}
     return names | {"mean": mean.to_json(), "iqm": middle.to_json(), "best": row["best"]}
 
 
 def _pooled(row: Mapping[Hashable, Any]) -> dict[str, Any]:
     """A row of `over_schedules`, its estimates with their intervals."""
+    note = remark("stratified bootstrap")
     labels = {"mean": "mean over runs", "iqm": "mean of the middle half"}
     estimates = {
-        key: Number(label, row[key], row[f"{key}_low"], row[f"{key}_high"], "stratified bootstrap").to_json()
+        key: Number(label, row[key], row[f"{key}_low"], row[f"{key}_high"], note).to_json()
         for key, label in labels.items()
     }
     return {"variant": row["variant"], "seeds": row["seeds"], **estimates}

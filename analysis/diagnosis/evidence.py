@@ -107,7 +107,7 @@ class Evidence:
             value=float(self.values[metric].loc[step]),
             low=float(self.summary.low[metric].loc[step]),
             high=float(self.summary.high[metric].loc[step]),
-            note=self.summary.notes.get(step, {}).get(metric, ""),
+            note=self.summary.note(step, metric),
         )
 
     def median(self, metric: str, steps: "pd.Index[int]") -> Number:

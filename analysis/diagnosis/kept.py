@@ -18,6 +18,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.cache import cache_folder
 from ratioscope.manifest import replace_atomically
+from ratioscope.notes import Kind, Note
 
 
 def findings_of(run: Run, summary: StepSummary, limits: Limits) -> list[Finding]:
@@ -54,6 +55,10 @@ def _key(run: Run, limits: Limits) -> str:
 
 
 def _finding(contents: dict[str, Any]) -> Finding:
-    numbers = tuple(Number(**number) for number in contents["numbers"])
+    numbers = tuple(Number(**number | {"note": _note(number["note"])}) for number in contents["numbers"])
     known = {"severity": Severity(contents["severity"]), "steps": tuple(contents["steps"]), "numbers": numbers}
     return Finding(**contents | known)
+
+
+def _note(contents: dict[str, str] | None) -> Note | None:
+    return Note(Kind(contents["kind"]), contents["text"]) if contents else None

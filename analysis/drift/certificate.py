@@ -30,6 +30,7 @@ from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, cluster_in
 from ratioscope.catalogue import theory
 from ratioscope.errors import RatioscopeError
 from ratioscope.metric import Moment, doubt
+from ratioscope.notes import Note
 from ratioscope.tails import Array, kept_size, pareto_khat
 
 WITH_INTERVAL = (
@@ -211,7 +212,7 @@ def _row(
     if np.isinf(list(values.values())).any():
         notes.append("a ratio is beyond the floating-point range")
     unreliable = _unreliable(step)
-    notes += sorted(set(unreliable.values()))
+    notes += sorted({note.text for note in unreliable.values()})
     intervals: dict[str, float] = {}
     for key, terms in sums.items():
         interval = NO_INTERVAL if key in unreliable else cluster_interval(terms, n)
@@ -250,7 +251,7 @@ def _group_sums(groups: pd.DataFrame, c1: float, c2: float, gamma: float) -> dic
     )
 
 
-def _unreliable(step: "pd.Series[Any]") -> dict[str, str]:
+def _unreliable(step: "pd.Series[Any]") -> dict[str, Note]:
     """Terms whose mean cannot be trusted because of a tail, and the sentence that says so."""
     n = 0 if pd.isna(step["n_actions"]) else int(step["n_actions"])  # no usable token
     found = {}
@@ -261,11 +262,11 @@ def _unreliable(step: "pd.Series[Any]") -> dict[str, str]:
         khat, why_not = pareto_khat(np.asarray(top, dtype=float), n)
         found[name] = doubt(f"k-hat of the {policy} policy's ratios", khat, Moment.FIRST, n, why_not)
     return {
-        metric.key: found[name]
+        metric.key: note
         for metric in theory.ENTRIES
         if metric.key in WITH_INTERVAL
         for name in metric.khat
-        if found.get(name)
+        if (note := found.get(name))
     }
 
 

@@ -28,6 +28,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval, log_intervals
 from ratioscope.errors import unknown
 from ratioscope.metric import Moment, doubt
+from ratioscope.notes import Kind, Note, cells, joined
 from ratioscope.tails import Array, pareto_khat, tail_size
 
 Level = Literal["token", "sequence", "geometric"]
@@ -99,7 +100,7 @@ _DESCRIPTIONS = {
     "token_by_sequence_unit": "a description: 1/length depends on the sampled actions, the mean ratio need not be 1",
 }
 
-COLUMNS = ("pair", "metric", "value", "low", "high", "note", "n", "n_undefined", "n_groups")
+COLUMNS = ("pair", "metric", "value", "low", "high", "note_kind", "note", "n", "n_undefined", "n_groups")
 
 
 def measure(
@@ -122,9 +123,9 @@ def measure(
         by_step: a row for each step instead of one for the whole range.
 
     Returns:
-        (step,) pair, metric, value, low, high (95 %), note (why it is missing, withheld or only describes), n (tokens
-        or sequences that are averaged over), n_undefined (those that have no ratio, because a log-probability is
-        missing or cannot be used), n_groups (prompt groups of n).
+        (step,) pair, metric, value, low, high (95 %), note_kind and note (why it is missing, withheld or only
+        describes), n (tokens or sequences that are averaged over), n_undefined (those that have no ratio, because a
+        log-probability is missing or cannot be used), n_groups (prompt groups of n).
 
     Raises:
         RatioscopeError: no such level or aggregation, or a file vanished while it was read.
@@ -140,7 +141,7 @@ def measure(
             found = measure_units(connection, name, units, _DESCRIPTIONS.get(view, ""))
             if found.empty and not by_step:
                 nothing = {"stratum": 0, "pair": name, "n": 0, "n_undefined": 0, "n_groups": 0}
-                found = _frame(_rows(nothing, _missing("no token in this range of steps")))
+                found = _frame(_rows(nothing, _missing(_NO_TOKEN)))
             frames.append(found)
     frame = pd.concat(frames, ignore_index=True)
     return frame.rename(columns={"stratum": "step"}) if by_step else frame.drop(columns="stratum")
@@ -184,8 +185,12 @@ def measure_units(connection: duckdb.DuckDBPyConnection, name: str, units: str, 
         if len(used):
             lines = _lines(PAIRS[name], used, top_of[stratum], description)
         else:
-            columns = of_stratum["missing"].dropna().unique()
-            lines = _missing(f"{columns[0]} is not logged" if len(columns) else "nothing without an unusable token")
+            missing = of_stratum["missing"].dropna().unique()
+            lines = _missing(
+                Note(Kind.NOT_LOGGED, f"{missing[0]} is not logged")
+                if len(missing)
+                else Note(Kind.UNDEFINED, "nothing without an unusable token")
+            )
         rows += _rows(counts, lines)
     return _frame(rows)
 
@@ -194,17 +199,17 @@ class _Line(NamedTuple):
     """One metric: its value, why it is missing or doubtful, and its interval where there is one."""
 
     value: float
-    note: str = ""
+    note: Note | None = None
     interval: Interval = NO_INTERVAL
 
 
-def _missing(note: str) -> dict[str, _Line]:
+def _missing(note: Note) -> dict[str, _Line]:
     return dict.fromkeys(METRICS, _Line(np.nan, note))
 
 
 def _rows(counts: Mapping[Any, Any], lines: Mapping[str, _Line]) -> list[dict[str, Any]]:
     return [
-        {**counts, "metric": metric, "value": line.value, "note": line.note, **line.interval._asdict()}
+        {**counts, "metric": metric, "value": line.value, **line.interval._asdict(), **cells(line.note)}
         for metric, line in lines.items()
     ]
 
@@ -227,32 +232,35 @@ def _lines(pair: Pair, groups: pd.DataFrame, top: Mapping[Any, Any], description
     }
     with np.errstate(all="ignore"):  # what is not finite is noted
         estimates = _estimates({name: groups[name].to_numpy(dtype=float) for name in _SUMS})
-    lines = {"khat": _Line(heaviest) if heaviest > -np.inf else _Line(np.nan, f"not estimable: {khats['p'][1]}")}
+    lines = {"khat": _Line(heaviest) if heaviest > -np.inf else _Line(np.nan, khats["p"][1])}
     for metric, (value, interval) in estimates.items():
         moment = METRICS[metric]
         # The weight q/b bounds nothing: what is at most q/b has its tail.
         needed = Moment.FIRST if moment is Moment.BOUNDED and pair.weighted else moment
         tail, names = judges[moment]
         doubts = [doubt(tail, khats[name][0], needed, n, khats[name][1]) for name in names]
-        reason = max(doubts)  # the one that is not empty; of two, either will do
+        doubtful = max(filter(None, doubts), key=str, default=None)  # of two, either will do
         if not np.isfinite(value):
             lines[metric] = _Line(value, _INFINITE if np.isinf(value) else _UNDEFINED)
-        elif reason:
-            lines[metric] = _Line(value, reason)
+        elif doubtful:
+            lines[metric] = _Line(value, doubtful)
         elif len(groups) == 1:
-            lines[metric] = _Line(value, "no interval: one prompt group")
+            lines[metric] = _Line(value, Note(Kind.REMARK, "no interval: one prompt group"))
         elif np.isnan(interval.low):
-            lines[metric] = _Line(value, "no interval: not finite, or too few prompt groups")
+            lines[metric] = _Line(value, Note(Kind.REMARK, "no interval: not finite, or too few prompt groups"))
         else:
-            lines[metric] = _Line(value, "", interval)
+            lines[metric] = _Line(value, None, interval)
     return {
-        metric: line._replace(note="; ".join(filter(None, (line.note, description))))
+        metric: line._replace(note=joined(line.note, description))
         for metric, line in ((metric, lines[metric]) for metric in METRICS)
     }
 
 
-_INFINITE = "infinite: a ratio of 0 or beyond the floating-point range"
-_UNDEFINED = "undefined: every ratio is 0, or terms of both signs are beyond the floating-point range"
+_NO_TOKEN = Note(Kind.UNDEFINED, "no token in this range of steps")
+_INFINITE = Note(Kind.INFINITE, "infinite: a ratio of 0 or beyond the floating-point range")
+_UNDEFINED = Note(
+    Kind.UNDEFINED, "undefined: every ratio is 0, or terms of both signs are beyond the floating-point range"
+)
 _SCALED = ("p", "q", "square", "chi2")
 _MEANS = ("tv", "tv_bounded", "kl_k1", "kl_k2", "kl_k3", "kl_reverse")
 _SUMS = ("n", *_MEANS, *_SCALED, *(f"peak_{name}" for name in _SCALED))

@@ -6,6 +6,7 @@ from typing import Any
 
 from ratioscope.analysis.findings.plain import plain
 from ratioscope.analysis.summary.intervals import Interval
+from ratioscope.notes import Note, text_of
 
 
 class Severity(IntEnum):
@@ -29,7 +30,7 @@ class Number:
     value: float
     low: float = float("nan")
     high: float = float("nan")
-    note: str = ""
+    note: Note | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The shape of every estimate in the command line's JSON: undefined is null."""
@@ -37,7 +38,7 @@ class Number:
             "label": self.label,
             "value": plain(self.value),
             "interval": plain(Interval(self.low, self.high)),
-            "note": self.note,
+            "note": text_of(self.note),
         }
 
 

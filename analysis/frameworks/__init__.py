@@ -19,6 +19,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.analysis.what_if.gated import create_gated
 from ratioscope.errors import unknown
+from ratioscope.notes import Kind, Note, cells, joined
 
 __all__ = ["DIALECTS", "Dialect", "Reported", "StepTokens", "not_reproducible", "report"]
 
@@ -65,8 +66,9 @@ def report(
         for row in dialect.rows:
             our_value = ours[row.ours][step] if row.ours else float("nan")
             value, clamped, note = _evaluate(row, tokens, used)
-            rows.append((step, row.name, value, row.ours, our_value, clamped, row.formula, row.why, note))
-    columns = ["step", "name", "value", "our_key", "our_value", "clamped", "formula", "why", "note"]
+            known = (step, row.name, value, row.ours, our_value, clamped, row.formula, row.why)
+            rows.append((*known, *cells(note).values()))
+    columns = ["step", "name", "value", "our_key", "our_value", "clamped", "formula", "why", "note_kind", "note"]
     frame = pd.DataFrame(rows, columns=columns)
     frame.insert(5, "difference", frame["value"].astype(float) - frame["our_value"].astype(float))
     return frame
@@ -85,27 +87,29 @@ def _dialect(framework: str) -> Dialect:
     return DIALECTS[framework]
 
 
-def _evaluate(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, str]:
+def _evaluate(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, Note | None]:
     """The value, how many terms a clamp changes, and a note."""
     without_gate = ""
     if "gate" in row.needs and (n := len(tokens.gate) - len(tokens.gated.gate)):
         tokens, without_gate = tokens.gated, f"{n} tokens left out: their logp_gate is no log-probability"
     value, clamped, note = _compute(row, tokens, parameters)
-    return value, clamped, "; ".join(filter(None, (note, without_gate)))
+    return value, clamped, joined(note, without_gate)
 
 
-def _compute(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, str]:
+def _compute(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, Note | None]:
     missing = [_COLUMN.get(column, column) for column in row.needs if not tokens.logged(column)]
     if missing:
-        return float("nan"), 0, f"{' and '.join(missing)} not logged in this step"
+        return float("nan"), 0, Note(Kind.NOT_LOGGED, f"{' and '.join(missing)} not logged in this step")
     with np.errstate(all="ignore"):  # what is not finite is handed on as they would, with a note
         value = row.compute(tokens, parameters)
         clamped = int(row.clamped(tokens, parameters).sum()) if row.clamped else 0
     if np.isnan(value):
-        return value, clamped, "undefined, in their log as well: a ratio of 0, no spread, or too few values"
+        text = "undefined, in their log as well: a ratio of 0, no spread, or too few values"
+        return value, clamped, Note(Kind.UNDEFINED, text)
     if np.isinf(value):
-        return value, clamped, "infinite, in their log as well: a ratio of 0 or beyond float32"
-    return value, clamped, f"saturated: their bound changes {clamped} of the terms" if clamped else ""
+        return value, clamped, Note(Kind.INFINITE, "infinite, in their log as well: a ratio of 0 or beyond float32")
+    saturated = Note(Kind.REMARK, f"saturated: their bound changes {clamped} of the terms")
+    return value, clamped, saturated if clamped else None
 
 
 def _steps(run: Run, first: int | None, last: int | None) -> Iterator[tuple[int, StepTokens]]:

@@ -10,6 +10,7 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.notes import Kind, Note
 
 
 def columns(run: Run) -> pd.DataFrame:
@@ -83,12 +84,9 @@ def undefined_metrics(summary: StepSummary) -> pd.DataFrame:
     for key, metric in CATALOGUE.items():
         if summary.values[key].notna().any() or not len(summary.values):
             continue
-        reason = next(
-            (notes[key] for notes in reversed(list(summary.notes.values())) if key in notes),
-            f"{key} is not logged in the steps table",
-        )
-        if "logged" in reason:
-            found.setdefault(reason, []).append(metric.label)
+        note = summary.last_note(key) or Note(Kind.NOT_LOGGED, f"{key} is not logged in the steps table")
+        if note.kind is Kind.NOT_LOGGED:
+            found.setdefault(note.text, []).append(metric.label)
     return pd.DataFrame(
         [(reason, "; ".join(metrics)) for reason, metrics in found.items()], columns=["reason", "metrics"]
     )

@@ -16,6 +16,7 @@ from ratioscope.analysis.linter.remark import Example
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.store import Run
 from ratioscope.metric import Moment, doubt
+from ratioscope.notes import Note
 from ratioscope.tails import khat_of
 
 # Exactly 0 is "certain". A column that says so where another one gives less than one half was never filled in.
@@ -118,11 +119,11 @@ class Evidence:
         return self.frame(sql).iloc[0]
 
     @cached_property
-    def doubt(self) -> str:
-        """Why the standard error of the mean ratio, a second moment, cannot be trusted; "" where its tail allows it."""
+    def doubt(self) -> Note | None:
+        """Why the standard error of the mean ratio, a second moment, cannot be trusted; None where it can."""
         log_rho = self.frame("select log_rho from usable")["log_rho"].to_numpy(dtype=float)
-        khat, why_not = khat_of(log_rho)
-        return doubt("the tail index of the ratios", khat, Moment.SECOND, len(log_rho), why_not)
+        khat, missing = khat_of(log_rho)
+        return doubt("the tail index of the ratios", khat, Moment.SECOND, len(log_rho), missing)
 
     @property
     def sampled(self) -> int:

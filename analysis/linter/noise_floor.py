@@ -5,6 +5,7 @@ import numpy as np
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.linter.evidence import Evidence, in_steps, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.notes import remark
 
 # Half the mean of |ratio - 1| between float32 passes of one model: far above what rounding makes (1e-7 to 1e-5).
 FLOAT32_FLOOR = 1e-4
@@ -33,7 +34,7 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
     numbers = (
         estimate("largest S_k on the same weights", staleness.max()),
         estimate("largest |log ratio| there", largest),
-        estimate("limit", floor, note=against),
+        estimate("limit", floor, note=remark(against)),
     )
     above = steps_with((staleness > floor).astype(int))
     if not above:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ratioscope.analysis.findings.finding import Number, Severity
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
+from ratioscope.notes import Note
 
 
 class Outcome(StrEnum):
@@ -60,7 +61,7 @@ def not_checked(check: str, reason: str) -> list[Remark]:
     return [Remark(check, Outcome.NOT_CHECKED, reason)]
 
 
-def estimate(label: str, value: float, interval: Interval = NO_INTERVAL, note: str = "") -> Number:
+def estimate(label: str, value: float, interval: Interval = NO_INTERVAL, note: Note | None = None) -> Number:
     """A number with its interval, where it is an estimate."""
     return Number(label, float(value), float(interval.low), float(interval.high), note)
 

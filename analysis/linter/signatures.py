@@ -20,6 +20,7 @@ from ratioscope.analysis.linter.evidence import Evidence, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.values import constant_columns, copied_columns, invalid_values, zero_filled
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Array, Interval, cluster_interval, cluster_variance
+from ratioscope.notes import remark
 
 # Slopes below 0.01 (T within 1 %) change no ratio that matters.
 LEAST_SLOPE = 0.01
@@ -46,7 +47,7 @@ def temperature(evidence: Evidence) -> list[Remark]:
         r2 = xy.sum() ** 2 / (xx.sum() * yy.sum()) if yy.sum() > 0 else 0.0
         interval = cluster_interval(xy, xx)
         measured.append(
-            estimate(f"slope, {'same weights' if fresh else 'older versions'}", slope, interval, f"R² {r2:.2f}")
+            estimate(f"slope, {'same weights' if fresh else 'older versions'}", slope, interval, remark(f"R² {r2:.2f}"))
         )
         least_r2 = LEAST_R2 if fresh else LEAST_R2_STALE
         if abs(slope) > LEAST_SLOPE and r2 > least_r2 and abs(slope) > STANDARD_ERRORS * error and abs(slope) < 2:
@@ -199,7 +200,7 @@ def _reasons(evidence: Evidence) -> list[str]:
     if dropped or evidence.frame("select count(dropped) as n from sequence")["n"].iloc[0]:
         reasons.append("selection after sampling (tokens were dropped)")
     if evidence.doubt:
-        reasons.append(f"a tail that its standard error does not see ({evidence.doubt.removeprefix('unreliable: ')})")
+        reasons.append(f"a tail that its standard error does not see ({evidence.doubt.reason})")
     return reasons
 
 

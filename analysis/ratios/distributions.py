@@ -151,7 +151,8 @@ def _tail(ordered: Array) -> Tail:
     share = (n - np.searchsorted(ordered, shown, "left")) / n
     fitted = fit.khat is not None and np.isfinite(fit.khat) and fit.cut_off > 0 and ordered[-1] < _LARGEST_LOG
     weight = np.geomspace(fit.cut_off, np.exp(ordered[-1]), _FIT_POINTS) if fitted else none
-    return Tail(np.exp(shown), share, fit.khat, fit.reason, weight, fit.survival(weight) if fitted else none)
+    reason = fit.note.reason if fit.note else ""
+    return Tail(np.exp(shown), share, fit.khat, reason, weight, fit.survival(weight) if fitted else none)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.summary.metrics import INVALID_CAUSES
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.metric import Moment, khat_limit
+from ratioscope.notes import is_unreliable
 
 # The step since which tails are heavy is named if most steps after it are, and hardly any before it.
 _MOST, _HARDLY_ANY = 0.6, 0.15
@@ -27,7 +28,7 @@ def answer(summary: StepSummary, limits: Limits = Limits()) -> str:
     khat = summary.values["khat_token"].dropna()
     if not len(khat):
         return "No step has enough spread in its ratios for a tail index: the data are on-policy, or too few."
-    means, squares = (doubted(summary, key) for key in ("ratio_mean", "chi2_token"))
+    means, squares = (summary.unreliable(key) for key in ("ratio_mean", "chi2_token"))
     top = summary.values["top1pct_share"]
     heavy = means & (top >= limits.tail_share)
     largest = f"{khat.max():.2f} in step {khat.idxmax()} (means hold below {_limit(summary):.2f})"
@@ -47,12 +48,6 @@ def answer(summary: StepSummary, limits: Limits = Limits()) -> str:
         f"{int(means.sum())} steps, squares (χ², effective sample size) in {int(squares.sum())}. Truncate the ratio or "
         "sync weights more often; until then read bounded staleness and clip fractions."
     )
-
-
-def doubted(summary: StepSummary, key: str) -> "pd.Series[bool]":
-    """By step: the metric is there and its moment cannot be estimated."""
-    marks = [summary.notes.get(step, {}).get(key, "").startswith("unreliable") for step in summary.values.index]
-    return pd.Series(marks, index=summary.values.index, dtype=bool)
 
 
 def mean_limits(n: "pd.Series[float]") -> "pd.Series[float]":
@@ -100,8 +95,8 @@ def _with_age(heavy: "pd.Series[bool]", summary: StepSummary) -> str:
 def unfitted(summary: StepSummary, key: str) -> "pd.Series[str]":
     """Why a tail index could not be fitted, by step; only the steps without one."""
     missing = summary.values.index[summary.values[key].isna()]
-    reasons = [summary.notes.get(step, {}).get(key, "not logged").removeprefix("not estimable: ") for step in missing]
-    return pd.Series(reasons, index=missing, dtype=object)
+    notes = [summary.note(step, key) for step in missing]
+    return pd.Series([note.reason if note else "not logged" for note in notes], index=missing, dtype=object)
 
 
 def why_unfitted(summary: StepSummary, key: str) -> str:
@@ -138,7 +133,7 @@ def cost(summary: StepSummary) -> str:
         known = summary.values[key].dropna()
         if len(known):
             lowest = int(known.index[int(np.argmin(known))])
-            doubt = " (not to be trusted)" if "unreliable" in summary.notes.get(lowest, {}).get(key, "") else ""
+            doubt = " (not to be trusted)" if is_unreliable(summary.note(lowest, key)) else ""
             parts.append(f"{known.min():.1%} of the {what} in step {lowest}{doubt}")
     return f"Weighting leaves at worst {' and '.join(parts)}." if parts else "No effective sample size in these steps."
 

@@ -22,6 +22,7 @@ from ratioscope.analysis.runs.store import Run, TableFile
 from ratioscope.analysis.sql.worker import SCHEME
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.notes import Kind
 from ratioscope.schema import Column
 
 DERIVED = (
@@ -140,12 +141,17 @@ def wide(summary: StepSummary) -> pa.Table:
 
 def notes(summary: StepSummary) -> pa.Table:
     """Why a metric is missing or cannot be trusted at a step."""
-    rows = [(step, key, note) for step, of_step in summary.notes.items() for key, note in of_step.items()]
-    steps, keys, texts = zip(*rows, strict=True) if rows else ((), (), ())
+    rows = [
+        (step, key, note.kind.value, note.text)
+        for step, of_step in summary.notes.items()
+        for key, note in of_step.items()
+    ]
+    steps, keys, kinds, texts = zip(*rows, strict=True) if rows else ((), (), (), ())
     return pa.table(
         {
             "step": pa.array(steps, pa.int32()),
             "metric": pa.array(keys, pa.string()),
+            "note_kind": pa.array(kinds, pa.string()),
             "note": pa.array(texts, pa.string()),
         }
     )
@@ -189,9 +195,10 @@ _NOTES = Documented(
     (
         Column("step", pa.int32(), "update index k"),
         Column("metric", pa.string(), "column of the summary"),
+        Column("note_kind", pa.string(), ", ".join(Kind)),
         Column("note", pa.string(), "why"),
     ),
-    frozenset({"step", "metric", "note"}),
+    frozenset({"step", "metric", "note_kind", "note"}),
 )
 
 

@@ -15,6 +15,7 @@ from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.strata import Strata
+from ratioscope.notes import Kind, from_cells
 
 
 def version_lags(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
@@ -67,12 +68,15 @@ def age_effect(strata: Strata, metric: str) -> AgeEffect:
         metric: the form of staleness that speaks for the run; where a tail is too heavy for it, the bounded form does.
     """
     rows = _ages(strata, metric)
-    if metric == "s_k" and rows["note"].iloc[[0, -1] if len(rows) else []].str.startswith("unreliable").any():
+    if metric == "s_k" and (rows["note_kind"].iloc[[0, -1] if len(rows) else []] == Kind.UNRELIABLE).any():
         metric = "s_k_bounded"
         rows = _ages(strata, metric)
     if len(rows) < 2:
         return AgeEffect(metric, Verdict.ONE_AGE)
-    fresh, old = (Number(row.label, row.value, row.low, row.high, row.note) for row in (rows.iloc[0], rows.iloc[-1]))
+    fresh, old = (
+        Number(row.label, row.value, row.low, row.high, from_cells(row.note_kind, row.note))
+        for row in (rows.iloc[0], rows.iloc[-1])
+    )
     if not np.isfinite([fresh.low, fresh.high, old.low, old.high]).all():
         return AgeEffect(metric, Verdict.CANNOT_TELL, fresh, old, "there are too few prompt groups for intervals")
     if old.low > fresh.high:
@@ -151,7 +155,7 @@ def _whose(strata: Strata) -> str:
     version, engine = (strata.metric(key).iloc[-1] for key in ("s_k_version", "s_k_engine"))
     if np.isfinite(version["value"]) and np.isfinite(engine["value"]):
         text = f"Old weights make up {_plain(version['value'])} of staleness, engine mismatch {_plain(engine['value'])}"
-        doubtful = any(row["note"].startswith("unreliable") for row in (version, engine))
+        doubtful = any(row["note_kind"] == Kind.UNRELIABLE for row in (version, engine))
         return text + (" (tails too heavy to trust)." if doubtful else ".")
     fresh = strata.metric("s_k")
     fresh = fresh[fresh["label"] == "lag 0"]

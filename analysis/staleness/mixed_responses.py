@@ -106,7 +106,7 @@ def by_position(run: Run, metric: str, first: int | None = None, last: int | Non
         )
         connection.execute("create or replace view sequence as select * from response where false")
         table = step_table(partials_in(connection))
-    notes = table.notes[table.notes["key"] == metric].set_index("step")["note"]
+    notes = table.notes[table.notes["key"] == metric].set_index("step").reindex(table.values.index).fillna("")
     places = table.values.index.to_numpy()
     doublings = places % _MOST_DOUBLINGS
     start = np.where(doublings < 2, doublings, 2 ** np.maximum(doublings - 1, 0))
@@ -119,7 +119,8 @@ def by_position(run: Run, metric: str, first: int | None = None, last: int | Non
             "value": table.values[metric].to_numpy(),
             "low": table.low[metric].to_numpy(),
             "high": table.high[metric].to_numpy(),
-            "note": notes.reindex(table.values.index).fillna("").str.replace("this step", "this position").to_numpy(),
+            "note_kind": notes["note_kind"].to_numpy(),
+            "note": notes["note"].str.replace("this step", "this position").to_numpy(),
         }
     )
 

@@ -19,6 +19,7 @@ from ratioscope.analysis.summary.order_statistics import QUANTILES
 from ratioscope.analysis.summary.partials import Partials
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import Moment, doubt
+from ratioscope.notes import Kind, Note, columns, from_cells
 from ratioscope.tails import Array
 
 INVALID_CAUSES = ("nan", "infinite", "positive", "advantage")
@@ -68,24 +69,24 @@ _HONESTY: dict[str, tuple[str, str]] = {
     "s_k_exact_z": ("sampled_minus_exact", "n_exact"),
     "u_k_exact_z": ("sampled_minus_exact_new", "n_exact_of_new"),
 }
-_NO_TOKEN = "no usable token in this step"
-_NOT_LOGGED = {
+_NO_TOKEN = Note(Kind.UNDEFINED, "no usable token in this step")
+_MISSING = {
     "n_tokens": _NO_TOKEN,
-    "n_new": "logp_new is not logged",
-    "n_clip": "neither clipped nor clip_side is logged",
-    "n_side": "clip_side is not logged",
-    "n_gate": "gate is not logged",
-    "n_entropy": "entropy is not logged",
-    "n_engine": "logp_behavior_train is not logged",
-    "n_reference": "logp_reference is not logged",
-    "n_exact": "not estimable from samples, and the exact per-state columns are not logged",
-    "n_exact_chi2": "not estimable from samples, and the exact per-state columns are not logged",
-    "n_exact_new": "the exact per-state columns are not logged",
-    "n_exact_of_new": "the exact per-state columns are not logged",
-    "n_positive": "no token with positive advantage",
-    "n_negative": "no token with negative advantage",
-    "n_reward": "no finite reward",
-    "n_sequences": "the sequences table has no rows for this step",
+    "n_new": Note(Kind.NOT_LOGGED, "logp_new is not logged"),
+    "n_clip": Note(Kind.NOT_LOGGED, "neither clipped nor clip_side is logged"),
+    "n_side": Note(Kind.NOT_LOGGED, "clip_side is not logged"),
+    "n_gate": Note(Kind.NOT_LOGGED, "gate is not logged"),
+    "n_entropy": Note(Kind.NOT_LOGGED, "entropy is not logged"),
+    "n_engine": Note(Kind.NOT_LOGGED, "logp_behavior_train is not logged"),
+    "n_reference": Note(Kind.NOT_LOGGED, "logp_reference is not logged"),
+    "n_exact": Note(Kind.NOT_LOGGED, "not estimable from samples, and the exact per-state columns are not logged"),
+    "n_exact_chi2": Note(Kind.NOT_LOGGED, "not estimable from samples, and the exact per-state columns are not logged"),
+    "n_exact_new": Note(Kind.NOT_LOGGED, "the exact per-state columns are not logged"),
+    "n_exact_of_new": Note(Kind.NOT_LOGGED, "the exact per-state columns are not logged"),
+    "n_positive": Note(Kind.UNDEFINED, "no token with positive advantage"),
+    "n_negative": Note(Kind.UNDEFINED, "no token with negative advantage"),
+    "n_reward": Note(Kind.UNDEFINED, "no finite reward"),
+    "n_sequences": Note(Kind.UNDEFINED, "the sequences table has no rows for this step"),
 }
 
 
@@ -97,7 +98,7 @@ class StepTable:
     low: pd.DataFrame
     high: pd.DataFrame
     notes: pd.DataFrame
-    """step, key, note: why a number is missing or cannot be trusted."""
+    """step, key, note_kind, note: why a number is missing or cannot be trusted."""
 
     def between(self, first: int, last: int) -> "StepTable":
         """The steps first..last, both included."""
@@ -122,6 +123,10 @@ def step_table(partials: Partials) -> StepTable:
     return steps.table()
 
 
+def _undefined(text: str) -> Note:
+    return Note(Kind.UNDEFINED, text)
+
+
 class _Steps:
     """The metrics of all steps in the making: arrays over steps from arrays over their groups."""
 
@@ -135,7 +140,8 @@ class _Steps:
         self.values: dict[str, Array] = {}
         self.intervals: dict[str, tuple[Array, Array]] = {}
         self.notes: dict[str, NDArray[np.object_]] = {}
-        self.tail_reasons: dict[str, list[str]] = {}
+        """By metric: the note of each step, or None."""
+        self.tail_notes: dict[str, NDArray[np.object_]] = {}
         self.has_tokens = self.total("n_tokens") > 0
 
     def column(self, name: str) -> Array:
@@ -151,17 +157,17 @@ class _Steps:
     def largest(self, values: Array) -> Array:
         return np.fmax.reduceat(values, self.starts) if len(self.starts) else np.zeros(0)
 
-    def note(self, key: str, where: NDArray[np.bool_], text: str | NDArray[np.object_]) -> None:
+    def note(self, key: str, where: NDArray[np.bool_], note: Note | NDArray[np.object_]) -> None:
         """Say of a metric, in some steps, what is the matter with it."""
         notes = self.notes.setdefault(key, np.full(len(self.steps), None, dtype=object))
-        notes[where] = text if isinstance(text, str) else text[where]
+        notes[where] = note if isinstance(note, Note) else note[where]
 
     def note_missing(self, key: str, denominator: str, missing: NDArray[np.bool_]) -> None:
-        self.note(key, missing, _NOT_LOGGED[denominator])
+        self.note(key, missing, _MISSING[denominator])
         if denominator == "n_exact_of_new":
-            self.note(key, missing & (self.total("n_new") == 0), _NOT_LOGGED["n_new"])
+            self.note(key, missing & (self.total("n_new") == 0), _MISSING["n_new"])
         if denominator in ("n_positive", "n_negative"):
-            self.note(key, missing & (self.total("n_clip") == 0), _NOT_LOGGED["n_clip"])
+            self.note(key, missing & (self.total("n_clip") == 0), _MISSING["n_clip"])
         if denominator not in ("n_reward", "n_sequences"):
             self.note(key, missing & ~self.has_tokens, _NO_TOKEN)
 
@@ -191,7 +197,7 @@ class _Steps:
             terms = np.where(weight > 0, self.column(difference), 0.0)
             error = np.sqrt(cluster_variances(terms, weight, self.starts))
             self.values[key] = np.where(error > 0, sums(terms, self.starts) / sums(weight, self.starts) / error, np.nan)
-            self.note(key, np.isnan(self.values[key]), "the difference has no standard error here")
+            self.note(key, np.isnan(self.values[key]), _undefined("the difference has no standard error here"))
             self.note_missing(key, denominator, sums(weight, self.starts) == 0)
 
     def _ratio(
@@ -250,9 +256,9 @@ class _Steps:
             np.logaddexp(0.0, high + scale["lse_chi2"]),
         )
         self._effective_sample_size("ess_seq", scaled["lse_w"], scaled["lse_w_squared"], n)
-        self.note("ess_seq", np.isnan(self.values["ess_seq"]), "every sequence ratio is 0")
+        self.note("ess_seq", np.isnan(self.values["ess_seq"]), _undefined("every sequence ratio is 0"))
         for key in ("chi2_seq", "log1p_chi2_seq", "ess_seq"):
-            self.note(key, count == 0, "no sequence without an unusable token")
+            self.note(key, count == 0, _undefined("no sequence without an unusable token"))
             self.values[key] = np.where(count == 0, np.nan, self.values[key])
 
     def order_statistics(self, order: pd.DataFrame) -> None:
@@ -262,12 +268,13 @@ class _Steps:
         self.values |= {key: np.exp(numbers[key]) for key in QUANTILES}
         log_sum_squares = 2 * self.largest(self.column("peak")) + np.log(self.total("scaled_squared", self._used()))
         self.values["top1pct_share"] = np.exp(numbers["top_squares"] - log_sum_squares)
-        self.note("top1pct_share", np.isnan(self.values["top1pct_share"]), "every ratio is 0")
+        self.note("top1pct_share", np.isnan(self.values["top1pct_share"]), _undefined("every ratio is 0"))
         for key in ("khat_token", "khat_token_new", "khat_seq"):
             self.values[key] = there[key].to_numpy(dtype=float)
-            reasons = there[f"{key}_reason"].fillna(_NO_TOKEN)
-            self.note(key, np.isnan(self.values[key]), ("not estimable: " + reasons).to_numpy(dtype=object))
-            self.tail_reasons[key] = reasons.to_list()
+            texts = (there[f"{key}_{column}"].fillna("") for column in ("note_kind", "note"))
+            notes = [from_cells(kind, text) for kind, text in zip(*texts, strict=True)]
+            self.tail_notes[key] = np.asarray(notes, dtype=object)
+            self.note(key, np.isnan(self.values[key]), self.tail_notes[key])
         for key in CATALOGUE:
             if key.startswith(("ratio_", "khat_", "top")):
                 self.note(key, ~self.has_tokens, _NO_TOKEN)
@@ -283,7 +290,7 @@ class _Steps:
         error = np.sqrt(cluster_variances(rho, n, self.starts))
         z = np.where((error > 0) & np.isfinite(error), (self.values["ratio_mean"] - 1) / error, np.nan)
         self.values["ratio_mean_z"] = z
-        self.note("ratio_mean_z", np.isnan(z), "the mean ratio has no standard error here")
+        self.note("ratio_mean_z", np.isnan(z), _undefined("the mean ratio has no standard error here"))
         self.note("ratio_mean_z", ~self.has_tokens, _NO_TOKEN)
         length = self.total("n_tokens") / np.maximum(self.total("n_weights") + self.total("n_undefined"), 1)
         self.values["log1p_chi2_seq_predicted"] = length * np.log1p(self.values["chi2_token"])
@@ -296,24 +303,24 @@ class _Steps:
             if value is None:
                 continue
             infinite = np.isinf(value)
-            self.note(key, infinite, "infinite: a ratio of 0 or beyond the floating-point range")
+            self.note(key, infinite, Note(Kind.INFINITE, "infinite: a ratio of 0 or beyond the floating-point range"))
             undefined = np.isnan(value) & (self.notes[key] == None)  # noqa: E711 elementwise
-            self.note(key, undefined, "undefined")
+            self.note(key, undefined, _undefined("undefined"))
             self._withhold(key, infinite | undefined)
             if metric.moment is not Moment.BOUNDED:
                 self._doubt(key, metric.moment, metric.khat, np.isfinite(value))
         rows = self.values["n_tokens"] + self.values["n_invalid"]
         flagged = self.values["n_invalid"] > FLAGGED_INVALID_SHARE * rows
         pairs = zip(self.values["n_invalid"], rows, strict=True)
-        sentences = np.asarray([f"{invalid:.0f} of {n:.0f} rows cannot be used" for invalid, n in pairs], dtype=object)
-        self.note("n_invalid", flagged, sentences)
+        remarks = [Note(Kind.REMARK, f"{invalid:.0f} of {n:.0f} rows cannot be used") for invalid, n in pairs]
+        self.note("n_invalid", flagged, np.asarray(remarks, dtype=object))
 
     def _doubt(self, key: str, moment: Moment, tails: Sequence[str], finite: NDArray[np.bool_]) -> None:
         sizes = self.values["n_sequences" if "khat_seq" in tails else "n_tokens"]
         for tail in tails:
-            rows = zip(self.values[tail], sizes, self.tail_reasons[tail], strict=True)
-            doubts = np.asarray([doubt(tail, khat, moment, int(n), reason) for khat, n, reason in rows], dtype=object)
-            doubtful = finite & (doubts != "")
+            rows = zip(self.values[tail], sizes, self.tail_notes[tail], strict=True)
+            doubts = np.asarray([doubt(tail, khat, moment, int(n), missing) for khat, n, missing in rows], dtype=object)
+            doubtful = finite & (doubts != None)  # noqa: E711 elementwise
             self.note(key, doubtful, doubts)
             self._withhold(key, doubtful)
 
@@ -331,12 +338,12 @@ class _Steps:
             pd.DataFrame(columns, index=index).reindex(columns=keys).astype(float)
             for columns in (self.values, low, high)
         )
-        noted = {key: np.flatnonzero(texts != None) for key, texts in self.notes.items()}  # noqa: E711 elementwise
+        noted = {key: np.flatnonzero(notes != None) for key, notes in self.notes.items()}  # noqa: E711 elementwise
         notes = pd.DataFrame(
             {
                 "step": np.concatenate([self.steps[places] for places in noted.values()]),
                 "key": np.repeat(list(noted), [len(places) for places in noted.values()]),
-                "note": np.concatenate([self.notes[key][places] for key, places in noted.items()]),
+                **columns(note for key, places in noted.items() for note in self.notes[key][places]),
             }
         )
         return StepTable(values, low_frame, high_frame, notes)

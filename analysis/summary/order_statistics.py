@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ratioscope import notes
 from ratioscope.tails import QUANTILES as QUANTILES
 from ratioscope.tails import Array, khat_of
 
@@ -35,7 +36,7 @@ def of_steps(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.Da
 
     Needs the tables `sequence_sums` and `unusable_sums`. The first has, in nats, lowest and highest log-ratio,
     the quantiles, and log of the sum of squares of the largest 1 % of ratios; and the tail indices, NaN where they
-    cannot be estimated, for the reason in <name>_reason.
+    cannot be estimated, for the reason in <name>_note, which is of the kind <name>_note_kind.
     """
     weights = connection.execute(
         "select step, log_w from sequence_sums anti join unusable_sums using (step, seq_id)"
@@ -95,8 +96,9 @@ def _of_step(ordered: Array, log_rho_new: Array, log_weights: Array) -> dict[str
     row["top_squares"] = _log_sum_squares(ordered[-max(1, ceil(len(ordered) / 100)) :])
     tails = {"khat_token": ordered, "khat_token_new": log_rho_new[~np.isnan(log_rho_new)], "khat_seq": log_weights}
     for name, logs in tails.items():
-        khat, reason = khat_of(logs)
-        row |= {name: np.nan if khat is None else khat, f"{name}_reason": reason}
+        khat, note = khat_of(logs)
+        row[name] = np.nan if khat is None else khat
+        row |= {f"{name}_{column}": text for column, text in notes.cells(note).items()}
     return row
 
 

@@ -24,7 +24,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope import schema, tails
+from ratioscope import notes, schema, tails
 from ratioscope.analysis.runs import relations
 from ratioscope.analysis.runs.database import connect, one_thread, query
 from ratioscope.analysis.runs.relations import create_views
@@ -112,7 +112,7 @@ class ScanUnit:
 @cache
 def _definitions() -> str:
     """What the partials depend on besides the files: those of another ratioscope are not mistaken for this one's."""
-    modules = [Path(__file__), *(Path(str(module.__file__)) for module in (order_statistics, relations, tails))]
+    modules = [Path(__file__), *(Path(str(module.__file__)) for module in (order_statistics, relations, tails, notes))]
     code = [path.read_text(encoding="utf-8") for path in modules]
     return hashlib.sha256("\n".join([*(query(name) for name in _QUERIES), *code]).encode()).hexdigest()
 

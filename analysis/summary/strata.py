@@ -1,7 +1,7 @@
 """Any metric of the step summary by stratum: version, position, advantage, outcome, length, clipped or kept, ...
 
 strata = stratify(run, "position", first=40, last=60)
-strata.metric("s_k")    # one row a stratum, "all" last: label, n_tokens, value, low, high, note
+strata.metric("s_k")    # one row a stratum, "all" last: label, n_tokens, value, low, high, note_kind, note
 
 The strata take the place of the steps in the very computation of the step summary, so that every number, interval and
 note is the same definition. Clusters stay the prompt groups of each step.
@@ -23,6 +23,7 @@ from ratioscope.analysis.summary.summary import LOGGED
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.metric import Grain
+from ratioscope.notes import Kind
 
 # More numbers than these are put into so many buckets of about as many tokens; of more prompts, the rarest go together.
 MOST_VALUES, BUCKETS = 12, 5
@@ -86,14 +87,14 @@ class Strata:
     """As of steps, indexed by the place in `labels`."""
 
     def metric(self, key: str) -> pd.DataFrame:
-        """One row a stratum: label, n_tokens, value, low, high, note ("" where there is none).
+        """One row a stratum: label, n_tokens, value, low, high, note_kind, note.
 
         Raises:
             RatioscopeError: there is no such metric.
         """
         if key not in self.table.values:
             raise unknown("a metric", key, map(str, self.table.values))
-        notes = self.table.notes[self.table.notes["key"] == key].set_index("step")["note"]
+        notes = self.table.notes[self.table.notes["key"] == key].set_index("step")[["note_kind", "note"]]
         return pd.DataFrame(
             {
                 "label": self.labels,
@@ -101,7 +102,7 @@ class Strata:
                 "value": self.table.values[key],
                 "low": self.table.low[key],
                 "high": self.table.high[key],
-                "note": notes.reindex(self.table.values.index).fillna(""),
+                **notes.reindex(self.table.values.index).fillna(""),
             }
         ).reset_index(drop=True)
 
@@ -227,6 +228,11 @@ def _without(table: StepTable, keys: Sequence[str], places: pd.Index, reason: st
         frame.loc[places, list(keys)] = np.nan
     removed = table.notes["key"].isin(keys) & table.notes["step"].isin(places)
     notes = pd.DataFrame(
-        {"step": np.tile(places, len(keys)), "key": np.repeat(list(keys), len(places)), "note": reason}
+        {
+            "step": np.tile(places, len(keys)),
+            "key": np.repeat(list(keys), len(places)),
+            "note_kind": Kind.UNDEFINED.value,
+            "note": reason,
+        }
     )
     return StepTable(values, low, high, pd.concat([table.notes[~removed], notes], ignore_index=True))

@@ -3,7 +3,7 @@
 summary = summarise(run)
 summary.values["s_k"]            # indexed by step
 summary.low["s_k"], summary.high["s_k"]
-summary.notes[step]["chi2_seq"]  # why it is missing or cannot be trusted
+summary.note(step, "chi2_seq")   # why it is missing or cannot be trusted; None where nothing is the matter
 """
 
 import hashlib
@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import feather
 
-from ratioscope import metric
+from ratioscope import metric, notes
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary import intervals
 from ratioscope.analysis.summary import metrics as step
@@ -31,6 +31,7 @@ from ratioscope.cache import cache_folder
 from ratioscope.catalogue import CATALOGUE, divergences, learning, weights
 from ratioscope.errors import RatioscopeError
 from ratioscope.metric import Grain
+from ratioscope.notes import Kind, Note, is_unreliable
 
 LOGGED = tuple(key for key, metric in CATALOGUE.items() if metric.grain is Grain.STEP)
 """Metrics that are read from the steps table."""
@@ -45,7 +46,8 @@ class StepSummary:
     values: pd.DataFrame
     low: pd.DataFrame
     high: pd.DataFrame
-    notes: Mapping[int, Mapping[str, str]]
+    notes: Mapping[int, Mapping[str, Note]]
+    """By step, then by metric; only where there is one."""
     histogram: pd.DataFrame
     """step, bin, tokens: the log-ratio histogram (`bin_log_ratio`)."""
     steps: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -57,8 +59,25 @@ class StepSummary:
 
     def trusted(self, key: str) -> pd.Series:
         """Bool by step: the value is there and its moment can be estimated."""
-        noted = pd.Series([key in self.notes.get(step, {}) for step in self.values.index], index=self.values.index)
-        return self.values[key].notna() & ~noted.astype(bool)
+        return self.values[key].notna() & self._where([note is None for note in self._notes_of(key)])
+
+    def unreliable(self, key: str) -> "pd.Series[bool]":
+        """By step: the value is there and its moment cannot be estimated."""
+        return self._where([is_unreliable(note) for note in self._notes_of(key)])
+
+    def note(self, step: int, key: str) -> Note | None:
+        """Why a value is missing or cannot be trusted; None where nothing is the matter, and for an unknown step."""
+        return self.notes.get(step, {}).get(key)
+
+    def last_note(self, key: str) -> Note | None:
+        """The note of the latest step that has one."""
+        return next((note for note in reversed(self._notes_of(key)) if note), None)
+
+    def _notes_of(self, key: str) -> list[Note | None]:
+        return [self.note(step, key) for step in self.values.index]
+
+    def _where(self, marks: list[bool]) -> "pd.Series[bool]":
+        return pd.Series(marks, index=self.values.index, dtype=bool)
 
     def up_to(self, first: int | None, last: int | None) -> "StepSummary":
         """The steps first..last, both included."""
@@ -72,20 +91,22 @@ class StepSummary:
         )  # fmt: skip
 
 
-class Notes(Mapping[int, Mapping[str, str]]):
-    """Notes by step, then by metric, read from a table (step, key, note) when they are first asked for."""
+class Notes(Mapping[int, Mapping[str, Note]]):
+    """Notes by step, then by metric, read from a table (step, key, note_kind, note) when they are first asked for."""
 
     def __init__(self, steps: pd.Index, table: pa.Table) -> None:
         self._steps, self._table = steps, table
 
     @cached_property
-    def _by_step(self) -> dict[int, dict[str, str]]:
-        notes: dict[int, dict[str, str]] = {number: {} for number in self._steps.tolist()}
-        for number, key, note in zip(*(self._table[name].to_pylist() for name in ("step", "key", "note")), strict=True):
-            notes[number][key] = note
+    def _by_step(self) -> dict[int, dict[str, Note]]:
+        notes: dict[int, dict[str, Note]] = {number: {} for number in self._steps.tolist()}
+        note_of = cache(lambda kind, text: Note(Kind(kind), text))  # few of many are different
+        columns = (self._table[name].to_pylist() for name in ("step", "key", "note_kind", "note"))
+        for number, key, kind, text in zip(*columns, strict=True):
+            notes[number][key] = note_of(kind, text)
         return notes
 
-    def __getitem__(self, number: int) -> dict[str, str]:
+    def __getitem__(self, number: int) -> dict[str, Note]:
         return self._by_step[number]
 
     def __iter__(self) -> Iterator[int]:
@@ -137,7 +158,7 @@ def _key(run: Run, units: list[ScanUnit]) -> str:
 
 @cache
 def _code() -> str:
-    modules = (step, intervals, divergences, weights, learning, metric)
+    modules = (step, intervals, divergences, weights, learning, metric, notes)
     sources = [Path(__file__), *(Path(str(module.__file__)) for module in modules)]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
@@ -213,6 +234,7 @@ def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame])
         {
             "step": np.repeat(empty, len(missing)),
             "key": missing * len(empty),
+            "note_kind": Kind.UNDEFINED.value,
             "note": "no token of this step is on disk",
         }
     )
@@ -228,16 +250,17 @@ def to_json(run: Run, summary: StepSummary) -> dict[str, Any]:
     steps = []
     for label, values in summary.values.iterrows():
         number = int(label)  # type: ignore[call-overload]
-        low, high, notes = summary.low.loc[number], summary.high.loc[number], summary.notes.get(number, {})
+        low, high = summary.low.loc[number], summary.high.loc[number]
+        texts = {key: note.text for key, note in summary.notes.get(number, {}).items()}
         entry: dict[str, Any] = {"step": number}
         for key, value in values.items():
             finite = bool(np.isfinite(value))
             entry[str(key)] = (int(value) if key in COUNTS else float(value)) if finite else None
-            if not finite and key not in notes:
-                notes = dict(notes) | {str(key): "not logged for this step"}
+            if not finite and key not in texts:
+                texts[str(key)] = "not logged for this step"
         entry["intervals"] = {
             str(key): [float(low[key]), float(high[key])] for key in values.index if np.isfinite(low[key])
         }
-        entry["notes"] = notes
+        entry["notes"] = texts
         steps.append(entry)
     return {"schema_version": run.manifest.schema_version, "run": run.manifest.name, "steps": steps}

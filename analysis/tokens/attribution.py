@@ -22,6 +22,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.metric import Moment, doubt
+from ratioscope.notes import Note, joined, text_of
 from ratioscope.tails import Array, khat_of
 
 # Of the curve "the top x of the tokens carry y of the sum".
@@ -121,8 +122,8 @@ class Attribution:
     among_top: float | None
     undefined: str
     """Why there are no shares; empty where there are."""
-    doubt: str
-    """Why the shares describe the logged tokens only, so that they have no intervals; empty where they say more."""
+    doubt: Note | None
+    """Why the shares describe the logged tokens only, so that they have no intervals; None where they say more."""
     notes: tuple[str, ...]
     """Both, and what else to know."""
 
@@ -157,7 +158,7 @@ def shares(
         connection.execute(query("tokens/attribution_terms"))
         parts = np.sort(_logged(connection, chosen.column))[::-1]
         undefined = _why_no_shares(chosen, parts)
-        unreliable = "" if undefined else _why_no_intervals(connection, chosen)
+        unreliable = None if undefined else _why_no_intervals(connection, chosen)
         peak = nan if undefined else float(parts[0])
         _create_owned(connection, chosen, by, peak, _counts(connection, chosen.column, len(parts), among_top))
         frame, missing = _by_owner(connection, by), _not_logged(connection, by)
@@ -168,7 +169,7 @@ def shares(
     listed = listed.assign(
         label=_labels(listed, by, texts), low=[low for low, _ in intervals], high=[high for _, high in intervals]
     )
-    notes = [undefined, unreliable]
+    notes = [undefined, text_of(unreliable)]
     if among_top is not None:
         notes.append("the cut-off of the top tokens is taken as given")
     if missing:
@@ -210,14 +211,14 @@ def _why_no_shares(measure: Measure, parts: Array) -> str:
     return ""
 
 
-def _why_no_intervals(connection: duckdb.DuckDBPyConnection, measure: Measure) -> str:
+def _why_no_intervals(connection: duckdb.DuckDBPyConnection, measure: Measure) -> Note | None:
     for column, symbol in measure.ratios.items():
         logs = _logged(connection, column)
-        khat, reason = khat_of(logs)
-        why = doubt(f"k-hat of {symbol}", khat, measure.moment, len(logs), reason)
-        if why:
-            return f"{why}; the shares describe these tokens only"
-    return ""
+        khat, missing = khat_of(logs)
+        note = doubt(f"k-hat of {symbol}", khat, measure.moment, len(logs), missing)
+        if note:
+            return joined(note, "the shares describe these tokens only")
+    return None
 
 
 def _counts(connection: duckdb.DuckDBPyConnection, column: str, n: int, fraction: float | None) -> str:
@@ -351,7 +352,8 @@ def sentence(result: Attribution) -> str:
     else:
         text = f"{_percent(first['share'])} of {symbol} is {owner}, with {_percent(first['share_of_tokens'])} of the "
         text += f"tokens; {result.half} of {result.n_owners} carry half of it."
-    return f"{text} {result.doubt[0].upper()}{result.doubt[1:]}." if result.doubt else text
+    doubt = text_of(result.doubt)
+    return f"{text} {doubt[0].upper()}{doubt[1:]}." if doubt else text
 
 
 def _percent(share: float) -> str:

@@ -22,6 +22,7 @@ from ratioscope.analysis.summary.intervals import cluster_intervals, sums
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.variance.gradients import best_step, progress
 from ratioscope.metric import Moment, doubt
+from ratioscope.notes import columns
 
 _MEASURED, _PREDICTED = "log1p_chi2_seq", "log1p_chi2_seq_predicted"
 
@@ -190,7 +191,7 @@ def response_staleness(run: Run, first: int, last: int, khat: "pd.Series[float]"
 
     Returns:
         indexed by step: tv (half the mean |W - 1|), low, high (95 %, cluster-robust over prompt groups; withheld where
-        the tail is too heavy), tv_bounded (mean (1 - W)^+), trusted, note.
+        the tail is too heavy), tv_bounded (mean (1 - W)^+), trusted, note_kind, note.
 
     Raises:
         RatioscopeError: a file vanished while it was read.
@@ -205,7 +206,7 @@ def response_staleness(run: Run, first: int, last: int, khat: "pd.Series[float]"
     index = pd.Index(steps, name="step")
     tails = khat.reindex(index).to_numpy(dtype=float)
     notes = [doubt("khat_seq", float(tail), Moment.FIRST, int(count)) for tail, count in zip(tails, total, strict=True)]
-    trusted = np.array([not note for note in notes], dtype=bool)
+    trusted = np.array([note is None for note in notes], dtype=bool)
     return pd.DataFrame(
         {
             "tv": sums(distance, starts) / total,
@@ -213,7 +214,7 @@ def response_staleness(run: Run, first: int, last: int, khat: "pd.Series[float]"
             "high": np.where(trusted, high, np.nan),
             "tv_bounded": sums(shortfall, starts) / total,
             "trusted": trusted,
-            "note": notes,
+            **columns(notes),
         },
         index=index,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ratioscope.analysis.summary.intervals import Array, Index, cluster_intervals, fraction_intervals
 from ratioscope.metric import Moment
+from ratioscope.notes import Kind, Note
 
 
 @dataclass(frozen=True)
@@ -129,11 +130,11 @@ def is_share(key: str) -> bool:
 
 
 WHY_EMPTY = {
-    "tokens": "no token",
-    "signal": "no token with an advantage other than 0",
-    "kept": "the rule keeps no token",
-    "clipped": "the rule stops no token",
-    "positive": "no token with positive advantage",
-    "negative": "no token with negative advantage",
-    "w_advantage": "the rule gives no token a weight",
+    "tokens": Note(Kind.UNDEFINED, "no token"),
+    "signal": Note(Kind.UNDEFINED, "no token with an advantage other than 0"),
+    "kept": Note(Kind.UNDEFINED, "the rule keeps no token"),
+    "clipped": Note(Kind.UNDEFINED, "the rule stops no token"),
+    "positive": Note(Kind.UNDEFINED, "no token with positive advantage"),
+    "negative": Note(Kind.UNDEFINED, "no token with negative advantage"),
+    "w_advantage": Note(Kind.UNDEFINED, "the rule gives no token a weight"),
 }

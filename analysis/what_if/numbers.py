@@ -13,6 +13,7 @@ from ratioscope.analysis.what_if.permitted import why_unbounded
 from ratioscope.analysis.what_if.rule import Rule
 from ratioscope.analysis.what_if.tokens import Tail
 from ratioscope.metric import Moment, doubt
+from ratioscope.notes import Kind, Note, is_unreliable
 from ratioscope.tails import Array
 
 Sums = Mapping[str, Array]
@@ -33,7 +34,11 @@ class Numbers:
     values: dict[str, float]
     intervals: dict[str, Interval]
     """95 %, cluster-robust over prompt groups; only where there is one."""
-    notes: dict[str, str]
+    notes: dict[str, Note]
+
+    def unreliable(self, key: str) -> bool:
+        """Whether the measure has a value that cannot be trusted."""
+        return is_unreliable(self.notes.get(key))
 
     @property
     def row(self) -> dict[str, float | str]:
@@ -45,7 +50,7 @@ class Numbers:
         ends = {key: self.intervals.get(key, NO_INTERVAL) for key in MEASURES}
         lower = {f"{key}_lower": interval.low for key, interval in ends.items()}
         upper = {f"{key}_upper": interval.high for key, interval in ends.items()}
-        unreliable = ", ".join(key for key in self.notes if np.isfinite(self.values[key]))
+        unreliable = ", ".join(key for key in self.notes if self.unreliable(key))
         return {**self.values, **lower, **upper, "unreliable": unreliable}
 
 
@@ -118,7 +123,7 @@ def numbers_of(
     """
     totals = {name: float(values[groups].sum()) for name, values in found.items()}
     values: dict[str, float] = {}
-    notes: dict[str, str] = {}
+    notes: dict[str, Note | None] = {}
     for key, measure in MEASURES.items():
         if keys is not None and key not in keys:
             continue
@@ -142,9 +147,9 @@ def numbers_of(
         if keys is None or key in keys:
             values[key] = tails[tail].largest if totals[n] else float("nan")
             notes[key] = _doubt(values[key], Moment.BOUNDED, tail, tails[tail]) if totals[n] else WHY_EMPTY[n]
-    notes = {key: note for key, note in notes.items() if note}
-    trusted = {key: i for key, i in intervals.items() if key not in notes and np.isfinite(i.low)}
-    return Numbers(values, trusted, notes)
+    noted = {key: note for key, note in notes.items() if note}
+    trusted = {key: i for key, i in intervals.items() if key not in noted and np.isfinite(i.low)}
+    return Numbers(values, trusted, noted)
 
 
 def curve_of(measure: Measure, found: Sums, starts: Index, tails: Sequence[Tail] | None) -> Curve | None:
@@ -164,21 +169,26 @@ def curve_of(measure: Measure, found: Sums, starts: Index, tails: Sequence[Tail]
         _doubt(float(value), measure.moment, measure.tail, tails[place] if tails else None)
         for place, value in enumerate(values)
     ]
-    trusted = np.array([not doubtful for doubtful in doubts], dtype=bool)
+    trusted = np.array([doubtful is None for doubtful in doubts], dtype=bool)
     return Curve(values, np.where(trusted, low, np.nan), np.where(trusted, high, np.nan), trusted)
 
 
-def _why_absent(key: str, rule: Rule) -> str:
+def _why_absent(key: str, rule: Rule) -> Note:
     """Why a measure has no sums."""
     if key == "permitted_drift":
-        return why_unbounded(rule)
+        return Note(Kind.UNDEFINED, why_unbounded(rule))
     if key in ("truncated_mass", "masked_mass", "bias_proxy"):
-        return "a geometric mean is not an importance ratio: its mean need not be 1, and no mass of it can be missed"
-    return "logp_new is not logged"
+        return Note(
+            Kind.UNDEFINED,
+            "a geometric mean is not an importance ratio: its mean need not be 1, and no mass of it can be missed",
+        )
+    return Note(Kind.NOT_LOGGED, "logp_new is not logged")
 
 
-def _doubt(value: float, moment: Moment, name: str, tail: Tail | None) -> str:
-    """Why a number cannot be trusted; empty where it can."""
-    if not np.isfinite(value):
-        return "infinite: a weight is beyond the floating-point range" if np.isinf(value) else "undefined"
-    return doubt(f"k-hat of {TAILS[name]}", tail.khat, moment, tail.n, tail.reason) if tail else ""
+def _doubt(value: float, moment: Moment, name: str, tail: Tail | None) -> Note | None:
+    """Why a number cannot be trusted; None where it can."""
+    if np.isinf(value):
+        return Note(Kind.INFINITE, "infinite: a weight is beyond the floating-point range")
+    if np.isnan(value):
+        return Note(Kind.UNDEFINED, "undefined")
+    return doubt(f"k-hat of {TAILS[name]}", tail.khat, moment, tail.n, tail.note) if tail else None

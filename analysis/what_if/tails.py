@@ -44,8 +44,8 @@ class Top(NamedTuple):
 
     def tail(self, name: str) -> Tail:
         """The fit, for the tail `name` of `TAILS`."""
-        khat, reason = pareto_khat(self.logs, self.n)
-        return Tail(khat, "" if name in _HARMLESS else reason, self.n, self.largest)
+        khat, note = pareto_khat(self.logs, self.n)
+        return Tail(khat, None if name in _HARMLESS else note, self.n, self.largest)
 
 
 def merged(tops: Sequence[Top]) -> Top:

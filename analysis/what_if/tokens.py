@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ratioscope.gates import Rows
+from ratioscope.notes import Note
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.tails import Array
 from ratioscope.terms import ratio_distance
@@ -263,8 +264,8 @@ class Tail(NamedTuple):
     """The upper tail of some weights other than 0."""
 
     khat: float | None
-    reason: str
-    """Why it cannot be estimated; empty where that is harmless."""
+    note: Note | None
+    """Why it cannot be estimated; None where that is harmless."""
     n: int
     largest: float
 

@@ -67,14 +67,13 @@ def _content(opened: Opened, step: int) -> None:
 
 def _numbers(opened: Opened, step: int) -> None:
     """The metrics of the step with their intervals, or why a value is missing or doubtful."""
-    summary, notes = opened.summary, opened.summary.notes.get(step, {})
+    summary = opened.summary
     known = [key for key in NUMBERS if summary.values[key].notna().any()]
     for start in range(0, len(known), 4):
         for column, key in zip(st.columns(4), known[start : start + 4], strict=False):
             value, low, high = (float(frame[key].loc[step]) for frame in (summary.values, summary.low, summary.high))
-            note = notes.get(key, "")
             text = number(key, value)
-            beside = estimate(key, value, low, high, note).removeprefix(text).strip(" ()–")
+            beside = estimate(key, value, low, high, summary.note(step, key)).removeprefix(text).strip(" ()–")
             column.metric(
                 CATALOGUE[key].label,
                 text,

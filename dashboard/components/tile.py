@@ -11,6 +11,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.dashboard.formats import number
 from ratioscope.metric import KHAT_LIMIT, Moment
+from ratioscope.notes import Kind, is_unreliable, text_of
 
 SPARKLINE_POINTS = 60
 
@@ -27,7 +28,7 @@ def metric_tile(summary: StepSummary, key: str) -> None:
     metric = CATALOGUE[key]
     series = summary.values[key].dropna()
     if not len(series):
-        reason = next((notes[key] for notes in reversed(list(summary.notes.values())) if key in notes), "not logged")
+        reason = text_of(summary.last_note(key)) or "not logged"
         st.metric(
             f"{metric.label} ${metric.symbol}$",
             "–",
@@ -42,11 +43,10 @@ def metric_tile(summary: StepSummary, key: str) -> None:
     step = int(series.index[-1])
     symbol = f" ${metric.symbol}$" if len(metric.label) + len(metric.symbol) < 30 else ""  # a tile is narrow
     value = float(series.iloc[-1])
-    note = summary.notes.get(step, {}).get(key, "")
     st.metric(
         f"{metric.label}{symbol}",
         number(key, value),
-        delta=_beside(summary, key, step, note),
+        delta=_beside(summary, key, step),
         delta_color="off",
         delta_arrow="off",
         help=tooltip(key),
@@ -56,13 +56,13 @@ def metric_tile(summary: StepSummary, key: str) -> None:
     )
 
 
-def _beside(summary: StepSummary, key: str, step: int, note: str) -> str:
+def _beside(summary: StepSummary, key: str, step: int) -> str:
     """The interval, or why there is none."""
-    low, high = float(summary.low[key].loc[step]), float(summary.high[key].loc[step])
-    if note.startswith("unreliable"):
+    low, high, note = float(summary.low[key].loc[step]), float(summary.high[key].loc[step]), summary.note(step, key)
+    if is_unreliable(note):
         return "cannot be trusted here"
-    if note.startswith("infinite"):
-        return note
+    if note and note.kind is Kind.INFINITE:
+        return note.text
     if math.isfinite(low) and math.isfinite(high):
         return f"95 %: {number(key, low)} to {number(key, high)}"
     return f"step {step}"

@@ -14,6 +14,7 @@ from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.series import label, over_steps
 from ratioscope.dashboard.formats import plain
 from ratioscope.dashboard.theme import Mode
+from ratioscope.notes import Kind
 
 _CLIPPED = theme.metric_colour("tv_new_behavior")
 _OTHERS = {"kl_k3": "KL", "chi2": "χ²"}
@@ -82,7 +83,7 @@ def _add_edge(fig: go.Figure, of: dict[Any, Any], pair: str, x: Any, y: Any, col
     row = of[pair, "tv"]
     known = np.isfinite(row["value"])
     width = 1.5 + 9 * row["value"] / largest if known and largest > 0 else 1.5
-    doubtful = not known or row["note"].startswith("unreliable")
+    doubtful = not known or row["note_kind"] == Kind.UNRELIABLE
     middle = len(x) // 2
     numbers = ", ".join(f"{name} {_value(of[pair, key])}" for key, name in {"tv": "TV", **_OTHERS}.items())
     fig.add_scatter(
@@ -105,8 +106,8 @@ def _value(row: dict[str, Any]) -> str:
 
 def _ends(row: dict[str, Any]) -> str:
     if np.isnan(row["value"]):
-        return "not logged" if "not logged" in row["note"] else "unknown"
-    if row["note"].startswith("unreliable"):
+        return "not logged" if row["note_kind"] == Kind.NOT_LOGGED else "unknown"
+    if row["note_kind"] == Kind.UNRELIABLE:
         return "not reliable"
     return f"{plain(row['low'])} to {plain(row['high'])}" if np.isfinite(row["low"]) else "no interval"
 

@@ -11,6 +11,7 @@ from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import is_share
 from ratioscope.dashboard.theme import Mode
+from ratioscope.notes import Kind
 
 MOST_COLUMNS, MOST_ROWS = 400, 60
 
@@ -85,7 +86,7 @@ def by_lag(rows: pd.DataFrame, key: str, title: str, mode: Mode, limits: tuple[L
         hovertemplate="lag %{x}: %{y:.3g}, %{customdata[0]:,} tokens<br>%{customdata[1]}<extra></extra>",
         showlegend=False,
     )
-    doubtful = shown[shown["note"].str.startswith("unreliable")]
+    doubtful = shown[shown["note_kind"] == Kind.UNRELIABLE]
     if len(doubtful):
         fig.add_scatter(
             x=doubtful["label"],
@@ -203,7 +204,7 @@ def by_position(rows: pd.DataFrame, mode: Mode) -> go.Figure:
         part = rows[rows["several"] == several]
         if not len(part):
             continue
-        doubtful = part["note"].str.startswith("unreliable")
+        doubtful = part["note_kind"] == Kind.UNRELIABLE
         fig.add_scatter(
             x=part["label"],
             y=part["value"].to_numpy(np.float32),

@@ -13,8 +13,7 @@ from ratioscope.dashboard.formats import estimate, share
 from ratioscope.dashboard.sections.model import Block, Paragraph, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, chart, key_numbers, where
 from ratioscope.errors import RatioscopeError
-
-_ESTIMATE = ("value", "low", "high", "note")
+from ratioscope.notes import from_cells
 
 
 def staleness(subject: Subject) -> Section:
@@ -48,7 +47,7 @@ def staleness(subject: Subject) -> Section:
             (
                 str(row["label"]),
                 share(row["n_tokens"] / total if total else 0.0),
-                estimate(key, *(row[name] for name in _ESTIMATE)),
+                estimate(key, row["value"], row["low"], row["high"], from_cells(row["note_kind"], row["note"])),
             )
             for row in rows.to_dict("records")
         )

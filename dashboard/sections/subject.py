@@ -18,6 +18,7 @@ from ratioscope.dashboard.formats import number
 from ratioscope.dashboard.opened import Opened, Steps, latest_window
 from ratioscope.dashboard.sections.model import Block, Cell, Chart, Paragraph, Quantity, Table
 from ratioscope.errors import RatioscopeError
+from ratioscope.notes import is_unreliable, text_of
 
 # What looks at single tokens looks at the latest steps with so many of them, unless steps are chosen.
 TOKENS = 100_000
@@ -148,8 +149,7 @@ def _interval(summary: StepSummary, key: str, step: int) -> str:
     low, high = float(summary.low[key].loc[step]), float(summary.high[key].loc[step])
     if isfinite(low) and isfinite(high):
         return f"{number(key, low)} to {number(key, high)}"
-    note = summary.notes.get(step, {}).get(key, "")
-    return "withheld: the tail is too heavy" if note.startswith("unreliable") else "none"
+    return "withheld: the tail is too heavy" if is_unreliable(summary.note(step, key)) else "none"
 
 
 def _doubts(summary: StepSummary, key: str) -> str:
@@ -161,5 +161,4 @@ def _doubts(summary: StepSummary, key: str) -> str:
 
 
 def _why_missing(summary: StepSummary, key: str) -> str:
-    noted = (notes[key] for notes in summary.notes.values() if key in notes)
-    return next(noted, "not logged")
+    return text_of(summary.last_note(key)) or "not logged"

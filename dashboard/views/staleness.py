@@ -21,6 +21,7 @@ from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import count, estimate, is_share, plain
 from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
+from ratioscope.notes import from_cells
 
 TILES = ("version_lag", "s_k", "s_k_version", "s_k_engine")
 METRICS = (
@@ -94,8 +95,10 @@ def _by_lag(strata: Strata, limit: float, where: str) -> None:
     with about.popover("About this metric", icon=":material/help:"):
         st.markdown(tooltip(metric))
     rows = strata.metric(metric)
-    parts = (rows[name].tolist() for name in ("value", "low", "high", "note"))
-    words = [estimate(metric, *row) for row in zip(*parts, strict=True)]
+    words = [
+        estimate(metric, row["value"], row["low"], row["high"], from_cells(row["note_kind"], row["note"]))
+        for row in rows.to_dict("records")
+    ]
     limits = {"s_k": (Limit(limit, "ε<sub>stale</sub>/2"),), "khat_token": (Limit(0.7, "means fail"),)}
     limits["s_k_bounded"] = limits["s_k"]
     known = rows[rows["value"].notna()]

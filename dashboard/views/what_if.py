@@ -39,6 +39,7 @@ from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import count, escape, plain, share
 from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
+from ratioscope.notes import text_of
 
 NO_RULE = Rule("none", {}, "none")
 USUAL = Rule("one_side", {"epsilon_low": 0.2, "epsilon_high": 0.2})
@@ -201,8 +202,8 @@ def _number(key: str, value: float) -> str:
 def _tiles(before: Digest, after: Digest, name: str) -> None:
     for key, column in zip(TILES, st.columns(len(TILES)), strict=True):
         title, definition = described(key)
-        value, note = after.values[key], after.overall.notes.get(key, "")
-        doubt = " · cannot be trusted" if note.startswith("unreliable") else ""
+        value, note = after.values[key], text_of(after.overall.notes.get(key))
+        doubt = " · cannot be trusted" if after.overall.unreliable(key) else ""
         with column:
             st.metric(
                 title,
@@ -220,7 +221,8 @@ def _table(before: Digest, after: Digest, name: str) -> None:
     for key in TABLE:
         title, definition = described(key)
         a, b = before.values[key], after.values[key]
-        notes = {which: digest.overall.notes.get(key, "") for which, digest in ((name, before), ("what-if", after))}
+        digests = ((name, before), ("what-if", after))
+        notes = {which: text_of(digest.overall.notes.get(key)) for which, digest in digests}
         both = notes[name] if notes[name] == notes["what-if"] else ""
         difference = b - a
         rows.append({
@@ -251,7 +253,7 @@ def _table(before: Digest, after: Digest, name: str) -> None:
 def _estimate(key: str, digest: Digest) -> str:
     value, interval = digest.values[key], digest.overall.intervals.get(key)
     text = _number(key, value)
-    if digest.overall.notes.get(key, "").startswith("unreliable"):
+    if digest.overall.unreliable(key):
         return f"{text} (cannot be trusted)"
     return f"{text} ({_number(key, interval.low)} to {_number(key, interval.high)})" if interval else text
 
@@ -276,7 +278,7 @@ def _curves(before: Digest, after: Digest, name: str, steps: tuple[int | None, i
                 )
                 for which, digest in ((name, before), ("what-if", after)):
                     if digest.curves[key] is None:
-                        st.caption(f"{which}: {escape(digest.overall.notes.get(key, 'undefined'))}.")
+                        st.caption(f"{which}: {escape(digest.overall.notes.get(key) or 'undefined')}.")
 
 
 def _gates(place: Place, base: Rule, rule: Rule, name: str) -> None:

@@ -22,7 +22,9 @@ from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.theme import DARK, LIGHT
+from ratioscope.notes import cells
 from tests.dashboard.conftest import make_steps
+from tests.making.caveats import UNRELIABLE
 from tests.making.pages import charts, sentences, visit
 from tests.making.runs import random_step, write_run
 
@@ -77,7 +79,7 @@ def test_edges_say_what_is_not_logged_or_not_reliable(gallery: Path) -> None:
     assert "not logged" in _labels(figures.path_diagram(frame, LIGHT))
     assert "the update is unknown" in drift_answers.path_sentence(frame)
     frame.loc[frame["pair"] == "current/behavior", ["low", "high"]] = np.nan
-    frame.loc[frame["pair"] == "current/behavior", "note"] = "unreliable: made up"
+    frame.loc[frame["pair"] == "current/behavior", ["note_kind", "note"]] = list(cells(UNRELIABLE).values())
     figure = figures.path_diagram(frame, LIGHT)
     assert "not reliable" in _labels(figure)
     assert "dot" in {trace.line.dash for trace in figure.data if trace.mode == "lines"}
@@ -85,7 +87,7 @@ def test_edges_say_what_is_not_logged_or_not_reliable(gallery: Path) -> None:
 
 def test_a_truncated_support_is_measured_in_bounded_form() -> None:
     rows = [
-        {"pair": pair, "metric": metric, "value": value, "low": value, "high": value, "note": ""}
+        {"pair": pair, "metric": metric, "value": value, "low": value, "high": value, **cells(None)}
         for pair in PAIRS
         for metric, value in (("tv", 0.1), ("tv_bounded", 0.25), ("kl_k3", 0.01), ("chi2", 0.1), ("ratio_mean", 0.9))
     ]

@@ -24,6 +24,7 @@ from ratioscope.dashboard.figures import base, ratios, series
 from ratioscope.dashboard.figures import compare as comparison
 from ratioscope.dashboard.theme import DARK, LIGHT, Mode
 from tests.dashboard.conftest import make_steps
+from tests.making.caveats import UNRELIABLE
 from tests.making.runs import write_run
 
 LONG = 7_000
@@ -37,7 +38,7 @@ def _summary(n: int, rng: np.random.Generator, fill: float | None = None) -> Ste
     values = pd.DataFrame(numbers if fill is None else np.full_like(numbers, fill), index=index, columns=keys)
     values["version_lag"] = np.arange(n) % 10.0  # whole numbers, whatever the log-probabilities
     bins = pd.DataFrame({"step": np.repeat(index, 3), "bin": np.tile([-7, 0, 9], n), "tokens": 5})
-    notes = {int(step): dict.fromkeys(CATALOGUE, "unreliable: made up") for step in index[::2]}
+    notes = {int(step): dict.fromkeys(CATALOGUE, UNRELIABLE) for step in index[::2]}
     return StepSummary(values, values - 0.01, values + 0.01, notes, bins)
 
 

@@ -105,7 +105,7 @@ def test_tiles_show_the_last_values_of_the_summary(look_at: LookAt, page: str, r
         if len(known):
             _assert_shows(tile.value, float(known.iloc[-1]))
         else:
-            assert (tile.value, tile.delta) == ("–", summary.notes[summary.last_step][key])
+            assert (tile.value, tile.delta) == ("–", str(summary.note(summary.last_step, key)))
 
 
 def _assert_shows(text: str, value: float) -> None:

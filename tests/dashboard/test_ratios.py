@@ -17,7 +17,9 @@ from ratioscope.dashboard.figures import ratios, tails
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.theme import DARK, LIGHT
 from ratioscope.metric import Moment, khat_limit
+from ratioscope.notes import Kind, Note
 from tests.dashboard.conftest import make_steps
+from tests.making.caveats import UNRELIABLE
 from tests.making.figure_cases import long_summary
 from tests.making.pages import charts, query, sentences, visit
 from tests.making.runs import random_step, write_run
@@ -107,9 +109,7 @@ def _summary(khat: list[float], top: float, n: int = 400) -> StepSummary:
     summary["khat_token"], summary["top1pct_share"], summary["n_tokens"] = khat, top, n
     limit = khat_limit(Moment.FIRST, n) or 0
     notes = {
-        step: {
-            key: "unreliable: made up" for key, share in (("ratio_mean", 1), ("chi2_token", 2)) if value * share > limit
-        }
+        step: {key: UNRELIABLE for key, share in (("ratio_mean", 1), ("chi2_token", 2)) if value * share > limit}
         for step, value in enumerate(khat)
     }
     return StepSummary(summary, summary, summary, notes, pd.DataFrame())
@@ -165,7 +165,7 @@ def test_zones_of_the_tail_index_are_shaded_and_named() -> None:
 
 def test_a_step_without_a_tail_index_is_an_open_circle_with_the_reason() -> None:
     summary = _summary([0.2, np.nan, 0.3], 0.5)
-    notes = {1: {"khat_token": "not estimable: the tail is tied"}}
+    notes = {1: {"khat_token": Note(Kind.NOT_ESTIMABLE, "not estimable: the tail is tied")}}
     spoilt = StepSummary(summary.values, summary.low, summary.high, notes, summary.histogram)
     (circle,) = [trace for trace in tails.tail_index(spoilt, LIGHT).data if trace.name == "not fitted"]
     assert (list(circle.x), list(circle.text)) == ([1], ["the tail is tied"])

@@ -22,6 +22,7 @@ from ratioscope.dashboard.figures import variance as figures
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.theme import DARK, LIGHT, Mode
 from tests.dashboard.conftest import make_steps
+from tests.making.caveats import UNRELIABLE
 from tests.making.pages import charts, sentences, visit
 from tests.making.runs import plain_step, write_run
 
@@ -69,7 +70,7 @@ def _summary(n: int, **columns: Any) -> StepSummary:
 
 
 def _doubting(summary: StepSummary, *keys: str) -> StepSummary:
-    notes = {step: dict.fromkeys(keys, "unreliable: made up") for step in summary.values.index}
+    notes = {step: dict.fromkeys(keys, UNRELIABLE) for step in summary.values.index}
     return StepSummary(summary.values, summary.low, summary.high, notes, summary.histogram)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from ratioscope.notes import Kind
 from ratioscope.tails import FEWEST_TAIL_POINTS, ROUNDING_NATS, kept_size, pareto_khat, tail_size, top_share
 
 Array = NDArray[np.float64]
@@ -70,20 +71,20 @@ def test_khat_is_the_same_in_any_unit_of_weight() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 5, 19, 20])
 def test_fewer_weights_than_needed_have_no_khat(n: int) -> None:
-    value, reason = pareto_khat(np.sort(np.random.default_rng(0).standard_normal(n))[::-1], n)
-    assert value is None and f"only {n} weights" in reason
+    value, note = pareto_khat(np.sort(np.random.default_rng(0).standard_normal(n))[::-1], n)
+    assert value is None and note and note.kind is Kind.NOT_ESTIMABLE and f"only {n} weights" in note.reason
 
 
 def test_the_fewest_weights_named_in_the_reason_are_enough() -> None:
     fewest = 5 * FEWEST_TAIL_POINTS - 4
-    assert str(fewest) in pareto_khat(np.zeros(0), 3)[1]
+    assert str(fewest) in str(pareto_khat(np.zeros(0), 3)[1])
     assert khat(np.random.default_rng(0).standard_normal(fewest)) is not None
 
 
 @pytest.mark.parametrize("size", [25, 100, 400, 2_500])
 def test_equal_weights_have_no_khat(size: int) -> None:
-    value, reason = pareto_khat(np.zeros(kept_size(size)), size)
-    assert value is None and "agree to within rounding" in reason
+    value, note = pareto_khat(np.zeros(kept_size(size)), size)
+    assert value is None and note and note.kind is Kind.NO_TAIL and "agree to within rounding" in note.reason
 
 
 def test_rounding_noise_of_on_policy_data_has_no_khat() -> None:

@@ -41,7 +41,9 @@ from ratioscope.dashboard.figures import (
     sql as query,
 )
 from ratioscope.dashboard.theme import Mode
+from ratioscope.notes import columns
 from tests.dashboard.conftest import make_steps
+from tests.making.caveats import UNRELIABLE
 from tests.making.runs import write_run
 
 STEPS = 5_000
@@ -94,7 +96,7 @@ def long_summary() -> StepSummary:
     values[list(COUNTS)] = 50.0
     values["version_lag"] = np.arange(n) % 100.0
     bins = pd.DataFrame({"step": np.repeat(index, 4), "bin": np.tile([-100, -7, 0, 9], n), "tokens": 5})
-    notes = {step: dict.fromkeys(CATALOGUE, "unreliable: made up") for step in range(0, n, 2)}
+    notes = {step: dict.fromkeys(CATALOGUE, UNRELIABLE) for step in range(0, n, 2)}
     floors = pd.DataFrame({"noise_floor_shape": 0.01, "noise_floor_dtype": 0.02}, index=index)
     return StepSummary(values, values - 0.01, values + 0.01, notes, bins, floors)
 
@@ -151,8 +153,8 @@ def _strata(label: str) -> pd.DataFrame:
     frame = pd.DataFrame(
         {"label": [f"{label}{k}" for k in number], "first": number, "value": number / 8, "n_tokens": 5}
     )
-    notes = {"note": np.where(number % 2, "unreliable: made up", ""), "several": number % 2 == 0}
-    return frame.assign(low=frame["value"] - 0.01, high=frame["value"] + 0.01, **notes)
+    notes = columns(UNRELIABLE if odd else None for odd in number % 2)
+    return frame.assign(low=frame["value"] - 0.01, high=frame["value"] + 0.01, several=number % 2 == 0, **notes)
 
 
 def _filter(m: Material, mode: Mode, column: str) -> go.Figure:

@@ -10,6 +10,7 @@ from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference, end_dif
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.notes import remark
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,9 @@ class Answer:
         low, high = found.probability_interval
         if _direction(self.metric) == "lower":
             low, high = 1 - high, 1 - low
-        value = Number(f"{self.a} minus {self.b}", found.value, *found.interval, "95 % t interval over seeds")
-        chance = Number(
-            f"probability that {self.a} ends better", self.probability_of_improvement, low, high, "bootstrap over seeds"
-        )
+        seeds = remark("bootstrap over seeds")
+        value = Number(f"{self.a} minus {self.b}", found.value, *found.interval, remark("95 % t interval over seeds"))
+        chance = Number(f"probability that {self.a} ends better", self.probability_of_improvement, low, high, seeds)
         return {
             "a": self.a,
             "b": self.b,
@@ -66,7 +66,7 @@ class Answer:
             "sentence": self.sentence,
             "reason": self.reason,
             "difference": value.to_json(),
-            "bootstrap": Number(value.label, found.value, *found.bootstrap, "bootstrap over seeds").to_json(),
+            "bootstrap": Number(value.label, found.value, *found.bootstrap, seeds).to_json(),
             "probability_of_improvement": chance.to_json(),
             "seeds": list(found.seeds),
             "paired": found.paired,

@@ -157,8 +157,8 @@ def _left_out(reason: str) -> None:
 def _why_missing(groups: data.Groups, metric: str) -> str:
     """Why the metric is not there, as the runs' summaries say it; reasons come from the analysis, not from a log."""
     members = [member for setting in groups.settings for member in setting.members]
-    noted = (notes[metric] for member in members for notes in member.summary.notes.values() if metric in notes)
-    return f"No run has it: {next(noted, 'it is not logged')}."
+    notes = (member.summary.last_note(metric) for member in members)
+    return f"No run has it: {next(filter(None, notes), 'it is not logged')}."
 
 
 def _follow(listed: list[Listed], members: list[Member]) -> None:

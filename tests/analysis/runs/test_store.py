@@ -122,7 +122,7 @@ def test_a_half_written_file_is_left_out_and_reported(tmp_path: Path) -> None:
     assert whole.name in run.problems[0] and "\n" not in run.problems[0]
     summary = summarise(run)
     assert summary.values["s_k"].notna().tolist() == [True, False, True]
-    assert "on disk" in summary.notes[1]["s_k"]
+    assert "on disk" in summary.notes[1]["s_k"].text
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"not parquet at all"])

@@ -15,6 +15,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS, INVALID_CAUSES
 from ratioscope.analysis.summary.summary import LOGGED, StepSummary, summarise, to_json
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.notes import Kind
 from tests.making.runs import Step, plain_step, random_step, write_run
 
 INVALID = {
@@ -129,7 +130,7 @@ def test_more_than_one_bad_row_in_a_thousand_is_flagged(tmp_path: Path, n: int, 
     c[5] = nan
     summary = summary_of(tmp_path / "run", plain_step(b, c))
     assert ("n_invalid" in summary.notes[0]) == flagged
-    assert not flagged or summary.notes[0]["n_invalid"].startswith("1 of 999 rows cannot be used")
+    assert not flagged or summary.notes[0]["n_invalid"].text.startswith("1 of 999 rows cannot be used")
 
 
 @pytest.mark.parametrize("nats", [1000.0, -1000.0, 300.0, -300.0])
@@ -154,7 +155,7 @@ def test_an_infinite_number_is_said_to_be_infinite(tmp_path: Path) -> None:
     c[0] = -500.0
     summary = summary_of(tmp_path / "run", plain_step(b, c))
     for key in ("ratio_mean", "s_k", "chi2_token", "kl_k3", "kl_reverse", "ratio_max"):
-        assert summary.values.loc[0, key] == inf and "infinite" in summary.notes[0][key]
+        assert summary.values.loc[0, key] == inf and summary.notes[0][key].kind is Kind.INFINITE
         assert np.isnan(summary.low.loc[0, key])
 
 
@@ -167,7 +168,7 @@ def test_a_step_of_nothing_but_bad_rows_has_nulls_with_a_reason(tmp_path: Path) 
     for key in set(CATALOGUE) - {"reward", "response_length", *LOGGED}:
         assert np.isnan(values[key]), key
         assert summary.notes[0][key], key
-    assert "no usable token" in summary.notes[0]["u_k"]
+    assert "no usable token" in summary.notes[0]["u_k"].text
     assert np.isfinite(summary.values.loc[1, "s_k"])
 
 
@@ -183,7 +184,7 @@ def test_a_step_without_tokens_has_nulls_and_keeps_what_was_logged(tmp_path: Pat
     assert summary.values.loc[1, "grad_norm"] == 9
     assert summary.values.loc[1, [key for key in CATALOGUE if key != "grad_norm"]].isna().all()
     assert (summary.values.loc[1, list(COUNTS)] == 0).all()
-    assert "no token" in summary.notes[1]["s_k"]
+    assert "no token" in summary.notes[1]["s_k"].text
     assert strict_json(tmp_path / "run")["steps"][1]["s_k"] is None
 
 
@@ -224,7 +225,7 @@ def test_what_was_not_logged_is_null_and_says_so(
     summary = summary_of(tmp_path / "run", step)
     for key in CATALOGUE:
         if key in keys:
-            assert np.isnan(summary.values.loc[0, key]) and reason in summary.notes[0][key], key
+            assert np.isnan(summary.values.loc[0, key]) and reason in summary.notes[0][key].text, key
     others = [key for key in CATALOGUE if key not in keys and not key.startswith("khat")]
     logged = [key for key in others if key not in ("kl_to_initial",)]
     assert summary.values.loc[0, logged].notna().all()

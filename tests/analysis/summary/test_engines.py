@@ -1,6 +1,6 @@
 """Two engines, one number: `ratioscope.metrics` on tensors against the SQL of the step summary, key by key."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metrics import BatchMetrics, batch_metrics, unreliable
+from ratioscope.notes import Kind, Note
 from tests.making.runs import Step, plain_step, random_step, write_files
 
 # What a batch of tokens cannot know.
@@ -146,7 +147,7 @@ class Both:
 
     name: str
     values: pd.Series
-    notes: dict[str, str]
+    notes: Mapping[str, Note]
     batch: BatchMetrics
 
 
@@ -194,7 +195,7 @@ def test_every_key_is_compared_on_several_steps(both: list[Both], key: str) -> N
 
 def test_torch_and_sql_distrust_the_same_numbers_for_the_same_reasons(both: list[Both]) -> None:
     for step in both:
-        doubts = {key: note for key, note in step.notes.items() if note.startswith(("unreliable", "infinite"))}
+        doubts = {key: note for key, note in step.notes.items() if note.kind in (Kind.UNRELIABLE, Kind.INFINITE)}
         assert unreliable(step.batch) == {key: note for key, note in doubts.items() if key in SHARED}, step.name
         assert unreliable(step.batch).items() <= step.batch.notes.items()
 

@@ -26,6 +26,7 @@ from ratioscope.analysis.tokens.worst_sequences import (
     worst_sequences,
 )
 from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.notes import is_unreliable
 from tests.making.runs import Step, plain_step, random_step, write_files, write_run
 from tests.making.samples import run_of
 from tests.oracles.brute_force import is_valid, rows_of
@@ -162,7 +163,8 @@ def test_a_heavy_tail_withholds_intervals_and_says_so(tmp_path: Path) -> None:
     step = plain_step(-log_ratio - 1, np.full(600, -1.0), group=np.arange(600) // 10)
     result = shares(open_run(write_run(tmp_path / "run", [step])), "rho_squared", "token")
     assert result.frame[["low", "high"]].isna().all(axis=None)
-    assert result.doubt.startswith("unreliable: k-hat of ρ is ") and result.doubt in result.notes
+    assert is_unreliable(result.doubt) and str(result.doubt).startswith("unreliable: k-hat of ρ is ")
+    assert str(result.doubt) in result.notes
     assert sentence(result).endswith("the shares describe these tokens only.")
 
 

@@ -149,7 +149,7 @@ def test_work_can_be_followed_and_left() -> None:
 def test_what_a_part_does_not_log_is_not_there_for_all() -> None:
     without = replace(LARGE, logp_new=None)
     (found,) = result_of(evaluate([rule_of()], [LARGE, without], curves=("drift_kept",)))
-    assert found.overall.notes["drift_kept"] == "logp_new is not logged" and found.curves["drift_kept"] is None
+    assert found.overall.notes["drift_kept"].text == "logp_new is not logged" and found.curves["drift_kept"] is None
 
 
 def test_a_sweep_in_parts_is_the_sweep() -> None:
