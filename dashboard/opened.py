@@ -10,9 +10,6 @@ from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import StepSummary, Summariser
 
-Steps = tuple[int | None, int | None]
-"""First and last step, both included; None is the first or last there is."""
-
 
 @dataclass(frozen=True)
 class Opened:
@@ -55,13 +52,3 @@ def open_folder(
         limits,
         str(thresholds or ""),
     )
-
-
-def latest_window(summary: StepSummary, steps: Steps, tokens: int) -> tuple[int, int]:
-    """The steps that are looked at token by token: the chosen ones, else the latest that hold about so many tokens."""
-    first, last = steps
-    index = summary.values.index
-    if first is not None and last is not None:
-        return first, last
-    latest = summary.values["n_tokens"][::-1].cumsum()
-    return int(latest.index[max(1, int((latest <= tokens).sum())) - 1]), int(index[-1])

@@ -5,9 +5,10 @@ import streamlit as st
 from ratioscope.analysis.diagnosis.kept import findings_of
 from ratioscope.analysis.findings.limits import Limits, limits_of
 from ratioscope.analysis.runs.store import Listed, discover, open_run, signature
+from ratioscope.analysis.runs.window import Window, window_of
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.opened import Opened, latest_window
+from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.roots import roots
 from ratioscope.dashboard.theme import Mode
 from ratioscope.errors import RatioscopeError
@@ -68,12 +69,12 @@ def step_range() -> tuple[int | None, int | None]:
     return (first, last) if 0 <= first <= last else (None, None)
 
 
-def window(opened: Opened, tokens: int = 500_000) -> tuple[int, int]:
+def window(opened: Opened, tokens: int = 500_000) -> Window:
     """The steps that a page looks at token by token: the brushed ones, else the latest that hold about so many tokens.
 
     Pages say which steps these are; a brush over all of them asks for all.
     """
-    return latest_window(opened.summary, step_range(), tokens)
+    return window_of(opened.run, opened.summary.values["n_tokens"], step_range(), tokens)
 
 
 def set_range(first: int, last: int) -> None:

@@ -48,12 +48,6 @@ class Growth:
     """What the rows say, in one sentence."""
 
 
-def latest_steps(n_tokens: "pd.Series[float]", tokens: int) -> tuple[int, int]:
-    """The latest steps that hold at most so many tokens together, at least one; `n_tokens` by step, not empty."""
-    held = n_tokens[::-1].cumsum()
-    return int(held.index[max(1, int((held <= tokens).sum())) - 1]), int(n_tokens.index[-1])
-
-
 def growth(run: Run, first: int, last: int, *, pair: str = "current/behavior") -> Growth:
     """Quantiles and spread of a pair's ratios against the number of tokens, over the steps first..last.
 

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.clipping.rule_shape import Density, at_the_start, before_the_gate, density
-from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.what_if import (
     Digest,
     Own,
@@ -37,12 +37,9 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Place:
-    """Which tokens: steps first..last of a run in one state of its folder. Small and hashable: a key of caches."""
+    """Which tokens. Small and hashable: a key of caches."""
 
-    folder: str
-    signature: str
-    first: int
-    last: int
+    window: Window
     n_tokens: int
     """By the step summary."""
 
@@ -63,7 +60,7 @@ def tokens_at(place: Place) -> Tokens:
     Raises:
         RatioscopeError: there is no usable one.
     """
-    return load(open_run(place.folder), place.first, place.last, place.most)
+    return load(place.window.run(), *place.window.steps, place.most)
 
 
 @st.cache_resource(max_entries=KEPT_RUNS, show_spinner=False)
@@ -72,9 +69,9 @@ def _sample_at(place: Place) -> Tokens:
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def own_of(folder: str, signature: str) -> Own:
-    """The rule of a run, or why it is not known."""
-    return own_rule(open_run(folder))
+def own_of(window: Window) -> Own:
+    """The rule of the window's run, or why it is not known."""
+    return own_rule(window.run())
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)
@@ -130,5 +127,5 @@ def with_progress(work: Generator[int, None, _Result], total: int, words: str) -
 
 def sizes_of(place: Place, n_tokens: "pd.Series[float]") -> dict[int, int]:
     """Tokens of each step of a place, of the step summary's column."""
-    inside = n_tokens[(n_tokens.index >= place.first) & (n_tokens.index <= place.last)]
+    inside = n_tokens.loc[place.window.first : place.window.last]
     return {int(step): int(n) for step, n in inside.items()}  # type: ignore[call-overload]

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ratioscope.analysis.runs.store import Listed, open_run
+from ratioscope.analysis.runs.store import Listed
+from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.reader import Elsewhere, Reading, same_prompt_in
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.sequences import reading, sequence_table
@@ -44,7 +45,7 @@ def sequence_reader(opened: Opened, step: int, seq_id: int) -> None:
     if st.session_state.pop(_REOPEN, False):
         st.rerun()  # another sequence was chosen in here, and it is the page that says which one is open
     try:
-        read = reading(str(opened.run.folder), opened.run.signature, step, seq_id)
+        read = reading(Window.of(opened.run, step, step), seq_id)
     except RatioscopeError as error:
         st.warning(f"Step {step}, sequence {seq_id} cannot be read.", icon=":material/search_off:")
         st.text(str(error))
@@ -214,11 +215,10 @@ def _open_and_rerun(step: int, seq_id: int) -> None:
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _responses(
-    folder: str, signature: str, other: str, other_signature: str, prompt_id: int | None, prompt: str | None, step: int
-) -> Elsewhere:
+def _responses(window: Window, other: Window, prompt_id: int | None, prompt: str | None) -> Elsewhere:
+    """Responses of the other run to a prompt of the window's first step."""
     logged = {"prompt_id": prompt_id, "prompt": prompt}
-    return same_prompt_in(open_run(folder), open_run(other), logged, step)
+    return same_prompt_in(window.run(), other.run(), logged, window.first)
 
 
 def _other(opened: Opened, read: Reading) -> tuple[Opened, tuple[int, int]] | None:
@@ -251,13 +251,10 @@ def _found(opened: Opened, read: Reading, listed: Listed) -> tuple[Opened, tuple
     with st.spinner("Looking for the prompt"):
         other = state.open_listed(listed)
         found = _responses(
-            str(opened.run.folder),
-            opened.run.signature,
-            str(other.run.folder),
-            other.run.signature,
+            Window.of(opened.run, read.step, read.step),
+            Window.of(other.run),
             read.logged.get("prompt_id"),
             read.logged.get("prompt"),
-            read.step,
         )
     if not len(found.frame):
         st.caption(f"Nothing to show: {found.reason}.")
@@ -283,7 +280,7 @@ def _open_beside(step: int, seq_id: int) -> None:
 def _beside(other: Opened, place: tuple[int, int], colouring: Colouring) -> None:
     """A sequence of the other run, in the same classes of colour."""
     try:
-        read = reading(str(other.run.folder), other.run.signature, *place)
+        read = reading(Window.of(other.run, place[0], place[0]), place[1])
     except RatioscopeError as error:
         st.warning("The response of the other run cannot be read.", icon=":material/search_off:")
         st.text(str(error))

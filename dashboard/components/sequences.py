@@ -6,10 +6,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.reader import Reading, read_sequence
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
-from ratioscope.dashboard.opened import Opened
 
 DEFAULT_CRITERION = "largest_log_weight"
 
@@ -44,24 +43,19 @@ _COLUMNS = {
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def worst(folder: str, signature: str, criterion: str, first: int, last: int) -> pd.DataFrame:
-    """The twenty worst sequences of the steps first..last."""
-    return worst_sequences(open_run(folder), criterion, first, last)
+def worst(window: Window, criterion: str) -> pd.DataFrame:
+    """The twenty worst sequences of these steps."""
+    return worst_sequences(window.run(), criterion, *window.steps)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def reading(folder: str, signature: str, step: int, seq_id: int) -> Reading:
-    """One sequence of a step.
+def reading(window: Window, seq_id: int) -> Reading:
+    """One sequence of the window's first step.
 
     Raises:
         RatioscopeError: there is none.
     """
-    return read_sequence(open_run(folder), step, seq_id)
-
-
-def worst_of(opened: Opened, criterion: str, first: int, last: int) -> pd.DataFrame:
-    """The twenty worst sequences of a run that is open."""
-    return worst(str(opened.run.folder), opened.run.signature, criterion, first, last)
+    return read_sequence(window.run(), window.first, seq_id)
 
 
 def criterion_picker(key: str, *, in_url: bool) -> str:

@@ -2,10 +2,11 @@
 
 import streamlit as st
 
+from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.leave import leave_for
-from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst_of
+from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst
 from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.formats import estimate, number
 from ratioscope.dashboard.opened import Opened
@@ -41,7 +42,7 @@ def _content(opened: Opened, step: int) -> None:
     with right, st.container(horizontal=True, horizontal_alignment="right"):
         everything = st.button("All about this step on the Tokens page", icon=":material/match_word:", key="step-all")
     try:
-        frame = worst_of(opened, criterion, step, step)
+        frame = worst(Window.of(opened.run, step, step), criterion)
     except RatioscopeError as error:
         st.error("The sequences of this step cannot be read.", icon=":material/error:")
         st.text(str(error))

@@ -21,10 +21,11 @@ from ratioscope.analysis.linter import Remark
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.fingerprint import fingerprint
+from ratioscope.analysis.runs.window import Steps
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
 from ratioscope.dashboard.formats import count
-from ratioscope.dashboard.opened import Opened, Steps
+from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.sections import SECTIONS
 from ratioscope.dashboard.sections.compare import comparison_sections, member_of
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Quantity, Report, Section, Table

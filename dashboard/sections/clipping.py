@@ -30,7 +30,7 @@ def clipping(subject: Subject) -> Section:
         for key, title, keys, unit, said in charts
         if summary.values[keys].notna().any(axis=None)
     ]
-    first, last = subject.window()
+    first, last = subject.window().steps
     frame = by_quadrant(quadrants(subject.opened.run, first, last), None)
     if len(frame):
         title = f"Who drives the gradient? Tokens by advantage and ratio, {where(first, last)}"

@@ -59,7 +59,7 @@ def _exact(subject: Subject) -> list[Block]:
 
 def _path(subject: Subject) -> list[Block]:
     """The path edge by edge."""
-    first, last = subject.window()
+    first, last = subject.window().steps
     frame = measure(subject.opened.run, first, last)
     title = f"behavior → current → new, {where(first, last)}; width is total variation"
     return [
@@ -70,7 +70,7 @@ def _path(subject: Subject) -> list[Block]:
 
 def _bound(subject: Subject) -> list[Block]:
     """The certificate: what theory promises of the updates."""
-    first, last = subject.window()
+    first, last = subject.window().steps
     bound = certificate(subject.opened.run, first, last)
     sentence = drift_answers.certificate_sentence(bound)
     if not bound.terms["improvement_bound"].notna().any():
@@ -83,7 +83,7 @@ def _bound(subject: Subject) -> list[Block]:
 
 def _clip(subject: Subject) -> list[Block]:
     """Whether a clip around 1 can be met."""
-    first, last = subject.window()
+    first, last = subject.window().steps
     epsilon = subject.opened.limits.epsilon
     found = feasibility(subject.opened.run, first, last, epsilon=epsilon)
     sentence = f"{drift_answers.feasibility_sentence(found, epsilon)} {drift_answers.feasibility_caveat(found)}".strip()

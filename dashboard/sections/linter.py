@@ -13,7 +13,7 @@ from ratioscope.dashboard.sections.subject import Subject, chart
 
 def linter(subject: Subject) -> Section:
     """Every check with its outcome, impossible values, the noise floor, metrics that are nowhere defined."""
-    remarks, (first, last) = subject.remarks, subject.checked
+    remarks, (first, last) = subject.remarks, subject.checked.steps
     checks = Table(
         f"Checks of steps {first} to {last}", ("Check", "Outcome", "What was seen", "What to do", "Steps"),
         tuple(map(_row, remarks)),

@@ -7,7 +7,7 @@ import pandas as pd
 from ratioscope.analysis.findings import answers
 from ratioscope.analysis.ratios import sentences as heavy_tails
 from ratioscope.analysis.ratios.distributions import Survival, survivals
-from ratioscope.analysis.ratios.growth import growth, latest_steps
+from ratioscope.analysis.ratios.growth import growth
 from ratioscope.analysis.ratios.lengths import length_trap
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import ratios as figures
@@ -52,7 +52,7 @@ def ratios(subject: Subject) -> Section:
 
 
 def _tails(subject: Subject) -> list[Block]:
-    first, last = subject.window(_TAIL_TOKENS)
+    first, last = subject.window(_TAIL_TOKENS).steps
     found = survivals(subject.opened.run, first, last)
     blocks: list[Block] = []
     for level, title, ratio, unit in (
@@ -77,7 +77,7 @@ def _points(survival: Survival) -> pd.DataFrame:
 
 
 def _lengths(subject: Subject) -> list[Block]:
-    first, last = latest_steps(subject.summary.values["n_tokens"].loc[slice(*subject.window())], _LENGTH_TOKENS)
+    first, last = subject.window().latest(subject.summary.values["n_tokens"], _LENGTH_TOKENS).steps
     run = subject.opened.run
     grown = growth(run, first, last)
     if grown.rows.empty or not grown.rows["spread"].notna().any():

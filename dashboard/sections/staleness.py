@@ -27,7 +27,7 @@ def staleness(subject: Subject) -> Section:
         chart("lags", "How old the tokens of each step are", partial(figures.lag_heat_map, lags, summary, steps=steps),
               age.how_old(lags), lags, ("version_lag",)),
     ]  # fmt: skip
-    first, last = subject.window()
+    first, last = subject.window().steps
     answer = age.how_old(lags)
     try:
         strata = stratify(opened.run, "lag", first, last)

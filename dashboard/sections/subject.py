@@ -9,13 +9,14 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.linter import Remark, lint
+from ratioscope.analysis.runs.window import Steps, Window, window_of
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import series
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import number
-from ratioscope.dashboard.opened import Opened, Steps, latest_window
+from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.sections.model import Block, Cell, Chart, Paragraph, Quantity, Table
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import is_unreliable, text_of
@@ -37,23 +38,23 @@ class Subject:
         return self.opened.summary.up_to(*self.steps)
 
     @cached_property
-    def checked(self) -> tuple[int, int]:
+    def checked(self) -> Window:
         """The steps that the linter looks at."""
         return self.window()
 
     @cached_property
     def remarks(self) -> list[Remark]:
         """What the linter says of them."""
-        first, last = self.checked
+        first, last = self.checked.steps
         index = self.opened.summary.values.index
         # Steps that only one table has may lie before the first or behind the last step with tokens.
         whole = first <= index[0] and last >= index[-1]
         run, limits = self.opened.run, self.opened.limits
         return lint(run, limits=limits) if whole else lint(run, first, last, limits=limits)
 
-    def window(self, tokens: int = TOKENS) -> tuple[int, int]:
+    def window(self, tokens: int = TOKENS) -> Window:
         """The steps that are looked at token by token."""
-        return latest_window(self.summary, self.steps, tokens)
+        return window_of(self.opened.run, self.summary.values["n_tokens"], self.steps, tokens)
 
     def quantity(self, key: str, step: int) -> Quantity:
         """A metric in a step."""

@@ -18,7 +18,7 @@ _CRITERION, _WORST, _LONGEST = "largest_log_weight", 10, 300
 def tokens(subject: Subject) -> Section:
     """The extremes, the worst responses with their texts, and who owns Σρ²."""
     run, summary = subject.opened.run, subject.summary
-    first, last = subject.window()
+    first, last = subject.window().steps
     largest = summary.values["ratio_max"].dropna()
     extreme = "No step has a ratio."
     if len(largest):

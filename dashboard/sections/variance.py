@@ -44,7 +44,7 @@ def _truncation(subject: Subject) -> list[Block]:
         truncation,  # with torch, which takes seconds: while other sections are read
     )
 
-    first, last = subject.window()
+    first, last = subject.window().steps
     found = truncation(subject.opened.run, first, last, "token", _SWEPT)
     sampled = f", a random {share(found.fraction)} of the tokens" if found.fraction < 1 else ""
     draw = partial(figures.truncation_curve, found.caps, found.doubted("variance_proxy"), found.own)

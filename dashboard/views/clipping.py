@@ -7,7 +7,7 @@ from ratioscope.analysis.clipping.quadrants import by_quadrant, quadrant_sentenc
 from ratioscope.analysis.clipping.rule_shape import replay_sentence
 from ratioscope.analysis.findings import answers
 from ratioscope.analysis.ratios.distributions import quadrants
-from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.what_if import Curve, Rule
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import plain_chart, step_chart
@@ -73,17 +73,17 @@ def _logged(opened: Opened) -> None:
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _table(folder: str, signature: str, first: int, last: int) -> pd.DataFrame:
-    return quadrants(open_run(folder), first, last)
+def _table(window: Window) -> pd.DataFrame:
+    return quadrants(window.run(), *window.steps)
 
 
 def _quadrants(opened: Opened, place: Place) -> None:
-    own = own_of(place.folder, place.signature).rule
+    own = own_of(place.window).rule
     try:
         shares = shares_of(place, str(own)) if own else None
     except RatioscopeError:  # what-if has said why
         return
-    frame = by_quadrant(_table(place.folder, place.signature, place.first, place.last), shares)
+    frame = by_quadrant(_table(place.window), shares)
     if not len(frame):
         st.info("No token of these steps has an advantage other than 0.", icon=":material/data_alert:")
         return
@@ -91,7 +91,7 @@ def _quadrants(opened: Opened, place: Place) -> None:
     plain_chart(
         figures.quadrant_bars(frame, state.mode()),
         key="quadrants",
-        title=f"Who drives the gradient? Steps {place.first} to {place.last}",
+        title=f"Who drives the gradient? {place.window.words.capitalize()}",
         takeaway=sentence,
         data=frame,
     )
@@ -123,7 +123,7 @@ def _quadrants(opened: Opened, place: Place) -> None:
 def _replay(opened: Opened, place: Place) -> None:
     """Raw beside applied: what the stated gate says of the log-probs, and what the log says the loss did."""
     summary = opened.summary
-    own: Rule | None = own_of(place.folder, place.signature).rule
+    own: Rule | None = own_of(place.window).rule
     if own is None:
         return
     try:
@@ -134,7 +134,7 @@ def _replay(opened: Opened, place: Place) -> None:
     assert curve is not None
     gate = pd.Series(curve.values, index=list(replayed.steps))
     logged = summary.values["clip_fraction"]
-    inside = logged[(logged.index >= place.first) & (logged.index <= place.last)]
+    inside = logged.loc[place.window.first : place.window.last]
     lines = {"logged": (list(inside.index), Curve.bare(inside.to_numpy(dtype=float)))}
     frame = pd.DataFrame({"logged": inside, "gate, replayed": gate})
     if start is not None and start.curves["clip_fraction"] is not None:

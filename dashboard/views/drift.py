@@ -142,7 +142,7 @@ def _measured(folder: str, signature: str, first: int, last: int, level: str) ->
 
 
 def _path(opened: Opened) -> None:
-    first, last = state.window(opened, LOOKED_AT)
+    first, last = state.window(opened, LOOKED_AT).steps
     st.subheader("The path, edge by edge", anchor=False)
     level = st.selectbox(
         "Ratio of",
@@ -238,7 +238,7 @@ def _bound(folder: str, signature: str, first: int, last: int, gamma: float | No
 
 
 def _certificate(opened: Opened) -> None:
-    first, last = state.window(opened, LOOKED_AT)
+    first, last = state.window(opened, LOOKED_AT).steps
     st.subheader("What theory promises: the certificate", anchor=False)
     chosen = st.select_slider(
         "Discount γ",
@@ -277,7 +277,7 @@ def _feasible(folder: str, signature: str, first: int, last: int, epsilon: float
 
 
 def _feasibility(opened: Opened) -> None:
-    first, last = state.window(opened, LOOKED_AT)
+    first, last = state.window(opened, LOOKED_AT).steps
     limits = opened.limits
     st.subheader("Can a clip around 1 be met?", anchor=False)
     result = _cached(lambda: _feasible(*_run(opened), first, last, limits.epsilon), height=300)

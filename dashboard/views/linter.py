@@ -92,7 +92,7 @@ def render() -> None:
 def _wants_everything(opened: Opened) -> bool:
     """Whether all steps are to be checked, where the latest alone are the default."""
     index = opened.summary.values.index
-    first, last = state.window(opened)
+    first, last = state.window(opened).steps
     if state.step_range()[0] is not None or (first <= index[0] and last >= index[-1]):
         return False
     return st.toggle(
@@ -106,7 +106,7 @@ def _wants_everything(opened: Opened) -> bool:
 def _check(opened: Opened, *, whole: bool) -> _Checked:
     """The remarks, kept or made now with a bar that shows how far; of a live run new steps wait for a click."""
     brushed, index = state.step_range()[0] is not None, opened.summary.values.index
-    first, last = (int(index[0]), int(index[-1])) if whole else state.window(opened)
+    first, last = (int(index[0]), int(index[-1])) if whole else state.window(opened).steps
     name = f"{first} to {last}" if brushed else "whole" if whole else "latest"
     scope = (str(opened.run.folder), name, opened.limits)
     found = _kept().get(scope)

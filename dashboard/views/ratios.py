@@ -9,9 +9,10 @@ from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.findings import answers
 from ratioscope.analysis.ratios import sentences as heavy_tails
 from ratioscope.analysis.ratios.distributions import ByStep, Level, Survival, by_step, survivals
-from ratioscope.analysis.ratios.growth import Growth, growth, latest_steps
+from ratioscope.analysis.ratios.growth import Growth, growth
 from ratioscope.analysis.ratios.lengths import LengthTrap, length_trap
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import state, theme
 from ratioscope.dashboard.components.chart import plain_chart, step_chart
@@ -69,7 +70,7 @@ def render() -> None:
     answer(answers.ratios(opened.summary, opened.limits))
     metric_row(opened.summary, TILES)
     pair = _pair()
-    first, last = state.window(opened)
+    first, last = state.window(opened).steps
     key = _Key(str(opened.run.folder), opened.run.signature, first, last, pair.name)
     with st.spinner(f"Reading the tokens of {key.where}"):
         tails = _tails(key)
@@ -209,7 +210,7 @@ def _by_length(opened: Opened, key: _Key) -> None:
     """The length trap."""
     sizes = opened.summary.values["n_tokens"].loc[key.first : key.last]
     if sizes.sum() > LENGTH_TOKENS:
-        first, last = latest_steps(sizes, LENGTH_TOKENS)
+        first, last = Window.of(opened.run, key.first, key.last).latest(sizes, LENGTH_TOKENS).steps
         key = key._replace(first=first, last=last)
     with st.spinner(f"Measuring the ratios of {key.where} against the length"):
         grown, trap = _growth(key)

@@ -69,7 +69,7 @@ def _documented(folder: str, signature: str) -> list[Documented]:
 
 def _choose_example(opened: Opened, tables: Sequence[Documented]) -> None:
     offered = {example.question: example for example in examples(tables)}
-    first, last = state.window(opened)
+    first, last = state.window(opened).steps
 
     def take() -> None:
         example = offered.get(st.session_state["example"] or "")

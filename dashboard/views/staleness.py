@@ -41,7 +41,7 @@ def render() -> None:
     metric_row(opened.summary, TILES)
     lags = _version_lags(str(opened.run.folder), opened.run.signature)
     _over_steps(opened, lags)
-    first, last = state.window(opened, STRATA_TOKENS)
+    first, last = state.window(opened, STRATA_TOKENS).steps
     where = f"steps {first} to {last}"
     with said, st.skeleton(height=48):
         strata = _strata(str(opened.run.folder), opened.run.signature, first, last)

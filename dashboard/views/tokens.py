@@ -3,13 +3,14 @@
 import streamlit as st
 
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, sentence, shares
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import step_chart
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
-from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst_of
+from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.figures import tokens as figures
 from ratioscope.dashboard.formats import escape, plain, share
@@ -81,7 +82,7 @@ def _extremes(opened: Opened) -> None:
 def _worst(opened: Opened) -> tuple[int, int, tuple[int, int] | None]:
     """The table of the worst sequences; returns its steps, and the step and seq_id to read."""
     step, seq_id = url_number("step"), url_number("seq")
-    first, last = state.window(opened, WINDOW)
+    first, last = state.window(opened, WINDOW).steps
     picker, scope = st.columns([3, 2], vertical_alignment="bottom")
     with picker:
         criterion = criterion_picker("by", in_url=True)
@@ -95,7 +96,7 @@ def _worst(opened: Opened) -> tuple[int, int, tuple[int, int] | None]:
     chosen = (step, seq_id) if step is not None and seq_id is not None else None
     try:
         with st.spinner("Looking for the worst sequences"):
-            frame = worst_of(opened, criterion, first, last)
+            frame = worst(Window.of(opened.run, first, last), criterion)
     except RatioscopeError as error:
         st.error("The sequences cannot be read.", icon=":material/error:")
         st.text(str(error))

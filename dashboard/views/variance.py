@@ -122,7 +122,7 @@ def _response_staleness(
 
 def _responses(opened: Opened) -> None:
     summary = opened.summary
-    first, last = state.window(opened)
+    first, last = state.window(opened).steps
     title = f"Staleness of tokens and of whole responses, steps {first} to {last}"
     try:
         with st.skeleton(height=320):
@@ -155,7 +155,7 @@ def _sweep(folder: str, signature: str, first: int, last: int, level: str, most:
 
 def _truncation(opened: Opened) -> None:
     st.subheader("Truncated importance sampling: bias against variance", anchor=False)
-    first, last = state.window(opened)
+    first, last = state.window(opened).steps
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox(
             "Truncate the ratio of",

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.clipping.rule_shape import profile
-from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.what_if import (
     SCALES,
     Digest,
@@ -62,12 +62,11 @@ def place_of(opened: Opened, *, everything: bool = False) -> Place:
     """The tokens that the page looks at: the brushed steps, else the latest ones, else all."""
     sizes = opened.summary.values["n_tokens"]
     if everything and state.step_range()[0] is None:
-        first, last = int(sizes.index[0]), int(sizes.index[-1])
+        window = Window.of(opened.run, int(sizes.index[0]), int(sizes.index[-1]))
     else:
         # A live run brings new tokens every few seconds.
-        first, last = state.window(opened, _LIVE_TOKENS if opened.run.status == "running" else _TOKENS)
-    inside = sizes[(sizes.index >= first) & (sizes.index <= last)]
-    return Place(str(opened.run.folder), opened.run.signature, first, last, int(inside.sum()))
+        window = state.window(opened, _LIVE_TOKENS if opened.run.status == "running" else _TOKENS)
+    return Place(window, int(sizes.loc[window.first : window.last].sum()))
 
 
 @st.fragment
@@ -89,7 +88,7 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
         st.info("What-if has nothing to work on in these steps.", icon=":material/data_alert:")
         st.text(str(error))
         return
-    own = own_of(place.folder, place.signature)
+    own = own_of(place.window)
     base, name = (own.rule, "applied") if own.rule else (NO_RULE, "no rule")
     if own.rule is None:
         st.info(
@@ -136,8 +135,9 @@ def _place(opened: Opened) -> Place:
                 label_visibility="collapsed",
             )
             place = all_of if chosen == "all" else latest
-        which = f"step {place.first}" if place.first == place.last else f"steps {place.first} to {place.last}"
-        st.caption(f"On the tokens of {which}: {count(place.n_tokens)}. The logged tokens stay as they are.")
+        st.caption(
+            f"On the tokens of {place.window.words}: {count(place.n_tokens)}. The logged tokens stay as they are."
+        )
     return place
 
 
@@ -185,7 +185,7 @@ def _exactly(
     parts = [tokens_at(place)]
     if place.sampled:
         sizes = sizes_of(place, opened.summary.values["n_tokens"])
-        parts = load_in_parts(open_run(place.folder), sizes, MOST_TOKENS // 2)  # type: ignore[assignment]
+        parts = load_in_parts(place.window.run(), sizes, MOST_TOKENS // 2)  # type: ignore[assignment]
     words = f"Judging {count(place.n_tokens)} tokens" + (f" by {len(rules)} rules" if len(rules) > 2 else "")
     try:
         work = evaluate(rules, parts, keys=keys, curves=curves, of=place.n_tokens)

@@ -4,12 +4,11 @@ from math import inf, nan, sqrt
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.ratios.distributions import FAR, Level, by_step, survival, survivals
-from ratioscope.analysis.ratios.growth import COLUMNS, KINDS, SHARES, _spread_interval, growth, latest_steps
+from ratioscope.analysis.ratios.growth import COLUMNS, KINDS, SHARES, _spread_interval, growth
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.order_statistics import LAST_BIN, bin_log_ratio
 from ratioscope.analysis.summary.summary import summarise
@@ -221,10 +220,3 @@ def test_an_unknown_pair_is_a_mistake_of_the_caller(run: Run) -> None:
     for measure in (survival, by_step, growth):
         with pytest.raises(RatioscopeError, match="'a/b' is not a pair"):
             measure(run, 0, 1, pair="a/b")  # type: ignore[operator]
-
-
-def test_the_latest_steps_hold_at_most_so_many_tokens() -> None:
-    n_tokens = pd.Series([5.0, 5.0, 5.0], index=[3, 4, 8])
-    assert latest_steps(n_tokens, 11) == (4, 8)
-    assert latest_steps(n_tokens, 1) == (8, 8)
-    assert latest_steps(n_tokens, 99) == (3, 8)
