@@ -1,0 +1,210 @@
+"""The small installation records and reads, and says what it lacks; the working folder is never imported from."""
+
+import os
+import re
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
+
+from tests.browser.processes import await_server, free_port
+from tests.making.packages import ROOT, build_wheel
+from tests.making.runs import random_step, write_run
+
+PROGRAM = ROOT / "tests" / "making" / "record_and_read.py"
+TENSORS = 'Computing with tensors (metrics, gates, weights) needs the package torch: pip install "torch".'
+# In front of a program: nothing can be imported but what recording needs.
+BLOCKED = """
+import sys
+class Blocked:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        top = name.partition(".")[0]
+        ours = top.startswith("_sysconfigdata") or top in {"numpy", "pyarrow", "ratioscope"}
+        if top not in sys.stdlib_module_names and not ours:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocked)
+"""
+# What pip writes for the console command.
+SCRIPT = "import sys\nfrom ratioscope.__main__ import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+TINY = (
+    "updates=1", "hidden_size=32", "intermediate_size=64", "layers=1", "heads=2", "warm_start.max_steps=0", "digits=1",
+    "evaluation_prompts=4", "prompts=2", "samples_per_prompt=2",
+)  # fmt: skip
+
+# In a repository of somebody else.
+FOLDERS = ("analysis/__init__", "dashboard/__init__", "trainer/__init__", "tests/__init__", "state", "theme", "report")
+# What the commands import.
+MODULES = ("ratioscope/__init__", "typer", "streamlit", "torch", "duckdb", "numbers", "socket", "pickle", "selectors")
+QUERY = """
+import sys
+from pathlib import Path
+from ratioscope.analysis import sql
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
+run = open_run(Path(sys.argv[1]))
+print(sql.ask(run, summarise(run), "SELECT 1 AS one").table.to_pydict())
+"""
+
+
+def run(*command: object, **options: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_the_core_records_and_reads_where_nothing_else_can_be_imported(tmp_path: Path) -> None:
+    program = f"{BLOCKED}\nimport runpy\nsys.argv[:] = ['x', {str(tmp_path / 'run')!r}]\n"
+    program += f"runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+    found = run(sys.executable, "-c", program, cwd=ROOT)
+    assert (found.returncode, found.stderr) == (0, "")
+    opening, tensors = found.stdout.splitlines()
+    assert re.fullmatch(r'ratioscope.open_run needs the package \w+: pip install "ratioscope\[dashboard]"\.', opening)
+    assert tensors == TENSORS
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "extra"),
+    [
+        ("typer", (), "dashboard"),
+        ("typer", ("train", "on_policy"), "trainer"),
+        ("torch", ("train", "on_policy"), "trainer"),
+        ("typer", ("demo",), "all"),
+        ("streamlit", ("dashboard", "sample_runs"), "dashboard"),
+        ("duckdb", ("summarize", "sample_runs/mismatch-grpo-seed0"), "dashboard"),
+    ],
+)
+def test_a_command_whose_extra_is_missing_says_the_line_to_type(
+    tmp_path: Path, missing: str, arguments: tuple[str, ...], extra: str
+) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; sys.argv[:] = ['ratioscope', *{arguments}]\n"
+    program += "from ratioscope.__main__ import main; main()"
+    found = run(sys.executable, "-c", program, cwd=ROOT, env=os.environ | {"RATIOSCOPE_CACHE": str(tmp_path)})
+    command = " ".join(("ratioscope", *arguments[:1]))
+    assert found.stderr == f'ratioscope: {command} needs the package {missing}: pip install "ratioscope[{extra}]".\n'
+    assert found.returncode == 2
+
+
+def pip(python: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """pip of this environment at work on another one."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return run(sys.executable, "-m", "pip", "--quiet", "--python", python, *arguments, env=environment)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of its own with the wheel and what it requires, no extra; its python."""
+    folder = tmp_path_factory.mktemp("small")
+    venv.create(folder / "environment", symlinks=True)
+    python = folder / "environment" / "bin" / "python"
+    installed = pip(python, "install", "--no-compile", "--no-deps", "--no-index", build_wheel(ROOT, folder))
+    assert installed.returncode == 0, installed.stderr
+    required = pip(python, "install", "--no-compile", "--constraint", ROOT / "constraints.txt", "numpy", "pyarrow")
+    if required.returncode:
+        pytest.skip(f"pip cannot install numpy and pyarrow here: {required.stderr.strip().splitlines()[-1]}")
+    return python
+
+
+def test_an_installation_without_extras_records_reads_and_says_what_it_lacks(small: Path, tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    checked = pip(small, "check")
+    assert checked.returncode == 0, checked.stdout
+    found = run(small, "-P", PROGRAM, tmp_path / "run", cwd=tmp_path, env=environment)
+    assert (found.returncode, found.stderr) == (0, "")
+    opening, tensors = found.stdout.splitlines()
+    assert re.fullmatch(r'ratioscope.open_run needs the package \w+: pip install "ratioscope\[dashboard]"\.', opening)
+    assert tensors == TENSORS
+    asked = run(small.with_name("ratioscope"), "train", "on_policy", cwd=tmp_path, env=environment)
+    assert asked.stderr == 'ratioscope: ratioscope train needs the package typer: pip install "ratioscope[trainer]".\n'
+    assert (asked.returncode, asked.stdout) == (2, "")
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """A working folder full of modules that must not be imported, and how commands run in it."""
+
+    folder: Path
+    script: Path
+    environment: dict[str, str]
+
+    def ratioscope(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
+        ended = run(sys.executable, self.script, *arguments, cwd=self.folder, env=self.environment)
+        assert ended.returncode in (0, 1) and "Traceback" not in ended.stderr, (arguments, ended.stderr)
+        return ended
+
+
+@contextmanager
+def hostile_folder(place: Path, names: Sequence[str], **environment: str) -> Iterator[Hostile]:
+    """Modules of these names in a folder below `place`; afterwards, none of them has been imported."""
+    folder, marker, script = place / "hostile", place / "imported", place / "bin" / "ratioscope"
+    for name in names:
+        file = folder / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"open({str(marker)!r}, 'a').write(__file__)\nraise SystemExit('imported ' + __file__)\n")
+    script.parent.mkdir()
+    script.write_text(SCRIPT)
+    kept = {"RATIOSCOPE_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"}
+    yield Hostile(folder, script, os.environ | kept | environment)
+    assert not marker.exists(), marker.read_text()
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "runs" / "one", [random_step(np.random.default_rng(0), step) for step in range(3)])
+
+
+def test_no_command_imports_what_lies_in_the_working_folder(tmp_path: Path, recorded: Path) -> None:
+    with hostile_folder(tmp_path, [*FOLDERS, *MODULES]) as hostile:
+        hostile.ratioscope("ls", recorded.parent)
+        hostile.ratioscope("report", recorded, "-o", "report.html", "--pages", "findings")
+        hostile.ratioscope("train", "asynchronous", "actors=1", *TINY, "--folder", tmp_path / "trained", "--quiet")
+        asked = run(sys.executable, "-P", "-c", QUERY, recorded, cwd=hostile.folder, env=hostile.environment)
+        assert asked.stdout == "{'one': [1]}\n", asked.stderr
+
+
+def test_a_repository_with_folders_of_these_names_may_be_on_the_import_path(tmp_path: Path, recorded: Path) -> None:
+    with hostile_folder(tmp_path, FOLDERS, PYTHONPATH=f".{os.pathsep}{ROOT}") as hostile:
+        hostile.ratioscope("ls", recorded.parent)
+        hostile.ratioscope("check", recorded)
+        hostile.ratioscope("explain", "grpo")
+
+
+def test_a_server_draws_a_page_and_imports_nothing_from_the_working_folder(tmp_path: Path, recorded: Path) -> None:
+    port, output = free_port(), tmp_path / "output.txt"
+    with hostile_folder(tmp_path, [*FOLDERS, *MODULES]) as hostile, output.open("wb") as printed:
+        command = [sys.executable, hostile.script, "dashboard", recorded.parent, "--port", str(port)]
+        options = {"cwd": hostile.folder, "env": hostile.environment, "stdout": printed, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, **options) as server:  # type: ignore[call-overload]
+            try:
+                await_server(f"http://127.0.0.1:{port}", server, output)
+                assert "Is this run healthy?" in page(port, "overview", "run=one")
+            finally:
+                server.terminate()
+
+
+def page(port: int, name: str, query: str) -> str:
+    """What the server sends to a browser that opens a page, as text."""
+    ask, told = BackMsg(), []
+    ask.rerun_script.query_string, ask.rerun_script.page_name = query, name
+    address = f"ws://127.0.0.1:{port}/_stcore/stream"
+    with connect(address, subprotocols=[Subprotocol("streamlit")], max_size=None) as browser:
+        browser.send(ask.SerializeToString())
+        while True:
+            message = ForwardMsg.FromString(browser.recv(timeout=60, decode=False))
+            told.append(str(message))
+            if message.WhichOneof("type") == "script_finished":
+                return "\n".join(told)
+
+
+def test_the_folder_that_streamlit_puts_on_the_import_path_holds_one_script() -> None:
+    folder = ROOT / "dashboard" / "entry"
+    assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["ratioscope_app.py"]
+    assert '"entry" / "ratioscope_app.py"' in (ROOT / "dashboard" / "launcher.py").read_text(encoding="utf-8")
