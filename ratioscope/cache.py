@@ -1,10 +1,243 @@
-"""Where things that can be made again are kept."""
+"""What can be made again, kept on disk: one file an entry, and the least recently used go when there is too much.
 
+    kept = entry_of("findings", __name__, run, thresholds)     # what it is, the module that makes it, what from
+    contents = kept.get()                                   # bytes, or None
+    kept.put(contents)
+
+The folder is $RATIOSCOPE_CACHE, or the user's cache folder; $RATIOSCOPE_CACHE_LIMIT is how many megabytes the entries
+may take (4000; 0 keeps none). Any number of processes may use it at once. A cache that cannot be read or written is no
+reason to fail, and a broken entry is a missing one.
+
+An entry's key holds the code of all that the module imports (`code_of`): what another ratioscope computed is never
+mistaken for what this one would. Models and what must not be forgotten are no entries, they have folders of their own
+beside them (`cache_folder`) and stay.
+"""
+
+import ast
+import hashlib
 import os
+import re
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.manifest import library_versions, replace_atomically
+
+DEFAULT_LIMIT_MEGABYTES = 4000
+
+_SUFFIX = ".entry"
+_CHECKSUM_BYTES = 4
+# What a small file takes on most disks.
+_BLOCK_BYTES = 4096
+# The folder is looked through about once for each sixteenth of the limit that is written, and entries go until there is
+# room for four of them.
+_LOOKS, _ROOM = 16, 4
+# Seconds: a use is noted at most so often; a file that somebody is writing is not so old.
+_NOTED, _LEFT_OVER = 600.0, 3600.0
+
+_NAMES = f"*/{'[0-9a-f]' * 32}{_SUFFIX}*"
+_TOP_LEVEL = re.compile(r"^[@\w]", re.MULTILINE)
 
 
 def cache_folder(purpose: str) -> Path:
     """$RATIOSCOPE_CACHE, or the user's cache folder, for one purpose; may not exist yet."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ratioscope"
     return Path(os.environ.get("RATIOSCOPE_CACHE") or default) / purpose
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where the bytes lie that were made of some inputs by some code."""
+
+    purpose: str
+    key: str
+
+    @property
+    def path(self) -> Path:
+        return cache_folder(self.purpose) / f"{self.key}{_SUFFIX}"
+
+    def get(self) -> bytes | None:
+        """What was put; None where nothing is, or where it broke."""
+        path = self.path
+        try:
+            with path.open("rb") as file:
+                checksum, contents = file.read(_CHECKSUM_BYTES), file.read()
+                unused = time.time() - os.fstat(file.fileno()).st_mtime
+        except OSError:
+            return None
+        with suppress(OSError):
+            if checksum != _checksum(contents):
+                path.unlink()
+                return None
+            if unused > _NOTED:
+                os.utime(path)
+        return contents
+
+    def put(self, contents: bytes) -> None:
+        """Keep the bytes, where that is possible; now and then, make room.
+
+        Raises:
+            RatioscopeError: $RATIOSCOPE_CACHE_LIMIT is no number of megabytes.
+        """
+        limit, path = _limit(), self.path
+        size = _on_disk(len(contents))
+        if size > limit:
+            return
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_atomically(path, _checksum(contents) + contents, lasting=False)
+            # Keys are as good as dice: no process need know what the others write.
+            if int(self.key[:8], 16) / 16**8 < _LOOKS * size / limit:
+                _make_room(path.parents[1], limit)
+
+
+def entry_of(purpose: str, module: str, *inputs: str) -> Entry:
+    """The entry of what `module` makes of some inputs, for one purpose.
+
+    Args:
+        module: `__name__` of the module that does it; see `code_of`.
+    """
+    digest = hashlib.sha256("\0".join([code_of(module), *inputs]).encode(errors="surrogatepass"))
+    return Entry(purpose, digest.hexdigest()[:32])
+
+
+def _checksum(contents: bytes) -> bytes:
+    return zlib.crc32(contents).to_bytes(_CHECKSUM_BYTES)
+
+
+def _on_disk(size: int) -> int:
+    return -(-(size + _CHECKSUM_BYTES) // _BLOCK_BYTES) * _BLOCK_BYTES
+
+
+def _limit() -> float:
+    """Bytes."""
+    text = os.environ.get("RATIOSCOPE_CACHE_LIMIT") or str(DEFAULT_LIMIT_MEGABYTES)
+    try:
+        megabytes = float(text)
+    except ValueError:
+        megabytes = -1.0
+    if not megabytes >= 0:
+        raise RatioscopeError(f"RATIOSCOPE_CACHE_LIMIT must be a number of megabytes, not {text!r}.")
+    return megabytes * 1e6
+
+
+def _make_room(folder: Path, limit: float) -> None:
+    """Take away what was used longest ago, and what crashed writers left over."""
+    found = []
+    for path in folder.glob(_NAMES):
+        with suppress(OSError):  # another process was faster
+            stat = path.stat()
+            if path.suffix == _SUFFIX:
+                found.append((stat.st_mtime_ns, _on_disk(stat.st_size), path))
+            elif time.time() - stat.st_mtime > _LEFT_OVER:
+                path.unlink()
+    taken = sum(size for _, size, _ in found)
+    if taken <= limit:
+        return
+    for modified, size, path in sorted(found):
+        if taken <= limit * (1 - _ROOM / _LOOKS):
+            return
+        with suppress(OSError):
+            if path.stat().st_mtime_ns == modified:  # else it has just been used, or written anew
+                path.unlink()
+        taken -= size
+
+
+@cache
+def code_of(module: str) -> str:
+    """A digest of the code that a module's results depend on: changes with any byte of it.
+
+    That is the module and whatever it imports of its own package, in turn (`followed`), and the versions of the
+    libraries that these import.
+    """
+    files, libraries = followed(module)
+    digest = hashlib.sha256(repr(library_versions(*libraries)).encode())
+    for path in files:
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def followed(module: str) -> tuple[list[Path], list[str]]:
+    """What a module imports, directly and through others, wherever in the code the import stands.
+
+    Followed are all modules of the package it belongs to. The package's own face, `__init__`, reaches up from within a
+    function to show a run, which is not followed; neither are imports for type checkers, nor any by computed names.
+
+    Returns:
+        The files of these modules, sorted by module, with the SQL that lies beside them; and the names of the packages
+        that they import from elsewhere, without the standard library.
+
+    Raises:
+        ModuleNotFoundError: there is no such module.
+    """
+    package = module.partition(".")[0]
+    found, elsewhere, left = {}, set(), [module]
+    while left:
+        name = left.pop()
+        path = _file(name)
+        if path is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        found[name] = path
+        for imported in _imports(name, path):
+            if imported.partition(".")[0] != package:
+                elsewhere.add(imported.partition(".")[0])
+            elif imported not in found and imported not in left:
+                left.append(imported)
+    modules = [found[name] for name in sorted(found)]
+    queries = sorted({query for folder in {path.parent for path in modules} for query in folder.glob("*.sql")})
+    return [*modules, *queries], sorted(elsewhere - sys.stdlib_module_names)
+
+
+@cache
+def _file(module: str) -> Path | None:
+    package, *inside = module.split(".")
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    place = Path(spec.origin).parent.joinpath(*inside)
+    return next((path for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file()), None)
+
+
+@cache
+def _imports(module: str, path: Path) -> tuple[str, ...]:
+    """The modules that a module imports, by their full names."""
+    package = module.partition(".")[0]
+    within = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    names: list[str] = []
+    for statement in _statements(_beginning(path.read_text(encoding="utf-8")).body, inside=module != package):
+        if isinstance(statement, ast.Import):
+            names += [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            base = resolve_name("." * statement.level + (statement.module or ""), within)
+            ours = base.partition(".")[0] == package
+            parts = [f"{base}.{alias.name}" for alias in statement.names]
+            names += [part if ours and _file(part) else base for part in parts]
+    return tuple(dict.fromkeys(names))
+
+
+def _statements(body: Iterable[ast.AST], *, inside: bool) -> Iterator[ast.AST]:
+    """The statements of a body; those inside of functions and classes, too, where these are asked for."""
+    for statement in body:
+        yield statement
+        blocks = ["body", "orelse", "handlers", "finalbody", "cases"]
+        if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING"):
+            blocks.remove("body")
+        if inside or not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for block in blocks:
+                yield from _statements(getattr(statement, block, ()), inside=inside)
+
+
+def _beginning(text: str) -> ast.Module:
+    """As much of a module as holds its imports; to parse the rest, too, takes three times as long."""
+    rest = _TOP_LEVEL.search(text, text.rfind("import") + len("import"))
+    try:
+        return ast.parse(text[: rest.start()] if rest else text)
+    except SyntaxError:  # that was no statement but a line of a docstring
+        return ast.parse(text)

@@ -11,6 +11,7 @@ import uuid
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Self
 
 from ratioscope.errors import RunFormatError
@@ -139,14 +140,23 @@ class Manifest:
         return False
 
 
-def replace_atomically(path: Path, contents: bytes) -> None:
-    """Write a file so that a crash at any moment leaves the old or the new one whole."""
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(contents)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def replace_atomically(path: Path, contents: bytes, *, lasting: bool = True) -> None:
+    """Write a file so that a crash at any moment leaves the old or the new one whole.
+
+    Args:
+        lasting: a crash of the machine, too, which takes time; without, only one of the process.
+    """
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}-{get_ident()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(contents)
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def library_versions(*names: str) -> dict[str, str]:
