@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,10 +15,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope import __version__, schema
-from ratioscope.cache import cache_folder
+from ratioscope import schema
+from ratioscope.cache import entry_of
 from ratioscope.errors import RatioscopeError, RunFormatError
-from ratioscope.manifest import MANIFEST_NAME, Manifest, replace_atomically
+from ratioscope.manifest import MANIFEST_NAME, Manifest
 
 # Runs may lie in folders of an ablation; deeper trees are somebody's home folder.
 SEARCH_DEPTH = 4
@@ -160,15 +159,13 @@ def _listed(folder: Path) -> tuple[list[TableFile], list[str]]:
 def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool) -> dict[str, str]:
     """The files that cannot be used, by identity, and why. What is found out of a run that has ended is kept."""
     files = [(table, file) for table, (found, _) in listed.items() for file in found]
-    names = [schema.SCHEMA_VERSION, __version__, *(file.identity for _, file in files)]
-    place = cache_folder("footers") / f"{hashlib.sha256('|'.join(names).encode()).hexdigest()[:32]}.json"
-    with suppress(OSError, ValueError):
-        return dict(json.loads(place.read_text(encoding="utf-8")))
+    kept = entry_of("footers", __name__, *(file.identity for _, file in files))
+    contents = kept.get()
+    if contents is not None:
+        return dict(json.loads(contents))
     refused = {file.identity: problem for table, file in files if (problem := _file_problem(file, table))}
     if keep:
-        with suppress(OSError):  # a cache that cannot be written is no reason to fail
-            place.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(place, json.dumps(refused).encode())
+        kept.put(json.dumps(refused).encode())
     return refused
 
 

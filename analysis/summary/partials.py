@@ -4,19 +4,16 @@ A *scan unit* is a set of files whose step ranges overlap, so that a step is nev
 tails, which do not add up, are exact within one. Sums are kept for each (step, prompt group): they merge by addition,
 carry the cluster-robust intervals, and are all that a bootstrap over groups needs.
 
-Partials lie in the user's cache folder, never in the run; of a live run only the new files are read.
+Partials are kept in the cache, never in the run; of a live run only the new files are read.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -24,25 +21,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope import notes, schema, tails
-from ratioscope.analysis.runs import relations
+from ratioscope import schema
 from ratioscope.analysis.runs.database import connect, one_thread, query
 from ratioscope.analysis.runs.relations import create_views
 from ratioscope.analysis.runs.store import Run, TableFile
-from ratioscope.analysis.summary import order_statistics
 from ratioscope.analysis.summary.order_statistics import of_steps
-from ratioscope.cache import cache_folder
+from ratioscope.analysis.summary.packed import packed, unpacked
+from ratioscope.cache import Entry, entry_of
 from ratioscope.recorder import NONFINITE_KEY
 
-_QUERIES = (
-    "runs/macros",
-    "runs/tokens",
-    "summary/sequence_sums",
-    "summary/unusable_sums",
-    "summary/group_sums",
-    "summary/optional_sums",
-    "summary/response_sums",
-)
 _OPTIONAL = {
     "gate",
     "entropy",
@@ -82,9 +69,6 @@ class Partials:
         return self.groups, self.order, self.histogram
 
 
-_PARTS = ("groups", "order", "histogram")
-
-
 @dataclass(frozen=True)
 class ScanUnit:
     """Files of both tables that share steps."""
@@ -93,28 +77,15 @@ class ScanUnit:
     sequences: tuple[TableFile, ...]
 
     @property
-    def key(self) -> str:
-        identities = [file.identity for file in (*self.tokens, *self.sequences)]
-        return hashlib.sha256("\n".join([_definitions(), *identities]).encode()).hexdigest()[:32]
-
-    @property
-    def cache(self) -> Path:
-        """The folder that holds what was computed of it; may not exist yet."""
-        return cache_folder("partials") / self.key
+    def kept(self) -> Entry:
+        """Where its partials are kept."""
+        return entry_of("partials", __name__, *(file.identity for file in (*self.tokens, *self.sequences)))
 
     @property
     def steps(self) -> tuple[int, int]:
         """First and last step."""
         names = [file.name for file in self.tokens]
         return min(name.first_step for name in names), max(name.last_step for name in names)
-
-
-@cache
-def _definitions() -> str:
-    """What the partials depend on besides the files: those of another ratioscope are not mistaken for this one's."""
-    modules = [Path(__file__), *(Path(str(module.__file__)) for module in (order_statistics, relations, tails, notes))]
-    code = [path.read_text(encoding="utf-8") for path in modules]
-    return hashlib.sha256("\n".join([*(query(name) for name in _QUERIES), *code]).encode()).hexdigest()
 
 
 def scan_units(run: Run) -> list[ScanUnit]:
@@ -147,11 +118,11 @@ def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]
     """
     missing = []
     for unit in units:
-        cached = _read(unit)
-        if cached is None:
+        contents = unit.kept.get()
+        if contents is None:
             missing.append(unit)
         else:
-            yield unit, cached
+            yield unit, Partials(*(table.to_pandas() for table in unpacked(contents)))
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="scan")
     try:
         scanned = [(batch, pool.submit(_scan_alone, batch)) for batch in _batches(missing)]
@@ -178,13 +149,6 @@ def _batches(units: Sequence[ScanUnit]) -> Iterator[list[ScanUnit]]:
         yield batch
 
 
-def _read(unit: ScanUnit) -> Partials | None:
-    try:
-        return Partials(*(pq.read_table(unit.cache / f"{name}.parquet").to_pandas() for name in _PARTS))
-    except (OSError, pa.ArrowInvalid):
-        return None
-
-
 def _scan_alone(units: Sequence[ScanUnit]) -> Partials:
     with one_thread():
         return scan(units)
@@ -194,12 +158,7 @@ def _kept(units: Sequence[ScanUnit], scanned: Partials) -> Iterator[tuple[ScanUn
     """The part of each unit, after having put it into the cache."""
     for unit in units:
         part = scanned.between(*unit.steps) if len(units) > 1 else scanned
-        with suppress(OSError):  # a cache that cannot be written is no reason to fail
-            unit.cache.mkdir(parents=True, exist_ok=True)
-            for name, frame in zip(_PARTS, part.frames, strict=True):
-                temporary = unit.cache / f"{name}.tmp-{os.getpid()}"
-                frame.to_parquet(temporary, index=False)
-                temporary.replace(unit.cache / f"{name}.parquet")
+        unit.kept.put(packed(*(pa.Table.from_pandas(frame, preserve_index=False) for frame in part.frames)))
         yield unit, part
 
 

@@ -6,29 +6,22 @@ summary.low["s_k"], summary.high["s_k"]
 summary.note(step, "chi2_seq")   # why it is missing or cannot be trusted; None where nothing is the matter
 """
 
-import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyarrow import feather
 
-from ratioscope import metric, notes
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary import intervals
-from ratioscope.analysis.summary import metrics as step
 from ratioscope.analysis.summary.metrics import COUNTS, StepTable, step_table
+from ratioscope.analysis.summary.packed import packed, unpacked
 from ratioscope.analysis.summary.partials import Partials, ScanUnit, partials_of, scan_units
-from ratioscope.cache import cache_folder
-from ratioscope.catalogue import CATALOGUE, divergences, learning, weights
+from ratioscope.cache import Entry, entry_of
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from ratioscope.metric import Grain
 from ratioscope.notes import Kind, Note, is_unreliable
@@ -36,7 +29,6 @@ from ratioscope.notes import Kind, Note, is_unreliable
 LOGGED = tuple(key for key, metric in CATALOGUE.items() if metric.grain is Grain.STEP)
 """Metrics that are read from the steps table."""
 _KEYS = [*COUNTS, *CATALOGUE]
-_TABLES = ("notes", "histogram", "steps")
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +112,7 @@ class Summariser:
     """Keeps what it has computed, so that a live run costs only its new files."""
 
     def __init__(self) -> None:
-        self._units: dict[str, tuple[StepTable, pd.DataFrame]] = {}
+        self._units: dict[ScanUnit, tuple[StepTable, pd.DataFrame]] = {}
 
     def summarise(self, run: Run, progress: Callable[[int, int], None] = lambda done, of: None) -> StepSummary:
         """The summary of everything the run holds.
@@ -129,19 +121,19 @@ class Summariser:
             RatioscopeError: a file that was there at opening cannot be read any more.
         """
         units = scan_units(run)
-        key = _key(run, units)
-        cached = None if self._units else _read(key)
-        if cached is not None:
-            return cached
-        new = [unit for unit in units if unit.key not in self._units]
+        kept = _kept(run, units)
+        contents = None if self._units else kept.get()
+        if contents is not None:
+            return _read(contents)
+        new = [unit for unit in units if unit not in self._units]
         if new:
             self._units |= dict(_compute(new, progress))
-        self._units = {unit.key: self._units[unit.key] for unit in units}
+        self._units = {unit: self._units[unit] for unit in units}
         summary, notes = _assemble(
             run, [table for table, _ in self._units.values()], [bins for _, bins in self._units.values()]
         )
         if run.status != "running":
-            _write(key, summary, notes)
+            kept.put(_written(summary, notes))
         return summary
 
 
@@ -150,27 +142,18 @@ def summarise(run: Run) -> StepSummary:
     return Summariser().summarise(run)
 
 
-def _key(run: Run, units: list[ScanUnit]) -> str:
-    """Changes with any file of the run, and with the code that turns partials into metrics."""
-    names = [_code(), *(unit.key for unit in units), *(file.identity for file in run.files["steps"])]
-    return hashlib.sha256("|".join(names).encode()).hexdigest()[:32]
+def _kept(run: Run, units: list[ScanUnit]) -> Entry:
+    """Where the summary is kept: another place for other files of the run."""
+    return entry_of(
+        "summaries", __name__, *(unit.kept.key for unit in units), *(file.identity for file in run.files["steps"])
+    )
 
 
-@cache
-def _code() -> str:
-    modules = (step, intervals, divergences, weights, learning, metric, notes)
-    sources = [Path(__file__), *(Path(str(module.__file__)) for module in modules)]
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-
-
-def _read(key: str) -> StepSummary | None:
+def _read(contents: bytes) -> StepSummary:
     """A summary that was computed before."""
-    folder = cache_folder("summaries") / key
-    try:
-        numbers = np.load(folder / "numbers.npy")  # (values low high, steps, step and keys)
-        notes, histogram, steps = (feather.read_table(folder / f"{name}.arrow") for name in _TABLES)
-    except (OSError, ValueError, pa.ArrowInvalid):
-        return None
+    table, notes, histogram, steps = unpacked(contents)
+    # (values low high, steps, step and keys); a copy, because Arrow's memory cannot be written
+    numbers = np.array(table["numbers"]).reshape(3, -1, 1 + len(_KEYS))
     index = pd.Index(numbers[0, :, 0].astype(np.int64), name="step")
     values, low, high = (pd.DataFrame(kind[:, 1:], index=index, columns=_KEYS) for kind in numbers)
     return StepSummary(
@@ -178,25 +161,16 @@ def _read(key: str) -> StepSummary | None:
     )
 
 
-def _write(key: str, summary: StepSummary, notes: pa.Table) -> None:
+def _written(summary: StepSummary, notes: pa.Table) -> bytes:
     numbers = np.stack([frame.reset_index().to_numpy(float) for frame in (summary.values, summary.low, summary.high)])
-    tables = (notes, pa.Table.from_pandas(summary.histogram), pa.Table.from_pandas(summary.steps.reset_index()))
-    folder = cache_folder("summaries") / key
-    with suppress(OSError):  # a cache that cannot be written is no reason to fail
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f"tmp-{os.getpid()}.npy"
-        np.save(temporary, numbers)
-        temporary.replace(folder / "numbers.npy")
-        for name, table in zip(_TABLES, tables, strict=True):
-            temporary = folder / f"{name}.tmp-{os.getpid()}"
-            feather.write_feather(table, str(temporary), compression="uncompressed")
-            temporary.replace(folder / f"{name}.arrow")
+    frames = (pa.Table.from_pandas(frame) for frame in (summary.histogram, summary.steps.reset_index()))
+    return packed(pa.table({"numbers": numbers.ravel()}), notes, *frames)
 
 
 def _compute(
     units: list[ScanUnit], progress: Callable[[int, int], None]
-) -> Iterator[tuple[str, tuple[StepTable, pd.DataFrame]]]:
-    """Each unit's key, with its table and histogram."""
+) -> Iterator[tuple[ScanUnit, tuple[StepTable, pd.DataFrame]]]:
+    """Each unit with its table and histogram."""
     found: list[tuple[ScanUnit, Partials]] = []
     try:
         for unit, partials in partials_of(units):
@@ -210,7 +184,7 @@ def _compute(
     frames = zip(*(partials.frames for _, partials in found), strict=True)
     table = step_table(Partials(*(pd.concat(parts, ignore_index=True) for parts in frames)))
     for unit, partials in found:
-        yield unit.key, (table.between(*unit.steps), partials.histogram)
+        yield unit, (table.between(*unit.steps), partials.histogram)
 
 
 def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame]) -> tuple[StepSummary, pa.Table]:

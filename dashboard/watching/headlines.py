@@ -5,26 +5,23 @@ list. What was found is kept on disk: the next server reads a few hundred bytes 
 no table.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ratioscope.analysis.diagnosis.kept import code_identity, findings_of
+from ratioscope.analysis.diagnosis.kept import findings_of
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
 from ratioscope.analysis.runs.store import Listed, open_run, signature
 from ratioscope.analysis.summary.summary import Summariser
-from ratioscope.cache import cache_folder
+from ratioscope.cache import entry_of
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import replace_atomically
 
 REWARD_POINTS = 40
 
@@ -58,11 +55,11 @@ def headline(folder: Path, *, compute: bool = True) -> Headline | None:
     """The headline of a run, from disk where it is known there; None when it is not and may not be computed."""
     try:
         limits = limits_of(folder)
-        news = "|".join((code_identity(), str(folder.resolve()), signature(folder), repr(limits)))
-        place = cache_folder("headlines") / f"{hashlib.sha256(news.encode()).hexdigest()[:32]}.json"
-        with suppress(OSError, ValueError, TypeError):
-            kept = json.loads(place.read_text(encoding="utf-8"))
-            return Headline(**kept | {"reward": tuple(kept["reward"])})
+        kept = entry_of("headlines", __name__, str(folder.resolve()), signature(folder), repr(limits))
+        contents = kept.get()
+        if contents is not None:
+            fields = json.loads(contents)
+            return Headline(**fields | {"reward": tuple(fields["reward"])})
         if not compute:
             return None
         run = open_run(folder)
@@ -80,9 +77,7 @@ def headline(folder: Path, *, compute: bool = True) -> Headline | None:
         sentence=findings[0].sentence if findings else "",
     )
     if run.status != "running":
-        with suppress(OSError):  # a cache that cannot be written is no reason to fail
-            place.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(place, json.dumps(asdict(found)).encode())
+        kept.put(json.dumps(asdict(found)).encode())
     return found
 
 

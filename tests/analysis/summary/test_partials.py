@@ -152,10 +152,33 @@ def test_a_broken_cache_is_computed_anew(
     monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
     folder = write_run(tmp_path / "run", steps, flush_seconds=0)
     summarise(open_run(folder))
-    for path in (tmp_path / "cache").rglob("*"):
-        if path.is_file():
-            path.write_bytes(b"PAR1 and then nothing")
+    kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert {path.parent.name for path in kept} == {"footers", "partials", "summaries"}
+    for path in kept:
+        path.write_bytes(path.read_bytes()[:-1])
     assert_same(summarise(open_run(folder)).values, reference)
+
+
+def test_a_run_leaves_one_entry_a_file_and_two_more(
+    tmp_path: Path, steps: list[Step], reference: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partials for each file of tokens; one summary, one list of files that cannot be read. Opening again adds none."""
+    monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
+    folder = write_run(tmp_path / "run", steps, flush_seconds=0)
+    for _ in range(2):
+        assert_same(summarise(open_run(folder)).values, reference)
+        kept = [path.parent.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+        assert sorted(kept) == ["footers", *["partials"] * len(steps), "summaries"]
+
+
+def test_a_summary_from_the_cache_is_the_one_that_was_computed(tmp_path: Path, steps: list[Step]) -> None:
+    """To the last digit, with its notes, and free to be changed by whoever asked for it."""
+    folder = write_run(tmp_path / "run", steps)
+    computed, kept = summarise(open_run(folder)), summarise(open_run(folder))
+    for name in ("values", "low", "high", "histogram", "steps"):
+        pd.testing.assert_frame_equal(getattr(kept, name), getattr(computed, name), check_exact=True)
+    assert {step: dict(notes) for step, notes in kept.notes.items()} == dict(computed.notes)
+    kept.values.loc[:, :] = 0.0
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(
