@@ -2,12 +2,14 @@
 
 frame = report(run, "verl", first=10, last=20)
 DIALECTS["verl"].settings, DIALECTS["verl"].not_reproducible
+translation.translate(run, "verl") puts the same beside our numbers, key by key.
 
 Computed from the usable tokens of each step in float64, infinite where their float32 overflows. What they do by
 padding, micro-batch or rank is not in a log and is not imitated: a mean of unequal micro-batches differs from these.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,10 +20,11 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.analysis.what_if.gated import create_gated
+from ratioscope.analysis.what_if.rule import takes_several_passes
 from ratioscope.errors import unknown
 from ratioscope.notes import Kind, Note, cells, joined
 
-__all__ = ["DIALECTS", "Dialect", "Reported", "StepTokens", "not_reproducible", "report"]
+__all__ = ["DIALECTS", "Dialect", "Reported", "StepTokens", "beside_ours", "not_reproducible", "report", "theirs"]
 
 DIALECTS: dict[str, Dialect] = {
     "verl": verl.DIALECT,
@@ -33,6 +36,9 @@ DIALECTS: dict[str, Dialect] = {
 
 _COLUMN = {"gate": "logp_gate", "reference": "logp_reference", "length": "n_tokens"}
 
+# Tokens that are in memory at once; a longer step is read whole.
+_TOKENS_AT_ONCE = 1_000_000
+
 
 def report(
     run: Run,
@@ -41,37 +47,65 @@ def report(
     last: int | None = None,
     *,
     summary: StepSummary | None = None,
-    **parameters: float,
+    parameters: Parameters | None = None,
 ) -> pd.DataFrame:
     """One row a step and number of a framework over the steps first..last, both included.
 
     Columns: step, name, value, our_key and our_value (of the catalogue; empty and NaN where we have none like it),
-    difference (theirs - ours), clamped (how many terms their clamp or mask changes), formula, why (it differs), and
-    note (why the value is missing or saturated).
+    difference (theirs - ours), clamped (how many terms their clamp or mask changes), formula, why (it differs),
+    note_kind and note (why the value is missing or saturated; `ratioscope.notes`), and missing (the columns that the
+    value needs and the step does not have, separated by commas).
 
     Args:
         summary: the run's step summary where it is at hand; otherwise it is computed.
-        **parameters: other values for `DIALECTS[framework].parameters`.
+        parameters: other values for some of `DIALECTS[framework].parameters`.
 
     Raises:
         RatioscopeError: unknown framework or parameter.
     """
+    return beside_ours(theirs(run, framework, first, last, parameters), framework, summary or summarise(run))
+
+
+def theirs(
+    run: Run,
+    framework: str,
+    first: int | None = None,
+    last: int | None = None,
+    parameters: Parameters | None = None,
+) -> pd.DataFrame:
+    """`report` without our numbers: step, name, value, clamped, note_kind, note, missing. It raises the same."""
     dialect = _dialect(framework)
-    for name in parameters.keys() - dialect.parameters.keys():
+    other = parameters or {}
+    for name in other.keys() - dialect.parameters.keys():
         raise unknown(f"a parameter of {dialect.framework.title}", name, dialect.parameters)
-    used: Parameters = {**dialect.parameters, **parameters}
-    ours = (summary or summarise(run)).values
-    rows = []
+    used: Parameters = {**dialect.parameters, **other}
+    several = takes_several_passes(run)
+    rows: list[tuple[Any, ...]] = []
     for step, tokens in _steps(run, first, last):
         for row in dialect.rows:
-            our_value = ours[row.ours][step] if row.ours else float("nan")
-            value, clamped, note = _evaluate(row, tokens, used)
-            known = (step, row.name, value, row.ours, our_value, clamped, row.formula, row.why)
-            rows.append((*known, *cells(note).values()))
-    columns = ["step", "name", "value", "our_key", "our_value", "clamped", "formula", "why", "note_kind", "note"]
-    frame = pd.DataFrame(rows, columns=columns)
-    frame.insert(5, "difference", frame["value"].astype(float) - frame["our_value"].astype(float))
-    return frame
+            value, clamped, note, missing = _evaluate(row, tokens, used, several)
+            rows.append((step, row.name, value, clamped, *cells(note).values(), ", ".join(missing)))
+    frame = pd.DataFrame(rows, columns=["step", "name", "value", "clamped", "note_kind", "note", "missing"])
+    return frame.astype({"value": float})
+
+
+def beside_ours(frame: pd.DataFrame, framework: str, summary: StepSummary) -> pd.DataFrame:
+    """A frame of `theirs` with our numbers of the same steps: that of `report`."""
+    rows = {row.name: row for row in DIALECTS[framework].rows}
+    named = [rows[name] for name in frame["name"]]
+    ours = [
+        float(summary.values[row.ours][step]) if row.ours else float("nan")
+        for row, step in zip(named, frame["step"], strict=True)
+    ]
+    our_value = np.array(ours, dtype=float)
+    found = {
+        "step": frame["step"], "name": frame["name"], "value": frame["value"],
+        "our_key": [row.ours for row in named], "our_value": our_value, "difference": frame["value"] - our_value,
+        "clamped": frame["clamped"],
+        "formula": [row.formula for row in named], "why": [row.why for row in named],
+        "note_kind": frame["note_kind"], "note": frame["note"], "missing": frame["missing"],
+    }  # fmt: skip
+    return pd.DataFrame(found)
 
 
 def not_reproducible(framework: str) -> pd.DataFrame:
@@ -87,19 +121,26 @@ def _dialect(framework: str) -> Dialect:
     return DIALECTS[framework]
 
 
-def _evaluate(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, Note | None]:
-    """The value, how many terms a clamp changes, and a note."""
-    without_gate = ""
+def _evaluate(
+    row: Reported, tokens: StepTokens, parameters: Parameters, several: bool
+) -> tuple[float, int, Note | None, list[str]]:
+    """The value, how many terms a clamp changes, a note, and the columns that are missing."""
+    missing = [_COLUMN.get(column, column) for column in row.needs if not tokens.logged(column)]
+    beside = ""
+    if "gate" in row.needs and not tokens.gate_logged:
+        if several and "logp_gate" not in missing:
+            missing.insert(0, "logp_gate")
+        beside = "logp_gate not logged: as at the start of the update"
+    if missing:
+        note = Note(Kind.NOT_LOGGED, f"{' and '.join(missing)} not logged in this step")
+        return float("nan"), 0, note, missing
     if "gate" in row.needs and (n := len(tokens.gate) - len(tokens.gated.gate)):
-        tokens, without_gate = tokens.gated, f"{n} tokens left out: their logp_gate is no log-probability"
-    value, clamped, note = _compute(row, tokens, parameters)
-    return value, clamped, joined(note, without_gate)
+        tokens, beside = tokens.gated, f"{n} tokens left out: their logp_gate is no log-probability"
+    value, clamped, found = _compute(row, tokens, parameters)
+    return value, clamped, joined(found, beside), []
 
 
 def _compute(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, Note | None]:
-    missing = [_COLUMN.get(column, column) for column in row.needs if not tokens.logged(column)]
-    if missing:
-        return float("nan"), 0, Note(Kind.NOT_LOGGED, f"{' and '.join(missing)} not logged in this step")
     with np.errstate(all="ignore"):  # what is not finite is handed on as they would, with a note
         value = row.compute(tokens, parameters)
         clamped = int(row.clamped(tokens, parameters).sum()) if row.clamped else 0
@@ -115,13 +156,22 @@ def _compute(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple
 def _steps(run: Run, first: int | None, last: int | None) -> Iterator[tuple[int, StepTokens]]:
     """Each step's usable tokens; steps without any have nothing to report."""
     with relations(run, first, last) as connection:
+        counts = connection.execute("select step, count(*) as tokens from token group by step order by step").df()
+    part = (counts["tokens"].cumsum() - 1) // _TOKENS_AT_ONCE
+    for _, steps in counts["step"].groupby(part):
+        yield from _together(run, int(steps.iloc[0]), int(steps.iloc[-1]))
+
+
+def _together(run: Run, first: int, last: int) -> Iterator[tuple[int, StepTokens]]:
+    with relations(run, first, last) as connection:
         create_gated(connection)
         tokens = connection.execute(
             """
             select
                 step, seq_id, logp_behavior::double as behavior, logp_current::double as current,
                 gated_at::double as gate, logp_reference::double as reference,
-                entropy::double as entropy, advantage::double as advantage, version_lag::double as lag
+                entropy::double as entropy, advantage::double as advantage, version_lag::double as lag,
+                logp_gate is not null as gate_logged
             from gated
             where invalid is null
             order by step, seq_id, position
@@ -142,5 +192,6 @@ def _steps(run: Run, first: int | None, last: int | None) -> Iterator[tuple[int,
             reward=rows["reward"].to_numpy(dtype=float),
             length=rows["length"].to_numpy(dtype=float),
             group=rows["group_id"].to_numpy(dtype=np.int64),
+            gate_logged=bool(frame["gate_logged"].any()),
         )
         yield step, step_tokens

@@ -16,34 +16,34 @@ DIALECT = Dialect(
     rows=(
         Reported(
             "importance_weight/avg", "token mean of current over proximal", _PROXIMAL,
-            lambda t, p: mean(exp(t.log_r)), needs=("gate",),
+            lambda t, p: mean(exp(t.log_r)), needs=("gate",), instead="u_k",
         ),
         Reported(
             "importance_weight/min", "smallest current over proximal", _PROXIMAL,
-            lambda t, p: float(exp(t.log_r).min()), needs=("gate",),
+            lambda t, p: float(exp(t.log_r).min()), needs=("gate",), instead="u_k",
         ),
         Reported(
             "importance_weight/max", "largest current over proximal", _PROXIMAL,
-            lambda t, p: float(exp(t.log_r).max()), needs=("gate",),
+            lambda t, p: float(exp(t.log_r).max()), needs=("gate",), instead="u_k",
         ),
         Reported(
             "approx_kl/avg", "token mean of log current - log proximal",
             "The opposite sign of verl's ppo_kl, and not clamped. Negative is normal where the KL is positive.",
-            lambda t, p: mean(t.log_r), needs=("gate",),
+            lambda t, p: mean(t.log_r), needs=("gate",), instead="u_k",
         ),
         Reported(
             "new_logp/avg", "token mean of log current", "A level, not a distance.", lambda t, p: mean(t.gate),
-            needs=("gate",),
+            needs=("gate",), instead="entropy",
         ),
         Reported(
             "old_logp/avg", "token mean of log behavior",
             "A level, not a distance; 'old' is the sampler here, where verl means the start of the update.",
-            lambda t, p: mean(t.behavior),
+            lambda t, p: mean(t.behavior), instead="entropy",
         ),
         Reported(
             "entropy/avg", "token mean of the entropy",
             "The same; theirs is of the policy at each pass, ours of the one at the start of the update.",
-            lambda t, p: float(np.nanmean(t.entropy)), ours="entropy", needs=("entropy",),
+            lambda t, p: float(np.nanmean(t.entropy)), ours="entropy", same=True, needs=("entropy",),
         ),
         Reported(
             "clip_ratio/avg", "share of tokens where the clipped branch strictly wins, by the advantage's sign",
@@ -53,15 +53,15 @@ DIALECT = Dialect(
         ),
         Reported(
             "behave_imp_weight/avg", "token mean of proximal over behavior", _RAW,
-            lambda t, p: mean(exp(t.log_rho)), ours="ratio_mean",
+            lambda t, p: mean(exp(t.log_rho)), ours="ratio_mean", same=True,
         ),
         Reported(
             "behave_imp_weight/min", "smallest proximal over behavior", _RAW,
-            lambda t, p: float(exp(t.log_rho).min()), ours="ratio_min",
+            lambda t, p: float(exp(t.log_rho).min()), ours="ratio_min", same=True,
         ),
         Reported(
             "behave_imp_weight/max", "largest proximal over behavior", _RAW,
-            lambda t, p: float(exp(t.log_rho).max()), ours="ratio_max",
+            lambda t, p: float(exp(t.log_rho).max()), ours="ratio_max", same=True,
         ),
         Reported(
             "behave_approx_kl/avg", "token mean of log proximal - log behavior",
@@ -70,7 +70,7 @@ DIALECT = Dialect(
         ),
         Reported(
             "version_stats/sample_staleness_proximal_avg", "token mean of the proximal version - the sampling version",
-            _VERSION, lambda t, p: mean(t.lag), ours="version_lag",
+            _VERSION, lambda t, p: mean(t.lag), ours="version_lag", same=True,
         ),
         Reported(
             "version_stats/sample_staleness_theta_avg",

@@ -44,6 +44,8 @@ class StepTokens:
     """(n_sequences logged,)"""
     group: Indices
     """(n_sequences logged,)"""
+    gate_logged: bool = True
+    """Whether any token of the step has a logp_gate of its own."""
 
     @cached_property
     def log_rho(self) -> Array:
@@ -96,10 +98,19 @@ class Reported:
     compute: Callable[[StepTokens, Parameters], float]
     ours: str = ""
     """The catalogue key that is closest; empty: none."""
+    same: bool = False
+    """Whether it is defined as ours, up to their clamps and to the pass of an update that they average over."""
+    instead: str = ""
+    """Where none is close: the catalogue key that answers the question it is read for."""
     needs: tuple[str, ...] = ()
     """Columns of `StepTokens` that have to be logged; a number that needs `gate` is of the tokens that have one."""
     clamped: Callable[[StepTokens, Parameters], NDArray[np.bool_]] | None = None
     """Which terms (tokens or sequences) their clamp or mask changes."""
+
+    @property
+    def nearest(self) -> str:
+        """The catalogue key to read beside it."""
+        return self.ours or self.instead
 
 
 @dataclass(frozen=True)

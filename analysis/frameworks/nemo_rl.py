@@ -66,7 +66,7 @@ DIALECT = Dialect(
         Reported(
             "gen_kl_error", "token mean of ρ - log ρ - 1",
             "The same as our k3 of KL(behavior || current).",
-            lambda t, p: mean(k3(t.log_rho)), ours="kl_k3",
+            lambda t, p: mean(k3(t.log_rho)), ours="kl_k3", same=True,
         ),
         Reported(
             "policy_kl_error", "token mean of 1/ρ + log ρ - 1",
@@ -78,37 +78,38 @@ DIALECT = Dialect(
             "js_divergence_error", "token mean of half k3 of either policy to their mixture",
             "From tokens of the sampler only and with k3 turned round: not the Jensen-Shannon divergence, not bounded "
             "by log 2.",
-            lambda t, p: mean(_jensen_shannon_term(t)),
+            lambda t, p: mean(_jensen_shannon_term(t)), instead="s_k",
         ),
         Reported(
             "sampling_importance_ratio", "token mean of ρ; infinite ones count as 0",
             "The same while float32 holds; beyond a log-ratio of 88.7 the largest weights turn into 0.",
             lambda t, p: mean(_weights(t)), ours="ratio_mean", clamped=lambda t, p: t.log_rho > FLOAT32_LIMIT,
+            same=True,
         ),
         Reported(
             "probs_ratio", "token mean of current over prev", _RATIO,
-            lambda t, p: mean(exp(t.log_r)), needs=("gate",),
+            lambda t, p: mean(exp(t.log_r)), needs=("gate",), instead="u_k",
         ),
         Reported(
             "probs_ratio_min", "smallest current over prev", _RATIO,
-            lambda t, p: float(exp(t.log_r).min()), needs=("gate",),
+            lambda t, p: float(exp(t.log_r).min()), needs=("gate",), instead="u_k",
         ),
         Reported(
             "probs_ratio_max", "largest current over prev", _RATIO,
-            lambda t, p: float(exp(t.log_r).max()), needs=("gate",),
+            lambda t, p: float(exp(t.log_r).max()), needs=("gate",), instead="u_k",
         ),
         Reported(
             "probs_ratio_clamped", "token mean of current over prev, clamped to the clip range",
             f"{_RATIO} Clamped whatever the advantage's sign; no clip fraction is logged.",
-            lambda t, p: mean(_clamped_ratio(t, p)), needs=("gate",),
+            lambda t, p: mean(_clamped_ratio(t, p)), needs=("gate",), instead="u_k",
         ),
         Reported(
             "probs_ratio_clamped_min", "smallest current over prev, clamped to the clip range", _RATIO,
-            lambda t, p: float(_clamped_ratio(t, p).min()), needs=("gate",),
+            lambda t, p: float(_clamped_ratio(t, p).min()), needs=("gate",), instead="u_k",
         ),
         Reported(
             "probs_ratio_clamped_max", "largest current over prev, clamped to the clip range", _RATIO,
-            lambda t, p: float(_clamped_ratio(t, p).max()), needs=("gate",),
+            lambda t, p: float(_clamped_ratio(t, p).max()), needs=("gate",), instead="u_k",
         ),
         Reported(
             "approx_entropy", "minus the token mean of (current over generation) log current",
@@ -127,11 +128,11 @@ DIALECT = Dialect(
         ),
         Reported(
             "max_seq_mult_prob_error", "largest mean e^|log prev - log generation| of a sequence", _SEQUENCE,
-            lambda t, p: float(t.means(_multiplicative_error(t)).max()),
+            lambda t, p: float(t.means(_multiplicative_error(t)).max()), instead="s_k",
         ),
         Reported(
             "min_seq_mult_prob_error", "smallest mean e^|log prev - log generation| of a sequence", _SEQUENCE,
-            lambda t, p: float(t.means(_multiplicative_error(t)).min()),
+            lambda t, p: float(t.means(_multiplicative_error(t)).min()), instead="s_k",
         ),
         Reported(
             "avg_trajectory_age", "sequence mean of the current version - the sampling version",

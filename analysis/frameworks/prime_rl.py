@@ -40,16 +40,16 @@ DIALECT = Dialect(
         Reported(
             "mismatch_kl/all/std", "standard deviation of ρ - log ρ - 1 over tokens",
             f"{_TRAINER} Of tokens, as if they were independent.",
-            lambda t, p: std(_mismatch(t)), needs=("gate",),
+            lambda t, p: std(_mismatch(t)), needs=("gate",), instead="khat_token",
         ),
         Reported(
             "mismatch_kl/all/max", "largest ρ - log ρ - 1 of a token",
             f"{_TRAINER} Linear in log ρ for small ratios, linear in ρ for large ones: both tails in one number.",
-            lambda t, p: float(_mismatch(t).max()), needs=("gate",),
+            lambda t, p: float(_mismatch(t).max()), needs=("gate",), instead="khat_token",
         ),
         Reported(
             "masked_mismatch_kl/mean", "sequence mean of the mean ρ - log ρ - 1 of masked tokens", _MASK,
-            lambda t, p: mean(t.means(_mismatch(t), _masked(t, p))), needs=("gate",),
+            lambda t, p: mean(t.means(_mismatch(t), _masked(t, p))), needs=("gate",), instead="clip_fraction",
         ),
         Reported(
             "unmasked_mismatch_kl/mean", "sequence mean of the mean ρ - log ρ - 1 of kept tokens", _MASK,
@@ -75,20 +75,22 @@ DIALECT = Dialect(
         Reported(
             "masked_advantage_positive/mean", "sequence mean of the share of A > 0 among masked tokens", _MASK,
             lambda t, p: mean(t.means((t.advantage > 0).astype(float), _masked(t, p))), needs=("gate",),
+            instead="clip_fraction_positive",
         ),
         Reported(
             "masked_advantage_negative/mean", "sequence mean of the share of A < 0 among masked tokens", _MASK,
             lambda t, p: mean(t.means((t.advantage < 0).astype(float), _masked(t, p))), needs=("gate",),
+            instead="clip_fraction_negative",
         ),
         Reported(
             "entropy/all/mean", "token mean of the entropy",
             "The same; theirs is of the policy at the gradient pass, ours of the one at the start of the update.",
-            lambda t, p: float(np.nanmean(t.entropy)), ours="entropy", needs=("entropy",),
+            lambda t, p: float(np.nanmean(t.entropy)), ours="entropy", same=True, needs=("entropy",),
         ),
         Reported(
             "kl_ent_ratio/mean", "mean ρ - log ρ - 1 over mean entropy",
             "A ratio of two means; large where the policy is nearly deterministic, whatever the mismatch.",
-            lambda t, p: mean(_mismatch(t)) / float(np.nanmean(t.entropy)), needs=("entropy", "gate"),
+            lambda t, p: mean(_mismatch(t)) / float(np.nanmean(t.entropy)), needs=("entropy", "gate"), instead="kl_k3",
         ),
     ),
     not_reproducible={

@@ -61,7 +61,7 @@ DIALECT = Dialect(
         Reported(
             "sampling/sampling_logp_difference/max", "largest |log old - log sampling| of a token",
             "Both tails in one number: it does not say whether a ratio is large or near 0.",
-            lambda t, p: float(np.abs(t.log_rho).max()),
+            lambda t, p: float(np.abs(t.log_rho).max()), instead="ratio_max",
         ),
         Reported(
             "sampling/importance_sampling_ratio/mean",
@@ -96,12 +96,12 @@ DIALECT = Dialect(
         Reported(
             "clip_ratio/low_min", "smallest share of a sequence with A < 0 and a ratio below 1 - epsilon",
             f"{_RATIO} A minimum: 0 as soon as one sequence is not clipped. Older versions take it over processes.",
-            lambda t, p: float(t.means(_low(t, p)).min()), needs=("gate",),
+            lambda t, p: float(t.means(_low(t, p)).min()), needs=("gate",), instead="clip_fraction_low",
         ),
         Reported(
             "clip_ratio/high_max", "largest share of a sequence with A > 0 and a ratio above 1 + epsilon",
             f"{_RATIO} The worst sequence, not the batch. Older versions take it over processes.",
-            lambda t, p: float(t.means(_high(t, p)).max()), needs=("gate",),
+            lambda t, p: float(t.means(_high(t, p)).max()), needs=("gate",), instead="clip_fraction_high",
         ),
         Reported(
             "kl", "token mean of k3 of the current policy to the reference, not clamped",
@@ -112,7 +112,7 @@ DIALECT = Dialect(
         Reported(
             "entropy", "token mean of the entropy",
             "The same; theirs is of the policy at each pass, ours of the one at the start of the update.",
-            lambda t, p: float(np.nanmean(t.entropy)), ours="entropy", needs=("entropy",),
+            lambda t, p: float(np.nanmean(t.entropy)), ours="entropy", same=True, needs=("entropy",),
         ),
         Reported(
             "frac_reward_zero_std", "share of samples in groups whose rewards have no spread",
@@ -123,7 +123,7 @@ DIALECT = Dialect(
         Reported(
             "completions/mean_length", "mean length of the completions",
             "The same; where tool tokens are masked, theirs counts them.",
-            lambda t, p: mean(t.length), ours="response_length", needs=("length",),
+            lambda t, p: mean(t.length), ours="response_length", same=True, needs=("length",),
         ),
     ),
     not_reproducible={

@@ -83,17 +83,18 @@ DIALECT = Dialect(
         Reported(
             "rollout_corr/kl", "token mean of log rollout - log old",
             "The same estimator k1 of the same divergence; may be negative.",
-            lambda t, p: mean(-t.log_rho), ours="kl_k1",
+            lambda t, p: mean(-t.log_rho), ours="kl_k1", same=True,
         ),
         Reported(
             "rollout_corr/k3_kl", "token mean of ρ - log ρ - 1, not clamped",
             "The same; from float32, which loses it below about 1e-7 and overflows at a log-ratio of 88.7.",
-            lambda t, p: mean(k3(t.log_rho)), ours="kl_k3",
+            lambda t, p: mean(k3(t.log_rho)), ours="kl_k3", same=True,
         ),
         Reported(
             "rollout_corr/chi2_token", "token mean of ρ², minus 1; log ρ clamped to ±20",
             "Raw form, not centred: may be negative and is far noisier near on-policy; saturates at e^40.",
             lambda t, p: mean(_raw(t) ** 2) - 1, ours="chi2_token_raw", clamped=lambda t, p: beyond(t.log_rho),
+            same=True,
         ),
         Reported(
             "rollout_corr/chi2_seq", "sequence mean of (product of ρ)², minus 1; its logarithm clamped to ±20",
@@ -103,19 +104,19 @@ DIALECT = Dialect(
         ),
         Reported(
             "rollout_corr/training_ppl", "sequence mean of exp(-mean log old)", _PERPLEXITY,
-            lambda t, p: mean(exp(-t.means(t.current))),
+            lambda t, p: mean(exp(-t.means(t.current))), instead="entropy",
         ),
         Reported(
             "rollout_corr/training_log_ppl", "sequence mean of -mean log old", _PERPLEXITY,
-            lambda t, p: mean(-t.means(t.current)),
+            lambda t, p: mean(-t.means(t.current)), instead="entropy",
         ),
         Reported(
             "rollout_corr/rollout_ppl", "sequence mean of exp(-mean log rollout)", _PERPLEXITY,
-            lambda t, p: mean(exp(-t.means(t.behavior))),
+            lambda t, p: mean(exp(-t.means(t.behavior))), instead="entropy",
         ),
         Reported(
             "rollout_corr/rollout_log_ppl", "sequence mean of -mean log rollout", _PERPLEXITY,
-            lambda t, p: mean(-t.means(t.behavior)),
+            lambda t, p: mean(-t.means(t.behavior)), instead="entropy",
         ),
         Reported(
             "rollout_corr/log_ppl_diff", "sequence mean of (mean log rollout - mean log old)",
@@ -124,22 +125,22 @@ DIALECT = Dialect(
         ),
         Reported(
             "rollout_corr/log_ppl_abs_diff", "sequence mean of |mean log rollout - mean log old|", _PERPLEXITY,
-            lambda t, p: mean(np.abs(_log_perplexity_difference(t))),
+            lambda t, p: mean(np.abs(_log_perplexity_difference(t))), instead="s_k",
         ),
         Reported(
             "rollout_corr/log_ppl_diff_max", "largest mean log rollout - mean log old of a sequence",
             "Minus the log of the smallest geometric mean ratio.",
-            lambda t, p: float(_log_perplexity_difference(t).max()),
+            lambda t, p: float(_log_perplexity_difference(t).max()), instead="ratio_min",
         ),
         Reported(
             "rollout_corr/log_ppl_diff_min", "smallest mean log rollout - mean log old of a sequence",
             "Minus the log of the largest geometric mean ratio.",
-            lambda t, p: float(_log_perplexity_difference(t).min()),
+            lambda t, p: float(_log_perplexity_difference(t).min()), instead="ratio_max",
         ),
         Reported(
             "rollout_corr/ppl_ratio", "sequence mean of exp(mean log rollout - mean log old)",
             "Mean of inverse geometric ratios: 1 on-policy, but not 1 in expectation off-policy.",
-            lambda t, p: mean(exp(_log_perplexity_difference(t))),
+            lambda t, p: mean(exp(_log_perplexity_difference(t))), instead="ratio_mean",
         ),
         Reported(
             "rollout_corr/rollout_is_mean", "token mean of min(ρ, threshold)", _APPLIED,
@@ -148,7 +149,7 @@ DIALECT = Dialect(
         Reported(
             "rollout_corr/rollout_is_std", "standard deviation of min(ρ, threshold) over tokens",
             f"{_APPLIED} As the root of E w² - (E w)², which cancels in float32.",
-            lambda t, p: _population_std(_applied(t, p)), clamped=_changed,
+            lambda t, p: _population_std(_applied(t, p)), clamped=_changed, instead="chi2_token",
         ),
         Reported(
             "rollout_corr/rollout_is_eff_sample_size", "1 / mean of (w / mean w)², w = min(ρ, threshold)", _APPLIED,
@@ -168,12 +169,12 @@ DIALECT = Dialect(
         Reported(
             "rollout_corr/rollout_is_ratio_fraction_high", "share of tokens with ρ above the threshold",
             "Raw weights: the share that truncation touches.",
-            lambda t, p: mean(_raw(t) > p["rollout_is_threshold"]),
+            lambda t, p: mean(_raw(t) > p["rollout_is_threshold"]), instead="ratio_p99",
         ),
         Reported(
             "rollout_corr/rollout_is_ratio_fraction_low", "share of tokens with ρ below 1 / threshold",
             "Raw weights; truncation has no lower bound, the inverse threshold stands in for it.",
-            lambda t, p: mean(_raw(t) < 1 / p["rollout_is_threshold"]),
+            lambda t, p: mean(_raw(t) < 1 / p["rollout_is_threshold"]), instead="ratio_p01",
         ),
         Reported(
             "rollout_corr/rollout_is_seq_mean", "sequence mean of the mean min(ρ, threshold) of its tokens",
@@ -182,12 +183,13 @@ DIALECT = Dialect(
         ),
         Reported(
             "rollout_corr/rollout_is_seq_max_deviation", "largest |mean min(ρ, threshold) - 1| of a sequence", _APPLIED,
-            lambda t, p: float(np.abs(t.means(_applied(t, p)) - 1).max()), clamped=_changed,
+            lambda t, p: float(np.abs(t.means(_applied(t, p)) - 1).max()), clamped=_changed, instead="ess_seq",
         ),
         Reported(
             "rollout_corr/rollout_is_seq_fraction_high", "share of sequences whose mean ρ is above the threshold",
             "Raw weights, mean inside a sequence (not the product).",
             lambda t, p: mean(t.means(_raw(t)) > p["rollout_is_threshold"]), clamped=lambda t, p: beyond(t.log_rho),
+            instead="ess_seq",
         ),
         Reported(
             "training/rollout_probs_diff_mean", "token mean of |rollout probability - old probability|", _PROBABILITIES,
@@ -195,16 +197,16 @@ DIALECT = Dialect(
         ),
         Reported(
             "training/rollout_probs_diff_max", "largest |rollout probability - old probability|", _PROBABILITIES,
-            lambda t, p: float(_probability_difference(t).max()),
+            lambda t, p: float(_probability_difference(t).max()), instead="s_k",
         ),
         Reported(
             "training/rollout_probs_diff_std", "standard deviation of |rollout probability - old probability|",
-            _PROBABILITIES, lambda t, p: std(_probability_difference(t)),
+            _PROBABILITIES, lambda t, p: std(_probability_difference(t)), instead="s_k",
         ),
         Reported(
             "training/rollout_actor_probs_pearson_corr", "correlation of rollout and old probabilities over tokens",
             "Blind to a common factor and ruled by the spread of the probabilities, not by their distance.",
-            lambda t, p: _correlation(t),
+            lambda t, p: _correlation(t), instead="s_k",
         ),
         Reported(
             "actor/pg_clipfrac", "share of tokens where the clipped branch strictly wins, by the advantage's sign",
@@ -217,16 +219,17 @@ DIALECT = Dialect(
         Reported(
             "actor/pg_clipfrac_lower", "share of tokens with A < 0 and a ratio above the dual clip", _PASSES,
             lambda t, p: mean((t.advantage < 0) & (exp(clamp(t.log_r)) > p["clip_ratio_c"])), needs=("gate",),
+            instead="clip_fraction_negative",
         ),
         Reported(
             "actor/ppo_kl", "token mean of log old - log current, clamped to ±20",
             f"The opposite sign of AReaL's approx_kl and ROLL's policykl. {_PASSES}",
-            lambda t, p: mean(clamp(-t.log_r)), clamped=lambda t, p: beyond(t.log_r), needs=("gate",),
+            lambda t, p: mean(clamp(-t.log_r)), clamped=lambda t, p: beyond(t.log_r), needs=("gate",), instead="u_k",
         ),
         Reported(
             "actor/entropy", "token mean of the entropy",
             "The same; theirs is of the policy at each pass, ours of the one at the start of the update.",
-            lambda t, p: float(np.nanmean(t.entropy)), ours="entropy", needs=("entropy",),
+            lambda t, p: float(np.nanmean(t.entropy)), ours="entropy", same=True, needs=("entropy",),
         ),
         Reported(
             "actor/kl_loss", "token mean of k3 to the reference, its input clamped to ±20 and itself to ±10",

@@ -139,12 +139,19 @@ def own_rule(run: Run) -> Own:
         return Own(None, f"{run.manifest.name} states a rule that cannot be replayed: {error}")
     except (TypeError, ValueError):
         return Own(None, f"{run.manifest.name} states parameters of {gate} and {weight} that are no numbers.")
-    passes = [parameters.get(name, 1) for name in ("epochs", "minibatches")]
-    if gate != "none" and any(number != 1 for number in passes) and not _logs_gate_ratios(run):
+    if gate != "none" and takes_several_passes(run) and not _logs_gate_ratios(run):
         return Own(
             None, f"{run.manifest.name} takes several passes an update and does not log logp_gate, where they gated."
         )
     return Own(rule)
+
+
+def takes_several_passes(run: Run) -> bool:
+    """Whether the manifest says that an update is more than one gradient pass; False where it does not say."""
+    parameters = run.manifest.algorithm.get("parameters")
+    if not isinstance(parameters, Mapping):
+        return False
+    return any(parameters.get(name, 1) != 1 for name in ("epochs", "minibatches"))
 
 
 def _both(gate: str, weight: str) -> tuple[tuple[str, Mapping[str, Callable[..., Any]], str], ...]:

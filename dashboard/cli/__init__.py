@@ -17,6 +17,7 @@ COMMAND_MODULES = (
     "serving",
     "runs",
     "gates",
+    "translating",
     "comparing",
     "reporting",
     "watching",

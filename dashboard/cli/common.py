@@ -31,6 +31,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Thresholds = Annotated[
     Path | None, typer.Option(help="A TOML file; default: ratioscope.toml beside the run or above it.")
 ]
+StepRange = Annotated[str | None, typer.Option(metavar="FIRST:LAST", help="Both included; either may be empty.")]
 Root = Annotated[
     Path, typer.Option(help="Folder that runs are written to.", autocompletion=completion.folders, show_default=True)
 ]
@@ -92,3 +93,16 @@ def opened(folder: Path) -> "Run":
     for problem in run.problems:
         complain(problem)
     return run
+
+
+def step_range(text: str | None) -> tuple[int | None, int | None]:
+    """FIRST:LAST as two steps; an end that is left out is None."""
+    if text is None:
+        return None, None
+    parts = text.split(":")
+    if len(parts) != 2 or not all(part.strip().isdecimal() or not part.strip() for part in parts):
+        raise RatioscopeError(f"--steps {text}: write FIRST:LAST, e.g. 100:200 or 100: for all from 100 on.")
+    first, last = (int(part) if part.strip() else None for part in parts)
+    if first is not None and last is not None and first > last:
+        raise RatioscopeError(f"--steps {text}: the first step comes after the last.")
+    return first, last

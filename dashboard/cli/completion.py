@@ -1,4 +1,4 @@
-"""Values that a shell completes: presets, studies, algorithms, metrics, folders. Nothing here imports torch."""
+"""Values that a shell completes: presets, algorithms, metrics, frameworks, folders. Nothing here imports torch."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -37,7 +37,20 @@ def explained(incomplete: str) -> list[str]:
     """Everything that `explain` knows."""
     from ratioscope.catalogue import ENTRIES
 
-    return _starting(incomplete, ["format", "metrics", "algorithms", "thresholds", *ENTRIES, *algorithm_names()])
+    known = ["format", "metrics", "algorithms", "thresholds", *ENTRIES, *algorithm_names(), *_of_frameworks()]
+    return _starting(incomplete, dict.fromkeys(known))
+
+
+def frameworks(incomplete: str) -> list[str]:
+    """Frameworks whose numbers are known, for `translate`."""
+    return _starting(incomplete, _keys(_frameworks("__init__"), "DIALECTS"))
+
+
+def reported(incomplete: str) -> list[str]:
+    """What frameworks report, and the metrics that it is near to."""
+    from ratioscope.catalogue import CATALOGUE
+
+    return _starting(incomplete, dict.fromkeys([*_of_frameworks(), *CATALOGUE]))
 
 
 def report_pages(incomplete: str) -> list[str]:
@@ -60,7 +73,7 @@ def folders(incomplete: str) -> list[str]:
 
 def algorithm_names() -> list[str]:
     """Names and aliases of the trainer's algorithms, read from its source: importing it would import torch."""
-    tree = ast.parse((_trainer() / "algorithms.py").read_text(encoding="utf-8"))
+    tree = ast.parse((_package("trainer") / "algorithms.py").read_text(encoding="utf-8"))
     return [*_declared(tree), *_keys(tree, "ALIASES")]
 
 
@@ -84,14 +97,27 @@ def _keys(tree: ast.Module, name: str) -> Iterator[str]:
             yield from (str(key.value) for key in value.keys if isinstance(key, ast.Constant))
 
 
-def _trainer() -> Path:
-    found = find_spec("ratioscope.trainer")
+def _of_frameworks() -> Iterator[str]:
+    """Names of the frameworks' numbers, read from the source: importing them would import pandas."""
+    for module in _keys(_frameworks("__init__"), "DIALECTS"):
+        for node in ast.walk(_frameworks(module)):
+            match node:
+                case ast.Call(func=ast.Name(id="Reported"), args=[ast.Constant(value=str(name)), *_]):
+                    yield name
+
+
+def _frameworks(module: str) -> ast.Module:
+    return ast.parse((_package("analysis") / "frameworks" / f"{module}.py").read_text(encoding="utf-8"))
+
+
+def _package(name: str) -> Path:
+    found = find_spec(f"ratioscope.{name}")
     assert found is not None and found.origin is not None
     return Path(found.origin).parent
 
 
 def _files(kind: str) -> list[str]:
-    return sorted(path.stem for path in (_trainer() / kind).glob("*.toml"))
+    return sorted(path.stem for path in (_package("trainer") / kind).glob("*.toml"))
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ import typer
 
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.cli import completion
-from ratioscope.dashboard.cli.common import Quiet, Thresholds, app, examples
+from ratioscope.dashboard.cli.common import Quiet, StepRange, Thresholds, app, examples, step_range
 from ratioscope.dashboard.cli.comparing import Metric, RunFolders, run_folders
 from ratioscope.dashboard.cli.terminal import complain, say, working
 from ratioscope.errors import RatioscopeError, unknown
@@ -36,7 +36,7 @@ def report(
             autocompletion=completion.report_pages,
         ),
     ] = None,
-    steps: Annotated[str | None, typer.Option(metavar="FIRST:LAST", help="Both included; either may be empty.")] = None,
+    steps: StepRange = None,
     metric: Metric = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder for the numbers behind every figure, as CSV and Parquet.")
@@ -56,7 +56,7 @@ def report(
         check_folder(data if data.exists() else data.parent)
     if metric is not None and metric not in CATALOGUE:
         raise unknown("a metric", metric, CATALOGUE)
-    wanted = _range(steps)
+    wanted = step_range(steps)
     chosen = None if pages is None else [name.strip() for name in pages.split(",") if name.strip()]
     folders = run_folders(runs)
 
@@ -104,16 +104,3 @@ def _opened(folders: Sequence[Path], thresholds: Path | None, quiet: bool) -> "l
     if not opened:
         raise RatioscopeError("None of these runs has a step on disk yet, there is nothing to report.")
     return opened
-
-
-def _range(text: str | None) -> tuple[int | None, int | None]:
-    """FIRST:LAST as two steps; an end that is left out is None."""
-    if text is None:
-        return None, None
-    parts = text.split(":")
-    if len(parts) != 2 or not all(part.strip().isdecimal() or not part.strip() for part in parts):
-        raise RatioscopeError(f"--steps {text}: write FIRST:LAST, e.g. 100:200 or 100: for all from 100 on.")
-    first, last = (int(part) if part.strip() else None for part in parts)
-    if first is not None and last is not None and first > last:
-        raise RatioscopeError(f"--steps {text}: the first step comes after the last.")
-    return first, last

@@ -95,22 +95,24 @@ def summarize(
         say(summary.values[_SHOWN].tail(20).to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
 
 
-@app.command(epilog=examples("explain s_k", "explain grpo", "explain thresholds"))
+@app.command(epilog=examples("explain s_k", "explain grpo", "explain actor/ppo_kl", "explain thresholds"))
 def explain(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="A metric's key, an algorithm's name, or format, metrics, algorithms, thresholds.",
+            help="A metric, an algorithm, what a framework logs, or format, metrics, algorithms, thresholds.",
             autocompletion=completion.explained,
         ),
     ] = None,
 ) -> None:
-    """What a metric or an algorithm is, with formula and source."""
+    """What a metric or an algorithm is, with formula and source; which metric another framework's number is."""
     from ratioscope import catalogue, schema
+    from ratioscope.analysis.frameworks import naming, writing
     from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES, describe, table
 
+    reported = [writing.explain(named) for named in naming.numbers_named(what or "")]
     if what in catalogue.ENTRIES:
-        say(catalogue.explain(what))
+        say("\n\n".join([catalogue.explain(what) + writing.elsewhere(what), *reported]))
     elif what in ALGORITHMS or what in ALIASES:
         say(describe(ALGORITHMS[ALIASES.get(str(what), str(what))]))
     elif what == "format":
@@ -122,8 +124,12 @@ def explain(
     elif what in (None, "metrics"):
         say("\n".join(f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()))
         say("\nalgorithms, format, thresholds: more to explain.")
+    elif reported:
+        say("\n\n".join(reported))
     else:
-        raise RatioscopeError(f"There is nothing called {what!r} to explain; see ratioscope explain metrics.")
+        raise RatioscopeError(
+            f"There is nothing called {what!r} to explain; see ratioscope explain metrics and ratioscope translate."
+        )
 
 
 def _csv(steps: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:

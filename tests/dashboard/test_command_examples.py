@@ -14,6 +14,7 @@ import pytest
 import typer
 import yaml
 
+from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import cli
 from ratioscope.dashboard.cli import completion
@@ -28,13 +29,14 @@ from tests.making.commands import Outcome, command
 ROOT = Path(__file__).parents[2]
 COMMANDS = typer.main.get_command(cli.app).commands
 # These read runs and end by themselves.
-QUICK = ("ls", "explain", "summarize", "check", "diagnose", "compare", "watch")
+QUICK = ("ls", "explain", "summarize", "check", "diagnose", "compare", "translate", "watch")
 # The keys that programs rely on; a list is looked into.
 KEYS = {
     "ls": {"run", "name", "status", "algorithm", "steps", "created", "problem"},
     "summarize": {"schema_version", "run", "steps"},
     "diagnose": {"schema_version", "run", "thresholds", "findings"},
     "check": {"schema_version", "run", "remarks"},
+    "translate": {"schema_version", "run", "steps", "frameworks"},
     "compare": {
         *("schema_version", "metric", "by", "until", "ranking", "over_schedules", "answers", "caveat", "prompts"),
         *("components", "differences"),
@@ -53,7 +55,7 @@ class Example:
     @property
     def is_quick(self) -> bool:
         """Whether it reads no more than two sample runs, or lists them."""
-        if self.words[0] in ("ls", "explain"):
+        if self.words[0] in ("ls", "explain", "translate"):
             return True
         runs = [word for word in self.words[1:] if word.partition("/")[0] in ("runs", "sample_runs")]
         return self.words[0] in QUICK and all(run.startswith("sample_runs/") for run in runs)
@@ -141,7 +143,9 @@ def test_values_that_a_shell_completes_are_those_that_there_are(monkeypatch: pyt
     assert set(completion.grids("")) == {*study_names(), *preset_names(), *names}
     assert completion.settings("algorithm=gsp") == ["algorithm=gspo"]
     assert completion.metrics("khat") == [key for key in CATALOGUE if key.startswith("khat")] != []
-    assert {"format", "s_k", "grpo"} <= set(completion.explained(""))
+    assert {"format", "s_k", "grpo", "actor/ppo_kl"} <= set(completion.explained(""))
+    assert completion.frameworks("") == list(DIALECTS)
+    assert set(completion.reported("")) == {row.name for each in DIALECTS.values() for row in each.rows} | {*CATALOGUE}
     assert benchmark_names() == sorted(BENCHMARKS)
     assert completion.report_pages("") == list(SECTIONS)
     assert completion.report_pages("drift,cl") == ["drift,clipping"]
@@ -155,7 +159,7 @@ def test_values_that_a_shell_completes_are_those_that_there_are(monkeypatch: pyt
 def test_completion_and_help_need_none_of_the_large_libraries() -> None:
     code = (
         "import sys; from dashboard import cli; from ratioscope.dashboard.cli import completion as c;"
-        "c.presets(''), c.grids(''), c.explained(''), c.folders(''), c.metrics('');"
+        "c.presets(''), c.grids(''), c.explained(''), c.folders(''), c.metrics(''), c.frameworks(''), c.reported('');"
         "large = {'torch', 'pandas', 'duckdb', 'streamlit', 'scipy', 'plotly'};"
         "sys.exit(', '.join(large & sys.modules.keys()) or None)"
     )

@@ -284,32 +284,34 @@ def test_every_row_says_what_it_is_and_why_it_differs(framework: str) -> None:
     assert len({row.name for row in dialect.rows}) == len(dialect.rows)
     for row in dialect.rows:
         assert row.formula and row.why.endswith("."), row.name
-        assert not row.ours or row.ours in CATALOGUE, row.name
+        assert row.nearest in CATALOGUE and bool(row.ours) != bool(row.instead), row.name
+        assert row.ours or not row.same, row.name
     assert dialect.settings and dialect.framework is FRAMEWORKS[framework]
     reasons = not_reproducible(framework)
     assert len(reasons) and reasons["reason"].str.startswith("cannot be reproduced from a log: ").all()
     assert not set(reasons["name"]) & {row.name for row in dialect.rows}
 
 
-SAME_AS_OURS = {
-    "verl": [
-        *("rollout_corr/kl", "rollout_corr/k3_kl", "rollout_corr/chi2_token", "actor/entropy"),
-        *("rollout_corr/rollout_is_mean", "rollout_corr/rollout_is_max", "rollout_corr/rollout_is_min"),
-    ],
-    "trl": ["entropy", "completions/mean_length"],
-    "areal": ["entropy/avg", "behave_imp_weight/avg", "behave_imp_weight/min", "behave_imp_weight/max"],
-    "nemo_rl": ["gen_kl_error", "sampling_importance_ratio"],
-    "prime_rl": ["entropy/all/mean"],
-}
+# Not defined as ours, and the same as long as no weight reaches the threshold.
+UNTRUNCATED = {f"rollout_corr/rollout_is_{name}" for name in ("mean", "max", "min")}
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A step in which no clamp is near and every metric has a value other than 0."""
+    step = gated_step(np.random.default_rng(0), 5, 0.05)
+    return open_run(write_run(tmp_path_factory.mktemp("quiet") / "run", [step]))
 
 
 @pytest.mark.parametrize("framework", DIALECTS)
-def test_ours_and_theirs_agree_where_nothing_clamps(folder: Path, framework: str) -> None:
-    frame = report(open_run(folder), framework, first=0, last=0).set_index("name")
+def test_ours_and_theirs_agree_where_nothing_clamps_if_and_only_if_defined_alike(quiet: Run, framework: str) -> None:
+    frame = report(quiet, framework).set_index("name")
     assert (frame["clamped"] == 0).all()
-    same = frame.loc[SAME_AS_OURS[framework]]
-    assert same["difference"].abs().max() < 1e-12
-    assert (same["our_value"] != 0).all()
+    for row in DIALECTS[framework].rows:
+        if row.ours:
+            agree = abs(frame.loc[row.name, "difference"]) < 1e-12
+            assert agree == (row.same or row.name in UNTRUNCATED), row.name
+            assert not row.same or frame.loc[row.name, "our_value"] != 0, row.name
 
 
 def test_signs(folder: Path) -> None:
@@ -333,10 +335,10 @@ def test_saturated_values_are_flagged(folder: Path) -> None:
 def test_parameters_are_stated_and_can_be_set(folder: Path) -> None:
     run = open_run(folder)
     assert DIALECTS["verl"].parameters["rollout_is_threshold"] == 2.0
-    loose = report(run, "verl", 1, 1, rollout_is_threshold=1e9).set_index("name").loc["rollout_corr/rollout_is_mean"]
-    assert loose["difference"] == pytest.approx(0, abs=1e-12)
+    loose = report(run, "verl", 1, 1, parameters={"rollout_is_threshold": 1e9}).set_index("name")
+    assert loose.loc["rollout_corr/rollout_is_mean", "difference"] == pytest.approx(0, abs=1e-12)
     with pytest.raises(RatioscopeError, match="'clip_max' is not a parameter of verl"):
-        report(run, "verl", clip_max=2.0)
+        report(run, "verl", parameters={"clip_max": 2.0})
     with pytest.raises(RatioscopeError, match="'veRL' is not a framework of the definition switch; did you mean verl"):
         report(run, "veRL")
 
