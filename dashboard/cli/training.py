@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -118,6 +119,8 @@ def ablate(
     from ratioscope.trainer.ablation import plan
 
     grid = plan(name, overrides or [])
+    if grid.claims:
+        import_module("ratioscope.analysis.compare.claims")  # what it lacks is said before all that training
     for number, cell in enumerate(grid.cells, start=1):
         folder = root / cell.config.run_name()
         there = (folder / MANIFEST_NAME).exists()
