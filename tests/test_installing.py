@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.sync.client import connect
@@ -22,6 +24,7 @@ from tests.making.packages import ROOT, build_wheel
 from tests.making.runs import random_step, write_run
 
 PROGRAM = ROOT / "tests" / "making" / "record_and_read.py"
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 TENSORS = 'Computing with tensors (metrics, gates, weights) needs the package torch: pip install "torch".'
 # In front of a program: nothing can be imported but what recording needs.
 BLOCKED = """
@@ -91,6 +94,21 @@ def test_a_command_whose_extra_is_missing_says_the_line_to_type(
     command = " ".join(("ratioscope", *arguments[:1]))
     assert found.stderr == f'ratioscope: {command} needs the package {missing}: pip install "ratioscope[{extra}]".\n'
     assert found.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("alone", "without", "modules"),
+    [
+        ("trainer", "dashboard", ("dashboard.cli", "trainer.loop", "trainer.ablation")),
+        ("dashboard", "trainer", ("dashboard.cli", "dashboard.launcher", "dashboard.app", "dashboard.notebook")),
+    ],
+)
+def test_an_extra_is_enough_for_what_it_is_for(alone: str, without: str, modules: tuple[str, ...]) -> None:
+    missing = {Requirement(line).name for line in EXTRAS[without]} - {Requirement(line).name for line in EXTRAS[alone]}
+    program = f"import sys; sys.modules.update(dict.fromkeys({missing}))\nfrom importlib import import_module\n"
+    program += f"for name in {modules}: import_module(f'ratioscope.{{name}}')"
+    found = run(sys.executable, "-c", program, cwd=ROOT)
+    assert found.returncode == 0, found.stderr
 
 
 def pip(python: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
