@@ -8,12 +8,14 @@ import streamlit as st
 
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.plot import plot
+from ratioscope.dashboard.formats import escape
 
 
 def step_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
     """A chart over steps: a drag sets the step range of all charts, a double click takes it back, a click opens a step.
 
     Args:
+        title: plain text.
         takeaway: what the chart says, in a sentence; read aloud by screen readers.
         data: the numbers behind it, folded away beside the title.
     """
@@ -21,7 +23,7 @@ def step_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, dat
     plot(fig, key=f"chart-{key}", alt=takeaway, on_brush=_brush, on_step=state.open_step, on_reset=state.clear_range)
 
 
-def plain_chart(fig: go.Figure, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
+def plain_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
     """A chart whose x axis is not the step; a drag zooms."""
     _head(title, key, data)
     plot(fig, key=f"chart-{key}", alt=takeaway)
@@ -30,7 +32,7 @@ def plain_chart(fig: go.Figure, *, key: str, title: str, takeaway: str, data: pd
 def _head(title: str, key: str, data: pd.DataFrame | None) -> None:
     """The chart's title, and beside it the table behind it."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown(f"###### {title}", width="content")
+        st.markdown(f"###### {escape(title)}", width="content")
         if data is not None and st.query_params.get("show") in data.columns:
             st.badge("the finding's evidence", icon=":material/search_insights:", color="violet")
         if data is not None:

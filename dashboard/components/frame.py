@@ -11,6 +11,7 @@ from ratioscope.analysis.compare import schedule_words
 from ratioscope.analysis.runs.store import Listed, Run, signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.step_dialog import show_step
+from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.roots import roots
 from ratioscope.errors import RatioscopeError
@@ -77,8 +78,8 @@ def page_head(title: str, question: str) -> None:
 
 
 def answer(sentence: str) -> None:
-    """What a page says first: the answer to its question in words; Markdown, so text from logs comes escaped."""
-    st.markdown(f"**{sentence}**")
+    """What a page says first: the answer to its question in words; plain text."""
+    st.markdown(f"**{escape(sentence)}**")
 
 
 def how_to_read(explanation: str) -> None:

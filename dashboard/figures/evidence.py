@@ -1,13 +1,17 @@
 """What a finding rests on: its metric over the steps, with those marked that it is about."""
 
+from math import isfinite
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.figures.series import Limit, over_steps
 from ratioscope.dashboard.theme import Mode
 
 _MOST_MARKS = 300
@@ -23,6 +27,15 @@ def sparkline(finding: Finding, summary: StepSummary, mode: Mode) -> go.Figure:
     fig.update_layout(margin={"l": 4, "r": 4, "t": 4, "b": 4})
     fig.update_xaxes(visible=False)
     fig.update_yaxes(visible=False)
+    return fig
+
+
+def evidence(finding: Finding, summary: StepSummary, mode: Mode) -> go.Figure:
+    """The metric over the steps with its intervals, the limit, and the steps that the finding is about."""
+    limits = [Limit(finding.limit, "limit")] if isfinite(finding.limit) else []
+    unit = CATALOGUE[finding.metric].unit
+    fig = over_steps(summary, [finding.metric], mode, limits=limits, y_title=unit)
+    mark_steps(fig, finding, summary, mode)
     return fig
 
 

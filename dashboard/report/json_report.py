@@ -55,7 +55,7 @@ def json_text(report: Report) -> str:
 
 def _block(block: Block) -> dict[str, Any]:
     if isinstance(block, Paragraph):
-        return {"type": "text", "text": block.text}
+        return {"type": "text", "text": f"{block.lead} {block.text}".strip()}
     if isinstance(block, Table):
         rows = [[_cell(cell) for cell in row] for row in block.rows]
         return {"type": "table", "title": block.title, "head": list(block.head), "rows": rows, "note": block.note}

@@ -84,7 +84,7 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
 
 def _block(block: Block, folder: str) -> Iterator[str]:
     if isinstance(block, Paragraph):
-        yield f"**{escape(block.text)}**" if block.strong else escape(block.text)
+        yield f"**{escape(block.lead)}** {escape(block.text)}" if block.lead else escape(block.text)
     elif isinstance(block, Table):
         yield from _table(block)
     elif isinstance(block, FindingBlock):

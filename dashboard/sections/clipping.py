@@ -13,7 +13,7 @@ _KEYS = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fract
          "gate_mean", "effective_token_fraction")  # fmt: skip
 
 
-def clipping(subject: Subject) -> Section:
+def section(subject: Subject) -> Section:
     """What was clipped, on which side and of which sign, as the loss did it; and who drives the gradient."""
     summary = subject.summary
     answer = answers.clipping(summary)
@@ -34,5 +34,9 @@ def clipping(subject: Subject) -> Section:
     frame = by_quadrant(quadrants(subject.opened.run, first, last), None)
     if len(frame):
         title = f"Who drives the gradient? Tokens by advantage and ratio, {where(first, last)}"
-        blocks.append(chart("quadrants", title, partial(figures.quadrant_bars, frame), quadrant_sentence(frame), frame))
+        blocks.append(
+            chart(
+                subject.mode, "quadrants", title, partial(figures.quadrant_bars, frame), quadrant_sentence(frame), frame
+            )
+        )
     return Section("clipping", "Clipping", "What did the loss throw away?", answer, tuple(blocks))

@@ -27,7 +27,7 @@ from ratioscope.dashboard.figures import compare as figures
 from ratioscope.dashboard.formats import number, plain, share
 from ratioscope.dashboard.sections.model import Block, Chart, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, chart
-from ratioscope.dashboard.theme import Mode
+from ratioscope.dashboard.theme import LIGHT, Mode
 
 # As S3 draws its curves.
 _WINDOW = 3
@@ -170,7 +170,7 @@ def _difference(groups: Sequence[Setting], found: Standing, metric: str) -> list
         return []
     sentence = f"{found.contests[0].answers[0].sentence}."
     title = f"{CATALOGUE[metric].title}: {pair[0].variant} minus {pair[1].variant}"
-    return [chart("difference", title, partial(figures.difference, table, metric), sentence, table, (metric,))]
+    return [chart(LIGHT, "difference", title, partial(figures.difference, table, metric), sentence, table, (metric,))]
 
 
 def _others(groups: Sequence[Setting], metric: str) -> Section:
@@ -216,7 +216,8 @@ def _multiples(groups: Sequence[Setting], metric: str, title: str, takeaway: str
     seeds = sorted({int(curve.frame["seeds"].max()) for curve in found if len(curve.frame)})
     bands = "; ".join(dict.fromkeys(map(band_words, seeds)))
     said = f"{takeaway} Running mean over {_WINDOW} logged values; bands: {bands}."
-    return chart(f"compare-{metric}", title, draw, said, pd.concat(frames, ignore_index=True), (metric,))  # fmt: skip
+    data = pd.concat(frames, ignore_index=True)
+    return chart(LIGHT, f"compare-{metric}", title, draw, said, data, (metric,))
 
 
 def _interval(metric: str, low: float, high: float) -> str:

@@ -5,107 +5,221 @@ from math import isnan
 
 import pandas as pd
 
-from ratioscope.analysis.drift import sentences as drift_answers
+from ratioscope.analysis.drift import sentences
 from ratioscope.analysis.drift.certificate import certificate
-from ratioscope.analysis.drift.feasibility import feasibility
-from ratioscope.analysis.drift.pairs import PAIRS, measure
+from ratioscope.analysis.drift.feasibility import feasibility, recommendation, vocabulary_is_large
+from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, Level, measure
 from ratioscope.analysis.findings import answers
+from ratioscope.analysis.findings.staleness_form import staleness_metric
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import plain, share
-from ratioscope.dashboard.sections.model import Block, Paragraph, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers, over_steps, where
+from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
 
-_KEYS = ["s_k", "u_k", "tv_new_behavior"]
+_KEYS = ("s_k", "u_k", "tv_new_behavior")
+# What looks at single tokens looks at the latest steps with so many of them.
+_TOKENS = 150_000
 
 
-def drift(subject: Subject) -> Section:
+def section(subject: Subject) -> Section:
     """The path from the sampler to the new policy, the bounds that theory gives, and whether a clip can be met."""
-    summary, limits = subject.summary, subject.opened.limits
-    answer = answers.drift(summary, limits)
-    stale, update = Limit(limits.staleness, "ε<sub>stale</sub>/2"), Limit(limits.update, "ε/2")
     blocks: list[Block] = [
         key_numbers(subject, (*_KEYS, "s_k_bounded", "s_k_version", "s_k_engine", "ratio_mean", "kl_k3")),
-        over_steps(
-            subject, _KEYS, key="distances", title="Staleness, update, and the distance that PPO clips",
-            unit="total variation", limits=(stale, update), takeaway=answer,
-        ),
-        over_steps(
-            subject, ["ratio_mean"], key="mean-ratio", title="Mean ratio: can the denominators be believed?",
-            unit="mean ρ", takeaway=answers.course(summary, "ratio_mean"),
-        ),
-    ]  # fmt: skip
-    if summary.values["tv_new_behavior"].notna().any():
-        blocks.append(
-            chart("triangle", "The triangle: U + S against PPO's distance",
-                  lambda mode: figures.triangle(summary, mode, subject.steps),
-                  drift_answers.triangle_sentence(summary), summary.values[_KEYS], tuple(_KEYS))
-        )  # fmt: skip
-    blocks += _exact(subject)
-    blocks += attempt(partial(_path, subject)) + attempt(partial(_bound, subject)) + attempt(partial(_clip, subject))
-    return Section("drift", "Drift", "Staleness, engine, or the update?", answer, tuple(blocks))
+        distances(subject),
+        mean_ratio(subject),
+        *triangle(subject),
+        *exact(subject),
+        *standard_errors(subject),
+        *attempt(partial(path, subject)),
+        *attempt(partial(bound, subject)),
+        *attempt(partial(clip, subject)),
+    ]
+    return Section("drift", "Drift", "Staleness, engine, or the update?", answer(subject), tuple(blocks))
 
 
-def _exact(subject: Subject) -> list[Block]:
-    summary = subject.summary
-    sentence = drift_answers.exact_sentence(summary)
+def answer(subject: Subject) -> str:
+    """Of these steps."""
+    if not len(subject.summary.values):
+        return NO_STEP
+    return answers.drift(subject.summary, subject.opened.limits)
+
+
+def distances(subject: Subject) -> Chart:
+    """Staleness, update, and what PPO clips, with their limits."""
+    of = subject.opened.limits
+    limits = (Limit(of.staleness, "ε<sub>stale</sub>/2"), Limit(of.update, "ε/2"))
+    return over_steps(
+        subject, _KEYS, key="distances", title="Staleness, update, and the distance that PPO clips",
+        unit="total variation", limits=limits, height=340, takeaway=answer(subject),
+    )  # fmt: skip
+
+
+def triangle(subject: Subject) -> list[Piece]:
+    """U + S against the distance from the data; in words alone where that is not known."""
+    sentence = sentences.triangle_sentence(subject.summary)
+    data = subject.shown.values[list(_KEYS)]
+    if not data["tv_new_behavior"].notna().any():
+        return [Paragraph(sentence, small=True)]
+    draw = partial(figures.triangle, subject.shown, steps=subject.steps)
+    title = "The triangle: U + S against PPO's distance"
+    return [chart(subject.mode, "triangle", title, draw, sentence, data, _KEYS, by_step=True)]
+
+
+def divergence(subject: Subject) -> Chart:
+    """KL by its three estimators."""
+    return over_steps(
+        subject, ("kl_k1", "kl_k2", "kl_k3"), key="kl", title="KL of current from behavior, three estimators",
+        unit="nats", takeaway=answers.course(subject.summary, "kl_k3"), beside=("kl_reverse",),
+    )  # fmt: skip
+
+
+def bounded(subject: Subject) -> Chart:
+    """Staleness in both forms."""
+    keys = ("s_k", "s_k_bounded")
+    said = "They agree when the mean ratio is 1; no heavy tail can move the bounded one far."
+    return over_steps(
+        subject, keys, key="bounded", title="Staleness, plain and bounded form", unit="total variation",
+        takeaway=f"{answers.course(subject.summary, *keys)} {said}", beside=("ratio_mean",),
+    )  # fmt: skip
+
+
+def mean_ratio(subject: Subject) -> Chart:
+    """Mean ratio, which must be 1."""
+    return over_steps(
+        subject, ("ratio_mean",), key="mean-ratio", title="Mean ratio: can the denominators be believed?",
+        unit="mean ρ", limits=(Limit(1.0, "must be 1"),), takeaway=answers.course(subject.summary, "ratio_mean"),
+        beside=("ratio_mean_z",),
+    )  # fmt: skip
+
+
+def lag(subject: Subject) -> Chart:
+    """Version lag over the steps."""
+    return over_steps(
+        subject, ("version_lag",), key="lag", title="Age of the data", unit="updates", height=220,
+        takeaway=answers.course(subject.summary, "version_lag"),
+    )  # fmt: skip
+
+
+def exact(subject: Subject) -> list[Chart]:
+    """Each sampled distance beside the exact one, where that is logged."""
+    values, sentence = subject.shown.values, _exact_sentence(subject)
+    found = []
+    for key, title in (("s_k", "Staleness: sampled and exact"), ("u_k", "Update drift: sampled and exact")):
+        keys = (key, f"{key}_exact", f"{key}_exact_z")
+        if values[f"{key}_exact"].notna().any():
+            draw = partial(figures.sampled_and_exact, subject.shown, key, steps=subject.steps)
+            found.append(
+                chart(subject.mode, f"exact-{key}", title, draw, sentence, values[list(keys)], keys, by_step=True)
+            )
+    return found
+
+
+def standard_errors(subject: Subject) -> list[Chart]:
+    """How far the sampled distances lie from the exact ones, where they can be judged."""
+    keys = ("s_k_exact_z", "u_k_exact_z")
+    data = subject.shown.values[list(keys)]
+    if not data.notna().any(axis=None):
+        return []
+    draw = partial(figures.standard_errors, subject.shown, steps=subject.steps)
+    title = "Distance of the sampled from the exact value, in standard errors"
+    return [chart(subject.mode, "exact-z", title, draw, _exact_sentence(subject), data, keys, by_step=True)]
+
+
+def _exact_sentence(subject: Subject) -> str:
+    return sentences.exact_sentence(subject.summary) or "No step of these has an exact distance."
+
+
+def path(subject: Subject, level: Level = "token", aggregation: Aggregation = "token") -> list[Piece]:
+    """The path edge by edge, of the ratios of this level.
+
+    Raises:
+        RatioscopeError: these steps do not give it.
+    """
+    window = subject.window(_TOKENS)
+    frame = subject.compute(measure, *window.steps, level=level, aggregation=aggregation)
+    title = f"behavior → current → new, {window.words}; width is total variation"
+    draw = partial(figures.path_diagram, frame)
     return [
-        chart(f"exact-{key}", title, partial(figures.sampled_and_exact, summary, key, steps=subject.steps), sentence,
-              summary.values[[key, f"{key}_exact", f"{key}_exact_z"]], (key, f"{key}_exact", f"{key}_exact_z"))
-        for key, title in (("s_k", "Staleness: sampled and exact"), ("u_k", "Update drift: sampled and exact"))
-        if summary.values[f"{key}_exact"].notna().any()
-    ]  # fmt: skip
-
-
-def _path(subject: Subject) -> list[Block]:
-    """The path edge by edge."""
-    first, last = subject.window().steps
-    frame = measure(subject.opened.run, first, last)
-    title = f"behavior → current → new, {where(first, last)}; width is total variation"
-    return [
-        chart("path", title, partial(figures.path_diagram, frame), drift_answers.path_sentence(frame), frame),
-        _path_table(frame, first, last),
+        chart(subject.mode, "path", title, draw, sentences.path_sentence(frame), frame),
+        _path_table(frame, f"The path in numbers, {window.words}"),
     ]
 
 
-def _bound(subject: Subject) -> list[Block]:
-    """The certificate: what theory promises of the updates."""
-    first, last = subject.window().steps
-    bound = certificate(subject.opened.run, first, last)
-    sentence = drift_answers.certificate_sentence(bound)
-    if not bound.terms["improvement_bound"].notna().any():
-        return [Paragraph(sentence)]
-    title = f"What theory promises: the bound's terms, {where(first, last)}, γ = {bound.gamma:.3g}"
-    draw = partial(figures.certificate_terms, bound.terms, steps=(first, last))
-    terms = ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound")
-    return [chart("certificate", title, draw, sentence, bound.terms, terms)]
+_DISTANCES = {
+    "tv": ("TV", "½ mean |p/b − q/b|, with its 95 % interval."),
+    "tv_bounded": ("TV, bounded", "mean (q/b − p/b)⁺: no heavy tail in p can move it far."),
+    "kl_k3": ("KL (k3), nats", "KL(q‖p) by the estimator k3."),
+    "chi2": ("χ²", "Variance of p/q under q."),
+    "ratio_mean": ("Mean ratio", "1 where q covers p."),
+    "ess": ("ESS", "Effective sample size, as a share of the sample."),
+}
 
 
-def _clip(subject: Subject) -> list[Block]:
-    """Whether a clip around 1 can be met."""
-    first, last = subject.window().steps
-    epsilon = subject.opened.limits.epsilon
-    found = feasibility(subject.opened.run, first, last, epsilon=epsilon)
-    sentence = f"{drift_answers.feasibility_sentence(found, epsilon)} {drift_answers.feasibility_caveat(found)}".strip()
-    if not len(found) or not (found["infeasible_share"].astype(float) > 0).any():
-        return [Paragraph(f"{where(first, last).capitalize()}: {sentence}")]
-    title = f"States where no policy is within ε/2 of all versions (ε = {epsilon:g})"
-    draw = partial(figures.infeasible_share, found, steps=(first, last))
-    return [chart("infeasible", title, draw, sentence, found)]
-
-
-def _path_table(frame: pd.DataFrame, first: int, last: int) -> Table:
+def _path_table(frame: pd.DataFrame, title: str) -> Table:
     """One row a pair of policies: value and interval in words."""
     rows = []
     for pair, of_pair in frame.groupby("pair", sort=False):
         of = of_pair.set_index("metric")
         cells = []
-        for key in ("tv", "tv_bounded", "kl_k3", "chi2", "ratio_mean", "ess"):
+        for key in _DISTANCES:
             value, low, high = (float(of[name].astype(float)[key]) for name in ("value", "low", "high"))
             write = share if key == "ess" else plain
             cells.append(write(value) + ("" if isnan(low) else f" ({write(low)} to {write(high)})"))
         note = "; ".join(dict.fromkeys(filter(None, of["note"])))
-        rows.append((PAIRS[str(pair)].title, *cells, note))
-    head = ("Pair", "TV", "TV, bounded", "KL (k3), nats", "χ²", "Mean ratio", "ESS", "Note")
+        rows.append((PAIRS[str(pair)].title, *cells, f"{int(of['n'].iloc[0]):,}", note))
+    help_of = dict(_DISTANCES.values()) | {"Units": "Tokens or responses that are averaged over."}
     note = "95 % intervals over prompt groups in brackets; without brackets they are withheld or undefined."
-    return Table(f"The path, edge by edge, {where(first, last)}", head, tuple(rows), note)
+    return Table(title, ("Pair", *(name for name, _ in _DISTANCES.values()), "Units", "Note"), tuple(rows), note,
+                 help_of)  # fmt: skip
+
+
+def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
+    """The certificate: what theory promises of the updates, with this discount or that of the mean length.
+
+    Raises:
+        RatioscopeError: these steps do not give it.
+    """
+    window = subject.window(_TOKENS)
+    found = subject.compute(certificate, *window.steps, gamma=gamma)
+    sentence = sentences.certificate_sentence(found)
+    if not found.terms["improvement_bound"].notna().any():
+        return [Paragraph(sentence, small=True)]
+    title = f"What theory promises: the bound's terms, {window.words}, γ = {found.gamma:.3g}"
+    draw = partial(figures.certificate_terms, found.terms, steps=window.steps)
+    terms = ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound")
+    blocks: list[Piece] = [chart(subject.mode, "certificate", title, draw, sentence, found.terms, terms, by_step=True)]
+    if found.terms["lower_estimate"].astype("boolean").any():
+        caveat = (
+            "|A| is the largest advantage of each step's sample, a lower estimate: with the true range of rewards the "
+            "penalties can only be larger."
+        )
+        blocks.append(Paragraph(caveat, small=True))
+    return blocks
+
+
+def clip(subject: Subject) -> list[Piece]:
+    """Whether a clip around 1 can be met, and which clip to take.
+
+    Raises:
+        RatioscopeError: these steps do not tell.
+    """
+    window = subject.window(_TOKENS)
+    limits = subject.opened.limits
+    epsilon = limits.epsilon
+    found = subject.compute(feasibility, *window.steps, epsilon=epsilon)
+    blocks: list[Piece] = [Paragraph(f"{window.words.capitalize()}: {sentences.feasibility_sentence(found, epsilon)}")]
+    if len(found) and (found["n_versions"].astype(float) > 1).any():
+        shares, inside = found["infeasible_share"].astype(float), subject.opened.summary.up_to(*window.steps)
+        staleness = float(inside.values[staleness_metric(inside)].mean())
+        large = subject.compute(vocabulary_is_large, *window.steps)
+        advice = recommendation(float(shares.mean()), staleness, large, epsilon_stale=limits.epsilon_stale)
+        if advice:
+            blocks.append(Paragraph(f"{sentences.advice_sentence(advice)} ({advice.source})", lead="Which clip:"))
+        if shares.notna().any():
+            title = f"States where no policy is within ε/2 of all versions (ε = {epsilon:g})"
+            draw = partial(figures.infeasible_share, found, steps=window.steps)
+            said = f"They are {share(shares.mean())} of the states on average, {share(shares.max())} at most."
+            blocks.append(chart(subject.mode, "infeasible", title, draw, said, found, by_step=True))
+    caveat = sentences.feasibility_caveat(found)
+    return [*blocks, Paragraph(caveat, small=True)] if caveat else blocks

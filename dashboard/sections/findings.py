@@ -1,17 +1,16 @@
 """The findings, each with the figure that is its evidence."""
 
-from math import isfinite
+from functools import partial
 
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.figures.evidence import mark_steps
-from ratioscope.dashboard.figures.series import Limit
+from ratioscope.dashboard.figures.evidence import evidence
 from ratioscope.dashboard.sections.model import Chart, FindingBlock, Section
-from ratioscope.dashboard.sections.subject import Subject, over_steps
+from ratioscope.dashboard.sections.subject import Subject, chart, with_intervals
 
 
-def findings(subject: Subject) -> Section:
+def section(subject: Subject) -> Section:
     """All findings, worst first."""
     found = subject.opened.findings
     grave = sum(finding.severity > Severity.NOTICE for finding in found)
@@ -27,12 +26,9 @@ def findings(subject: Subject) -> Section:
 
 def _evidence(subject: Subject, finding: Finding) -> Chart:
     metric = CATALOGUE[finding.metric]
-    whole = Subject(subject.opened)  # rules look at all steps, whatever range the report is about
+    summary = subject.opened.summary  # rules look at all steps, whatever range the report is about
     first, last = min(finding.steps), max(finding.steps)
     span = f"step {first}" if first == last else f"{len(finding.steps)} steps between {first} and {last}"
-    limits = [Limit(finding.limit, "limit")] if isfinite(finding.limit) else []
-    return over_steps(
-        whole, [finding.metric], key=f"finding-{finding.rule}", title=f"{metric.title} over the steps",
-        unit=metric.unit, limits=limits, takeaway=f"{finding.sentence} Dots: {span}.",
-        mark=lambda fig, mode: mark_steps(fig, finding, whole.summary, mode),
-    )  # fmt: skip
+    return chart(subject.mode, f"finding-{finding.rule}", f"{metric.title} over the steps",
+                 partial(evidence, finding, summary), f"{finding.sentence} Dots: {span}.",
+                 with_intervals(summary, [metric.key]), [metric.key], by_step=True)  # fmt: skip

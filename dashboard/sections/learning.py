@@ -6,7 +6,7 @@ from ratioscope.dashboard.sections.model import Section
 from ratioscope.dashboard.sections.subject import Subject, key_numbers, over_steps
 
 
-def learning(subject: Subject) -> Section:
+def section(subject: Subject) -> Section:
     """Reward, accuracy, entropy, length."""
     summary = subject.summary
     charts = (

@@ -11,7 +11,7 @@ from ratioscope.dashboard.sections.model import Block, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, chart
 
 
-def linter(subject: Subject) -> Section:
+def section(subject: Subject) -> Section:
     """Every check with its outcome, impossible values, the noise floor, metrics that are nowhere defined."""
     remarks, (first, last) = subject.remarks, subject.checked.steps
     checks = Table(
@@ -51,4 +51,4 @@ def _noise_floor(subject: Subject) -> list[Block]:
     draw = partial(figures.noise_floor, summary, steps=subject.steps)
     sentence = "What lies at the noise floor is rounding; what lies above it is old weights or another engine."
     title = "Staleness and engine mismatch against what two passes of one model differ by"
-    return [chart("floor", title, draw, sentence, summary.steps[measured].dropna(how="all"))]
+    return [chart(subject.mode, "floor", title, draw, sentence, summary.steps[measured].dropna(how="all"))]

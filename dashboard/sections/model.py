@@ -1,7 +1,8 @@
-"""What a report says, before any format is chosen: a verdict, sections of text, tables, figures and findings, methods.
+"""What pages and reports say, before anything is drawn: sections of text, tables, figures and findings; a report.
 
-All text is plain, as it came from the analysis or from a log; each writer escapes it in its own way. Every number of
-the step summary is a `Quantity`: a writer prints its text and keeps metric, step and full precision beside it.
+All text is plain, as it came from the analysis or from a log; the page and each writer of reports escape it in their
+own way. Every number of the step summary is a `Quantity`: a writer prints its text and keeps metric, step and full
+precision beside it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,8 +39,10 @@ class Paragraph:
     """Some sentences."""
 
     text: str
-    strong: bool = False
-    """Whether it says more than its neighbours."""
+    lead: str = ""
+    """The words that it begins with, which stand out."""
+    small: bool = False
+    """Whether it is a remark beside the point."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    help: Mapping[str, str] = field(default_factory=dict)
+    """What a column holds, by its head; said where a reader can ask for it."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +62,17 @@ class Chart:
     """A figure with what it says in words and the numbers behind it."""
 
     key: str
-    """Unique in the report; names its files."""
+    """Unique on its page and in the report; names its files."""
     title: str
     figure: str
-    """JSON of Plotly in light colours; the dark ones follow from it (`report.figures.dark_changes`)."""
+    """JSON of Plotly. A report's is in light colours; the dark ones follow from it (`report.figures.dark_changes`)."""
     takeaway: str
     """From the data; caption, and alternative text for screen readers."""
     data: pd.DataFrame
     metrics: tuple[str, ...] = ()
     """Keys of the catalogue whose definitions belong to it."""
+    by_step: bool = False
+    """Whether the x axis is the step: on a page such a figure can be brushed, and its steps clicked."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ class FindingBlock:
     chart: Chart
 
 
-Block = Paragraph | Table | Chart | FindingBlock
+Piece = Paragraph | Table | Chart
+Block = Piece | FindingBlock
 
 
 @dataclass(frozen=True)

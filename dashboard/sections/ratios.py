@@ -23,19 +23,19 @@ _LENGTH_TOKENS = 50_000
 _TAIL_TOKENS = 300_000
 
 
-def ratios(subject: Subject) -> Section:
+def section(subject: Subject) -> Section:
     """Where the ratios are, both tails, the length trap, and whether weights can be trusted."""
     summary, steps = subject.summary, subject.steps
     spread, sentence = heavy_tails.spread(summary), answers.ratios(summary, subject.opened.limits)
     blocks: list[Block] = [
         key_numbers(subject, ("khat_token", "khat_seq", "ess_token", "ess_seq", "chi2_token", "log1p_chi2_seq",
                               "ratio_max", "top1pct_share")),
-        chart("heat", "Where the ratios ρ are", partial(figures.heat_map, summary, steps=steps), spread,
+        chart(subject.mode, "heat", "Where the ratios ρ are", partial(figures.heat_map, summary, steps=steps), spread,
               summary.histogram),
-        chart("fan", "Quantiles of the ratio; the band holds 98 % of the tokens",
+        chart(subject.mode, "fan", "Quantiles of the ratio; the band holds 98 % of the tokens",
               partial(figures.quantile_fan, summary, steps=steps), spread, summary.values[_QUANTILES],
               tuple(_QUANTILES)),
-        chart("khat", "Tail index: can means and squares be estimated?",
+        chart(subject.mode, "khat", "Tail index: can means and squares be estimated?",
               partial(tail_figures.tail_index, summary, steps=steps), sentence, summary.values[_KHATS], tuple(_KHATS)),
         over_steps(subject, ["ess_token", "ess_seq"], key="ess", title="Effective sample size",
                    unit="share of the sample", limits=[Limit(subject.opened.limits.ess, "limit")],
@@ -44,7 +44,8 @@ def ratios(subject: Subject) -> Section:
     left_out = heavy_tails.left_out(summary)
     if not left_out.empty:
         blocks.append(
-            chart("left-out", "Rows that no ratio can be had of", partial(figures.left_out, left_out, steps=steps),
+            chart(subject.mode, "left-out", "Rows that no ratio can be had of",
+                  partial(figures.left_out, left_out, steps=steps),
                   heavy_tails.left_out_words(summary), left_out)
         )  # fmt: skip
     blocks += attempt(partial(_tails, subject)) + attempt(partial(_lengths, subject))
@@ -64,7 +65,9 @@ def _tails(subject: Subject) -> list[Block]:
             blocks.append(Paragraph(f"{title}: {tail.answer}"))
             continue
         draw = partial(figures.survival_curve, tail, ratio=ratio, unit=unit, colour=theme.CURRENT)
-        blocks.append(chart(f"survival-{level}", f"{title}, {where(first, last)}", draw, tail.answer, _points(tail)))
+        blocks.append(
+            chart(subject.mode, f"survival-{level}", f"{title}, {where(first, last)}", draw, tail.answer, _points(tail))
+        )
     return blocks
 
 
@@ -85,4 +88,4 @@ def _lengths(subject: Subject) -> list[Block]:
     buckets = length_trap(run, first, last).buckets
     draw = partial(tail_figures.spread_by_length, grown, buckets=buckets)
     title = f"The length trap: spread of token, geometric and product ratio, {where(first, last)}"
-    return [chart("lengths", title, draw, grown.answer, grown.rows)]
+    return [chart(subject.mode, "lengths", title, draw, grown.answer, grown.rows)]

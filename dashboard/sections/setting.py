@@ -12,7 +12,7 @@ from ratioscope.dashboard.sections.subject import Subject, where
 _PARTS = ("algorithm", "schedule", "sampler", "model", "task", "optimiser")
 
 
-def setting(subject: Subject) -> Section:
+def section(subject: Subject) -> Section:
     """The manifest as tables, and how much of the run is on disk."""
     manifest, summary = subject.opened.run.manifest, subject.summary
     steps = summary.values.index

@@ -16,7 +16,7 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.notes import from_cells
 
 
-def staleness(subject: Subject) -> Section:
+def section(subject: Subject) -> Section:
     """Version lags over the steps, metrics by lag, versions inside responses."""
     opened, summary, steps = subject.opened, subject.summary, subject.steps
     lags = age.version_lags(opened.run)
@@ -24,7 +24,8 @@ def staleness(subject: Subject) -> Section:
         lags = lags[lags["step"].between(steps[0], steps[1])]
     blocks: list[Block] = [
         key_numbers(subject, ("version_lag", "s_k", "s_k_version", "s_k_engine")),
-        chart("lags", "How old the tokens of each step are", partial(figures.lag_heat_map, lags, summary, steps=steps),
+        chart(subject.mode, "lags", "How old the tokens of each step are",
+              partial(figures.lag_heat_map, lags, summary, steps=steps),
               age.how_old(lags), lags, ("version_lag",)),
     ]  # fmt: skip
     first, last = subject.window().steps
@@ -41,7 +42,7 @@ def staleness(subject: Subject) -> Section:
         if rows["value"].notna().any():
             draw = partial(figures.by_lag, rows, key, CATALOGUE[key].unit,
                            limits=(Limit(limit, "ε<sub>stale</sub>/2"),))  # fmt: skip
-            blocks.append(chart("by-lag", title, draw, answer, rows, (key,)))
+            blocks.append(chart(subject.mode, "by-lag", title, draw, answer, rows, (key,)))
         total = rows["n_tokens"].iloc[-1]
         cells = tuple(
             (

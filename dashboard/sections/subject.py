@@ -1,19 +1,21 @@
-"""What a report over one run is about, and the pieces that its sections share: quantities, tables, charts."""
+"""What a section is about, a run and some of its steps, and the pieces that sections share: charts, tables, numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.linter import Remark, lint
+from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import Steps, Window, window_of
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.figures import series
+from ratioscope.dashboard.figures.kept import over_steps as drawn_over_steps
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import number
 from ratioscope.dashboard.opened import Opened
@@ -21,21 +23,53 @@ from ratioscope.dashboard.sections.model import Block, Cell, Chart, Paragraph, Q
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import is_unreliable, text_of
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
 # What looks at single tokens looks at the latest steps with so many of them, unless steps are chosen.
 TOKENS = 100_000
+NO_STEP = "No step of this run lies in the chosen range."
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A run and the steps of it that the report is about."""
+    """A run and the steps of it that a report is about; for a page see `components.blocks.PageSubject`."""
 
     opened: Opened
     steps: Steps = (None, None)
+    mode: theme.Mode = theme.LIGHT
+    """The colours that figures are drawn in."""
 
     @cached_property
     def summary(self) -> StepSummary:
         """Of these steps alone."""
         return self.opened.summary.up_to(*self.steps)
+
+    @property
+    def shown(self) -> StepSummary:
+        """What figures over the steps draw."""
+        return self.summary
+
+    def compute(
+        self,
+        function: Callable[Concatenate[Run, Arguments], Result],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        """`function(run, *arguments, **options)`, computed once. The arguments are small and hashable.
+
+        Raises:
+            RatioscopeError: as the function does.
+        """
+        key = (function, arguments, tuple(options.items()))
+        if key not in self._computed:
+            self._computed[key] = function(self.opened.run, *arguments, **options)
+        result: Result = self._computed[key]
+        return result
+
+    @cached_property
+    def _computed(self) -> dict[Hashable, Any]:
+        return {}
 
     @cached_property
     def checked(self) -> Window:
@@ -62,10 +96,10 @@ class Subject:
         return Quantity(self.opened.run_id, key, step, value, number(key, value))
 
 
-def attempt(make: Callable[[], list[Block]]) -> list[Block]:
+def attempt(make: Callable[[], Iterable[Block]]) -> list[Block]:
     """What `make` returns, or why these steps do not give it."""
     try:
-        return make()
+        return list(make())
     except RatioscopeError as error:
         return [Paragraph(str(error))]
 
@@ -76,15 +110,18 @@ def where(first: int, last: int) -> str:
 
 
 def chart(
+    mode: theme.Mode,
     key: str,
     title: str,
     draw: Callable[[theme.Mode], go.Figure],
     takeaway: str,
     data: pd.DataFrame,
     metrics: Sequence[str] = (),
+    *,
+    by_step: bool = False,
 ) -> Chart:
-    """A figure of the dashboard for the report."""
-    return Chart(key, title, draw(theme.LIGHT).to_json(), takeaway, data, tuple(metrics))
+    """A figure of the dashboard, drawn in these colours."""
+    return Chart(key, title, str(draw(mode).to_json()), takeaway, data, tuple(metrics), by_step)
 
 
 def over_steps(
@@ -97,19 +134,16 @@ def over_steps(
     unit: str = "",
     limits: Sequence[Limit] = (),
     logarithmic: bool = False,
-    mark: Callable[[go.Figure, theme.Mode], None] = lambda fig, mode: None,
+    height: int = 300,
+    beside: Sequence[str] = (),
 ) -> Chart:
-    """Metrics of one unit over the steps, with their intervals; the data hold both. `mark` adds to the figure."""
-    summary = subject.summary
-
-    def draw(mode: theme.Mode) -> go.Figure:
-        fig = series.over_steps(
-            summary, keys, mode, limits=limits, y_title=unit, logarithmic=logarithmic, steps=subject.steps
-        )
-        mark(fig, mode)
-        return fig
-
-    return chart(key, title, draw, takeaway, with_intervals(summary, keys), keys)
+    """Metrics of one unit over the steps, with their intervals; the data hold both, and the metrics `beside`."""
+    shown = subject.shown
+    figure = drawn_over_steps(
+        shown, keys, subject.mode, limits=limits, y_title=unit, logarithmic=logarithmic, height=height,
+        steps=subject.steps,
+    )  # fmt: skip
+    return Chart(key, title, figure, takeaway, with_intervals(shown, (*keys, *beside)), tuple(keys), by_step=True)
 
 
 def with_intervals(summary: StepSummary, keys: Sequence[str]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from ratioscope.errors import RatioscopeError
 _CRITERION, _WORST, _LONGEST = "largest_log_weight", 10, 300
 
 
-def tokens(subject: Subject) -> Section:
+def section(subject: Subject) -> Section:
     """The extremes, the worst responses with their texts, and who owns Σρ²."""
     run, summary = subject.opened.run, subject.summary
     first, last = subject.window().steps
@@ -25,7 +25,7 @@ def tokens(subject: Subject) -> Section:
         extreme = f"The largest ratio of a token is {plain(largest.max())}, in step {largest.idxmax()}."
     columns = list(figures.COLUMNS)
     blocks: list[Block] = [
-        chart("extremes", "The most extreme tokens of each step",
+        chart(subject.mode, "extremes", "The most extreme tokens of each step",
               partial(figures.extremes, summary, steps=subject.steps), extreme, summary.values[columns],
               tuple(columns)),
     ]  # fmt: skip

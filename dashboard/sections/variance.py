@@ -13,13 +13,13 @@ _COLUMNS = {"chi2_seq": "chi2_seq_or_predicted", "chi2_seq_trusted": "chi2_seq_o
 _SWEPT = 100_000  # tokens, a random sample of whole prompt groups
 
 
-def variance(subject: Subject) -> Section:
+def section(subject: Subject) -> Section:
     """The blind spot, tokens against responses, truncated importance sampling, gradient probes."""
     summary, limits = subject.summary, subject.opened.limits
     found = failure_mode.answer(summary, limits)
     blocks: list[Block] = [key_numbers(subject, ("s_k", "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq"))]
     if found.remedy:
-        blocks.insert(0, Paragraph(f"What to do: {found.remedy} ({found.source})", strong=True))
+        blocks.insert(0, Paragraph(f"{found.remedy} ({found.source})", lead="What to do:"))
     points = failure_mode.blind_spot(summary)
     data = points.rename(columns=_COLUMNS)
     sentence = failure_mode.blind_spot_sentence(points, limits)
@@ -29,7 +29,7 @@ def variance(subject: Subject) -> Section:
     for key, whose in (("chi2_token", "tokens"), ("chi2_seq", "whole responses")):
         draw = partial(figures.blind_spot, points, key, axes=axes, tv_limit=tv_limit, chi2_limit=chi2_limit)
         title = f"The blind spot: total variation against χ² of {whose}"
-        blocks.append(chart(f"blind-{key.split('_')[1]}", title, draw, sentence, data, keys))
+        blocks.append(chart(subject.mode, f"blind-{key.split('_')[1]}", title, draw, sentence, data, keys))
     blocks.append(
         over_steps(subject, keys[1:], key="growth", title="log(1 + χ²) of responses: measured, predicted",
                    unit="nats", takeaway=failure_mode.growth_sentence(summary))
@@ -49,7 +49,7 @@ def _truncation(subject: Subject) -> list[Block]:
     sampled = f", a random {share(found.fraction)} of the tokens" if found.fraction < 1 else ""
     draw = partial(figures.truncation_curve, found.caps, found.doubted("variance_proxy"), found.own)
     title = f"Truncated importance sampling over the cap C, {where(first, last)}{sampled}"
-    return [chart("truncation", title, draw, f"{found.sentence} {found.own_words}".strip(), found.caps)]
+    return [chart(subject.mode, "truncation", title, draw, f"{found.sentence} {found.own_words}".strip(), found.caps)]
 
 
 def _probes(subject: Subject) -> Block:

@@ -11,11 +11,11 @@ from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.what_if import Curve, Rule
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import plain_chart, step_chart
-from ratioscope.dashboard.components.drawn import over_steps
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.judged import Place, digest_of, own_of, shares_of, start_of
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.figures import clipping as figures
+from ratioscope.dashboard.figures.kept import over_steps
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.views.what_if import place_of, what_if

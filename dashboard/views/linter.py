@@ -86,7 +86,7 @@ def render() -> None:
             return
         _remarks(opened, checked)
     with slot:
-        answer(escape(verdict(checked.remarks)))
+        answer(verdict(checked.remarks))
 
 
 def _wants_everything(opened: Opened) -> bool:

@@ -9,10 +9,10 @@ from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.findings import answers
 from ratioscope.dashboard import state, theme
 from ratioscope.dashboard.components.chart import step_chart
-from ratioscope.dashboard.components.drawn import over_steps
 from ratioscope.dashboard.components.finding_card import finding_cards, notice
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.figures.kept import over_steps
 from ratioscope.dashboard.figures.series import Limit, learning_curves
 
 TILES = ("reward", "eval_accuracy", "s_k", "u_k", "clip_fraction", "ess_token", "khat_token", "entropy")

@@ -16,11 +16,11 @@ from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import state, theme
 from ratioscope.dashboard.components.chart import plain_chart, step_chart
-from ratioscope.dashboard.components.drawn import over_steps
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.figures import ratios as figures
 from ratioscope.dashboard.figures import tails as tail_figures
+from ratioscope.dashboard.figures.kept import over_steps
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.opened import Opened

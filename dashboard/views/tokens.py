@@ -139,7 +139,7 @@ def _answer(opened: Opened, first: int, last: int) -> None:
         st.text(str(error))
         return
     where = _steps(first, last)
-    answer(f"{where[0].upper()}{where[1:]}: {escape(sentence(owned))}")
+    answer(f"{where[0].upper()}{where[1:]}: {sentence(owned)}")
 
 
 def _attribution(opened: Opened, first: int, last: int) -> None:

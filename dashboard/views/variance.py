@@ -10,10 +10,10 @@ from ratioscope.analysis.variance import failure_mode, gradients
 from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import plain_chart, step_chart
-from ratioscope.dashboard.components.drawn import over_steps
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.figures import variance as figures
+from ratioscope.dashboard.figures.kept import over_steps
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import plain, share
 from ratioscope.dashboard.opened import Opened

@@ -56,10 +56,10 @@ def _labels(figure: Any) -> str:
 def test_the_path_has_a_row_for_every_pair_with_its_interval(look: Look, gallery: Path) -> None:
     at = look("drift", "finished")
     frame = measure(open_run(gallery / "finished"), 0, 11)
-    table = next(each.value for each in at.dataframe if "tv_bounded" in each.value)
-    assert list(table["pair"]) == [pair.title for pair in PAIRS.values()]
+    table = next(each.value for each in at.dataframe if "TV, bounded" in each.value)
+    assert list(table["Pair"]) == [pair.title for pair in PAIRS.values()]
     row = frame[(frame["pair"] == "new/current") & (frame["metric"] == "tv")].iloc[0]
-    shown = table.set_index("pair")["tv"][PAIRS["new/current"].title]
+    shown = table.set_index("Pair")["TV"][PAIRS["new/current"].title]
     assert shown.startswith(f"{row['value']:.3g} ({row['low']:.3g} to ")
     assert drift_answers.path_sentence(frame) in sentences(at)
 

@@ -1,6 +1,7 @@
 """A page of the app in Streamlit's test harness, and what is on it."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,9 +65,11 @@ def elements(at: AppTest) -> Iterator[Element]:
 
 
 def sentences(at: AppTest) -> str:
-    """Everything that the page says in words, a line each."""
+    """Everything that the page says in words, a line each, as it is read: without the escapes of `formats.escape`."""
     kinds = (at.title, at.caption, at.markdown, at.text, at.info, at.warning, at.error, at.code)
-    return "\n".join(str(element.value) for kind in kinds for element in kind)
+    return re.sub(
+        r"\\([^\sa-zA-Z0-9])|\u2060", r"\1", "\n".join(str(element.value) for kind in kinds for element in kind)
+    )
 
 
 def charts(at: AppTest) -> list[dict[str, Any]]:

@@ -61,10 +61,10 @@ def render() -> None:
         return
     standing = data.ends(groups, measure.metric, measure.by)
     with opening.container():
-        first, *others = map(escape, standing.sentences)
+        first, *others = standing.sentences
         answer(first)
         if others:
-            st.markdown("  \n".join(others))
+            st.markdown("  \n".join(map(escape, others)))
         if standing.caveat:
             st.caption(standing.caveat)
     look, mode = controls.look(groups.settings), state.mode()

@@ -1,0 +1,122 @@
+"""The blocks of a section on a page: the same content as in a report, drawn with Streamlit.
+
+subject = page_subject(opened)
+draw(drift.distances(subject))
+draw_computed(lambda: drift.path(subject, level), height=430)
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, Literal, assert_never
+
+import pandas as pd
+import streamlit as st
+
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.opened import Opened
+from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table, cell_text
+from ratioscope.dashboard.sections.subject import Arguments, Result, Subject
+from ratioscope.errors import RatioscopeError
+
+Caption = Literal["", "above", "below"]
+
+
+class PageSubject(Subject):
+    """A run on a page: figures draw all of it and show the brushed steps, results are kept for all sessions."""
+
+    @property
+    def shown(self) -> StepSummary:
+        return self.opened.summary
+
+    def compute(
+        self,
+        function: Callable[Concatenate[Run, Arguments], Result],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        run = self.opened.run
+        name = f"{function.__module__}.{function.__qualname__}"
+        result: Result = _computed(str(run.folder), run.signature, name, arguments, options, function, run)
+        return result
+
+
+@st.cache_data(max_entries=400, show_spinner=False)
+def _computed(
+    folder: str, signature: str, name: str, arguments: Any, options: Any, _function: Callable[..., Any], _run: Run
+) -> Any:
+    return _function(_run, *arguments, **options)
+
+
+def page_subject(opened: Opened) -> PageSubject:
+    """What a run's page is about: the brushed steps, in the browser's colours."""
+    return PageSubject(opened, state.step_range(), state.mode())
+
+
+def draw(*blocks: Piece, caption: Caption = "") -> None:
+    """Blocks below each other.
+
+    Args:
+        caption: where what a chart says is written; otherwise only screen readers are told.
+    """
+    for block in blocks:
+        if isinstance(block, Chart):
+            _chart(block, caption)
+        elif isinstance(block, Table):
+            _table(block)
+        elif isinstance(block, Paragraph):
+            _paragraph(block)
+        else:
+            assert_never(block)
+
+
+def computed(make: Callable[[], Result], *, height: int) -> Result | None:
+    """What takes time, with a placeholder of this height; None after having said why there is none."""
+    try:
+        with st.skeleton(height=height):
+            return make()
+    except RatioscopeError as error:
+        st.text(str(error))
+        return None
+
+
+def draw_computed(make: Callable[[], Iterable[Piece]], *, height: int, caption: Caption = "") -> None:
+    """Blocks that take time, with a placeholder, or why there are none."""
+    draw(*(computed(make, height=height) or ()), caption=caption)
+
+
+def say(text: str) -> None:
+    """A sentence below or above what it is about; plain text."""
+    if text:
+        st.caption(escape(text))
+
+
+def _chart(chart: Chart, caption: Caption) -> None:
+    if caption == "above":
+        say(chart.takeaway)
+    show = step_chart if chart.by_step else plain_chart
+    show(chart.figure, key=chart.key, title=chart.title, takeaway=chart.takeaway, data=chart.data)
+    if caption == "below":
+        say(chart.takeaway)
+
+
+def _table(table: Table) -> None:
+    if table.title:
+        st.markdown(f"###### {escape(table.title)}")
+    st.dataframe(
+        pd.DataFrame([tuple(map(cell_text, row)) for row in table.rows], columns=list(table.head)),
+        hide_index=True,
+        column_config={head: st.column_config.TextColumn(help=table.help.get(head)) for head in table.head},
+        alt=table.title,
+    )
+    say(table.note)
+
+
+def _paragraph(paragraph: Paragraph) -> None:
+    if paragraph.small:
+        say(paragraph.text)
+    else:
+        lead = f"**{escape(paragraph.lead)}** " if paragraph.lead else ""
+        st.markdown(f"{lead}{escape(paragraph.text)}")
