@@ -5,73 +5,141 @@ from functools import partial
 import pandas as pd
 
 from ratioscope.analysis.findings import answers
-from ratioscope.analysis.ratios import sentences as heavy_tails
-from ratioscope.analysis.ratios.distributions import Survival, survivals
+from ratioscope.analysis.ratios import sentences
+from ratioscope.analysis.ratios.distributions import Level, Survival, by_step, survivals
 from ratioscope.analysis.ratios.growth import growth
 from ratioscope.analysis.ratios.lengths import length_trap
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import ratios as figures
 from ratioscope.dashboard.figures import tails as tail_figures
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.sections.model import Block, Paragraph, Section
-from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers, over_steps, where
+from ratioscope.dashboard.formats import count
+from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
 
-_QUANTILES = ["ratio_min", "ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999", "ratio_max"]
-_KHATS = ["khat_token", "khat_token_new", "khat_seq"]
-# What grows with the length cuts every response off at ten lengths: fewer tokens are enough.
-_LENGTH_TOKENS = 50_000
-_TAIL_TOKENS = 300_000
+CURRENT = "current/behavior"
+"""The pair of policies whose ratio is ρ_k; the step summary has its quantiles."""
+
+_QUANTILES = ("ratio_min", "ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999", "ratio_max")
+_SYMBOLS = {
+    "current/behavior": "ρ<sub>k</sub>",
+    "new/behavior": "ρ<sub>k+1</sub>",
+    "new/current": "r",
+    "current/behavior_train": "ρ, version only",
+    "behavior_train/behavior": "ρ, engine only",
+}
+# Distributions look at the latest steps with so many tokens. What grows with the length cuts every response off at ten
+# lengths: fewer are enough.
+_TOKENS, _LENGTH_TOKENS = 300_000, 50_000
 
 
 def section(subject: Subject) -> Section:
     """Where the ratios are, both tails, the length trap, and whether weights can be trusted."""
-    summary, steps = subject.summary, subject.steps
-    spread, sentence = heavy_tails.spread(summary), answers.ratios(summary, subject.opened.limits)
     blocks: list[Block] = [
         key_numbers(subject, ("khat_token", "khat_seq", "ess_token", "ess_seq", "chi2_token", "log1p_chi2_seq",
                               "ratio_max", "top1pct_share")),
-        chart(subject.mode, "heat", "Where the ratios ρ are", partial(figures.heat_map, summary, steps=steps), spread,
-              summary.histogram),
-        chart(subject.mode, "fan", "Quantiles of the ratio; the band holds 98 % of the tokens",
-              partial(figures.quantile_fan, summary, steps=steps), spread, summary.values[_QUANTILES],
-              tuple(_QUANTILES)),
-        chart(subject.mode, "khat", "Tail index: can means and squares be estimated?",
-              partial(tail_figures.tail_index, summary, steps=steps), sentence, summary.values[_KHATS], tuple(_KHATS)),
-        over_steps(subject, ["ess_token", "ess_seq"], key="ess", title="Effective sample size",
-                   unit="share of the sample", limits=[Limit(subject.opened.limits.ess, "limit")],
-                   takeaway=heavy_tails.cost(summary)),
+        *where_they_are(subject),
+        *tail_index(subject),
+        sample_size(subject),
+        variance(subject),
+        *attempt(partial(tails, subject)),
+        *attempt(partial(lengths, subject)),
     ]  # fmt: skip
-    left_out = heavy_tails.left_out(summary)
-    if not left_out.empty:
-        blocks.append(
-            chart(subject.mode, "left-out", "Rows that no ratio can be had of",
-                  partial(figures.left_out, left_out, steps=steps),
-                  heavy_tails.left_out_words(summary), left_out)
-        )  # fmt: skip
-    blocks += attempt(partial(_tails, subject)) + attempt(partial(_lengths, subject))
-    return Section("ratios", "Ratios", "How heavy are the tails?", sentence, tuple(blocks))
+    return Section("ratios", "Ratios", "How heavy are the tails?", answer(subject), tuple(blocks))
 
 
-def _tails(subject: Subject) -> list[Block]:
-    first, last = subject.window(_TAIL_TOKENS).steps
-    found = survivals(subject.opened.run, first, last)
-    blocks: list[Block] = []
-    for level, title, ratio, unit in (
-        ("token", "Tails of the token ratio", "ρ<sub>k</sub>", "tokens"),
+def answer(subject: Subject) -> str:
+    """Of these steps."""
+    return answers.ratios(subject.summary, subject.opened.limits) if len(subject.summary.values) else NO_STEP
+
+
+def missing(subject: Subject, pair: str) -> str:
+    """Why there is no ratio of this pair in these steps; nothing where there is one.
+
+    Raises:
+        RatioscopeError: a file vanished while it was read.
+    """
+    tail = _survivals(subject, pair)["token"]
+    if tail.n or pair == CURRENT:
+        return ""
+    return f"No ratio {pair} in {subject.window(_TOKENS).words}: {tail.reason}."
+
+
+def where_they_are(subject: Subject, pair: str = CURRENT) -> tuple[Chart, Chart, Piece]:
+    """The ratios of a pair of policies over the steps as a heat map and as quantiles, and what was left out of them.
+
+    Raises:
+        RatioscopeError: a file vanished while it was read.
+    """
+    summary, shown, steps, of = subject.summary, subject.shown, subject.steps, "every step"
+    if pair != CURRENT:
+        window = subject.window(_TOKENS)
+        steps, of = window.steps, window.words
+        inside = subject.opened.summary.up_to(*steps)
+        summary = shown = subject.compute(by_step, *window.steps, pair).in_place_of(inside)
+    spread, symbol = sentences.spread(summary), _SYMBOLS[pair]
+    heat = partial(figures.heat_map, summary, steps=steps, ratio=symbol)
+    fan = partial(figures.quantile_fan, shown, steps=steps, ratio=symbol, colour=_colour(subject, pair))
+    quantiles = shown.values[list(_QUANTILES)]
+    metrics = _QUANTILES if pair == CURRENT else ()
+    return (
+        chart(subject.mode, "heat", f"Where the ratios {pair} are: the tokens of {of}", heat, spread,
+              summary.histogram, by_step=True),
+        chart(subject.mode, "fan", f"Quantiles of the ratio {pair}; the band holds 98 % of the tokens", fan, spread,
+              quantiles, metrics, by_step=True),
+        _left_out(subject, steps),
+    )  # fmt: skip
+
+
+def _colour(subject: Subject, pair: str) -> str:
+    """That of the pair's first policy."""
+    return {"current": theme.CURRENT, "new": theme.NEW}.get(pair.split("/")[0], subject.mode.behavior)
+
+
+def _left_out(subject: Subject, steps: tuple[int | None, int | None]) -> Piece:
+    inside = subject.opened.summary.up_to(*steps)
+    rows, words = sentences.left_out(inside), sentences.left_out_words(inside)
+    if rows.empty:
+        return Paragraph(words, small=True)
+    draw = partial(figures.left_out, rows, steps=steps)
+    return chart(subject.mode, "left-out", "Rows that no ratio can be had of", draw, words, rows, by_step=True)
+
+
+def _survivals(subject: Subject, pair: str) -> dict[Level, Survival]:
+    return subject.compute(survivals, *subject.window(_TOKENS).steps, pair=pair)
+
+
+def tails(subject: Subject, pair: str = CURRENT) -> list[Piece]:
+    """How to read them, then both tails of the ratio of tokens and of responses; of each in words where there is none.
+
+    Raises:
+        RatioscopeError: a file vanished while it was read.
+    """
+    found, steps = _survivals(subject, pair), subject.window(_TOKENS).words
+    said = (
+        f"{steps.capitalize()}, {count(found['token'].n)} tokens. To the right: tokens that the first policy favours, "
+        "which make the variance of importance weights. To the left: tokens that it has abandoned."
+    )
+    kinds: tuple[tuple[Level, str, str, str], ...] = (
+        ("token", "Tails of the token ratio", _SYMBOLS[pair], "tokens"),
         ("sequence", "Tails of the sequence ratio W", "W", "responses"),
-    ):
-        tail = found[level]  # type: ignore[index]
+    )
+    blocks: list[Piece] = [Paragraph(said, small=True)]
+    for level, title, ratio, unit in kinds:
+        tail = found[level]
         if not tail.n:
-            blocks.append(Paragraph(f"{title}: {tail.answer}"))
+            blocks.append(Paragraph(tail.answer, lead=f"{title}:"))
             continue
-        draw = partial(figures.survival_curve, tail, ratio=ratio, unit=unit, colour=theme.CURRENT)
+        without = f" {count(tail.n_undefined)} {unit} have no ratio." if tail.n_undefined else ""
+        draw = partial(figures.survival_curve, tail, ratio=ratio, unit=unit, colour=_colour(subject, pair))
         blocks.append(
-            chart(subject.mode, f"survival-{level}", f"{title}, {where(first, last)}", draw, tail.answer, _points(tail))
+            chart(subject.mode, f"survival-{level}", f"{title}, {steps}", draw, tail.answer + without, _points(tail))
         )
     return blocks
 
 
 def _points(survival: Survival) -> pd.DataFrame:
+    """Of both curves."""
     rows = [
         pd.DataFrame({"ratio": survival.upper.weight, "tail": "at or above", "share": survival.upper.share}),
         pd.DataFrame({"ratio": 1 / survival.lower.weight, "tail": "at or below", "share": survival.lower.share}),
@@ -79,13 +147,62 @@ def _points(survival: Survival) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-def _lengths(subject: Subject) -> list[Block]:
-    first, last = subject.window().latest(subject.summary.values["n_tokens"], _LENGTH_TOKENS).steps
-    run = subject.opened.run
-    grown = growth(run, first, last)
-    if grown.rows.empty or not grown.rows["spread"].notna().any():
-        return [Paragraph(f"The length trap: {grown.answer}")]
-    buckets = length_trap(run, first, last).buckets
-    draw = partial(tail_figures.spread_by_length, grown, buckets=buckets)
-    title = f"The length trap: spread of token, geometric and product ratio, {where(first, last)}"
-    return [chart(subject.mode, "lengths", title, draw, grown.answer, grown.rows)]
+def lengths(subject: Subject, pair: str = CURRENT) -> list[Piece]:
+    """The length trap: what was measured, the spread, what holds of finished responses, the quantiles; or why not.
+
+    Raises:
+        RatioscopeError: a file vanished while it was read.
+    """
+    window, sizes = subject.window(_TOKENS), subject.opened.summary.values["n_tokens"]
+    if sizes.loc[window.first : window.last].sum() > _LENGTH_TOKENS:
+        window = window.latest(sizes, _LENGTH_TOKENS)
+    grown = subject.compute(growth, *window.steps, pair=pair)
+    if grown.rows.empty:
+        return [Paragraph(grown.answer, lead="The length trap:")]
+    trap, steps = subject.compute(length_trap, *window.steps, pair=pair), window.words
+    spread: Piece = Paragraph("A ratio that is 0 or infinite has no spread of its logarithm.")
+    if grown.rows["spread"].notna().any():
+        draw = partial(tail_figures.spread_by_length, grown, buckets=trap.buckets)
+        title = f"The length trap: spread of token, geometric and product ratio, {steps}"
+        spread = chart(subject.mode, "lengths", title, draw, grown.answer, grown.rows)
+    quantiles = partial(tail_figures.ratio_by_length, grown)
+    title = f"Median, middle half and middle 90 % of the ratio, {steps}"
+    said = f"{count(grown.n_responses)} responses, cut off after their first tokens."
+    return [
+        spread,
+        Paragraph(f"Finished responses by their length: {trap.answer}", small=True),
+        chart(subject.mode, "length-quantiles", title, quantiles, said, grown.rows),
+    ]
+
+
+def tail_index(subject: Subject) -> list[Piece]:
+    """The tail index over the steps, and why some steps have none."""
+    keys = {"khat_token": "tokens, current", "khat_token_new": "tokens, new", "khat_seq": "responses"}
+    title = "Tail index: can means and squares be estimated? (logarithmic above 1 and below 0)"
+    draw = partial(tail_figures.tail_index, subject.shown, steps=subject.steps)
+    missing = ((name, sentences.why_unfitted(subject.summary, key)) for key, name in keys.items())
+    return [
+        chart(subject.mode, "khat", title, draw, answer(subject), subject.shown.values[list(keys)], tuple(keys),
+              by_step=True),
+        *(Paragraph(f"Open circles, {name}: {why}.", small=True) for name, why in missing if why),
+    ]  # fmt: skip
+
+
+def sample_size(subject: Subject) -> Chart:
+    """Effective sample size over the steps."""
+    summary = subject.summary
+    return over_steps(
+        subject, ("ess_token", "ess_seq"), key="ess", title="Effective sample size", unit="share of the sample",
+        limits=(Limit(subject.opened.limits.ess, "limit"),),
+        takeaway=sentences.cost(summary) if len(summary.values) else NO_STEP,
+    )  # fmt: skip
+
+
+def variance(subject: Subject) -> Chart:
+    """χ² over the steps."""
+    keys = ("chi2_token", "log1p_chi2_seq")
+    return over_steps(
+        subject, keys, key="chi2", title="Variance of the weights (below 1e-9 lies rounding)", unit="χ²",
+        logarithmic=True, limits=(Limit(subject.opened.limits.chi2, "limit"),),
+        takeaway=answers.course(subject.summary, *keys), beside=("chi2_seq",),
+    )  # fmt: skip
