@@ -36,6 +36,57 @@ class Grain(Enum):
     """Logged by the trainer, once a step, in the steps table."""
 
 
+UNDEFINED = Note(Kind.UNDEFINED, "undefined")
+INFINITE = Note(Kind.INFINITE, "infinite: a ratio of 0 or beyond the floating-point range")
+
+
+def not_logged(*columns: str) -> Note:
+    """Why a number is missing that needs one of these columns of the run format."""
+    many = f"neither {' nor '.join(columns)} is logged"
+    return Note(Kind.NOT_LOGGED, many if len(columns) > 1 else f"{columns[0]} is not logged")
+
+
+@dataclass(frozen=True)
+class Denominator:
+    """What a metric is taken over: which tokens, or responses, and why there may be none of them."""
+
+    count: str
+    """Their number, in the partial sums: a name with n_."""
+    missing: Note
+    """Why a metric over them is missing where there are none."""
+    where: str = ""
+    """SQL over one usable token, or one response: whether it is one of them; "" for all."""
+    columns: tuple[str, ...] = ()
+    """Columns of the run format, one of which must be logged."""
+    within: "Denominator | None" = None
+    """What they are a part of: where there is nothing of that, its reason comes first."""
+    apart: bool = False
+    """Scanned only where one of the columns is there: few logs have them."""
+
+    @property
+    def chain(self) -> tuple["Denominator", ...]:
+        """It, what it is within, and so on."""
+        return (self, *(self.within.chain if self.within else ()))
+
+
+TOKENS = Denominator("n_tokens", Note(Kind.UNDEFINED, "no usable token in this step"))
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A metric that is factor * (sum of a term) / (number of what it is taken over) + offset: its entry is enough."""
+
+    term: str = ""
+    """SQL over one usable token: columns of the run format, the log-ratios of `analysis/runs/tokens.sql`, `deviation`
+    and `deviation_new` (rho - 1 of both policies). Of the grain RESPONSE, over one response."""
+    holds: str = ""
+    """Instead of a term: SQL that is true or not; the mean is the share of those for which it is."""
+    sum: str = ""
+    """Instead of a term: a sum that the scan makes anyway (`analysis/summary/group_sums.sql`)."""
+    factor: float = 1.0
+    offset: float = 0.0
+
+
 KHAT_LIMIT = {Moment.FIRST: 0.7, Moment.SECOND: 0.35}
 
 
@@ -57,6 +108,13 @@ class Metric:
     khat: tuple[str, ...] = ("khat_token",)
     """Tail indices that decide whether it can be trusted."""
     grain: Grain = Grain.TOKEN
+    over: Denominator = TOKENS
+    mean: Mean | None = None
+    """None: a function of the step summary computes it."""
+    columns: tuple[str, ...] = ()
+    """Columns that its terms need besides those of `over`."""
+    undefined: Note = UNDEFINED
+    """Why it is missing where all that it needs is there."""
     short: str = ""
     """A name for tiles and legends, where the title is too long for them."""
     share: bool = False
@@ -73,6 +131,17 @@ class Metric:
     @property
     def label(self) -> str:
         return self.short or self.title
+
+    @property
+    def numerator(self) -> str:
+        """The name of a mean's sum in the partial sums."""
+        assert self.mean is not None, self.key
+        return self.mean.sum or self.key
+
+    @property
+    def needs(self) -> tuple[tuple[str, ...], ...]:
+        """Columns that must be logged, beyond the required ones: of each tuple, one at least."""
+        return (*((name,) for name in self.columns), *(part.columns for part in self.over.chain if part.columns))
 
     @property
     def sample(self) -> str:

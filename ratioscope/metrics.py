@@ -20,6 +20,7 @@ Intervals need the whole step with its groups: record it (`RunRecorder`) and let
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from math import isinf, isnan
 
 import numpy as np
@@ -27,36 +28,16 @@ import numpy as np
 from ratioscope import estimates
 from ratioscope.batch import flatten
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import doubt
+from ratioscope.metric import INFINITE, TOKENS, UNDEFINED, Metric, doubt
 from ratioscope.notes import Kind, Note
 from ratioscope.tails import Array, pareto_khat, top_share
 from ratioscope.tensors import Tensor, torch
 
-_CLIP = "clipped or clip_side"
-_NEEDED = {
-    **dict.fromkeys(("u_k", "tv_new_behavior", "tv_new_behavior_bounded", "khat_token_new"), "logp_new"),
-    **dict.fromkeys(("s_k_version", "s_k_engine"), "logp_behavior_train"),
-    "kl_to_reference": "logp_reference",
-    "entropy": "entropy",
-    "clip_fraction": _CLIP,
-    **dict.fromkeys(("clip_fraction_low", "clip_fraction_high"), "clip_side"),
-    **dict.fromkeys(("clip_fraction_positive", "clip_fraction_negative"), f"advantage and {_CLIP}"),
-    "gate_mean": "gate",
-    "effective_token_fraction": "advantage and gate",
-    "zero_advantage_group_fraction": "advantage",
-}
-# Why a number that was computed may still be undefined.
-_UNDEFINED = {
-    "clip_fraction_positive": "no token with positive advantage",
-    "clip_fraction_negative": "no token with negative advantage",
-    "entropy": "no finite entropy",
-    **dict.fromkeys(("s_k_version", "s_k_engine"), "no finite logp_behavior_train"),
-    "kl_to_reference": "no finite logp_reference",
-    "ratio_mean_z": "the mean ratio has no standard error here",
-    **dict.fromkeys(("ess_token", "top1pct_share"), "every ratio is 0"),
-    "ess_seq": "no sequence with a ratio above 0",
-    **dict.fromkeys(("chi2_seq", "log1p_chi2_seq"), "no sequence without an unusable token"),
-}
+# What `batch_metrics` may be given, of the columns of the run format.
+_GIVEN = {
+    "logp_new", "logp_behavior_train", "logp_reference", "advantage", "clip_side", "clipped", "gate", "entropy",
+}  # fmt: skip
+_NO_TOKEN = TOKENS.missing.text.replace("step", "batch")
 
 
 class BatchMetrics(dict[str, float]):
@@ -126,13 +107,22 @@ def unreliable(metrics: BatchMetrics) -> dict[str, Note]:
             continue
         metric = CATALOGUE[key]
         if isinf(value):
-            notes[key] = Note(Kind.INFINITE, "infinite: a ratio of 0 or beyond the floating-point range")
+            notes[key] = INFINITE
             continue
-        n = int(metrics["n_sequences" if "khat_seq" in metric.khat else "n_tokens"])
+        n = int(metrics[metric.sample])
         for tail in metric.khat:
             if note := doubt(tail, metrics.get(tail), metric.moment, n, metrics.notes.get(tail)):
                 notes[key] = note
     return notes
+
+
+def _why_undefined(metric: Metric) -> str:
+    """Of a number whose columns are given, in a batch with usable tokens."""
+    if metric.undefined is not UNDEFINED:
+        return metric.undefined.text
+    if metric.over.columns:
+        return f"no finite {' or '.join(metric.over.columns)}"
+    return (metric.undefined if metric.over is TOKENS else metric.over.missing).text
 
 
 def _transferred(numbers: dict[str, Tensor], tops: dict[str, Tensor]) -> tuple[dict[str, float], dict[str, Array]]:
@@ -145,8 +135,11 @@ def _transferred(numbers: dict[str, Tensor], tops: dict[str, Tensor]) -> tuple[d
 
 def _judged(values: dict[str, float], tops: dict[str, Array]) -> BatchMetrics:
     """The defined values with what the tails add, and a note for everything else."""
-    absent = {key: needed for key, needed in _NEEDED.items() if key not in (*values, *tops)}
-    notes = {key: Note(Kind.NOT_LOGGED, f"{needed} not given") for key, needed in absent.items()}
+    notes = {
+        key: Note(Kind.NOT_LOGGED, f"{' and '.join(map(' or '.join, metric.needs))} not given")
+        for key, metric in CATALOGUE.items()
+        if metric.needs and _GIVEN.issuperset(chain(*metric.needs)) and key not in (*values, *tops)
+    }
     n_tokens, n_weights = int(values["n_tokens"]), int(values["n_sequences"] - values["n_undefined"])
     for key, top in tops.items():
         khat, note = pareto_khat(top, n_weights if key == "khat_seq" else n_tokens)
@@ -158,7 +151,6 @@ def _judged(values: dict[str, float], tops: dict[str, Array]) -> BatchMetrics:
     values["top1pct_share"] = float("nan") if share is None else share
     for key, value in values.items():
         if isnan(value):
-            text = _UNDEFINED.get(key, "not a number") if n_tokens else "no usable token in this batch"
-            notes[key] = Note(Kind.UNDEFINED, text)
+            notes[key] = Note(Kind.UNDEFINED, _why_undefined(CATALOGUE[key]) if n_tokens else _NO_TOKEN)
     defined = {key: value for key, value in values.items() if not isnan(value)}
     return BatchMetrics(defined, notes | unreliable(BatchMetrics(defined, notes)))

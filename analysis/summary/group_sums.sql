@@ -1,4 +1,5 @@
 -- grain: one prompt group of one step. Plain sums and log-sum-exps: they merge by addition, whatever split the rows.
+-- `sums`: those of sequence_sums.sql.
 with
 token_sums as (
     select
@@ -10,24 +11,10 @@ token_sums as (
         sum(shortfall) as shortfall,
         sum(deviation_squared) as deviation_squared,
         -sum(log_w) as k1,
-        sum(k2) as k2,
-        sum(k3) as k3,
-        sum(reverse) as reverse,
-        sum(n_new)::bigint as n_new,
-        sum(drift) as drift,
         sum(signed_deviation_new + 2 * shortfall_new) as deviation_new,
         sum(shortfall_new) as shortfall_new,
-        sum(n_clip)::bigint as n_clip,
-        sum(n_side)::bigint as n_side,
-        sum(clipped)::bigint as clipped,
-        sum(clipped_low)::bigint as clipped_low,
-        sum(clipped_high)::bigint as clipped_high,
         sum(n_signal)::bigint as n_signal,
-        sum(n_positive)::bigint as n_positive,
-        sum(clipped_positive)::bigint as clipped_positive,
-        sum(n_negative)::bigint as n_negative,
-        sum(clipped_negative)::bigint as clipped_negative,
-        sum(version_lag) as version_lag
+        $sums
     from sequence_sums
     group by step, group_id
 ),

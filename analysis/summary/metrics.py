@@ -1,6 +1,5 @@
 """From group sums and order statistics to metrics, all steps at once: value, interval, and why one is doubtful."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +7,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ratioscope.analysis.summary.intervals import (
-    Index,
     cluster_intervals,
     cluster_variances,
     fraction_intervals,
@@ -18,7 +16,7 @@ from ratioscope.analysis.summary.intervals import (
 from ratioscope.analysis.summary.order_statistics import QUANTILES
 from ratioscope.analysis.summary.partials import Partials
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import Moment, doubt
+from ratioscope.metric import INFINITE, Mean, Metric, Moment, doubt
 from ratioscope.notes import Kind, Note, columns, from_cells
 from ratioscope.tails import Array
 
@@ -30,64 +28,8 @@ COUNTS = (
 )
 FLAGGED_INVALID_SHARE = 1e-3
 
-# Metrics that are a ratio of group sums: numerator column, factor, denominator column.
-_MEANS: dict[str, tuple[str, float, str]] = {
-    "u_k": ("drift", 0.5, "n_new"),
-    "s_k": ("deviation", 0.5, "n_tokens"),
-    "s_k_bounded": ("shortfall", 1.0, "n_tokens"),
-    "s_k_version": ("version_part", 0.5, "n_engine"),
-    "s_k_engine": ("engine_part", 0.5, "n_engine"),
-    "s_k_exact": ("exact_staleness", 1.0, "n_exact"),
-    "u_k_exact": ("exact_drift", 1.0, "n_exact_new"),
-    "chi2_token_exact": ("exact_chi2", 1.0, "n_exact_chi2"),
-    "tv_new_behavior": ("deviation_new", 0.5, "n_new"),
-    "tv_new_behavior_bounded": ("shortfall_new", 1.0, "n_new"),
-    "ratio_mean": ("rho", 1.0, "n_tokens"),
-    "chi2_token": ("deviation_squared", 1.0, "n_tokens"),
-    "kl_k1": ("k1", 1.0, "n_tokens"),
-    "kl_k2": ("k2", 1.0, "n_tokens"),
-    "kl_k3": ("k3", 1.0, "n_tokens"),
-    "kl_reverse": ("reverse", 1.0, "n_tokens"),
-    "kl_to_reference": ("reference", 1.0, "n_reference"),
-    "entropy": ("entropy", 1.0, "n_entropy"),
-    "version_lag": ("version_lag", 1.0, "n_tokens"),
-    "reward": ("reward", 1.0, "n_reward"),
-    "response_length": ("response_length", 1.0, "n_sequences"),
-}
-# Metrics in [0, 1]: their intervals stay in it.
-_FRACTIONS: dict[str, tuple[str, str]] = {
-    "gate_mean": ("gate", "n_gate"),
-    "effective_token_fraction": ("effective", "n_gate"),
-    "clip_fraction": ("clipped", "n_clip"),
-    "clip_fraction_low": ("clipped_low", "n_side"),
-    "clip_fraction_high": ("clipped_high", "n_side"),
-    "clip_fraction_positive": ("clipped_positive", "n_positive"),
-    "clip_fraction_negative": ("clipped_negative", "n_negative"),
-}
-# How far a sampled mean lies from the exact one, in standard errors: sum of the differences, its denominator.
-_HONESTY: dict[str, tuple[str, str]] = {
-    "s_k_exact_z": ("sampled_minus_exact", "n_exact"),
-    "u_k_exact_z": ("sampled_minus_exact_new", "n_exact_of_new"),
-}
-_NO_TOKEN = Note(Kind.UNDEFINED, "no usable token in this step")
-_MISSING = {
-    "n_tokens": _NO_TOKEN,
-    "n_new": Note(Kind.NOT_LOGGED, "logp_new is not logged"),
-    "n_clip": Note(Kind.NOT_LOGGED, "neither clipped nor clip_side is logged"),
-    "n_side": Note(Kind.NOT_LOGGED, "clip_side is not logged"),
-    "n_gate": Note(Kind.NOT_LOGGED, "gate is not logged"),
-    "n_entropy": Note(Kind.NOT_LOGGED, "entropy is not logged"),
-    "n_engine": Note(Kind.NOT_LOGGED, "logp_behavior_train is not logged"),
-    "n_reference": Note(Kind.NOT_LOGGED, "logp_reference is not logged"),
-    "n_exact": Note(Kind.NOT_LOGGED, "not estimable from samples, and the exact per-state columns are not logged"),
-    "n_exact_chi2": Note(Kind.NOT_LOGGED, "not estimable from samples, and the exact per-state columns are not logged"),
-    "n_exact_new": Note(Kind.NOT_LOGGED, "the exact per-state columns are not logged"),
-    "n_exact_of_new": Note(Kind.NOT_LOGGED, "the exact per-state columns are not logged"),
-    "n_positive": Note(Kind.UNDEFINED, "no token with positive advantage"),
-    "n_negative": Note(Kind.UNDEFINED, "no token with negative advantage"),
-    "n_reward": Note(Kind.UNDEFINED, "no finite reward"),
-    "n_sequences": Note(Kind.UNDEFINED, "the sequences table has no rows for this step"),
-}
+# How far a sampled mean lies from the exact one, in standard errors: the sum of their differences.
+_DIFFERENCES = {"s_k_exact_z": "sampled_minus_exact", "u_k_exact_z": "sampled_minus_exact_new"}
 
 
 @dataclass(frozen=True)
@@ -114,6 +56,7 @@ def step_table(partials: Partials) -> StepTable:
     with np.errstate(all="ignore"):  # what is not finite is handled, and noted
         steps.count()
         steps.means()
+        steps.distances_from_exact()
         steps.groups_without_signal()
         steps.token_weights()
         steps.sequence_weights()
@@ -121,10 +64,6 @@ def step_table(partials: Partials) -> StepTable:
         steps.derived()
         steps.judge()
     return steps.table()
-
-
-def _undefined(text: str) -> Note:
-    return Note(Kind.UNDEFINED, text)
 
 
 class _Steps:
@@ -135,14 +74,13 @@ class _Steps:
         self.steps, self.starts = np.unique(groups["step"].to_numpy(dtype=np.int64), return_index=True)
         self.columns = {name: groups[name].to_numpy(dtype=float, na_value=np.nan) for name in groups.columns}
         for name in self.columns:
-            if name.startswith(("n_", "clipped")):  # an absent count is 0; an absent sum stays NaN
+            if name.startswith("n_"):  # an absent count is 0; an absent sum stays NaN
                 self.columns[name] = np.nan_to_num(self.columns[name])
         self.values: dict[str, Array] = {}
         self.intervals: dict[str, tuple[Array, Array]] = {}
         self.notes: dict[str, NDArray[np.object_]] = {}
         """By metric: the note of each step, or None."""
         self.tail_notes: dict[str, NDArray[np.object_]] = {}
-        self.has_tokens = self.total("n_tokens") > 0
 
     def column(self, name: str) -> Array:
         """One value a group; a count or sum that was not taken is 0 or NaN."""
@@ -162,14 +100,11 @@ class _Steps:
         notes = self.notes.setdefault(key, np.full(len(self.steps), None, dtype=object))
         notes[where] = note if isinstance(note, Note) else note[where]
 
-    def note_missing(self, key: str, denominator: str, missing: NDArray[np.bool_]) -> None:
-        self.note(key, missing, _MISSING[denominator])
-        if denominator == "n_exact_of_new":
-            self.note(key, missing & (self.total("n_new") == 0), _MISSING["n_new"])
-        if denominator in ("n_positive", "n_negative"):
-            self.note(key, missing & (self.total("n_clip") == 0), _MISSING["n_clip"])
-        if denominator not in ("n_reward", "n_sequences"):
-            self.note(key, missing & ~self.has_tokens, _NO_TOKEN)
+    def note_missing(self, metric: Metric, missing: NDArray[np.bool_]) -> None:
+        """Say why: there is nothing of what it is taken over, or else a reason of its own, unless one is said."""
+        self.note(metric.key, missing & (self.notes[metric.key] == None), metric.undefined)  # noqa: E711 elementwise
+        for part in metric.over.chain:
+            self.note(metric.key, missing & (self.total(part.count) == 0), part.missing)
 
     def count(self) -> None:
         n_tokens, n_undefined = self.total("n_tokens"), self.total("n_undefined")
@@ -184,34 +119,23 @@ class _Steps:
         }
 
     def means(self) -> None:
-        for key, (numerator, factor, denominator) in _MEANS.items():
-            self._ratio(key, self.column(numerator) * factor, denominator, cluster_intervals)
-        for key, (numerator, denominator) in _FRACTIONS.items():
-            self._ratio(key, self.column(numerator), denominator, fraction_intervals)
-        self._ratio("chi2_token_raw", self.column("rho_squared"), "n_tokens", cluster_intervals)
-        self.values["chi2_token_raw"] -= 1
-        low, high = self.intervals["chi2_token_raw"]
-        self.intervals["chi2_token_raw"] = (low - 1, high - 1)
-        for key, (difference, denominator) in _HONESTY.items():
-            weight = self.column(denominator)
+        for metric in CATALOGUE.values():
+            if metric.mean is not None:
+                self._mean(metric, metric.mean)
+
+    def _mean(self, metric: Metric, mean: Mean) -> None:
+        weight = self.column(metric.over.count)
+        terms = np.where(weight > 0, self.column(metric.numerator) * mean.factor, 0.0)
+        low, high = (fraction_intervals if metric.share else cluster_intervals)(terms, weight, self.starts)
+        self.values[metric.key] = sums(terms, self.starts) / sums(weight, self.starts) + mean.offset
+        self.intervals[metric.key] = (low + mean.offset, high + mean.offset)
+
+    def distances_from_exact(self) -> None:
+        for key, difference in _DIFFERENCES.items():
+            weight = self.column(CATALOGUE[key].over.count)
             terms = np.where(weight > 0, self.column(difference), 0.0)
             error = np.sqrt(cluster_variances(terms, weight, self.starts))
             self.values[key] = np.where(error > 0, sums(terms, self.starts) / sums(weight, self.starts) / error, np.nan)
-            self.note(key, np.isnan(self.values[key]), _undefined("the difference has no standard error here"))
-            self.note_missing(key, denominator, sums(weight, self.starts) == 0)
-
-    def _ratio(
-        self,
-        key: str,
-        numerator: Array,
-        denominator: str,
-        interval: Callable[[Array, Array, Index], tuple[Array, Array]],
-    ) -> None:
-        weight = self.column(denominator)
-        terms, total = np.where(weight > 0, numerator, 0.0), sums(weight, self.starts)
-        self.values[key] = sums(terms, self.starts) / total
-        self.intervals[key] = interval(terms, weight, self.starts)
-        self.note_missing(key, denominator, total == 0)
 
     def groups_without_signal(self) -> None:
         weight = (self.column("n_tokens") > 0).astype(float)
@@ -219,13 +143,11 @@ class _Steps:
         key = "zero_advantage_group_fraction"
         self.values[key] = sums(without, self.starts) / sums(weight, self.starts)
         self.intervals[key] = fraction_intervals(without, weight, self.starts)
-        self.note(key, ~self.has_tokens, _NO_TOKEN)
 
     def token_weights(self) -> None:
         used = self.column("n_tokens") > 0
         rho, squared, n = (np.where(used, self.column(name), 0.0) for name in ("scaled", "scaled_squared", "n_tokens"))
         self._effective_sample_size("ess_token", rho, squared, n)
-        self.note("ess_token", ~self.has_tokens, _NO_TOKEN)
 
     def _effective_sample_size(self, key: str, weight: Array, squared: Array, n: Array) -> None:
         totals = (sums(terms, self.starts) for terms in (weight, squared, n))
@@ -256,9 +178,7 @@ class _Steps:
             np.logaddexp(0.0, high + scale["lse_chi2"]),
         )
         self._effective_sample_size("ess_seq", scaled["lse_w"], scaled["lse_w_squared"], n)
-        self.note("ess_seq", np.isnan(self.values["ess_seq"]), _undefined("every sequence ratio is 0"))
         for key in ("chi2_seq", "log1p_chi2_seq", "ess_seq"):
-            self.note(key, count == 0, _undefined("no sequence without an unusable token"))
             self.values[key] = np.where(count == 0, np.nan, self.values[key])
 
     def order_statistics(self, order: pd.DataFrame) -> None:
@@ -268,16 +188,12 @@ class _Steps:
         self.values |= {key: np.exp(numbers[key]) for key in QUANTILES}
         log_sum_squares = 2 * self.largest(self.column("peak")) + np.log(self.total("scaled_squared", self._used()))
         self.values["top1pct_share"] = np.exp(numbers["top_squares"] - log_sum_squares)
-        self.note("top1pct_share", np.isnan(self.values["top1pct_share"]), _undefined("every ratio is 0"))
         for key in ("khat_token", "khat_token_new", "khat_seq"):
             self.values[key] = there[key].to_numpy(dtype=float)
             texts = (there[f"{key}_{column}"].fillna("") for column in ("note_kind", "note"))
             notes = [from_cells(kind, text) for kind, text in zip(*texts, strict=True)]
             self.tail_notes[key] = np.asarray(notes, dtype=object)
             self.note(key, np.isnan(self.values[key]), self.tail_notes[key])
-        for key in CATALOGUE:
-            if key.startswith(("ratio_", "khat_", "top")):
-                self.note(key, ~self.has_tokens, _NO_TOKEN)
 
     def _used(self) -> NDArray[np.bool_]:
         return self.column("n_tokens") > 0
@@ -285,16 +201,12 @@ class _Steps:
     def derived(self) -> None:
         """What follows from other numbers of the step, or is a maximum."""
         self.values["delta_max"] = self.largest(self.column("exact_largest"))
-        self.note_missing("delta_max", "n_exact", self.total("n_exact") == 0)
         rho, n = self.column("rho"), self.column("n_tokens")
         error = np.sqrt(cluster_variances(rho, n, self.starts))
         z = np.where((error > 0) & np.isfinite(error), (self.values["ratio_mean"] - 1) / error, np.nan)
         self.values["ratio_mean_z"] = z
-        self.note("ratio_mean_z", np.isnan(z), _undefined("the mean ratio has no standard error here"))
-        self.note("ratio_mean_z", ~self.has_tokens, _NO_TOKEN)
         length = self.total("n_tokens") / np.maximum(self.total("n_weights") + self.total("n_undefined"), 1)
         self.values["log1p_chi2_seq_predicted"] = length * np.log1p(self.values["chi2_token"])
-        self.note("log1p_chi2_seq_predicted", ~self.has_tokens, _NO_TOKEN)
 
     def judge(self) -> None:
         """Mark what cannot be trusted, and withhold intervals that would only look narrow."""
@@ -302,27 +214,26 @@ class _Steps:
             value = self.values.get(key)
             if value is None:
                 continue
-            infinite = np.isinf(value)
-            self.note(key, infinite, Note(Kind.INFINITE, "infinite: a ratio of 0 or beyond the floating-point range"))
-            undefined = np.isnan(value) & (self.notes[key] == None)  # noqa: E711 elementwise
-            self.note(key, undefined, _undefined("undefined"))
-            self._withhold(key, infinite | undefined)
+            self.note(key, np.isinf(value), INFINITE)
+            self.note_missing(metric, np.isnan(value))
+            self._withhold(key, ~np.isfinite(value))
             if metric.moment is not Moment.BOUNDED:
-                self._doubt(key, metric.moment, metric.khat, np.isfinite(value))
+                self._doubt(metric, np.isfinite(value))
         rows = self.values["n_tokens"] + self.values["n_invalid"]
         flagged = self.values["n_invalid"] > FLAGGED_INVALID_SHARE * rows
         pairs = zip(self.values["n_invalid"], rows, strict=True)
         remarks = [Note(Kind.REMARK, f"{invalid:.0f} of {n:.0f} rows cannot be used") for invalid, n in pairs]
         self.note("n_invalid", flagged, np.asarray(remarks, dtype=object))
 
-    def _doubt(self, key: str, moment: Moment, tails: Sequence[str], finite: NDArray[np.bool_]) -> None:
-        sizes = self.values["n_sequences" if "khat_seq" in tails else "n_tokens"]
-        for tail in tails:
-            rows = zip(self.values[tail], sizes, self.tail_notes[tail], strict=True)
-            doubts = np.asarray([doubt(tail, khat, moment, int(n), missing) for khat, n, missing in rows], dtype=object)
+    def _doubt(self, metric: Metric, finite: NDArray[np.bool_]) -> None:
+        for tail in metric.khat:
+            rows = zip(self.values[tail], self.values[metric.sample], self.tail_notes[tail], strict=True)
+            doubts = np.asarray(
+                [doubt(tail, khat, metric.moment, int(n), missing) for khat, n, missing in rows], dtype=object
+            )
             doubtful = finite & (doubts != None)  # noqa: E711 elementwise
-            self.note(key, doubtful, doubts)
-            self._withhold(key, doubtful)
+            self.note(metric.key, doubtful, doubts)
+            self._withhold(metric.key, doubtful)
 
     def _withhold(self, key: str, where: NDArray[np.bool_]) -> None:
         if key in self.intervals:

@@ -25,20 +25,13 @@ from ratioscope import schema
 from ratioscope.analysis.runs.database import connect, one_thread, query
 from ratioscope.analysis.runs.relations import create_views
 from ratioscope.analysis.runs.store import Run, TableFile
+from ratioscope.analysis.summary import sums
 from ratioscope.analysis.summary.order_statistics import of_steps
 from ratioscope.analysis.summary.packed import packed, unpacked
 from ratioscope.cache import Entry, entry_of
 from ratioscope.recorder import NONFINITE_KEY
 
-_OPTIONAL = {
-    "gate",
-    "entropy",
-    "logp_behavior_train",
-    "logp_reference",
-    "tv_current_behavior",
-    "chi2_current_behavior",
-    "tv_new_current",
-}
+_OF_STEPS_WITH_TOKENS = "step in (select step from sequence_sums union select step from unusable_sums)"
 
 # Files are scanned together to about so many tokens: with less, starting a query shows, with more, memory does.
 _SCAN_TOKENS, _FEWEST_TOKENS = 1_000_000, 250_000
@@ -170,7 +163,8 @@ def scan(units: Sequence[ScanUnit]) -> Partials:
         create_views(connection, schema.TOKENS, tokens)
         create_views(connection, schema.SEQUENCES, sequences)
         logged = {name for file in tokens for name in pq.read_schema(file.path).names}
-        return partials_in(connection, clean=all(map(_known_clean, tokens)), optional=bool(logged & _OPTIONAL))
+        optional = bool(logged & sums.optional_columns())
+        return partials_in(connection, clean=all(map(_known_clean, tokens)), optional=optional)
 
 
 def partials_in(
@@ -186,15 +180,13 @@ def partials_in(
     """
     if clean:
         connection.execute("create or replace view usable as select * exclude (invalid) from token")
-    connection.execute(query("summary/sequence_sums"))
+    connection.execute(sums.sequence_sums())
     connection.execute(query("summary/unusable_sums").replace("$clean", str(clean)))
     order, histogram = of_steps(connection)
-    groups = connection.execute(query("summary/group_sums")).df()
+    groups = connection.execute(sums.group_sums()).df()
     if optional:
-        groups = groups.merge(
-            connection.execute(query("summary/optional_sums")).df(), how="left", on=["step", "group_id"]
-        )
-    responses = connection.execute(query("summary/response_sums").replace("$all", str(tokenless))).df()
+        groups = groups.merge(connection.execute(sums.optional_sums()).df(), how="left", on=["step", "group_id"])
+    responses = connection.execute(sums.response_sums("true" if tokenless else _OF_STEPS_WITH_TOKENS)).df()
     groups = groups.merge(responses, how="outer", on=["step", "group_id"])
     groups = _with_scaled_sums(connection, groups, order)
     return Partials(groups.sort_values(["step", "group_id"], ignore_index=True), order, histogram)

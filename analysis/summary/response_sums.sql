@@ -1,11 +1,9 @@
--- grain: one prompt group of one step; groups that the loss left out have sequences only. $all: of every step, otherwise
--- of those that have tokens.
+-- grain: one prompt group of one step; groups that the loss left out have sequences only. `steps`: which steps count.
+-- `sums`: those of the catalogue.
 select
     step, group_id,
     count(*) as n_sequences,
-    count(reward) filter (isfinite(reward)) as n_reward,
-    sum(reward) filter (isfinite(reward)) as reward,
-    sum(n_tokens) as response_length
+    $sums
 from sequence
-where $all or step in (select step from sequence_sums union select step from unusable_sums)
+where $steps
 group by step, group_id

@@ -1,7 +1,23 @@
 """How far apart two policies are: total variation, chi-square, KL, and the mean ratio."""
 
+from ratioscope.catalogue.denominators import ENGINE, EXACT, EXACT_CHI2, EXACT_NEW, EXACT_OF_NEW, NEW, WEIGHTS
 from ratioscope.catalogue.remedies import FRESHER, SMALLER, TRUNCATE
-from ratioscope.metric import Grain, Metric, Moment
+from ratioscope.metric import Grain, Mean, Metric, Moment
+from ratioscope.notes import Kind, Note
+
+# Differences of two ratios are those of their rho - 1, which is computed once.
+_DRIFT = """case
+    when isfinite(deviation_new - deviation) then abs(deviation_new - deviation)
+    else ratio_distance(log_rho_new, log_rho) end"""
+_VERSION = """case
+    when isfinite(deviation - deviation_engine) then abs(deviation - deviation_engine)
+    else ratio_distance(log_rho, log_engine) end"""
+# With series where rho - 1 has lost its digits.
+_K3 = "case when abs(log_rho) < 1e-2 then expm1_minus_series(log_rho) else deviation - log_rho end"
+_REVERSE = """case
+    when abs(log_rho) < 1e-2 then reverse_kl_series(log_rho)
+    when log_rho = '-inf'::double then 1
+    else (log_rho - 1) * deviation + log_rho end"""
 
 _KHAT_NEW = ("khat_token", "khat_token_new")
 
@@ -20,6 +36,8 @@ ENTRIES = (
         khat=_KHAT_NEW,
         colour="vermilion",
         order=4,
+        over=NEW,
+        mean=Mean(_DRIFT, factor=0.5),
     ),
     Metric(
         key="s_k",
@@ -34,6 +52,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         order=3,
+        mean=Mean(sum="deviation", factor=0.5),
     ),
     Metric(
         key="s_k_bounded",
@@ -47,6 +66,7 @@ ENTRIES = (
         remedy=FRESHER,
         better="lower",
         colour="sky",
+        mean=Mean(sum="shortfall"),
     ),
     Metric(
         key="s_k_version",
@@ -60,6 +80,8 @@ ENTRIES = (
         remedy=FRESHER,
         better="lower",
         moment=Moment.FIRST,
+        over=ENGINE,
+        mean=Mean(_VERSION, factor=0.5),
     ),
     Metric(
         key="s_k_engine",
@@ -73,6 +95,8 @@ ENTRIES = (
         remedy="Align precision and decoding of both engines, or take the sampler's log-probs as the denominator.",
         better="lower",
         moment=Moment.FIRST,
+        over=ENGINE,
+        mean=Mean("abs(deviation_engine)", factor=0.5),
     ),
     Metric(
         key="s_k_exact",
@@ -85,6 +109,8 @@ ENTRIES = (
         reading="What S_k estimates from samples, without its noise; where both differ much, distrust the sampled one.",
         remedy=FRESHER,
         better="lower",
+        over=EXACT,
+        mean=Mean("tv_current_behavior"),
     ),
     Metric(
         key="u_k_exact",
@@ -97,6 +123,8 @@ ENTRIES = (
         reading="What U_k estimates from samples, without its noise.",
         remedy=SMALLER,
         better="lower",
+        over=EXACT_NEW,
+        mean=Mean("tv_new_current"),
     ),
     Metric(
         key="s_k_exact_z",
@@ -109,6 +137,8 @@ ENTRIES = (
         reading="The tool's own honesty check: beyond ±3 in many steps the logged samples are not the sampler's.",
         moment=Moment.FIRST,
         comparable=False,
+        over=EXACT,
+        undefined=Note(Kind.UNDEFINED, "the difference has no standard error here"),
     ),
     Metric(
         key="u_k_exact_z",
@@ -122,6 +152,8 @@ ENTRIES = (
         moment=Moment.FIRST,
         khat=_KHAT_NEW,
         comparable=False,
+        over=EXACT_OF_NEW,
+        undefined=Note(Kind.UNDEFINED, "the difference has no standard error here"),
     ),
     Metric(
         key="delta_max",
@@ -133,6 +165,7 @@ ENTRIES = (
         source="S1 4.1",
         reading="What trust-region theory bounds; a single state decides it. It cannot be estimated from samples.",
         better="lower",
+        over=EXACT,
     ),
     Metric(
         key="tv_new_behavior",
@@ -148,6 +181,8 @@ ENTRIES = (
         moment=Moment.FIRST,
         khat=("khat_token_new",),
         colour="violet",
+        over=NEW,
+        mean=Mean(sum="deviation_new", factor=0.5),
     ),
     Metric(
         key="tv_new_behavior_bounded",
@@ -160,6 +195,8 @@ ENTRIES = (
         reading="Equal to the plain form when the mean ratio is 1, and immune to heavy tails.",
         better="lower",
         colour="violet",
+        over=NEW,
+        mean=Mean(sum="shortfall_new"),
     ),
     Metric(
         key="ratio_mean",
@@ -172,6 +209,7 @@ ENTRIES = (
         remedy="Check the sampler's log-probs (temperature, top-p), then selection after sampling.",
         better="1",
         moment=Moment.FIRST,
+        mean=Mean(sum="rho"),
     ),
     Metric(
         key="ratio_mean_z",
@@ -185,6 +223,7 @@ ENTRIES = (
         remedy="Check the sampler's log-probs (temperature, top-p), then selection after sampling.",
         moment=Moment.FIRST,
         comparable=False,
+        undefined=Note(Kind.UNDEFINED, "the mean ratio has no standard error here"),
     ),
     Metric(
         key="chi2_token",
@@ -198,6 +237,7 @@ ENTRIES = (
         remedy=TRUNCATE,
         better="lower",
         moment=Moment.SECOND,
+        mean=Mean(sum="deviation_squared"),
     ),
     Metric(
         key="chi2_token_raw",
@@ -209,6 +249,7 @@ ENTRIES = (
         source="S1 4.2",
         reading="May be negative; prefer the centred form.",
         moment=Moment.SECOND,
+        mean=Mean(sum="rho_squared", offset=-1.0),
     ),
     Metric(
         key="chi2_token_exact",
@@ -221,6 +262,8 @@ ENTRIES = (
         reading="Infinite where the sampler leaves out (top-k, top-p) what the policy may do.",
         remedy=TRUNCATE,
         better="lower",
+        over=EXACT_CHI2,
+        mean=Mean("chi2_current_behavior"),
     ),
     Metric(
         key="chi2_seq",
@@ -237,6 +280,7 @@ ENTRIES = (
         khat=("khat_seq",),
         grain=Grain.RESPONSE,
         colour="green",
+        over=WEIGHTS,
     ),
     Metric(
         key="log1p_chi2_seq",
@@ -254,6 +298,7 @@ ENTRIES = (
         khat=("khat_seq",),
         grain=Grain.RESPONSE,
         colour="green",
+        over=WEIGHTS,
     ),
     Metric(
         key="log1p_chi2_seq_predicted",
@@ -281,6 +326,7 @@ ENTRIES = (
         unit="nats",
         better="lower",
         colour="amber",
+        mean=Mean(sum="k1"),
     ),
     Metric(
         key="kl_k2",
@@ -294,6 +340,7 @@ ENTRIES = (
         unit="nats",
         better="lower",
         colour="sky",
+        mean=Mean("log_rho * log_rho", factor=0.5),
     ),
     Metric(
         key="kl_k3",
@@ -308,6 +355,7 @@ ENTRIES = (
         unit="nats",
         better="lower",
         moment=Moment.FIRST,
+        mean=Mean(_K3),
     ),
     Metric(
         key="kl_reverse",
@@ -320,5 +368,6 @@ ENTRIES = (
         unit="nats",
         better="lower",
         moment=Moment.FIRST,
+        mean=Mean(_REVERSE),
     ),
 )

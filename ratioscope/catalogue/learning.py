@@ -1,7 +1,24 @@
 """What the loss threw away, and whether the policy learns."""
 
+from ratioscope.catalogue.denominators import (
+    CLIP,
+    ENTROPY,
+    GATE,
+    NEGATIVE,
+    POSITIVE,
+    REFERENCE,
+    RESPONSES,
+    REWARDED,
+    SIDE,
+)
 from ratioscope.catalogue.remedies import FRESHER
-from ratioscope.metric import Grain, Metric, Moment
+from ratioscope.metric import Grain, Mean, Metric, Moment
+
+# rho (e^x - 1 - x) with x = log_reference - log_rho; multiplied out where rho is small, down to its limit at 0.
+_REFERENCE = """case
+    when log_rho = '-inf'::double then exp(log_reference)
+    when log_rho < least(log_reference - 1, 0) then exp(log_reference) - exp(log_rho) * (1 + log_reference - log_rho)
+    else exp(log_rho) * expm1_minus(log_reference - log_rho) end"""
 
 ENTRIES = (
     Metric(
@@ -14,6 +31,8 @@ ENTRIES = (
         reading="A clip removes gradients, it does not pull ratios back. A sawtooth follows the weight syncs.",
         remedy="Saturated: fresher data or wider bounds. Always zero: the gate cannot bind (one pass, on-policy data).",
         share=True,
+        over=CLIP,
+        mean=Mean(holds="clipped"),
     ),
     Metric(
         key="clip_fraction_low",
@@ -26,6 +45,8 @@ ENTRIES = (
         reading="Under one-sided gates: tokens of bad answers that are already less likely than when sampled.",
         share=True,
         colour="sky",
+        over=SIDE,
+        mean=Mean(holds="clip_side < 0"),
     ),
     Metric(
         key="clip_fraction_high",
@@ -38,6 +59,8 @@ ENTRIES = (
         reading="Under one-sided gates: tokens of good answers that are already more likely than when sampled.",
         share=True,
         colour="amber",
+        over=SIDE,
+        mean=Mean(holds="clip_side > 0"),
     ),
     Metric(
         key="clip_fraction_positive",
@@ -50,6 +73,9 @@ ENTRIES = (
         reading="High: good answers stop teaching; raise the upper bound.",
         share=True,
         colour="green",
+        over=POSITIVE,
+        mean=Mean(holds="clipped"),
+        columns=("advantage",),
     ),
     Metric(
         key="clip_fraction_negative",
@@ -62,6 +88,9 @@ ENTRIES = (
         reading="This is the brake that keeps REINFORCE from collapsing on stale data.",
         share=True,
         colour="purple",
+        over=NEGATIVE,
+        mean=Mean(holds="clipped"),
+        columns=("advantage",),
     ),
     Metric(
         key="gate_mean",
@@ -72,6 +101,8 @@ ENTRIES = (
         source="S4 eq. 120 for soft gates",
         reading="1 minus the clip fraction for hard gates.",
         share=True,
+        over=GATE,
+        mean=Mean("gate"),
     ),
     Metric(
         key="effective_token_fraction",
@@ -83,6 +114,9 @@ ENTRIES = (
         reading="What is left of the batch after clipping and zero-signal groups.",
         better="higher",
         share=True,
+        over=GATE,
+        mean=Mean("case when advantage <> 0 then gate else 0 end"),
+        columns=("advantage",),
     ),
     Metric(
         key="zero_advantage_group_fraction",
@@ -96,6 +130,7 @@ ENTRIES = (
         better="lower",
         share=True,
         colour="amber",
+        columns=("advantage",),
     ),
     Metric(
         key="entropy",
@@ -106,6 +141,8 @@ ENTRIES = (
         source="S3 figures 7, 9",
         reading="A fall to 0 ends exploration; a rise with falling reward is a collapse under way.",
         unit="nats",
+        over=ENTROPY,
+        mean=Mean("entropy"),
     ),
     Metric(
         key="reward",
@@ -118,6 +155,8 @@ ENTRIES = (
         better="higher",
         grain=Grain.RESPONSE,
         order=2,
+        over=REWARDED,
+        mean=Mean("reward"),
     ),
     Metric(
         key="response_length",
@@ -129,6 +168,8 @@ ENTRIES = (
         reading="Sequence ratios get worse exponentially with it.",
         unit="tokens",
         grain=Grain.RESPONSE,
+        over=RESPONSES,
+        mean=Mean("n_tokens"),
     ),
     Metric(
         key="version_lag",
@@ -141,6 +182,7 @@ ENTRIES = (
         remedy=FRESHER,
         unit="updates",
         better="lower",
+        mean=Mean("version_lag"),
     ),
     Metric(
         key="eval_accuracy",
@@ -182,6 +224,8 @@ ENTRIES = (
         reading="What a KL penalty holds down.",
         unit="nats",
         moment=Moment.FIRST,
+        over=REFERENCE,
+        mean=Mean(_REFERENCE),
     ),
     Metric(
         key="grad_norm",

@@ -1,7 +1,9 @@
 """What importance weights are like: effective sample size, quantiles, tails."""
 
+from ratioscope.catalogue.denominators import NEW, WEIGHTS
 from ratioscope.catalogue.remedies import TRUNCATE
-from ratioscope.metric import Grain, Metric, Moment
+from ratioscope.metric import TOKENS, Grain, Metric, Moment
+from ratioscope.notes import Kind, Note
 
 ENTRIES = (
     Metric(
@@ -17,6 +19,7 @@ ENTRIES = (
         better="higher",
         moment=Moment.SECOND,
         share=True,
+        undefined=Note(Kind.UNDEFINED, "every ratio is 0"),
     ),
     Metric(
         key="ess_seq",
@@ -34,6 +37,8 @@ ENTRIES = (
         grain=Grain.RESPONSE,
         share=True,
         colour="green",
+        over=WEIGHTS,
+        undefined=Note(Kind.UNDEFINED, "every response has a ratio of 0"),
     ),
     *(
         Metric(
@@ -68,15 +73,17 @@ ENTRIES = (
             remedy=TRUNCATE,
             better="lower",
             grain=grain,
+            over=over,
             colour=colour,
         )
-        for key, title, symbol, what, grain, colour in (
+        for key, title, symbol, what, grain, over, colour in (
             (
                 "khat_token",
                 "Tail index, tokens",
                 r"\hat k_{\mathrm{token}}",
                 "token ratios, current against behavior",
                 Grain.TOKEN,
+                TOKENS,
                 "blue",
             ),
             (
@@ -85,6 +92,7 @@ ENTRIES = (
                 r"\hat k_{\mathrm{new}}",
                 "token ratios, new against behavior",
                 Grain.TOKEN,
+                NEW,
                 "violet",
             ),
             (
@@ -93,6 +101,7 @@ ENTRIES = (
                 r"\hat k_{\mathrm{seq}}",
                 "sequence ratios, current against behavior",
                 Grain.RESPONSE,
+                WEIGHTS,
                 "green",
             ),
         )
@@ -108,5 +117,6 @@ ENTRIES = (
         remedy=TRUNCATE,
         better="lower",
         share=True,
+        undefined=Note(Kind.UNDEFINED, "every ratio is 0"),
     ),
 )
