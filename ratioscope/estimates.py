@@ -50,6 +50,7 @@ def _divergences(batch: Batch) -> dict[str, Tensor]:
         "ratio_mean_z": _z(batch, deviation),
         "chi2_token": _mean(deviation**2, usable),
         "chi2_token_raw": _mean(torch.expm1(2 * log_rho), usable),
+        "abs_log_ratio": _mean(log_rho.abs(), usable),
         "kl_k1": _mean(-log_rho, usable),
         "kl_k2": _mean(log_rho**2 / 2, usable),
         "kl_k3": _mean(terms.expm1_minus(log_rho), usable),

