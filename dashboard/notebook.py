@@ -18,7 +18,6 @@ from ratioscope.dashboard.report.build import run_report
 from ratioscope.dashboard.report.figures import in_dark
 from ratioscope.dashboard.report.target import check_target
 from ratioscope.dashboard.report.write import write
-from ratioscope.dashboard.sections import SECTIONS
 from ratioscope.dashboard.sections.model import Chart, Report
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.notes import text_of
@@ -111,7 +110,7 @@ class OpenRun:
         self,
         path: str | Path,
         *,
-        pages: Sequence[str] = tuple(SECTIONS),
+        pages: Sequence[str] | None = None,
         steps: tuple[int | None, int | None] = (None, None),
     ) -> Path:
         """Write the report as .html, .pdf, .md or .json; see `ratioscope report --help`.

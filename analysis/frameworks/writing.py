@@ -5,7 +5,7 @@ from typing import Any
 
 from ratioscope.analysis.findings.plain import plain
 from ratioscope.analysis.frameworks import DIALECTS
-from ratioscope.analysis.frameworks.definition import Dialect, Reported
+from ratioscope.analysis.frameworks.definition import Dialect, Parameters, Reported
 from ratioscope.analysis.frameworks.naming import Named, numbers_near
 from ratioscope.analysis.frameworks.translation import Line, Outcome, Translation
 from ratioscope.analysis.runs.store import Run
@@ -38,13 +38,35 @@ def difference(line: Line) -> str:
     return f"differs in {int(line.differs.sum())} of {of} steps, most in step {step}: {theirs:.3g} against {ours:.3g}"
 
 
+def without(line: Line) -> str:
+    """Why there is no value."""
+    if line.outcome is Outcome.MISSING:
+        return f"{line.missing.replace(', ', ' and ')} not logged"
+    return line.note or f"{line.row.ours} is undefined"
+
+
+def settings(parameters: Parameters) -> str:
+    """The values that numbers are computed with."""
+    return ", ".join(f"{name} {value:g}" for name, value in parameters.items())
+
+
+def sentence(found: Translation) -> str:
+    """How many of a framework's numbers are ours, differ, have no counterpart, or cannot be had from the log."""
+    words = {
+        Outcome.EQUAL: "equal ours in every step", Outcome.DIFFERENT: "differ", Outcome.ALONE: "have no counterpart",
+        Outcome.MISSING: "need a column that is not logged", Outcome.UNDEFINED: "are undefined",
+    }  # fmt: skip
+    counts = [f"{n} {words[outcome]}" for outcome in Outcome if (n := len(found.with_outcome(outcome)))]
+    return f"Of {len(found.lines)} numbers of {found.dialect.framework.title} {', '.join(counts)}."
+
+
 def text(found: Translation) -> str:
     """One paragraph an outcome, the reasons below each number."""
     dialect = found.dialect
     steps = f"Steps {found.steps[0]} to {found.steps[1]}" if found.steps else "No step with a usable token"
     head = [
         _head(dialect),
-        f"With {_settings(found.parameters)}.",
+        f"With {settings(found.parameters)}.",
         f"{steps}; of each number the last value.",
     ]
     parts = ["\n".join(head)]
@@ -87,7 +109,7 @@ def explain(named: Named) -> str:
         ("what", row.formula),
         ("here", f"{relation(row)} ({entry.title.lower()})"),
         ("why", row.why),
-        ("assumed", f"{dialect.settings} ({_settings(dialect.parameters)})"),
+        ("assumed", f"{dialect.settings} ({settings(dialect.parameters)})"),
         ("source", dialect.framework.source),
     ]
     return "\n".join([*lines, *(f"  {label:<9} {words}" for label, words in told)])
@@ -121,7 +143,7 @@ def to_json(run: Run | None, found: Sequence[Translation], frameworks: Iterable[
     }
 
 
-def _framework(key: str, parameters: Any, numbers: Iterable[Line | Reported]) -> dict[str, Any]:
+def _framework(key: str, parameters: Parameters, numbers: Iterable[Line | Reported]) -> dict[str, Any]:
     dialect = DIALECTS[key]
     return {
         "framework": key,
@@ -162,10 +184,6 @@ def _head(dialect: Dialect) -> str:
     return f"{dialect.framework.title} ({dialect.framework.source})\nAssumed: {dialect.settings}."
 
 
-def _settings(parameters: Any) -> str:
-    return ", ".join(f"{name} {value:g}" for name, value in parameters.items())
-
-
 def _never(dialect: Dialect) -> str:
     names = dialect.not_reproducible
     lines = [f"  {name}\n      {reason}" for name, reason in names.items()]
@@ -175,17 +193,10 @@ def _never(dialect: Dialect) -> str:
 def _values(line: Line, steps: tuple[int, int] | None) -> tuple[str, ...]:
     """Name, their value, our key and value, and the step where it is not the last."""
     if line.outcome in (Outcome.MISSING, Outcome.UNDEFINED):
-        return line.name, _without(line)
+        return line.name, without(line)
     theirs, ours = line.at(line.step)
     step = f"(step {line.step})" if steps and line.step != steps[1] else ""
     return line.name, f"{theirs:.4g}", *((line.row.ours, f"{ours:.4g}") if line.row.ours else ()), step
-
-
-def _without(line: Line) -> str:
-    """Why there is no value."""
-    if line.outcome is Outcome.MISSING:
-        return f"{line.missing.replace(', ', ' and ')} not logged"
-    return line.note or f"{line.row.ours} is undefined"
 
 
 def _reasons(line: Line) -> list[str]:

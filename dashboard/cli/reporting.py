@@ -38,6 +38,13 @@ def report(
     ] = None,
     steps: StepRange = None,
     metric: Metric = None,
+    framework: Annotated[
+        str | None,
+        typer.Option(
+            help="Adds the log as it reports it: verl, trl, areal, nemo_rl or prime_rl.",
+            autocompletion=completion.frameworks,
+        ),
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder for the numbers behind every figure, as CSV and Parquet.")
     ] = None,
@@ -57,17 +64,20 @@ def report(
     if metric is not None and metric not in CATALOGUE:
         raise unknown("a metric", metric, CATALOGUE)
     wanted = step_range(steps)
-    chosen = None if pages is None else [name.strip() for name in pages.split(",") if name.strip()]
+    chosen = [name.strip() for name in (pages or "").split(",") if name.strip()] or None
     folders = run_folders(runs)
 
     from ratioscope.dashboard.report.workers import imports_left_alone, workers
 
     with workers(folders) as pool:
         # What is wrong with the command has been said: now what takes seconds to import.
+        from ratioscope.analysis.frameworks.naming import framework_key
         from ratioscope.dashboard.report.build import comparison_report, run_report
         from ratioscope.dashboard.report.write import write, write_data
-        from ratioscope.dashboard.sections import SECTIONS
 
+        asked = framework_key(framework) if framework else ""
+        if asked and chosen:
+            chosen.append("frameworks")
         opened = _opened(folders, thresholds, quiet)
         with imports_left_alone(), working("Writing the report", quiet) as progress:
 
@@ -75,9 +85,11 @@ def report(
                 progress(done, of)
 
             if len(opened) == 1:
-                made = run_report(opened[0], pages=chosen or tuple(SECTIONS), steps=wanted, progress=told, pool=pool)
+                made = run_report(opened[0], pages=chosen, steps=wanted, framework=asked, progress=told, pool=pool)
             else:
-                made = comparison_report(opened, pages=chosen, metric=metric, steps=wanted, progress=told, pool=pool)
+                made = comparison_report(
+                    opened, pages=chosen, metric=metric, steps=wanted, framework=asked, progress=told, pool=pool
+                )
             written = write(made, output)
             if data:
                 write_data(made, data)

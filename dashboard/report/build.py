@@ -17,6 +17,7 @@ from importlib.metadata import version
 from ratioscope import __version__
 from ratioscope.analysis.compare import conclusions, default_metric, settings
 from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.linter import Remark
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.runs.database import one_thread
@@ -26,7 +27,7 @@ from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.opened import Opened
-from ratioscope.dashboard.sections import SECTIONS
+from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS
 from ratioscope.dashboard.sections.compare import comparison_sections, member_of
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Quantity, Report, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, where
@@ -52,9 +53,12 @@ def _silent(done: int, of: int, name: str) -> None:
     """No progress."""
 
 
-def default_pages(runs: int) -> tuple[str, ...]:
-    """What a report has of each of so many runs where nothing else is asked for."""
-    return tuple(SECTIONS) if runs <= _SHOWN_IN_FULL else _SHORT
+def default_pages(runs: Sequence[Opened], framework: str = "") -> tuple[str, ...]:
+    """What a report has of each of these runs where nothing else is asked for."""
+    also = ON_REQUEST if framework or all(written_by(opened.run.manifest) for opened in runs) else ()
+    if len(runs) > _SHOWN_IN_FULL:
+        return (*_SHORT, *also) if framework else _SHORT
+    return tuple(name for name in SECTIONS if name not in ON_REQUEST or name in also)
 
 
 def command_line(
@@ -63,17 +67,20 @@ def command_line(
     steps: Steps = (None, None),
     metric: str | None = None,
     *,
+    framework: str = "",
     output: str = "",
 ) -> str:
     """How a report is made on the command line, as a shell takes it."""
     words = ["ratioscope", "report", *(str(opened.run.folder) for opened in runs)]
     words += ["-o", output] if output else []
-    if tuple(pages) != default_pages(len(runs)):
+    if tuple(pages) != default_pages(runs, framework):
         words += ["--pages", ",".join(pages)]
     if steps != (None, None):
         words += ["--steps", ":".join("" if end is None else str(end) for end in steps)]
     if len(runs) > 1 and metric:
         words += ["--metric", metric]
+    if framework:
+        words += ["--framework", framework]
     if runs[0].thresholds_file:
         words += ["--thresholds", runs[0].thresholds_file]
     return shlex.join(words)
@@ -82,8 +89,9 @@ def command_line(
 def run_report(
     opened: Opened,
     *,
-    pages: Sequence[str] = tuple(SECTIONS),
+    pages: Sequence[str] | None = None,
     steps: Steps = (None, None),
+    framework: str = "",
     command: str = "",
     progress: Progress = _silent,
     pool: Executor | None = None,
@@ -91,8 +99,9 @@ def run_report(
     """The report over one run.
 
     Args:
-        pages: keys of `SECTIONS`, in any order; the report keeps the order of `SECTIONS`.
+        pages: keys of `SECTIONS`, in any order; the report keeps the order of `SECTIONS`. None: `default_pages`.
         steps: what the report is about; findings are always those of the whole run.
+        framework: whose numbers the page of frameworks has; default: the run's, or all.
         command: how it can be made again; default: the call on the command line.
         pool: makes the sections (`report.workers`); default: two threads.
 
@@ -100,8 +109,8 @@ def run_report(
         RatioscopeError: there is no such page, no step of the run lies in the range, or a file of the run cannot be
             read any more.
     """
-    chosen = _checked(pages)
-    subject = _subject(opened, steps)
+    chosen = _checked(default_pages([opened], framework) if pages is None else pages)
+    subject = _subject(opened, steps, framework)
     found = _sections([subject], chosen, progress, pool)
     verdict = run_verdict(subject.summary, opened.findings, subject.remarks, opened.limits, opened.summary)
     manifest, index = opened.run.manifest, subject.summary.values.index
@@ -113,7 +122,7 @@ def run_report(
         tuple(found),
         _methods(found),
         SOURCES,
-        _provenance([opened], command or command_line([opened], chosen, steps)),
+        _provenance([opened], command or command_line([opened], chosen, steps, framework=framework)),
         asdict(opened.limits),
     )
 
@@ -124,6 +133,7 @@ def comparison_report(
     pages: Sequence[str] | None = None,
     metric: str | None = None,
     steps: Steps = (None, None),
+    framework: str = "",
     command: str = "",
     progress: Progress = _silent,
     pool: Executor | None = None,
@@ -132,14 +142,15 @@ def comparison_report(
 
     Args:
         pages: keys of `SECTIONS`, for each run; None: all of up to three runs, the findings of more.
+        framework: as of `run_report`.
         metric: by which the runs are compared; default: evaluation accuracy, where no run logs it the reward.
         pool: as of `run_report`.
 
     Raises:
         RatioscopeError: as `run_report`, or the runs cannot be compared by this metric.
     """
-    chosen = _checked(default_pages(len(runs)) if pages is None else pages)
-    subjects = [_subject(opened, steps) for opened in runs]
+    chosen = _checked(default_pages(runs, framework) if pages is None else pages)
+    subjects = [_subject(opened, steps, framework) for opened in runs]
     members = [member_of(subject) for subject in subjects]
     groups = settings(members)
     asked, metric = metric, metric or default_metric(members)
@@ -158,7 +169,7 @@ def comparison_report(
         tuple(found),
         _methods(found),
         SOURCES,
-        _provenance(runs, command or command_line(runs, chosen, steps, asked)),
+        _provenance(runs, command or command_line(runs, chosen, steps, asked, framework=framework)),
         asdict(runs[0].limits) if all(opened.limits == runs[0].limits for opened in runs) else {},
     )
 
@@ -228,15 +239,15 @@ def _checked(pages: Sequence[str]) -> list[str]:
     return [name for name in SECTIONS if name in pages]
 
 
-def _subject(opened: Opened, steps: Steps) -> Subject:
+def _subject(opened: Opened, steps: Steps, framework: str) -> Subject:
     index = opened.summary.values.index
     if not len(index):
         raise RatioscopeError(f"{opened.run.folder}: no step is on disk yet, there is nothing to report.")
     first, last = steps
     if first is None and last is None:
-        return Subject(opened)
+        return Subject(opened, framework=framework)
     ends = (int(index[0]) if first is None else max(first, int(index[0])), int(index[-1]))
-    subject = Subject(opened, (ends[0], ends[1] if last is None else min(last, ends[1])))
+    subject = Subject(opened, (ends[0], ends[1] if last is None else min(last, ends[1])), framework=framework)
     if not len(subject.summary.values):
         raise RatioscopeError(
             f"{opened.run.folder}: it has the steps {index[0]} to {index[-1]}, none of those that are asked for."

@@ -13,6 +13,7 @@ from ratioscope.dashboard.sections import (
     clipping,
     drift,
     findings,
+    frameworks,
     learning,
     linter,
     ratios,
@@ -35,4 +36,9 @@ SECTIONS: dict[str, Callable[[Subject], Section]] = {
     "staleness": staleness.section,
     "tokens": tokens.section,
     "linter": linter.section,
+    "frameworks": frameworks.section,
 }
+
+# A table of thirty rows for readers of another framework's log: others would page past it. A report has it when its run
+# names the framework that wrote it, or when it is asked for.
+ON_REQUEST = ("frameworks",)

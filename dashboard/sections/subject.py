@@ -39,6 +39,8 @@ class Subject:
     steps: Steps = (None, None)
     mode: theme.Mode = theme.LIGHT
     """The colours that figures are drawn in."""
+    framework: str = ""
+    """Whose numbers are asked for, a key of `analysis.frameworks.DIALECTS`; "": the run's, or all."""
 
     @cached_property
     def summary(self) -> StepSummary:

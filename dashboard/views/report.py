@@ -15,12 +15,13 @@ from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.report.build import command_line, comparison_report, default_pages, run_report
 from ratioscope.dashboard.report.chromium import find_chromium
 from ratioscope.dashboard.report.write import contents
-from ratioscope.dashboard.sections import SECTIONS
+from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, frameworks
 from ratioscope.dashboard.sections.model import Report
 from ratioscope.errors import RatioscopeError
 
 MOST_RUNS = 40
 _NAMES = {".html": "HTML", ".pdf": "PDF", ".md": "Markdown", ".json": "JSON"}
+_KEYS = {0: "reportpagesofall", len(ON_REQUEST): "reportpages"}
 _NEEDS_CHROMIUM = (".pdf", ".md")
 _MEDIA = {".html": "text/html", ".pdf": "application/pdf", ".md": "application/zip", ".json": "application/json"}
 _WHAT = {
@@ -128,12 +129,12 @@ def _order(opened: list[Opened]) -> _Order | None:
     """Pages, metric, steps, format; None while no page is chosen."""
     left, right = st.columns([3, 2], gap="large", vertical_alignment="top")
     with left:
-        usual = default_pages(len(opened))
-        # Another number of runs has another default, so its choice is another widget.
+        usual = default_pages(opened)
+        # Other runs may have another default, so their choice is another widget.
         pages = st.pills(
             "Pages" if len(opened) == 1 else "Pages of each run, after the comparison",
             list(SECTIONS), default=usual, format_func=_title, selection_mode="multi", wrap=True,
-            key="reportpages" if len(usual) == len(SECTIONS) else "reportpagesofeach", bind="query-params",
+            key=_KEYS.get(len(SECTIONS) - len(usual), "reportpagesofeach"), bind="query-params",
         )  # fmt: skip
         metric = metric_choice("reportmetric") if len(opened) > 1 else None
     with right:
@@ -157,7 +158,8 @@ def _order(opened: list[Opened]) -> _Order | None:
 
 
 def _title(name: str) -> str:
-    return {"setting": "What was run", "variance": "Bias and variance"}.get(name, name.capitalize())
+    titles = {"setting": "What was run", "variance": "Bias and variance", "frameworks": frameworks.TITLE}
+    return titles.get(name, name.capitalize())
 
 
 def _make(order: _Order, opened: list[Opened], place: DeltaGenerator) -> tuple[_Order, Report, bytes] | None:

@@ -1,0 +1,93 @@
+"""The same log as other frameworks report it: what differs and why."""
+
+from collections.abc import Collection
+
+from ratioscope.analysis.frameworks import DIALECTS, theirs
+from ratioscope.analysis.frameworks.naming import written_by
+from ratioscope.analysis.frameworks.translation import Line, Outcome, Translation, translation
+from ratioscope.analysis.frameworks.writing import HEADINGS, difference, sentence, settings, without
+from ratioscope.catalogue import CATALOGUE, divergences, weights
+from ratioscope.dashboard.formats import plain
+from ratioscope.dashboard.sections.model import Block, Cell, Quantity, Section, Table
+from ratioscope.dashboard.sections.subject import Subject, where
+
+TITLE = "As other frameworks report it"
+TITLE = "As other frameworks report it"
+
+TOKENS = 300_000
+"""Every number is made of all tokens of a step: the latest steps with so many, unless steps are chosen."""
+
+_CLIPPING = {key for key in CATALOGUE if key.startswith("clip_")}
+METRICS: dict[str, Collection[str]] = {
+    "overview": CATALOGUE.keys(),
+    "drift": {*(entry.key for entry in divergences.ENTRIES), "version_lag", "kl_to_reference"},
+    "ratios": {*(entry.key for entry in weights.ENTRIES), "ratio_mean", "chi2_token", "chi2_token_raw", "chi2_seq"},
+    "clipping": {*_CLIPPING, "gate_mean", "effective_token_fraction", "zero_advantage_group_fraction"},
+}
+"""What the pages show: each has the frameworks' numbers that are nearest to its metrics."""
+
+
+def section(subject: Subject) -> Section:
+    """Of the framework that is asked for, or that the run names; else of all."""
+    asked = subject.framework or written_by(subject.opened.run.manifest)
+    found = [translated(subject, framework) for framework in ([asked] if asked else DIALECTS)]
+    blocks: list[Block] = []
+    for each in found:
+        blocks += [table(subject, each), never(each)]
+    answer = " ".join(map(sentence, found))
+    return Section("frameworks", TITLE, "Which number of theirs is it?", answer, tuple(blocks))
+
+
+def translated(subject: Subject, framework: str) -> Translation:
+    """The latest steps, or the chosen ones."""
+    found = theirs(subject.opened.run, framework, *subject.window(TOKENS).steps)
+    return translation(found, framework, subject.opened.summary)
+
+
+def table(subject: Subject, found: Translation, metrics: Collection[str] = CATALOGUE.keys()) -> Table:
+    """Their numbers near to these metrics beside ours, a row each."""
+    title = found.dialect.framework.title
+    steps = where(found.steps[0], found.steps[1]) if found.steps else "no step with a usable token"
+    head = (f"In {title}", "Its value", "Here", "Our value", "Compared", "What it is, and why it differs")
+    rows = tuple(_row(subject, line) for line in near(found, metrics))
+    framework = found.dialect.framework
+    note = f"Assumed: {found.dialect.settings}; {settings(found.parameters)}. Read from {framework.source}."
+    return Table(f"As {title} reports it, {steps}", head, rows, note)
+
+
+def never(found: Translation) -> Table:
+    """What no log of tokens can give."""
+    title = found.dialect.framework.title
+    return Table(f"What {title} logs and no log of tokens can give", ("Name", "Why"),
+                 tuple(found.dialect.not_reproducible.items()))  # fmt: skip
+
+
+def near(found: Translation, metrics: Collection[str]) -> list[Line]:
+    """The lines that are nearest to these metrics: what is comparable first."""
+    return [line for outcome in HEADINGS for line in found.with_outcome(outcome) if line.row.nearest in metrics]
+
+
+def _row(subject: Subject, line: Line) -> tuple[Cell, ...]:
+    row = line.row
+    value, our_value = line.at(line.step)
+    ours: Cell = "–"
+    if row.ours and line.step is not None:
+        ours = Quantity(subject.opened.run_id, row.ours, line.step, our_value, plain(our_value))
+    title = CATALOGUE[row.nearest].title
+    here = title if row.ours else f"none; nearest: {title}"
+    what = row.formula[0].upper() + row.formula[1:]
+    return row.name, plain(value), here, ours, compared(line), f"{what}. {row.why}"
+
+
+def compared(line: Line) -> str:
+    """The outcome in words, with the steps where they differ or the column that is missing."""
+    match line.outcome:
+        case Outcome.DIFFERENT:
+            return difference(line)
+        case Outcome.MISSING | Outcome.UNDEFINED:
+            return without(line)
+        case Outcome.EQUAL:
+            words = "equal in every step" if line.row.same else "equal in these steps, not by definition"
+        case Outcome.ALONE:
+            words = "no number like it here"
+    return f"{words}; {line.note}" if line.note else words
