@@ -1,15 +1,17 @@
 """The same log as other frameworks report it: what differs and why."""
 
 from collections.abc import Collection
+from functools import partial
 
 from ratioscope.analysis.frameworks import DIALECTS, theirs
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.translation import Line, Outcome, Translation, translation
 from ratioscope.analysis.frameworks.writing import HEADINGS, difference, sentence, settings, without
 from ratioscope.catalogue import CATALOGUE, divergences, weights
+from ratioscope.dashboard.figures import frameworks as figures
 from ratioscope.dashboard.formats import plain
-from ratioscope.dashboard.sections.model import Block, Cell, Quantity, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, where
+from ratioscope.dashboard.sections.model import Block, Cell, Chart, Quantity, Section, Table
+from ratioscope.dashboard.sections.subject import Subject, chart, where
 
 TITLE = "As other frameworks report it"
 TITLE = "As other frameworks report it"
@@ -40,7 +42,7 @@ def section(subject: Subject) -> Section:
 
 def translated(subject: Subject, framework: str) -> Translation:
     """The latest steps, or the chosen ones."""
-    found = theirs(subject.opened.run, framework, *subject.window(TOKENS).steps)
+    found = subject.compute(theirs, framework, *subject.window(TOKENS).steps)
     return translation(found, framework, subject.opened.summary)
 
 
@@ -65,6 +67,15 @@ def never(found: Translation) -> Table:
 def near(found: Translation, metrics: Collection[str]) -> list[Line]:
     """The lines that are nearest to these metrics: what is comparable first."""
     return [line for outcome in HEADINGS for line in found.with_outcome(outcome) if line.row.nearest in metrics]
+
+
+def series(subject: Subject, line: Line) -> Chart:
+    """Their number over the steps, beside ours where there is one."""
+    row, words = line.row, compared(line)
+    draw = partial(figures.theirs_and_ours, line.by_step, row.name, row.ours, steps=subject.steps)
+    takeaway = f"{words[0].upper()}{words[1:]}. {row.why}"
+    keys = (row.ours,) if row.ours else ()
+    return chart(subject.mode, "as-reported", row.name, draw, takeaway, line.by_step, keys, by_step=True)
 
 
 def _row(subject: Subject, line: Line) -> tuple[Cell, ...]:

@@ -10,6 +10,8 @@ from ratioscope.analysis.ratios.distributions import quadrants
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.what_if import Curve, Rule
 from ratioscope.dashboard import state
+from ratioscope.dashboard.components.as_reported import as_reported
+from ratioscope.dashboard.components.blocks import page_subject
 from ratioscope.dashboard.components.chart import plain_chart, step_chart
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.judged import Place, digest_of, own_of, shares_of, start_of
@@ -45,6 +47,7 @@ def render() -> None:
         _quadrants(opened, place)
     with right:
         _replay(opened, place)
+    as_reported(page_subject(opened), "clipping")
     _explanation(opened)
 
 

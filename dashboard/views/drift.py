@@ -5,6 +5,7 @@ from functools import partial
 import streamlit as st
 
 from ratioscope.analysis.drift.pairs import Aggregation, Level
+from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import draw, draw_computed, page_subject, say
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
@@ -37,7 +38,7 @@ def render() -> None:
     _over_steps(subject)
     path = st.container()
     _exact(subject)
-    bound, feasible = st.container(), st.container()
+    bound, feasible, reported = st.container(), st.container(), st.container()
     _how_to_read()
     with path:  # what reads tokens comes after all that does not
         _path(subject)
@@ -46,6 +47,8 @@ def render() -> None:
     with feasible:
         st.subheader("Can a clip around 1 be met?", anchor=False)
         draw_computed(partial(drift.clip, subject), height=300)
+    with reported:
+        as_reported(subject, "drift")
 
 
 def _over_steps(subject: Subject) -> None:

@@ -8,6 +8,8 @@ import streamlit as st
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.findings import answers
 from ratioscope.dashboard import state, theme
+from ratioscope.dashboard.components.as_reported import as_reported
+from ratioscope.dashboard.components.blocks import page_subject
 from ratioscope.dashboard.components.chart import step_chart
 from ratioscope.dashboard.components.finding_card import finding_cards, notice
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
@@ -68,6 +70,7 @@ def render() -> None:
                     takeaway=answers.course(summary, *chart.keys),
                     data=summary.values[chart.keys],
                 )
+    as_reported(page_subject(opened), "overview")
     how_to_read(
         r"""
 Findings come first, worst first: each says what was measured, the likely cause, and what to change; *Show me* opens the

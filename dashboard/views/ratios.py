@@ -5,6 +5,7 @@ from functools import partial
 import streamlit as st
 
 from ratioscope.analysis.drift.pairs import PAIRS
+from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import computed, draw, page_subject
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
@@ -30,6 +31,7 @@ def render() -> None:
     elif missing is not None:
         _distributions(subject, pair)
     _weights(subject)
+    as_reported(subject, "ratios")
     _explanation()
 
 

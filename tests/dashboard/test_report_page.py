@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
 from ratioscope.dashboard.report import chromium
-from ratioscope.dashboard.sections import SECTIONS
+from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS
 from tests.dashboard.test_hostile_text import FOLDER, HOSTILE, MARK
 from tests.making.commands import command
 from tests.making.pages import checked, elements, sentences, visit
@@ -57,7 +57,7 @@ def test_the_file_is_that_of_the_command_that_is_shown(
 
 def test_a_page_that_is_left_out_in_the_address_is_not_in_the_report(look: Look) -> None:
     look("report")
-    assert len(_group(visit("report", run="finished"), "reportpages").value) == len(SECTIONS)
+    assert len(_group(visit("report", run="finished"), "reportpages").value) == len(SECTIONS) - len(ON_REQUEST)
     at = visit("report", run="finished", reportpages="What was run")
     assert _group(at, "reportpages").value == ["setting"]
     text = _made(_make(at)).decode()

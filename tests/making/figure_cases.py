@@ -26,6 +26,7 @@ from ratioscope.dashboard.figures import (
     clipping,
     drift,
     evidence,
+    frameworks,
     linter,
     ratios,
     series,
@@ -196,6 +197,12 @@ def _query(m: Material, mode: Mode) -> go.Figure:
     return query.query_figure(rows, mode, mark="line", x="step", y=HOSTILE, colour="of")
 
 
+def _theirs_and_ours(material: Material, mode: Mode, steps: Range) -> go.Figure:
+    values = material.summary.values
+    by_step = pd.DataFrame({"value": values["kl_k1"], "our_value": values["kl_k3"]})
+    return frameworks.theirs_and_ours(by_step, "rollout_corr/kl", "kl_k3", mode, steps)
+
+
 def _against(m: Material, mode: Mode, steps: Range) -> go.Figure:
     index, columns = list(m.by_step.index), [m.by_step[name].to_numpy() for name in ("share", "low", "high")]
     curve = Curve(*columns, np.isfinite(columns[0]))
@@ -303,6 +310,7 @@ CASES: tuple[Case, ...] = (
         lambda m, mode, steps: drift.infeasible_share(m.by_step, mode, steps),
         plotted=("infeasible_share",),
     ),
+    Case("frameworks.theirs_and_ours", _theirs_and_ours, plotted=("kl_k1", "kl_k3")),
     Case("clipping.against", _against, plotted=("share",)),
     Case("clipping.gates", lambda m, mode, steps: _gates(mode), over_steps=False),
     Case("clipping.quadrant_bars", lambda m, mode, steps: _quadrants(mode), over_steps=False),

@@ -13,16 +13,19 @@ from typer.testing import CliRunner
 
 from ratioscope import Manifest, RatioscopeError, __version__
 from ratioscope.analysis.findings import answers
+from ratioscope.analysis.frameworks import DIALECTS
+from ratioscope.analysis.frameworks.translation import translate
 from ratioscope.analysis.overview.verdict import QUESTIONS, run_verdict
 from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard.cli import app
+from ratioscope.dashboard.formats import plain
 from ratioscope.dashboard.opened import Opened, open_folder
-from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.build import default_pages, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import SCHEMA, json_text
 from ratioscope.dashboard.report.markdown import markdown
-from ratioscope.dashboard.sections import SECTIONS
-from ratioscope.dashboard.sections.model import Report
+from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS
+from ratioscope.dashboard.sections.model import Quantity, Report, Table
 from tests.dashboard.report.reading import Page, read
 from tests.making.runs import random_step, write_run
 
@@ -45,12 +48,44 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("kind", ["one step", "only what must be", "no usable token"])
 def test_every_page_is_written_whatever_is_logged(strange: dict[str, Path], kind: str) -> None:
-    report = run_report(open_folder(strange[kind]))
+    report = run_report(open_folder(strange[kind]), pages=list(SECTIONS))
     assert [section.key for section in report.sections] == list(SECTIONS)
     assert all(section.answer for section in report.sections)
     assert [question for question, _ in report.verdict] == list(QUESTIONS)
     assert not re.search(r"\b(nan|None|inf)\b", read(html(report)).text.split("Provenance")[0])
     jsonschema.validate(json.loads(json_text(report)), json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def test_the_page_of_frameworks_is_there_when_it_is_asked_for_or_the_run_names_one(
+    opened: Opened, report: Report, tmp_path: Path
+) -> None:
+    assert [section.key for section in report.sections] == [name for name in SECTIONS if name not in ON_REQUEST]
+    asked = run_report(opened, framework="trl", steps=(2, 5))
+    assert asked.sections[-1].key == "frameworks"
+    assert dict(asked.provenance)["Command"].endswith("--steps 2:5 --framework trl")
+    steps = [random_step(np.random.default_rng(0), number) for number in range(2)]
+    of_verl = open_folder(write_run(tmp_path / "of-verl", steps, producer={"name": "verl"}))
+    assert default_pages([of_verl]) == tuple(SECTIONS)
+    assert "frameworks" not in default_pages([of_verl, opened])
+    assert default_pages([opened] * 4, "verl") == ("findings", "frameworks")
+
+
+def test_the_page_of_frameworks_has_every_number_beside_ours(opened: Opened) -> None:
+    """Of all frameworks where none is named."""
+    (section,) = run_report(opened, pages=["frameworks"]).sections
+    tables = [block for block in section.blocks if isinstance(block, Table)]
+    assert len(tables) == 2 * len(DIALECTS)
+    for (framework, dialect), table, never in zip(DIALECTS.items(), tables[::2], tables[1::2], strict=True):
+        found = {line.name: line for line in translate(opened.run, framework).lines}
+        assert {row[0] for row in table.rows} == {row.name for row in dialect.rows}
+        for name, value, _, ours, _, why in table.rows:
+            line = found[str(name)]
+            theirs, our_value = line.at(line.step)
+            assert value == ("–" if theirs != theirs else plain(theirs))
+            assert ours == "–" if not line.row.ours else isinstance(ours, Quantity) and ours.value == our_value
+            assert str(why).endswith(line.row.why)
+        assert dict(never.rows) == dict(dialect.not_reproducible)
+        assert dialect.settings in table.note
 
 
 def test_a_run_without_steps_has_nothing_to_report(tmp_path: Path) -> None:

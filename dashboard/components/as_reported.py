@@ -1,0 +1,69 @@
+"""A page's metrics as another framework would have logged them: folded away, open where the URL names one."""
+
+import pandas as pd
+import streamlit as st
+
+from ratioscope.analysis.frameworks import DIALECTS
+from ratioscope.analysis.frameworks.naming import written_by
+from ratioscope.analysis.frameworks.translation import Translation
+from ratioscope.analysis.frameworks.writing import sentence
+from ratioscope.dashboard.components.blocks import computed, draw, say
+from ratioscope.dashboard.sections import frameworks
+from ratioscope.dashboard.sections.model import cell_text
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject
+
+_PARAMETER = "framework"
+
+
+def as_reported(subject: Subject, page: str) -> None:
+    """The door on a page: what the frameworks call its metrics, whether theirs are the same numbers, and why not."""
+    named = st.query_params.get(_PARAMETER, "") in map(_title, DIALECTS)
+    with st.expander(
+        frameworks.TITLE, expanded=named, icon=":material/translate:", key="as-reported", on_change="rerun"
+    ) as door:
+        if door.open:
+            _content(subject, page)
+
+
+def _content(subject: Subject, page: str) -> None:
+    names = list(DIALECTS)
+    usual = written_by(subject.opened.run.manifest) or names[0]
+    chosen = st.segmented_control(
+        "Framework", names, default=usual, required=True, key=_PARAMETER, bind="query-params", format_func=_title
+    )
+    if not len(subject.summary.values):
+        say(NO_STEP)
+        return
+    found = computed(lambda: frameworks.translated(subject, chosen), height=400)
+    if found is not None:
+        say(sentence(found))
+        _numbers(subject, found, page)
+        draw(frameworks.never(found))
+
+
+def _numbers(subject: Subject, found: Translation, page: str) -> None:
+    """The table of the page's metrics, and the chosen row over the steps."""
+    metrics = frameworks.METRICS[page]
+    lines, table = frameworks.near(found, metrics), frameworks.table(subject, found, metrics)
+    st.markdown(f"###### {table.title}: choose a row to see it over the steps")
+    if not lines:
+        say(f"{found.dialect.framework.title} logs nothing near to the metrics of this page.")
+        return
+    chosen = st.dataframe(
+        pd.DataFrame([tuple(map(cell_text, row)) for row in table.rows], columns=list(table.head)),
+        hide_index=True,
+        key="as-reported-rows",
+        on_select="rerun",
+        selection_mode="single-row",
+        selection_default={"selection": {"rows": [0]}},
+        column_config={table.head[-1]: st.column_config.TextColumn(width="large")},
+        alt=table.title,
+    )
+    for row in chosen["selection"]["rows"]:
+        if row < len(lines):
+            draw(frameworks.series(subject, lines[row]), caption="below")
+    say(table.note)
+
+
+def _title(framework: str) -> str:
+    return DIALECTS[framework].framework.title
