@@ -1,70 +1,227 @@
 """Which failure mode is it: bias or variance?"""
 
 from functools import partial
+from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.variance import failure_mode, gradients
+from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard.figures import variance as figures
+from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import plain, share
-from ratioscope.dashboard.sections.model import Block, Paragraph, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers, over_steps, where
+from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
+from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers, over_steps
+
+if TYPE_CHECKING:
+    from ratioscope.analysis.variance.truncation import Truncation
+
+SWEPT = 100_000
+"""So many tokens are swept over the cap, a random sample of whole prompt groups."""
 
 # Of whole responses it is what the tokens predict where that is more: not the catalogue's chi2_seq.
 _COLUMNS = {"chi2_seq": "chi2_seq_or_predicted", "chi2_seq_trusted": "chi2_seq_or_predicted_trusted"}
-_SWEPT = 100_000  # tokens, a random sample of whole prompt groups
+# What looks at single tokens looks at the latest steps with so many of them.
+_TOKENS = 300_000
 
 
 def section(subject: Subject) -> Section:
     """The blind spot, tokens against responses, truncated importance sampling, gradient probes."""
-    summary, limits = subject.summary, subject.opened.limits
-    found = failure_mode.answer(summary, limits)
-    blocks: list[Block] = [key_numbers(subject, ("s_k", "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq"))]
-    if found.remedy:
-        blocks.insert(0, Paragraph(f"{found.remedy} ({found.source})", lead="What to do:"))
-    points = failure_mode.blind_spot(summary)
-    data = points.rename(columns=_COLUMNS)
-    sentence = failure_mode.blind_spot_sentence(points, limits)
-    tv_limit, chi2_limit = limits.staleness, limits.chi2
-    axes = figures.blind_spot_axes(points, tv_limit, chi2_limit)
+    blocks: list[Block] = [
+        *remedies(subject),
+        key_numbers(subject, ("s_k", "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq")),
+        *blind_spot(subject),
+        growth(subject),
+        *attempt(partial(truncation, subject)),
+        probes_table(probes(subject)),
+    ]
+    return Section("variance", "Bias and variance", "Which failure mode is it?", answer(subject), tuple(blocks))
+
+
+def answer(subject: Subject) -> str:
+    """Of these steps."""
+    return failure_mode.answer(subject.summary, subject.opened.limits).sentence
+
+
+def remedies(subject: Subject) -> list[Paragraph]:
+    """What to do, where something is wrong."""
+    found = failure_mode.answer(subject.summary, subject.opened.limits)
+    return [Paragraph(f"{found.remedy} ({found.source})", lead="What to do:")] if found.remedy else []
+
+
+def medians(subject: Subject) -> list[Paragraph]:
+    """The numbers that the answer is taken from."""
+    found = failure_mode.answer(subject.summary, subject.opened.limits).numbers
+    words = (f"{number.label.removesuffix(', median')} {plain(number.value)}" for number in found)
+    return [Paragraph(f"Medians over these steps: {' · '.join(words)}.", small=True)] if found else []
+
+
+def blind_spot(subject: Subject) -> list[Chart]:
+    """Total variation against χ², of tokens and of whole responses on the same axes."""
+    limits, points = subject.opened.limits, failure_mode.blind_spot(subject.summary)
+    sentence, data = failure_mode.blind_spot_sentence(points, limits), points.rename(columns=_COLUMNS)
+    axes = figures.blind_spot_axes(points, limits.staleness, limits.chi2)
     keys = ("chi2_token", "log1p_chi2_seq", "log1p_chi2_seq_predicted")
-    for key, whose in (("chi2_token", "tokens"), ("chi2_seq", "whole responses")):
-        draw = partial(figures.blind_spot, points, key, axes=axes, tv_limit=tv_limit, chi2_limit=chi2_limit)
-        title = f"The blind spot: total variation against χ² of {whose}"
-        blocks.append(chart(subject.mode, f"blind-{key.split('_')[1]}", title, draw, sentence, data, keys))
-    blocks.append(
-        over_steps(subject, keys[1:], key="growth", title="log(1 + χ²) of responses: measured, predicted",
-                   unit="nats", takeaway=failure_mode.growth_sentence(summary))
+    return [
+        chart(
+            subject.mode, f"blind-{level}", f"The blind spot: total variation against χ² of {whose}",
+            partial(figures.blind_spot, points, f"chi2_{level}", axes=axes, tv_limit=limits.staleness,
+                    chi2_limit=limits.chi2),
+            sentence, data, keys,
+        )
+        for level, whose in (("token", "tokens"), ("seq", "whole responses"))
+    ]  # fmt: skip
+
+
+def growth(subject: Subject) -> Chart:
+    """χ² of whole responses, measured and as the tokens predict it."""
+    return over_steps(
+        subject, ("log1p_chi2_seq", "log1p_chi2_seq_predicted"), key="growth",
+        title="log(1 + χ²) of responses: measured, and predicted", unit="nats",
+        takeaway=failure_mode.growth_sentence(subject.summary), beside=("chi2_token", "response_length"),
     )  # fmt: skip
-    blocks += attempt(partial(_truncation, subject))
-    blocks.append(_probes(subject))
-    return Section("variance", "Bias and variance", "Which failure mode is it?", found.sentence, tuple(blocks))
 
 
-def _truncation(subject: Subject) -> list[Block]:
-    from ratioscope.analysis.variance.truncation import (
-        truncation,  # with torch, which takes seconds: while other sections are read
+def sample_size(subject: Subject) -> Chart:
+    """Effective sample size of tokens and responses."""
+    return over_steps(
+        subject, ("ess_token", "ess_seq"), key="variance-ess", unit="share of the sample",
+        title="Effective sample size of tokens and responses", limits=(Limit(subject.opened.limits.ess, "limit"),),
+        takeaway="Share of the tokens and of the responses that importance weights leave effective.",
+    )  # fmt: skip
+
+
+def levels(subject: Subject) -> Piece:
+    """Staleness of tokens and of whole responses.
+
+    Raises:
+        RatioscopeError: these steps do not give it.
+    """
+    window, summary = subject.window(_TOKENS), subject.opened.summary
+    khat = summary.values["khat_seq"].loc[window.first : window.last]
+    frame = subject.compute(
+        _response_staleness, *window.steps, tuple(zip(khat.index.tolist(), khat.tolist(), strict=True))
+    )
+    if not len(frame):
+        return Paragraph(f"{window.words.capitalize()} hold no response without an unusable token.")
+    title = f"Staleness of tokens and of whole responses, {window.words}"
+    draw = partial(figures.staleness_of_levels, summary, frame, steps=window.steps)
+    said = failure_mode.staleness_sentence(summary, frame)
+    return chart(subject.mode, "levels", title, draw, said, frame, ("s_k",), by_step=True)
+
+
+def _response_staleness(run: Run, first: int, last: int, khat: tuple[tuple[int, float], ...]) -> pd.DataFrame:
+    return failure_mode.response_staleness(run, first, last, pd.Series(dict(khat), dtype=float))
+
+
+def truncation(subject: Subject, level: str = "token", most: int | None = SWEPT) -> tuple[Chart, Table, Paragraph]:
+    """Bias against variance as the cap varies: the curve, each cap in numbers, and what neither shows.
+
+    Args:
+        level: token or sequence.
+        most: tokens of a random sample; None: all.
+
+    Raises:
+        RatioscopeError: these steps do not give it.
+    """
+    window = subject.window(_TOKENS)
+    found = subject.compute(_truncation, *window.steps, level, most)
+    where = f"{window.words}, {found.n_tokens:,} tokens"
+    if found.fraction < 1:
+        where += f", a random {share(found.fraction)} of the tokens there"
+    draw = partial(figures.truncation_curve, found.caps, found.doubted("variance_proxy"), found.own)
+    title = f"Truncated importance sampling over the cap C ({where})"
+    unseen = (
+        "Not in this picture: weights of tokens leave the prefix uncorrected, a bias of the order T²Δ_max that no cap "
+        "changes. Whole responses have none at an unlimited C."
+    )
+    return (
+        chart(subject.mode, "truncation", title, draw, f"{found.sentence} {found.own_words}".strip(), found.caps),
+        _caps_table(found),
+        Paragraph(unseen, small=True),
     )
 
-    first, last = subject.window().steps
-    found = truncation(subject.opened.run, first, last, "token", _SWEPT)
-    sampled = f", a random {share(found.fraction)} of the tokens" if found.fraction < 1 else ""
-    draw = partial(figures.truncation_curve, found.caps, found.doubted("variance_proxy"), found.own)
-    title = f"Truncated importance sampling over the cap C, {where(first, last)}{sampled}"
-    return [chart(subject.mode, "truncation", title, draw, f"{found.sentence} {found.own_words}".strip(), found.caps)]
+
+def _truncation(run: Run, first: int, last: int, level: str, most: int | None) -> "Truncation":
+    # With torch, which takes seconds: while other sections are read.
+    from ratioscope.analysis.variance.truncation import truncation as sweep
+
+    return sweep(run, first, last, level, most)
 
 
-def _probes(subject: Subject) -> Block:
-    """What the run's gradient probes measured."""
-    probes = gradients.probes(subject.opened.run)
-    first, last = subject.steps
-    if first is not None and last is not None and len(probes):
-        probes = probes[probes["step"].between(first, last)]
-    if not len(probes):
-        return Paragraph("No gradient probe lies in these steps: bias and variance of the gradient itself are unknown.")
-    terms = {"gradient_norm_squared": "‖∇J‖²", "gradient_dot_bias": "⟨∇J, Bias⟩", "bias_norm_squared": "‖Bias‖²",
-             "variance": "Var(ĝ)", "cosine": "Cosine"}  # fmt: skip
+_CAPS = {
+    "Cap C": "The weight is min(ratio, C).",
+    "Bias": "Mean (ratio − C)⁺: the mass that is taken away.",
+    "Variance": "Mean v² of the tokens that teach (A ≠ 0).",
+    "ESS": "Effective sample size, as a share of the sample.",
+    "Not reliable": "Where the tail is too heavy for a number.",
+}
+
+
+def _caps_table(found: "Truncation") -> Table:
+    caps, words = found.caps, {"bias_proxy": "bias", "variance_proxy": "variance", "ess": "ESS"}
+    doubted = {key: found.doubted(key) for key in words}
     rows = tuple(
-        (str(int(row["step"])), str(row["estimator"]),
-         *(f"{plain(row[term])} ± {plain(row[f'{term}_se'])}" for term in terms), str(row["note"] or ""))
-        for row in probes.to_dict("records")
+        (
+            "none" if cap == float("inf") else plain(cap),
+            *(write(caps[key].iloc[place]) for key, write in zip(words, (plain, plain, share), strict=True)),
+            ", ".join(word for key, word in words.items() if doubted[key].iloc[place]),
+        )
+        for place, cap in enumerate(caps.index)
+    )
+    return Table("Each cap in numbers", tuple(_CAPS), rows, help=_CAPS)
+
+
+def estimators(subject: Subject) -> list[str]:
+    """Whose gradients the run has probed, in any step."""
+    return list(dict.fromkeys(subject.compute(gradients.probes)["estimator"]))
+
+
+def probes(subject: Subject, estimator: str | None = None) -> pd.DataFrame:
+    """The gradient probes of these steps, of one estimator or of all."""
+    found = subject.compute(gradients.probes)
+    first, last = subject.steps
+    if estimator is not None:
+        found = found[found["estimator"] == estimator]
+    if first is not None and last is not None and len(found):
+        found = found[found["step"].between(first, last)]
+    return found.reset_index(drop=True)
+
+
+def lemma(subject: Subject, found: pd.DataFrame, eta: float, smoothness: float) -> tuple[Chart, Chart]:
+    """The terms of the SGA lemma at this learning rate and smoothness: of every probe, and of the latest over rates.
+
+    Args:
+        found: probes of one estimator, at least one.
+    """
+    latest, terms = found.iloc[-1], failure_mode.lemma_terms(found, eta, smoothness)
+    sentence = f"The latest probe, at step {int(latest['step'])}. {gradients.answer(latest, eta, smoothness)}"
+    curve = failure_mode.lemma_curve(latest, eta, smoothness)
+    return (
+        chart(subject.mode, "lemma", f"A, B and −C of every probe at η = {eta:g}, L = {smoothness:g}",
+              partial(figures.lemma_bars, terms, steps=subject.steps), sentence, terms, by_step=True),
+        chart(subject.mode, "lemma-eta", f"What is left over the learning rate, probe at step {int(latest['step'])}",
+              partial(figures.lemma_over_learning_rates, curve, eta), sentence, curve),
     )  # fmt: skip
-    return Table("Gradient probes, ± jackknife standard error", ("Step", "Estimator", *terms.values(), "Note"), rows)
+
+
+def probes_table(found: pd.DataFrame) -> Piece:
+    """What the probes measured, each with its jackknife error."""
+    if not len(found):
+        return Paragraph("No gradient probe lies in these steps: bias and variance of the gradient itself are unknown.")
+    titles = {"gradient_norm_squared": "‖∇J‖²", "gradient_dot_bias": "⟨∇J, Bias⟩", "bias_norm_squared": "‖Bias‖²",
+              "variance": "Var(ĝ)", "cosine": "Cosine", "rescaling": "Best factor"}  # fmt: skip
+    rows = tuple(
+        (
+            str(int(row["step"])),
+            str(row["estimator"]),
+            *(plain(row[term]) + ("" if pd.isna(row[f"{term}_se"]) else f" ± {plain(row[f'{term}_se'])}")
+              for term in titles),
+            str(row["note"] or ""),
+        )
+        for row in found.to_dict("records")
+    )  # fmt: skip
+    explained = {title: f"{ENTRIES[term].title}. {ENTRIES[term].definition}" for term, title in titles.items()}
+    head = ("Step", "Estimator", *titles.values(), "Note")
+    return Table("What the probes measured, ± jackknife standard error", head, rows, help=explained)

@@ -1,31 +1,17 @@
 """Bias and variance: which failure mode is it?"""
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-import pandas as pd
 import streamlit as st
 
-from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.variance import failure_mode, gradients
-from ratioscope.catalogue import ENTRIES
-from ratioscope.dashboard import state
-from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.blocks import computed, draw, page_subject, say
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
-from ratioscope.dashboard.figures import variance as figures
-from ratioscope.dashboard.figures.kept import over_steps
-from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import plain, share
-from ratioscope.dashboard.opened import Opened
-from ratioscope.errors import RatioscopeError
-
-if TYPE_CHECKING:
-    from ratioscope.analysis.variance.truncation import Truncation
+from ratioscope.dashboard.sections import variance
+from ratioscope.dashboard.sections.subject import Subject
 
 TILES = ("s_k", "chi2_token", "log1p_chi2_seq", "ess_seq")
 
-# So many tokens are swept at once; more of them only when asked for.
-PREVIEW_TOKENS = 100_000
 LEVELS = {"Tokens": "token", "Whole responses": "sequence"}
 LEARNING_RATES = [*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0]
 SMOOTHNESS = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]
@@ -36,126 +22,50 @@ def render() -> None:
     opened = run_page("Bias and variance", "Which failure mode is it?")
     if opened is None:
         return
-    inside = opened.summary.up_to(*state.step_range())
-    found = failure_mode.answer(inside, opened.limits)
-    answer(found.sentence)
-    if found.remedy:
-        st.markdown(f"**What to do:** {found.remedy} ({found.source})")
-    if found.numbers:
-        medians = (f"{number.label.removesuffix(', median')} {plain(number.value)}" for number in found.numbers)
-        st.caption(f"Medians over these steps: {' · '.join(medians)}.")
+    subject = page_subject(opened)
+    answer(variance.answer(subject))
+    draw(*variance.remedies(subject), *variance.medians(subject))
     metric_row(opened.summary, TILES)
-    _blind_spot(opened)
-    _levels(opened)
+    _blind_spot(subject)
+    _levels(subject)
     responses, sweep = st.container(), st.container()
-    _probes(opened)
+    _probes(subject)
     _how_to_read()
-    with responses:
-        _responses(opened)
+    with responses:  # what reads tokens comes after all that does not
+        levels = computed(partial(variance.levels, subject), height=320)
+        if levels is not None:
+            draw(levels)
     with sweep:
-        _truncation(opened)
+        _truncation(subject)
 
 
-def _blind_spot(opened: Opened) -> None:
-    """From the summary alone: every step is in it."""
-    limits = opened.limits
-    points = failure_mode.blind_spot(opened.summary.up_to(*state.step_range()))
-    sentence = failure_mode.blind_spot_sentence(points, limits)
+def _blind_spot(subject: Subject) -> None:
     st.subheader("The blind spot: total variation against χ²", anchor=False)
-    st.caption(
-        f"{sentence} Bias goes with total variation, variance with χ²; a bound on the one is none on the other. Both "
-        "panels have the same axes: what a trust region sees, TV, is the same in both, and only χ² moves. That of "
-        "whole responses is shown as the tokens predict it where the sample shows less. The dashed curve is the least "
-        "χ² that a total variation can have."
+    panels = variance.blind_spot(subject)
+    say(
+        f"{panels[0].takeaway} Bias goes with total variation, variance with χ²; a bound on the one is none on the "
+        "other. Both panels have the same axes: what a trust region sees, TV, is the same in both, and only χ² moves. "
+        "That of whole responses is shown as the tokens predict it where the sample shows less. The dashed curve is "
+        "the least χ² that a total variation can have."
     )
-    tv_limit, chi2_limit = limits.staleness, limits.chi2
-    axes = figures.blind_spot_axes(points, tv_limit, chi2_limit)
-    for column, key, title in zip(
-        st.columns(2, gap="medium"),
-        ("chi2_token", "chi2_seq"),
-        ("χ² of tokens", "χ² of whole responses"),
-        strict=True,
-    ):
+    for column, panel in zip(st.columns(2, gap="medium"), panels, strict=True):
         with column:
-            plain_chart(
-                figures.blind_spot(points, key, state.mode(), axes=axes, tv_limit=tv_limit, chi2_limit=chi2_limit),
-                key=f"blind-{key}",
-                title=title,
-                takeaway=sentence,
-                data=points,
-            )
+            draw(panel)
 
 
-def _levels(opened: Opened) -> None:
-    summary, mode, steps = opened.summary, state.mode(), state.step_range()
+def _levels(subject: Subject) -> None:
     st.subheader("Tokens against whole responses", anchor=False)
-    sentence = failure_mode.growth_sentence(summary.up_to(*steps))
-    st.caption(sentence)
+    growth = variance.growth(subject)
+    say(growth.takeaway)
     left, right = st.columns(2, gap="medium")
     with left:
-        keys = ["log1p_chi2_seq", "log1p_chi2_seq_predicted"]
-        step_chart(
-            over_steps(summary, keys, mode, y_title="nats", steps=steps),
-            key="growth",
-            title="log(1 + χ²) of responses: measured, and predicted",
-            takeaway=sentence,
-            data=summary.values[[*keys, "chi2_token", "response_length"]],
-        )
+        draw(growth)
     with right:
-        keys = ["ess_token", "ess_seq"]
-        limit = Limit(opened.limits.ess, "limit")
-        step_chart(
-            over_steps(summary, keys, mode, y_title="share of the sample", limits=[limit], steps=steps),
-            key="variance-ess",
-            title="Effective sample size of tokens and responses",
-            takeaway="Share of the tokens and of the responses that importance weights leave effective.",
-            data=summary.values[keys],
-        )
+        draw(variance.sample_size(subject))
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def _response_staleness(
-    folder: str, signature: str, first: int, last: int, _khat: "pd.Series[float]"
-) -> pd.DataFrame:  # the tail index follows from the run's state, which is the signature
-    return failure_mode.response_staleness(open_run(folder), first, last, _khat)
-
-
-def _responses(opened: Opened) -> None:
-    summary = opened.summary
-    first, last = state.window(opened).steps
-    title = f"Staleness of tokens and of whole responses, steps {first} to {last}"
-    try:
-        with st.skeleton(height=320):
-            frame = _response_staleness(
-                str(opened.run.folder), opened.run.signature, first, last, summary.values["khat_seq"]
-            )
-    except RatioscopeError as error:
-        st.text(str(error))
-        return
-    if not len(frame):
-        st.info(f"Steps {first} to {last} hold no response without an unusable token.", icon=":material/info:")
-        return
-    steps = state.step_range()
-    shown = steps if steps[0] is not None else (first, last)
-    step_chart(
-        figures.staleness_of_levels(summary, frame, state.mode(), shown),
-        key="levels",
-        title=title,
-        takeaway=failure_mode.staleness_sentence(summary, frame),
-        data=frame,
-    )
-
-
-@st.cache_data(max_entries=32, show_spinner=False)
-def _sweep(folder: str, signature: str, first: int, last: int, level: str, most: int | None) -> "Truncation":
-    from ratioscope.analysis.variance.truncation import truncation  # brings torch along, whose import takes seconds
-
-    return truncation(open_run(folder), first, last, level, most)
-
-
-def _truncation(opened: Opened) -> None:
+def _truncation(subject: Subject) -> None:
     st.subheader("Truncated importance sampling: bias against variance", anchor=False)
-    first, last = state.window(opened).steps
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox(
             "Truncate the ratio of",
@@ -169,77 +79,28 @@ def _truncation(opened: Opened) -> None:
             "All tokens of these steps",
             key="alltokens",
             bind="query-params",
-            help=f"Off: at most {PREVIEW_TOKENS:,} tokens, a random sample of whole prompt groups.",
+            help=f"Off: at most {variance.SWEPT:,} tokens, a random sample of whole prompt groups.",
         )
-    level = LEVELS[chosen]
-    most = None if everything else PREVIEW_TOKENS
-    try:
-        with st.skeleton(height=440):
-            found = _sweep(str(opened.run.folder), opened.run.signature, first, last, level, most)
-    except RatioscopeError as error:
-        st.text(str(error))
+    level, most = LEVELS[chosen], None if everything else variance.SWEPT
+    found = computed(partial(variance.truncation, subject, level, most), height=440)
+    if found is None:
         return
-    where = f"steps {first} to {last}, {found.n_tokens:,} tokens"
-    if found.fraction < 1:
-        where += f", a preview: a random {share(found.fraction)} of the tokens there"
-    st.caption(found.sentence)
+    curve, caps, unseen = found
+    say(curve.takeaway)
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        plain_chart(
-            figures.truncation_curve(found.caps, found.doubted("variance_proxy"), found.own, state.mode()),
-            key="truncation",
-            title=f"Over the cap C ({where})",
-            takeaway=found.sentence,
-            data=found.caps,
-        )
+        draw(curve)
     with right:
-        st.markdown("###### Each cap in numbers")
-        st.dataframe(
-            _caps_table(found),
-            hide_index=True,
-            height="content",
-            alt="Bias proxy, variance proxy and effective sample size at each cap",
-            column_config={
-                "C": st.column_config.TextColumn("Cap C", help="The weight is min(ratio, C)."),
-                "bias": st.column_config.TextColumn("Bias", help="Mean (ratio − C)⁺: the mass that is taken away."),
-                "variance": st.column_config.TextColumn("Variance", help="Mean v² of the tokens that teach (A ≠ 0)."),
-                "ess": st.column_config.TextColumn("ESS", help="Effective sample size, as a share of the sample."),
-                "note": st.column_config.TextColumn("Not reliable", help="Where the tail is too heavy for a number."),
-            },
-        )
-        st.text(found.own_words)
+        draw(caps)
     if level == "token":
-        st.caption(
-            "Not in this picture: weights of tokens leave the prefix uncorrected, a bias of the order T²Δ_max that no "
-            "cap changes. Whole responses have none at an unlimited C."
-        )
+        draw(unseen)
 
 
-_CAP_WORDS = {"bias_proxy": "bias", "variance_proxy": "variance", "ess": "ESS"}
-
-
-def _caps_table(found: "Truncation") -> pd.DataFrame:
-    caps = found.caps
-    doubted = {key: found.doubted(key) for key in _CAP_WORDS}
-    return pd.DataFrame(
-        {
-            "C": ["none" if cap == float("inf") else plain(cap) for cap in caps.index],
-            "bias": [plain(value) for value in caps["bias_proxy"]],
-            "variance": [plain(value) for value in caps["variance_proxy"]],
-            "ess": [share(value) for value in caps["ess"]],
-            "note": [
-                ", ".join(word for key, word in _CAP_WORDS.items() if doubted[key].iloc[place])
-                for place in range(len(caps))
-            ],
-        }
-    )
-
-
-def _probes(opened: Opened) -> None:
+def _probes(subject: Subject) -> None:
     """The SGA lemma on what the run probed, or how to have it probed."""
     st.subheader("What bias and variance cost a step: the terms of the SGA lemma", anchor=False)
-    probes = gradients.probes(opened.run)
-    if not len(probes):
+    estimators = variance.estimators(subject)
+    if not estimators:
         st.info(
             "This run made no gradient probes. A probe estimates the true gradient from fresh on-policy samples and "
             "the algorithm's own one several times, on other prompts, and so tells bias from variance. The built-in "
@@ -258,75 +119,19 @@ def _probes(opened: Opened) -> None:
         "Smoothness L", SMOOTHNESS, value=10.0, format_func=lambda value: f"{value:g}", key="lipschitz",
         bind="query-params", help="How fast the gradient changes: ‖∇J(θ) − ∇J(θ′)‖ ≤ L‖θ − θ′‖. Not measured here.",
     )  # fmt: skip
-    names = list(dict.fromkeys(probes["estimator"]))
-    chosen = right.selectbox("Estimator", names, key="estimator") if len(names) > 1 else names[0]
-    probes = probes[probes["estimator"] == chosen].reset_index(drop=True)
-    first, last = state.step_range()
-    if first is not None and last is not None:
-        probes = probes[probes["step"].between(first, last)].reset_index(drop=True)
+    chosen = right.selectbox("Estimator", estimators, key="estimator") if len(estimators) > 1 else estimators[0]
+    probes = variance.probes(subject, chosen)
     if not len(probes):
-        st.info(f"No probe lies in the steps {first} to {last}.", icon=":material/info:")
+        st.info(f"No probe lies in the steps {subject.steps[0]} to {subject.steps[1]}.", icon=":material/info:")
         return
-    latest = probes.iloc[-1]
-    sentence = gradients.answer(latest, eta, smoothness)
-    st.caption(f"The latest probe, at step {int(latest['step'])}. {sentence}")
-    terms = failure_mode.lemma_terms(probes, eta, smoothness)
-    mode = state.mode()
+    terms, rates = variance.lemma(subject, probes, eta, smoothness)
+    say(terms.takeaway)
     left, right = st.columns(2, gap="medium")
     with left:
-        step_chart(
-            figures.lemma_bars(terms, mode, (first, last)),
-            key="lemma",
-            title=f"A, B and −C of every probe at η = {eta:g}, L = {smoothness:g}",
-            takeaway=sentence,
-            data=terms,
-        )
+        draw(terms)
     with right:
-        curve = failure_mode.lemma_curve(latest, eta, smoothness)
-        plain_chart(
-            figures.lemma_over_learning_rates(curve, eta, mode),
-            key="lemma-eta",
-            title=f"What is left over the learning rate, probe at step {int(latest['step'])}",
-            takeaway=sentence,
-            data=curve,
-        )
-    _probe_table(probes)
-
-
-_TERM_TITLES = {
-    "gradient_norm_squared": "‖∇J‖²",
-    "gradient_dot_bias": "⟨∇J, Bias⟩",
-    "bias_norm_squared": "‖Bias‖²",
-    "variance": "Var(ĝ)",
-    "cosine": "Cosine",
-    "rescaling": "Best factor",
-}
-
-
-def _probe_table(probes: pd.DataFrame) -> None:
-    """What the probes measured, each with its jackknife error."""
-    columns = {
-        term: [
-            plain(value) if pd.isna(error) else f"{plain(value)} ± {plain(error)}"
-            for value, error in zip(probes[term].astype(float), probes[f"{term}_se"].astype(float), strict=True)
-        ]
-        for term in _TERM_TITLES
-    }
-    frame = pd.DataFrame({"step": probes["step"].astype(int), **columns, "note": probes["note"]})
-    st.markdown("###### What the probes measured, ± jackknife standard error")
-    st.dataframe(
-        frame,
-        hide_index=True,
-        alt="Squared gradient, bias and variance of each probe with standard errors",
-        column_config={
-            "step": st.column_config.NumberColumn("Step"),
-            **{
-                term: st.column_config.TextColumn(title, help=f"{ENTRIES[term].title}. {ENTRIES[term].definition}")
-                for term, title in _TERM_TITLES.items()
-            },
-            "note": st.column_config.TextColumn("Note"),
-        },
-    )
+        draw(rates)
+    draw(variance.probes_table(probes))
 
 
 def _how_to_read() -> None:
