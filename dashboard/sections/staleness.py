@@ -2,57 +2,144 @@
 
 from functools import partial
 
+import pandas as pd
+
 from ratioscope.analysis.findings.staleness_form import staleness_metric
-from ratioscope.analysis.staleness import age
-from ratioscope.analysis.staleness import mixed_responses as segments
-from ratioscope.analysis.summary.strata import stratify
+from ratioscope.analysis.staleness import age, mixed_responses
+from ratioscope.analysis.summary.strata import Strata, stratify
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import estimate, share
-from ratioscope.dashboard.sections.model import Block, Paragraph, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, chart, key_numbers, where
+from ratioscope.dashboard.formats import count, estimate, is_share, plain, share
+from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
+from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import from_cells
+
+TOKENS = 200_000
+"""What looks at single tokens looks at the latest steps with so many of them."""
 
 
 def section(subject: Subject) -> Section:
     """Version lags over the steps, metrics by lag, versions inside responses."""
-    opened, summary, steps = subject.opened, subject.summary, subject.steps
-    lags = age.version_lags(opened.run)
-    if steps[0] is not None and steps[1] is not None:
-        lags = lags[lags["step"].between(steps[0], steps[1])]
     blocks: list[Block] = [
         key_numbers(subject, ("version_lag", "s_k", "s_k_version", "s_k_engine")),
-        chart(subject.mode, "lags", "How old the tokens of each step are",
-              partial(figures.lag_heat_map, lags, summary, steps=steps),
-              age.how_old(lags), lags, ("version_lag",)),
-    ]  # fmt: skip
-    first, last = subject.window().steps
-    answer = age.how_old(lags)
+        lags(subject),
+        *attempt(partial(by_lag, subject)),
+        *attempt(partial(versions, subject)),
+    ]
+    return Section("staleness", "Staleness", "How old is the data, and does age hurt?", answer(subject), tuple(blocks))
+
+
+def answer(subject: Subject) -> str:
+    """Of these steps, as far as they hold tokens."""
+    found = _lags(subject)
     try:
-        strata = stratify(opened.run, "lag", first, last)
-    except RatioscopeError as error:  # these steps hold no token
-        blocks.append(Paragraph(str(error)))
-    else:
-        limit, key = opened.limits.staleness, staleness_metric(summary)
-        answer = age.sentence(lags, strata, age.age_effect(strata, key), limit=limit)
-        rows = strata.metric(key)
-        title = f"{CATALOGUE[key].title} by version lag, {where(first, last)}"
-        if rows["value"].notna().any():
-            draw = partial(figures.by_lag, rows, key, CATALOGUE[key].unit,
-                           limits=(Limit(limit, "ε<sub>stale</sub>/2"),))  # fmt: skip
-            blocks.append(chart(subject.mode, "by-lag", title, draw, answer, rows, (key,)))
-        total = rows["n_tokens"].iloc[-1]
-        cells = tuple(
-            (
-                str(row["label"]),
-                share(row["n_tokens"] / total if total else 0.0),
-                estimate(key, row["value"], row["low"], row["high"], from_cells(row["note_kind"], row["note"])),
-            )
-            for row in rows.to_dict("records")
-        )
-        blocks.append(Table(title, ("Version lag", "Share of tokens", CATALOGUE[key].title), cells))
-    inside = segments.switching(opened.run, *steps)
-    blocks.append(Paragraph(segments.sentence(inside)))
-    return Section("staleness", "Staleness", "How old is the data, and does age hurt?", answer, tuple(blocks))
+        strata = _strata(subject)
+    except RatioscopeError:
+        return f"{age.how_old(found)} There is no token in {subject.window(TOKENS).words}."
+    effect = age.age_effect(strata, staleness_metric(subject.summary))
+    return age.sentence(found, strata, effect, limit=subject.opened.limits.staleness)
+
+
+def _lags(subject: Subject) -> pd.DataFrame:
+    """Of these steps."""
+    found, (first, last) = subject.compute(age.version_lags), subject.steps
+    return found if first is None or last is None else found[found["step"].between(first, last)]
+
+
+def _strata(subject: Subject) -> Strata:
+    return subject.compute(stratify, "lag", *subject.window(TOKENS).steps)
+
+
+def looked_at(subject: Subject) -> Paragraph:
+    """Of which tokens the metrics by age are.
+
+    Raises:
+        RatioscopeError: these steps hold none.
+    """
+    tokens = float(_strata(subject).metric("s_k")["n_tokens"].iloc[-1])
+    return Paragraph(f"Tokens by age: {subject.window(TOKENS).words}, {count(tokens)} tokens.", small=True)
+
+
+def lags(subject: Subject) -> Chart:
+    """Version lag and step, coloured by the share of the step's tokens."""
+    found = _lags(subject)
+    draw = partial(figures.lag_heat_map, found, subject.shown, steps=subject.steps)
+    return chart(subject.mode, "lags", "How old the tokens of each step are", draw, age.how_old(found), found,
+                 ("version_lag",), by_step=True)  # fmt: skip
+
+
+def by_lag(subject: Subject, metric: str | None = None) -> tuple[Piece, Table]:
+    """A metric by version lag, in words where it has no value, and as a table; default: the staleness that speaks.
+
+    Raises:
+        RatioscopeError: these steps hold no token.
+    """
+    key = metric or staleness_metric(subject.summary)
+    rows, entry = _strata(subject).metric(key), CATALOGUE[key]
+    words = [
+        estimate(key, row["value"], row["low"], row["high"], from_cells(row["note_kind"], row["note"]))
+        for row in rows.to_dict("records")
+    ]
+    parts = rows["n_tokens"] / (rows["n_tokens"].iloc[-1] or 1)
+    title = f"{entry.title} by version lag, {subject.window(TOKENS).words}"
+    table = Table(
+        "", ("Version lag", "Share of tokens", entry.label),
+        tuple(zip(rows["label"].astype(str), map(share, parts), words, strict=True)),
+        help={"Version lag": "In updates.",
+              entry.label: "With its 95 % interval over prompt groups, or why there is none."},
+    )  # fmt: skip
+    known = [place for place, value in enumerate(rows["value"]) if pd.notna(value)]
+    if not known:
+        return Paragraph(f"{entry.title}: {rows['note'].iloc[-1]}."), table
+    staleness = Limit(subject.opened.limits.staleness, "ε<sub>stale</sub>/2")
+    limits = {"s_k": (staleness,), "s_k_bounded": (staleness,), "khat_token": (Limit(0.7, "means fail"),)}
+    draw = partial(figures.by_lag, rows, key, "share" if is_share(key) else entry.unit, limits=limits.get(key, ()))
+    said = "; ".join(f"{rows['label'].iloc[place]}: {words[place]}" for place in dict.fromkeys((known[0], known[-1])))
+    return chart(subject.mode, "by-lag", title, draw, f"{entry.title}, {said}.", rows, (key,)), table
+
+
+def versions(subject: Subject) -> list[Piece]:
+    """Versions inside a response: whether there are several, and if so over the steps, by position, in numbers.
+
+    Raises:
+        RatioscopeError: a file vanished while it was read.
+    """
+    found = subject.compute(mixed_responses.switching, *subject.steps)
+    sentence = mixed_responses.sentence(found)
+    if not found["several"].any():
+        return [Paragraph(sentence)]
+    draw = partial(figures.switching_share, found, steps=subject.steps)
+    title = "Responses with tokens of several versions"
+    several = chart(subject.mode, "switching", title, draw, sentence, found, by_step=True)
+    window = subject.window(TOKENS)
+    if not found["several"].loc[window.first : window.last].any():
+        return [several, Paragraph(f"In {window.words} every response has one version.")]
+    metric = staleness_metric(subject.summary)
+    rows = subject.compute(mixed_responses.by_position, metric, *window.steps)
+    said = f"{CATALOGUE[metric].title} by position in the response, of responses of one and of several versions."
+    return [
+        several,
+        chart(subject.mode, "by-position", f"{CATALOGUE[metric].label} by position, {window.words}",
+              partial(figures.by_position, rows), said, rows),
+        _by_versions(subject.compute(mixed_responses.by_versions, *window.steps), window.words),
+    ]  # fmt: skip
+
+
+def _by_versions(found: pd.DataFrame, where: str) -> Table:
+    explained = {
+        "Versions": "Policy versions that sampled the response.",
+        "Responses": "",
+        "Share of responses": "",
+        "Mean length": "Tokens a response.",
+        "Mean lag": "Updates, over the tokens.",
+        "Spread": "Newest minus oldest version, mean over the responses.",
+    }
+    rows = tuple(
+        (f"{int(row['versions'])}", f"{int(row['responses']):,}", share(row["share"]),
+         *(plain(row[key]) for key in ("tokens", "lag", "spread")))
+        for row in found.to_dict("records")
+    )  # fmt: skip
+    title = f"Responses by the number of versions that sampled them, {where}"
+    return Table(title, tuple(explained), rows, help={head: words for head, words in explained.items() if words})

@@ -30,6 +30,11 @@ def titles(at: AppTest) -> list[str]:
     return [element.value for element in at.markdown if element.value.startswith("###### ")]
 
 
+def shares(percent: "pd.Series[str]") -> "pd.Series[float]":
+    """As they are written: with one decimal of a per cent."""
+    return percent.str.removesuffix("%").astype(float) / 100
+
+
 def test_the_answer_is_that_of_the_analysis(gallery: Path, look: Look) -> None:
     run = open_run(gallery / "finished")
     strata = stratify(run, "lag")
@@ -45,15 +50,15 @@ def test_every_part_is_there(look: Look) -> None:
     assert "###### How old the tokens of each step are" in titles(at)
     assert "responses (" in sentences(at)  # that have tokens of several versions
     by_age, versions = (frame.value for frame in at.dataframe)
-    assert list(by_age["label"]) == ["lag 0", "lag 1", "lag 2", "lag 3", "all"]
-    assert by_age["share"].iloc[:-1].sum() == pytest.approx(1)
-    assert versions["share"].sum() == pytest.approx(1)
+    assert list(by_age["Version lag"]) == ["lag 0", "lag 1", "lag 2", "lag 3", "all"]
+    assert shares(by_age["Share of tokens"].iloc[:-1]).sum() == pytest.approx(1, abs=0.002)
+    assert shares(versions["Share of responses"]).sum() == pytest.approx(1, abs=0.002)
 
 
 def test_the_metric_by_age_is_in_the_url(gallery: Path) -> None:
     at = visit("staleness", run="finished", bylag=CATALOGUE["clip_fraction"].title)
     assert at.selectbox(key="bylag").value == "clip_fraction"
-    assert f"###### {CATALOGUE['clip_fraction'].title} by version lag" in titles(at)
+    assert f"###### {CATALOGUE['clip_fraction'].title} by version lag, steps 0 to 11" in titles(at)
 
 
 @pytest.fixture(autouse=True)
