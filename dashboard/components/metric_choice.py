@@ -11,7 +11,7 @@ METRICS = tuple(entry.key for entry in sorted(CATALOGUE.values(), key=lambda ent
 
 _SIGNS = {
     r"\hat\pi": "π̂", r"\hat k": "k̂", r"\overline{\rho}": "ρ̄", r"\overline{M}": "M̄", r"\overline{T}": "T̄",
-    r"\overline T": "T̄ ", r"\overline{k-i}": "mean of k−i", r"\chi": "χ", r"\rho": "ρ", r"\pi": "π", r"\Delta": "Δ",
+    r"\overline T": "T̄ ", r"\overline{k-i}": "mean of k−i", r"\chi": "χ", r"\rho": "ρ", r"\ell": "ℓ", r"\pi": "π", r"\Delta": "Δ",
     r"\Vert": "‖", r"\lVert ": "‖", r"\rVert": "‖", r"\log": "log", r"\max": "max", r"\min": "min", r"\%": "%",
     "^2": "²", "^{+}": "⁺", r"^{\mathrm{version}}": ", version", r"^{\mathrm{engine}}": ", engine",
     r"^{\mathrm{exact}}": ", exact",
@@ -22,7 +22,8 @@ def symbol_text(symbol: str) -> str:
     """A symbol of the catalogue without LaTeX, for where none is set: `\\chi^2_{\\mathrm{seq}}` -> `χ²_seq`."""
     for sign in sorted(_SIGNS, key=len, reverse=True):
         symbol = symbol.replace(sign, _SIGNS[sign])
-    return re.sub(r"\\mathrm|[{}]", "", symbol)
+    plain = re.sub(r"\\(mathrm|overline)|[{}$]", "", symbol)
+    return re.sub(r"\\([A-Za-z]*)", r"\1", plain)  # of any other command its name
 
 
 def metric_label(key: str) -> str:

@@ -115,5 +115,5 @@ def test_strata_are_parts_of_the_whole(read: dict[str, Any]) -> None:
 def test_it_is_explained_chosen_and_drawn(read: dict[str, Any]) -> None:
     title = "Mean absolute log-ratio of the new policy"
     assert f"{title} ({KEY})" in read["explain"] and "nats" in read["explain"]
-    assert read["choice"].startswith(title) and "Near 0 the new policy" in read["tooltip"]
+    assert read["choice"] == f"{title} (|ℓ_k+1|)" and "Near 0 the new policy" in read["tooltip"]
     assert [step[KEY] for step in read["json"]] == pytest.approx(read["figure"][-1], rel=1e-6)
