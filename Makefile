@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO_PORT ?= 8501
 
-.PHONY: demo test check format benchmark sample-runs clean
+.PHONY: demo test check format docs benchmark sample-runs clean
 
 demo: .venv/installed  ## a short live training run, and the dashboard on it and on sample_runs/
 	$(BIN)/ratioscope demo --port $(DEMO_PORT)
@@ -21,6 +21,9 @@ check: .venv/installed-dev  ## ruff and the type checker
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: .venv/installed-dev  ## the tables of docs/*.md, from the declarations in the code
+	$(BIN)/python -m tests.making.docs
 
 benchmark: .venv/installed-dev  ## speed, as ratios against baselines measured in the same run
 	$(BIN)/python -m tests.benchmarks

@@ -1,0 +1,310 @@
+"""The generated parts of docs/*.md, from the declarations in the code: `make docs` writes them, a test finds old ones.
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; to add one, name it in `PARTS` and put both marks
+on a page. Everything outside of them is written by hand.
+"""
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ratioscope import analysis, schema
+from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.drift.pairs import PAIRS
+from ratioscope.analysis.linter import CHECKS
+from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, weights
+from ratioscope.gates import FILTERS, GATES
+from ratioscope.metric import KHAT_LIMIT, Metric, Moment
+from ratioscope.notes import Kind
+from ratioscope.ratios import LEVELS
+from ratioscope.trainer import advantages, losses, regularisers, selection
+from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES
+from ratioscope.trainer.settings import PRESETS, preset_names
+from ratioscope.weights import WEIGHTS
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs"
+_PART = re.compile(r"(<!-- generated: (?P<name>[\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """Pages of docs/ that have generated parts."""
+    return [page for page in sorted(FOLDER.glob("*.md")) if _PART.search(page.read_text(encoding="utf-8"))]
+
+
+def made(text: str) -> str:
+    """A page's text with its generated parts as they are to be.
+
+    Raises:
+        KeyError: a part that is not in PARTS.
+    """
+    return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found['name']]().strip()}\n\n{found[3]}", text)
+
+
+def names(text: str) -> list[str]:
+    """The generated parts of a page."""
+    return [found["name"] for found in _PART.finditer(text)]
+
+
+# Small helpers --------------------------------------------------------------------------------------------------------
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(header), *(list(row) for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def _first(part: Any) -> str:
+    """The first paragraph of a docstring, as one line."""
+    return " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split())
+
+
+def _math(formula: str) -> str:
+    """LaTeX as GitHub draws it, also in tables: a bar would end the cell."""
+    return f"$`{formula.replace('|', chr(92) + 'vert ')}`$"
+
+
+def _link(key: str) -> str:
+    return f"[`{key}`](metrics.md#{key})"
+
+
+# metrics.md -----------------------------------------------------------------------------------------------------------
+
+
+def needs(metric: Metric) -> tuple[str, ...]:
+    """Columns of the run format without which a metric is missing, besides those that every run has."""
+    return tuple(dict.fromkeys((*metric.over.columns, *metric.columns)))
+
+
+def _metric(metric: Metric) -> str:
+    words = [f'<a id="{metric.key}"></a>**`{metric.key}`** {metric.title}: {_math(metric.formula)}', metric.definition]
+    facts = [metric.source]
+    if metric.unit:
+        facts.append(f"in {metric.unit}")
+    elif metric.share:
+        facts.append("a share")
+    if needs(metric):
+        facts.append("needs " + " or ".join(f"`{name}`" for name in needs(metric)))
+    if metric.moment is not Moment.BOUNDED:
+        tails = " or ".join(f"`{key}`" for key in metric.khat)
+        facts.append(f"unreliable from {KHAT_LIMIT[metric.moment]:g} in {tails}")
+    return f"- {'<br>'.join(words)}<br>*{'; '.join(facts)}*"
+
+
+def _metrics(module: Any) -> Callable[[], str]:
+    return lambda: "\n".join(_metric(entry) for entry in module.ENTRIES)
+
+
+def _thresholds() -> str:
+    rows = (
+        (f'<a id="{row.name}"></a>`{row.name}`', row.symbol, f"{row.value:g}", f"{row.lowest:g} to {row.highest:g}",
+         row.meaning, row.source)
+        for row in THRESHOLDS.values()
+    )  # fmt: skip
+    return _table(("threshold", "", "value", "may be", "meaning", "source"), rows)
+
+
+def _code(function: Callable[..., Any]) -> list[ast.AST]:
+    """What a function consists of, with the functions of its module that it calls."""
+    module = vars(inspect.getmodule(function))
+    found, todo = {function}, [function]
+    nodes: list[ast.AST] = []
+    while todo:
+        of_one = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(todo.pop())))))
+        nodes += of_one
+        called = {node.func.id for node in of_one if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        for other in (module.get(name) for name in called):
+            if inspect.isfunction(other) and other.__module__ == function.__module__ and other not in found:
+                found.add(other)
+                todo.append(other)
+    return nodes
+
+
+def _limits(function: Callable[..., Any]) -> list[str]:
+    """Thresholds that a rule asks for, by the attributes of `Limits` in its code."""
+    derived = {"update": "epsilon", "staleness": "epsilon_stale", "engine": "mult_prob_error", "log_chi2": "chi2"}
+    used = (
+        derived.get(node.attr, node.attr)
+        for node in _code(function)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("limits")
+    )
+    return sorted(set(used) & THRESHOLDS.keys())
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """What a rule's finding names as its source, where its code says it."""
+    given = [keyword.value for node in _code(function) if isinstance(node, ast.Call) for keyword in node.keywords
+             if keyword.arg == "source"]  # fmt: skip
+    return "; ".join(dict.fromkeys(str(value.value) for value in given if isinstance(value, ast.Constant)))
+
+
+def _rules() -> str:
+    rows = (
+        (f"`{name}`", _first(rule), ", ".join(f"[`{limit}`](#{limit})" for limit in _limits(rule)), _source(rule))
+        for name, rule in RULES.items()
+    )
+    return _table(("finding", "when", "thresholds", "source"), rows)
+
+
+def _checks() -> str:
+    return _table(("check", "what it looks for"), ((f"`{name}`", _first(check)) for name, check in CHECKS.items()))
+
+
+# glossary.md ----------------------------------------------------------------------------------------------------------
+
+
+def _terms(rows: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"- **{term}**: {text}" for term, text in rows)
+
+
+def _glossary_metrics() -> str:
+    entries = sorted(ENTRIES.values(), key=lambda entry: entry.title.lower())
+    return "\n".join(
+        f"- **{entry.title}** {_math(entry.symbol)}: {entry.definition} {_link(entry.key)}" for entry in entries
+    )
+
+
+def _glossary_thresholds() -> str:
+    rows = sorted(THRESHOLDS.values(), key=lambda row: row.name)
+    return _terms((f"`{row.name}`{f' ({row.symbol})' if row.symbol else ''}",
+                   f"{row.meaning}. [{row.value:g}](metrics.md#{row.name})") for row in rows)  # fmt: skip
+
+
+def _glossary_pairs() -> str:
+    return _terms((f"`{name}`", f"{pair.title}. {pair.tells}") for name, pair in PAIRS.items())
+
+
+def _parts(**kinds: Mapping[str, Callable[..., Any]]) -> Callable[[], str]:
+    return lambda: "\n\n".join(
+        f"### {kind.replace('_', ' ').capitalize()}\n\n"
+        + _terms((f"`{name}`", _first(part)) for name, part in of.items())
+        for kind, of in kinds.items()
+    )
+
+
+def _algorithms() -> str:
+    others = {name: [alias for alias, of in ALIASES.items() if of == name] for name in ALGORITHMS}
+    rows = (
+        (f"`{name}`" + "".join(f", `{alias}`" for alias in others[name]),
+         f"{row.title}: {row.gradient} ({row.source}). `ratioscope explain {name}`")
+        for name, row in ALGORITHMS.items()
+    )  # fmt: skip
+    return _terms(rows)
+
+
+def _presets() -> str:
+    rows = []
+    for name in preset_names():
+        file = PRESETS / f"{name}.toml"
+        if file.is_file():
+            text = file.read_text(encoding="utf-8")
+            rows.append((f"`{name}`", tomllib.loads(text).get("notes") or text.splitlines()[0].removeprefix("# ")))
+    return _terms(rows)
+
+
+def _members(kind: type) -> dict[str, str]:
+    """The sentence below each member of an enumeration."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
+    return {
+        one.targets[0].id: " ".join(ast.literal_eval(following.value).split())  # type: ignore[attr-defined]
+        for one, following in pairwise(body)
+        if isinstance(one, ast.Assign) and isinstance(following, ast.Expr)
+    }
+
+
+def _kinds() -> str:
+    return _terms((f"{Kind[name].value}", text) for name, text in _members(Kind).items())
+
+
+# run_format.md --------------------------------------------------------------------------------------------------------
+
+
+def _tables() -> str:
+    found = []
+    for table in (*schema.ALL_TABLES.values(), schema.VOCABULARY):
+        rows = (
+            (f"`{column.name}`", str(column.type), "●" if column.required else "", column.unit, column.meaning)
+            for column in table.columns
+        )
+        key = ", ".join(f"`{name}`" for name in table.key)
+        columns = _table(("column", "type", "required", "unit", "meaning"), rows)
+        found.append(f"### {table.name}\n\nA row is {table.grain}. Key: {key}.\n\n{columns}")
+    return "\n\n".join(found)
+
+
+# architecture.md ------------------------------------------------------------------------------------------------------
+
+
+def rooms() -> list[str]:
+    """The rooms of analysis."""
+    folder = Path(analysis.__path__[0])
+    return sorted(found.parent.name for found in folder.glob("*/__init__.py"))
+
+
+def _rooms() -> str:
+    def modules(room: str) -> str:
+        folder = ROOT / "analysis" / room
+        inside = [path.stem for path in folder.glob("*.py")] + [
+            f"{path.parent.name}/" for path in folder.glob("*/*.py")
+        ]
+        return ", ".join(sorted({name for name in inside if name != "__init__"}))
+
+    def question(room: str) -> str:
+        tree = ast.parse((ROOT / "analysis" / room / "__init__.py").read_text(encoding="utf-8"))
+        return " ".join((ast.get_docstring(tree) or "").split("\n\n")[0].split())
+
+    def seen(room: str) -> str:
+        places = {"views": "page", "figures": "figures", "sections": "report"}
+        found = (
+            word
+            for place, word in places.items()
+            if any((ROOT / "dashboard" / place / name).exists() for name in (f"{room}.py", room))
+        )
+        return ", ".join(found)
+
+    rows = ((f"[`{room}`](../analysis/{room})", question(room), modules(room), seen(room)) for room in rooms())
+    return _table(("room", "question", "modules", "in the dashboard"), rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "divergences": _metrics(divergences),
+    "weights": _metrics(weights),
+    "learning": _metrics(learning),
+    "theory": _metrics(theory),
+    "thresholds": _thresholds,
+    "findings": _rules,
+    "checks": _checks,
+    "glossary of metrics": _glossary_metrics,
+    "glossary of thresholds": _glossary_thresholds,
+    "glossary of pairs": _glossary_pairs,
+    "glossary of gates": _parts(gates=GATES, filters=FILTERS, weights=WEIGHTS, levels=LEVELS),
+    "glossary of algorithms": _algorithms,
+    "glossary of parts": _parts(
+        advantages=advantages.GROUP_ADVANTAGES | advantages.TOKEN_ADVANTAGES,
+        selections=selection.SELECTIONS,
+        sample_weights=selection.SAMPLE_WEIGHTS,
+        aggregations=losses.AGGREGATIONS,
+        regularisers=regularisers.REGULARISERS,
+        KL_estimators=regularisers.KL_ESTIMATORS,
+    ),
+    "glossary of schedules": _presets,
+    "glossary of notes": _kinds,
+    "tables": _tables,
+    "rooms": _rooms,
+}
+
+
+if __name__ == "__main__":
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        if made(text) != text:
+            page.write_text(made(text), encoding="utf-8")
+            print(f"written: {page.relative_to(ROOT)}", file=sys.stderr)

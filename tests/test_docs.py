@@ -1,0 +1,65 @@
+"""The pages of docs/: their generated parts are those of the code, links lead somewhere, commands and examples work."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ratioscope.analysis.runs.store import open_run
+from tests.making import docs
+
+ROOT = docs.ROOT
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+         for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(docs.FOLDER.glob("*.md")))}  # fmt: skip
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+# Files as the text names them, in backticks: `analysis/runs/relations.py`, `ratioscope/catalogue/`.
+_PATH = re.compile(r"`((?:analysis|dashboard|docs|ratioscope|sample_runs|tests|trainer)/[\w./-]*)`")
+
+
+def prose(text: str) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(text: str) -> set[str]:
+    """What a link may name after its #: headings as GitHub spells them, and anchors of our own."""
+    headings = re.findall(r"^#+ (.+)$", prose(text), flags=re.MULTILINE)
+    spelled = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return spelled | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+def test_generated_parts_are_those_of_the_code() -> None:
+    found = docs.pages()
+    stale = [page.name for page in found if docs.made(text := page.read_text(encoding="utf-8")) != text]
+    assert stale == [], "run `make docs`"
+    named = [name for page in found for name in docs.names(page.read_text(encoding="utf-8"))]
+    assert set(named) <= set(docs.PARTS)
+
+
+def test_every_relative_link_leads_somewhere() -> None:
+    broken = []
+    for page, text in PAGES.items():
+        for link in _LINK.findall(prose(text)):
+            target, _, anchor = link.partition("#")
+            if "://" in link:
+                continue
+            file = ((ROOT / page).parent / target).resolve() if target else ROOT / page
+            if not file.exists() or (anchor and anchor not in anchors(file.read_text(encoding="utf-8"))):
+                broken.append(f"{page}: {link}")
+    assert broken == []
+
+
+def test_every_path_that_is_named_exists() -> None:
+    named = [(page, path) for page, text in PAGES.items() for path in _PATH.findall(prose(text))]
+    assert [f"{page}: {path}" for page, path in named if "..." not in path and not (ROOT / path).exists()] == []
+
+
+def test_examples_of_the_run_format_write_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"```python\n(.*?)```", PAGES["docs/run_format.md"], flags=re.DOTALL):
+        exec(block, {})
+    runs = {name: open_run(tmp_path / "runs" / name) for name in ("recorded", "by_hand")}
+    assert {name: (run.status, run.problems, run.last_step) for name, run in runs.items()} == dict.fromkeys(
+        runs, ("finished", (), 1)
+    )
+    assert [len(run.read("tokens")) for run in runs.values()] == [12, 6]
