@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import plotly.graph_objects as go
 
+from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.runs.store import Run
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import series
-from ratioscope.dashboard.opened import Opened, open_folder
-from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.build import run_report, subject_of
 from ratioscope.dashboard.report.figures import in_dark
 from ratioscope.dashboard.report.target import check_target
 from ratioscope.dashboard.report.write import write
@@ -68,7 +68,7 @@ class OpenRun:
     @property
     def verdict(self) -> str:
         """The run in five sentences, each with the question that it answers."""
-        return "\n".join(f"{question} {sentence}" for question, sentence in self._report.verdict)
+        return "\n".join(f"{question} {sentence}" for question, sentence in subject_of(self._opened).verdict)
 
     @property
     def figures(self) -> dict[str, str]:

@@ -2,13 +2,12 @@
 
 import streamlit as st
 
-from ratioscope.analysis.diagnosis.kept import findings_of
+from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.findings.limits import Limits, limits_of
-from ratioscope.analysis.runs.store import Listed, discover, open_run, signature
+from ratioscope.analysis.runs.store import Listed, discover, signature
 from ratioscope.analysis.runs.window import Window, window_of
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.roots import roots
 from ratioscope.dashboard.theme import Mode
 from ratioscope.errors import RatioscopeError
@@ -32,9 +31,7 @@ def _summariser(folder: str) -> Summariser:
 
 @st.cache_resource(max_entries=60, show_spinner=False)
 def _opened(run_id: str, folder: str, news: str, limits: Limits) -> Opened:
-    run = open_run(folder)
-    summary = _summariser(folder).summarise(run)
-    return Opened(run_id, run, summary, findings_of(run, summary, limits), limits)
+    return open_folder(folder, run_id=run_id, limits=limits, summariser=_summariser(folder))
 
 
 def open_listed(listed: Listed) -> Opened:

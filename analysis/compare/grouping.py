@@ -9,6 +9,7 @@ import pandas as pd
 
 from ratioscope.analysis.compare.aggregates import aggregate, t_interval
 from ratioscope.analysis.compare.configuration import UNSET, configuration, differing_keys
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE, ENTRIES
@@ -25,6 +26,8 @@ class Member:
     run_id: str
     run: Run
     summary: StepSummary
+    limits: Limits = Limits()
+    """That a collapse is judged by."""
 
     @property
     def unit(self) -> str:

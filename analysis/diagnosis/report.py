@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding
-from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.plain import plain
-from ratioscope.analysis.runs.store import Run
 
 
 def text(findings: Sequence[Finding]) -> str:
@@ -20,13 +19,13 @@ def text(findings: Sequence[Finding]) -> str:
     )
 
 
-def to_json(run: Run, findings: Sequence[Finding], limits: Limits) -> dict[str, Any]:
+def to_json(opened: Opened) -> dict[str, Any]:
     """The stable shape of `ratioscope diagnose --json`: undefined is null."""
     return {
-        "schema_version": run.manifest.schema_version,
-        "run": run.manifest.name,
-        "thresholds": asdict(limits),
-        "findings": [finding_to_json(finding) for finding in findings],
+        "schema_version": opened.run.manifest.schema_version,
+        "run": opened.run.manifest.name,
+        "thresholds": asdict(opened.limits),
+        "findings": [finding_to_json(finding) for finding in opened.findings],
     }
 
 

@@ -70,14 +70,14 @@ class Limits:
         return log1p(self.chi2)
 
 
-def limits_of(folder: Path) -> Limits:
-    """Those of ratioscope.toml in the run's folder or in the nearest folder above it.
+def limits_of(folder: Path, named: Path | None = None) -> Limits:
+    """Those of the file that is named, else of ratioscope.toml in the run's folder or in the nearest folder above it.
 
     Raises:
         RatioscopeError: that file cannot be used (`read_limits`).
     """
     folder = folder.resolve()
-    file = next((found for place in (folder, *folder.parents) if (found := place / FILE_NAME).is_file()), None)
+    file = named or next((found for place in (folder, *folder.parents) if (found := place / FILE_NAME).is_file()), None)
     return read_limits(file) if file else Limits()
 
 

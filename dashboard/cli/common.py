@@ -90,9 +90,14 @@ def opened(folder: Path) -> "Run":
     from ratioscope.analysis.runs.store import open_run
 
     run = open_run(folder)
+    complain_of(run)
+    return run
+
+
+def complain_of(run: "Run") -> None:
+    """Name the files that had to be left out on stderr."""
     for problem in run.problems:
         complain(problem)
-    return run
 
 
 def step_range(text: str | None) -> tuple[int | None, int | None]:

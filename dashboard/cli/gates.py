@@ -12,6 +12,7 @@ from ratioscope.dashboard.cli.common import (
     SeverityName,
     Thresholds,
     app,
+    complain_of,
     examples,
     opened,
 )
@@ -41,11 +42,11 @@ def check(
     found), sentence, do, numbers, steps, columns, examples.
     """
     from ratioscope.analysis.findings.finding import Severity
-    from ratioscope.analysis.findings.limits import limits_of, read_limits
+    from ratioscope.analysis.findings.limits import limits_of
     from ratioscope.analysis.linter import lint, text, to_json
 
     found = opened(run)
-    limits = read_limits(thresholds) if thresholds else limits_of(run)
+    limits = limits_of(run, thresholds)
     with working("Checking", quiet) as progress:
         remarks = lint(found, progress=progress, limits=limits)
     if as_json:
@@ -81,16 +82,13 @@ def diagnose(
     --json prints an object: schema_version, run, thresholds, findings. Each finding has rule, severity, sentence,
     metric, limit, steps, numbers, why, do, source, page.
     """
-    from ratioscope.analysis.diagnosis.kept import findings_of
+    from ratioscope.analysis.diagnosis.opened import open_folder
     from ratioscope.analysis.diagnosis.report import text, to_json
     from ratioscope.analysis.findings.finding import Severity
-    from ratioscope.analysis.findings.limits import limits_of, read_limits
-    from ratioscope.analysis.summary.summary import Summariser
 
-    found = opened(run)
-    limits = read_limits(thresholds) if thresholds else limits_of(run)
     with working("Reading", quiet) as progress:
-        findings = findings_of(found, Summariser().summarise(found, progress), limits)
-    say(json.dumps(to_json(found, findings, limits), allow_nan=False) if as_json else text(findings))
-    if fail_on and any(finding.severity >= Severity[fail_on.upper()] for finding in findings):
+        found = open_folder(run, thresholds=thresholds, progress=progress)
+    complain_of(found.run)
+    say(json.dumps(to_json(found), allow_nan=False) if as_json else text(found.findings))
+    if fail_on and any(finding.severity >= Severity[fail_on.upper()] for finding in found.findings):
         raise typer.Exit(PROBLEMS_FOUND)

@@ -8,13 +8,13 @@ import typer
 
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.cli import completion
-from ratioscope.dashboard.cli.common import Quiet, StepRange, Thresholds, app, examples, step_range
+from ratioscope.dashboard.cli.common import Quiet, StepRange, Thresholds, app, complain_of, examples, step_range
 from ratioscope.dashboard.cli.comparing import Metric, RunFolders, run_folders
 from ratioscope.dashboard.cli.terminal import complain, say, working
 from ratioscope.errors import RatioscopeError, unknown
 
 if TYPE_CHECKING:
-    from ratioscope.dashboard.opened import Opened
+    from ratioscope.analysis.diagnosis.opened import Opened
 
 
 @app.command(
@@ -98,7 +98,7 @@ def report(
 
 def _opened(folders: Sequence[Path], thresholds: Path | None, quiet: bool) -> "list[Opened]":
     """The runs, without those that have nothing to be reported while others have."""
-    from ratioscope.dashboard.opened import open_folder
+    from ratioscope.analysis.diagnosis.opened import open_folder
 
     opened: list[Opened] = []
     names = [folder.resolve().name for folder in folders]
@@ -107,8 +107,7 @@ def _opened(folders: Sequence[Path], thresholds: Path | None, quiet: bool) -> "l
             # Runs of several roots may have the same name; nothing else tells them apart.
             run_id = folder.name if names.count(folder.resolve().name) == 1 else str(folder)
             found = open_folder(folder, run_id=run_id, thresholds=thresholds, progress=progress)
-        for problem in found.run.problems:
-            complain(problem)
+        complain_of(found.run)
         if len(folders) > 1 and not len(found.summary.values):
             complain(f"{folder}: left out, no step is on disk yet.")
         else:

@@ -218,15 +218,14 @@ class Watcher:
             self._problems.append(str(error))
 
     def _read(self, folder: Path, watched: Watched, limits: Limits) -> None:
-        from ratioscope.analysis.diagnosis.kept import findings_of
+        from ratioscope.analysis.diagnosis.opened import open_folder
         from ratioscope.analysis.findings.news import run_key, to_json
-        from ratioscope.analysis.runs.store import open_run
         from ratioscope.analysis.summary.summary import Summariser
 
-        run = open_run(folder)
-        self._problems += run.problems
         summariser = watched.summariser or Summariser()
-        findings = findings_of(run, summariser.summarise(run), limits)
+        opened = open_folder(folder, limits=limits, summariser=summariser)
+        run, findings = opened.run, opened.findings
+        self._problems += run.problems
         watched.summariser = summariser if watched.live else None  # what it keeps is for the files that are to come
         watched.key = run_key(run)
         watched.alerts = [(finding, to_json(run, finding)) for finding in findings]

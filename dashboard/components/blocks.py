@@ -11,12 +11,12 @@ from typing import Any, Concatenate, Literal, assert_never
 import pandas as pd
 import streamlit as st
 
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import plain_chart, step_chart
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table, cell_text
 from ratioscope.dashboard.sections.subject import Arguments, Result, Subject
 from ratioscope.errors import RatioscopeError

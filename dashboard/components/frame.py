@@ -8,11 +8,11 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from ratioscope.analysis.compare import schedule_words
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Listed, Run, signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.step_dialog import show_step
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.roots import roots
 from ratioscope.errors import RatioscopeError
 

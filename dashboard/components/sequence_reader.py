@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.reader import Elsewhere, Reading, same_prompt_in
@@ -15,7 +16,6 @@ from ratioscope.dashboard.components.sequences import reading, sequence_table
 from ratioscope.dashboard.components.token_colours import COLOURINGS, Colouring, is_logged
 from ratioscope.dashboard.components.token_strip import PART, details, text_of, token_strip
 from ratioscope.dashboard.formats import escape, plain, share
-from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 _LONGEST_CODE = 300

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
@@ -9,7 +10,6 @@ from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst
 from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.formats import estimate, number
-from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 # Those that say what kind of step it was; what is not logged is left out.

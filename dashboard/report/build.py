@@ -16,17 +16,16 @@ from importlib.metadata import version
 
 from ratioscope import __version__
 from ratioscope.analysis.compare import conclusions, default_metric, settings
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.linter import Remark
-from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.fingerprint import fingerprint
 from ratioscope.analysis.runs.window import Steps
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
 from ratioscope.dashboard.formats import count
-from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS
 from ratioscope.dashboard.sections.compare import comparison_sections, member_of
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Quantity, Report, Section, Table
@@ -110,15 +109,14 @@ def run_report(
             read any more.
     """
     chosen = _checked(default_pages([opened], framework) if pages is None else pages)
-    subject = _subject(opened, steps, framework)
+    subject = subject_of(opened, steps, framework)
     found = _sections([subject], chosen, progress, pool)
-    verdict = run_verdict(subject.summary, opened.findings, subject.remarks, opened.limits, opened.summary)
     manifest, index = opened.run.manifest, subject.summary.values.index
     return Report(
         "run",
         manifest.name,
         f"{manifest.algorithm.get('name', 'algorithm not stated')}, {where(int(index[0]), int(index[-1]))}",
-        verdict,
+        subject.verdict,
         tuple(found),
         _methods(found),
         SOURCES,
@@ -150,13 +148,12 @@ def comparison_report(
         RatioscopeError: as `run_report`, or the runs cannot be compared by this metric.
     """
     chosen = _checked(default_pages(runs, framework) if pages is None else pages)
-    subjects = [_subject(opened, steps, framework) for opened in runs]
+    subjects = [subject_of(opened, steps, framework) for opened in runs]
     members = [member_of(subject) for subject in subjects]
     groups = settings(members)
     asked, metric = metric, metric or default_metric(members)
     if metric not in CATALOGUE:
         raise unknown("a metric", metric, CATALOGUE)
-    given = runs[0].limits if runs[0].thresholds_file else None
     found = list(comparison_sections(groups, subjects, metric))
     for place, section in enumerate(_sections(subjects, chosen, progress, pool)):
         number = place // len(chosen)
@@ -165,7 +162,7 @@ def comparison_report(
         "comparison",
         f"{len(runs)} runs compared",
         f"{len(groups)} settings, by {CATALOGUE[metric].title.lower()}",
-        _verdict(conclusions(groups, metric, limits=given), runs),
+        _verdict(conclusions(groups, metric), runs),
         tuple(found),
         _methods(found),
         SOURCES,
@@ -239,7 +236,12 @@ def _checked(pages: Sequence[str]) -> list[str]:
     return [name for name in SECTIONS if name in pages]
 
 
-def _subject(opened: Opened, steps: Steps, framework: str) -> Subject:
+def subject_of(opened: Opened, steps: Steps = (None, None), framework: str = "") -> Subject:
+    """What a report over these steps is about.
+
+    Raises:
+        RatioscopeError: no step of the run lies in the range.
+    """
     index = opened.summary.values.index
     if not len(index):
         raise RatioscopeError(f"{opened.run.folder}: no step is on disk yet, there is nothing to report.")

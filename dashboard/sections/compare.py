@@ -41,7 +41,7 @@ _OTHERS = ("reward", "s_k", "u_k", "clip_fraction", "khat_token", "ess_token", "
 
 def member_of(subject: Subject) -> Member:
     """The run as the comparison takes it."""
-    return Member(subject.opened.run_id, subject.opened.run, subject.summary)
+    return Member(subject.opened.run_id, subject.opened.run, subject.summary, subject.opened.limits)
 
 
 def comparison_sections(groups: Sequence[Setting], subjects: Sequence[Subject], metric: str) -> Iterator[Section]:

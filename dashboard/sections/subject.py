@@ -9,7 +9,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pandas as pd
 import plotly.graph_objects as go
 
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.linter import Remark, lint
+from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import Steps, Window, window_of
 from ratioscope.analysis.summary.summary import StepSummary
@@ -18,7 +20,6 @@ from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures.kept import over_steps as drawn_over_steps
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import number
-from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.sections.model import Block, Cell, Chart, Paragraph, Quantity, Table
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import is_unreliable, text_of
@@ -87,6 +88,12 @@ class Subject:
         whole = first <= index[0] and last >= index[-1]
         run, limits = self.opened.run, self.opened.limits
         return lint(run, limits=limits) if whole else lint(run, first, last, limits=limits)
+
+    @property
+    def verdict(self) -> tuple[tuple[str, str], ...]:
+        """The questions about a run with their answers; see `run_verdict`."""
+        opened = self.opened
+        return run_verdict(self.summary, opened.findings, self.remarks, opened.limits, opened.summary)
 
     def window(self, tokens: int = TOKENS) -> Window:
         """The steps that are looked at token by token."""

@@ -5,6 +5,7 @@ import streamlit as st
 
 from ratioscope.analysis.clipping.quadrants import by_quadrant, quadrant_sentence
 from ratioscope.analysis.clipping.rule_shape import replay_sentence
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings import answers
 from ratioscope.analysis.ratios.distributions import quadrants
 from ratioscope.analysis.runs.window import Window
@@ -19,7 +20,6 @@ from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.figures.kept import over_steps
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.views.what_if import place_of, what_if
 from ratioscope.errors import RatioscopeError
 

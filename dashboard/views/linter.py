@@ -7,6 +7,7 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Number, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import CHECKS, Outcome, Remark, lint
@@ -19,7 +20,6 @@ from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.figures import linter as figures
 from ratioscope.dashboard.formats import escape, plain
-from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 TILES = ("ratio_mean", "ratio_mean_z", "s_k_engine", "s_k_exact_z")

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.window import Steps
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.frame import how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.components.metric_choice import metric_choice
 from ratioscope.dashboard.formats import count, escape
-from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.report.build import command_line, comparison_report, default_pages, run_report
 from ratioscope.dashboard.report.chromium import find_chromium
 from ratioscope.dashboard.report.write import contents

@@ -10,6 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import streamlit as st
 
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.sql import LONGEST_QUERY, Answer, Documented, Limits, QueryError, ask, documented
 from ratioscope.analysis.sql.examples import Example, examples
@@ -20,7 +21,6 @@ from ratioscope.dashboard.components.chart import plain_chart
 from ratioscope.dashboard.components.frame import answer, run_page
 from ratioscope.dashboard.figures.sql import MARKS, query_figure, undrawn
 from ratioscope.dashboard.formats import count
-from ratioscope.dashboard.opened import Opened
 
 _NONE = "–"
 

@@ -7,6 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis import what_if
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.staleness import filters as age_filters
 from ratioscope.catalogue import CATALOGUE
@@ -17,7 +18,6 @@ from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row, tooltip
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.formats import count, plain
-from ratioscope.dashboard.opened import Opened
 from ratioscope.dashboard.sections import staleness
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, sentence, shares
@@ -14,7 +15,6 @@ from ratioscope.dashboard.components.sequences import criterion_picker, sequence
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.figures import tokens as figures
 from ratioscope.dashboard.formats import escape, plain, share
-from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 
 TILES = ("ratio_max", "top1pct_share", "khat_token", "clip_fraction")

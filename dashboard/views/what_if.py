@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.clipping.rule_shape import profile
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.what_if import (
     SCALES,
@@ -37,7 +38,6 @@ from ratioscope.dashboard.components.judged import (
 )
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import count, escape, plain, share
-from ratioscope.dashboard.opened import Opened
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import text_of
 

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ratioscope.analysis.diagnosis.kept import findings_of
+from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
-from ratioscope.analysis.runs.store import Listed, open_run, signature
-from ratioscope.analysis.summary.summary import Summariser
+from ratioscope.analysis.runs.store import Listed, signature
 from ratioscope.cache import entry_of
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.errors import RatioscopeError
@@ -62,21 +61,20 @@ def headline(folder: Path, *, compute: bool = True) -> Headline | None:
             return Headline(**fields | {"reward": tuple(fields["reward"])})
         if not compute:
             return None
-        run = open_run(folder)
-        summary = Summariser().summarise(run)
-        findings = findings_of(run, summary, limits)
+        opened = open_folder(folder, limits=limits)
     except RatioscopeError as error:
         return Headline(problem=str(error))
-    reward = summary.values["reward"].replace([np.inf, -np.inf], np.nan).dropna()
+    findings, values = opened.findings, opened.summary.values
+    reward = values["reward"].replace([np.inf, -np.inf], np.nan).dropna()
     found = Headline(
-        tokens=int(summary.values["n_tokens"].sum()),
+        tokens=int(values["n_tokens"].sum()),
         reward=tuple(float(f"{value:.4g}") for value in reduce(reward, REWARD_POINTS)),
         last_reward=float(reward.tail(5).mean()) if len(reward) else None,
         severity=int(findings[0].severity) if findings else 0,
         rule=findings[0].rule if findings else "",
         sentence=findings[0].sentence if findings else "",
     )
-    if run.status != "running":
+    if opened.run.status != "running":
         kept.put(json.dumps(asdict(found)).encode())
     return found
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.opened import open_folder
 from ratioscope.dashboard.report.build import run_report
 from ratioscope.dashboard.report.figures import csv_text
 from ratioscope.dashboard.report.html import html

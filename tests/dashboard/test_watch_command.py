@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from ratioscope import RunRecorder
+from ratioscope.analysis.diagnosis import opened
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.runs import store
 from ratioscope.cache import cache_folder
 from ratioscope.dashboard.cli.watching import Watcher
 from ratioscope.dashboard.watching.alerts import Terminal
@@ -225,8 +225,8 @@ def test_a_live_run_is_read_again_when_it_has_news_and_only_then(
 ) -> None:
     monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
     reads: list[Path] = []
-    original = store.open_run
-    monkeypatch.setattr(store, "open_run", lambda folder: reads.append(folder) or original(folder))
+    original = opened.open_run
+    monkeypatch.setattr(opened, "open_run", lambda folder: reads.append(folder) or original(folder))
     root = tmp_path / "runs"
     write_run(root / "ended", stale_steps(0, 2, 0.02))
     with RunRecorder(root / "live", flush_seconds=0.0) as recorder:

@@ -10,7 +10,6 @@ from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends, l
 from ratioscope.analysis.compare.grouping import Member, Setting, end_value
 from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import Evidence
-from ratioscope.analysis.findings.limits import Limits, limits_of
 from ratioscope.catalogue import CATALOGUE
 
 # Differences within it are alike: five points of a share that is good or bad, of anything else a tenth. A share that is
@@ -67,26 +66,16 @@ def orientation(metric: str) -> int:
 
 
 @np.errstate(invalid="ignore")  # infinities of both signs have no mean
-def collapses(
-    settings: Sequence[Setting],
-    metric: str = "eval_accuracy",
-    by: Axis = "step",
-    limits: Limits | None = None,
-) -> tuple[Collapse, ...]:
+def collapses(settings: Sequence[Setting], metric: str = "eval_accuracy", by: Axis = "step") -> tuple[Collapse, ...]:
     """The settings that collapse, then those whose evaluations merely end below where they began; in their order.
 
     A run collapses where the rule `reward_collapse` says so, with the limits of its project: of its evaluation
     accuracy where that was logged often enough, else of its reward, over all of its steps.
 
-    Args:
-        limits: for all runs; None: those of each run's project.
-
     Raises:
-        RatioscopeError: there is no such metric, a run does not have the axis, or a ratioscope.toml cannot be used.
+        RatioscopeError: there is no such metric, or a run does not have the axis.
     """
-    found = {
-        place: fallen for place, setting in enumerate(settings) if (fallen := _by_rule(setting, limits)) is not None
-    }
+    found = {place: fallen for place, setting in enumerate(settings) if (fallen := _by_rule(setting)) is not None}
     below = []
     # Of other metrics the first value is that of one batch, which says little of where a run began.
     if metric == "eval_accuracy":
@@ -96,8 +85,8 @@ def collapses(
     return (*found.values(), *below)
 
 
-def _by_rule(setting: Setting, limits: Limits | None) -> Collapse | None:
-    fallen = {member.unit: found for member in setting.members if (found := _fallen(member, limits)) is not None}
+def _by_rule(setting: Setting) -> Collapse | None:
+    fallen = {member.unit: found for member in setting.members if (found := _fallen(member)) is not None}
     if not fallen:
         return None
     # Runs of one setting log alike; where they do not, what most of them fell in is named.
@@ -109,9 +98,9 @@ def _by_rule(setting: Setting, limits: Limits | None) -> Collapse | None:
     return Collapse(setting, metric, best, end, max(found.last for found in same), seeds, by_rule=True)
 
 
-def _fallen(member: Member, limits: Limits | None) -> _Fallen | None:
+def _fallen(member: Member) -> _Fallen | None:
     """What the rule finds of one run."""
-    finding = reward_has_collapsed(Evidence(member.summary, member.run, limits or limits_of(member.run.folder)))
+    finding = reward_has_collapsed(Evidence(member.summary, member.run, member.limits))
     if finding is None:
         return None
     best = finding.numbers[0].value  # as its sentence says it

@@ -32,7 +32,6 @@ from ratioscope.analysis.compare.verdicts.wording import (
     some,
     under,
 )
-from ratioscope.analysis.findings.limits import Limits
 from ratioscope.catalogue import CATALOGUE
 
 _FALLBACK = "reward"
@@ -41,21 +40,13 @@ _PARTS = {"weight": "importance weights"}
 
 
 @np.errstate(invalid="ignore")  # infinities of both signs have no mean
-def conclusions(
-    settings: Sequence[Setting],
-    metric: str = "eval_accuracy",
-    by: Axis = "step",
-    limits: Limits | None = None,
-) -> tuple[str, ...]:
+def conclusions(settings: Sequence[Setting], metric: str = "eval_accuracy", by: Axis = "step") -> tuple[str, ...]:
     """At most five sentences, most important first; none without settings.
 
     Where evaluation accuracy is asked for and no run logs any, they are about the training reward.
 
-    Args:
-        limits: that a collapse is judged by; see `collapses`.
-
     Raises:
-        RatioscopeError: there is no such metric, a run does not have the axis, or a ratioscope.toml cannot be used.
+        RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     check_metric(metric)
     if not settings:
@@ -66,7 +57,7 @@ def conclusions(
     if len(stands.without) == len(settings):
         title = CATALOGUE[metric].title
         return (f"{title} has no value in any of these runs: nothing to conclude; choose another metric.",)
-    fallen = collapses(settings, metric, by, limits)
+    fallen = collapses(settings, metric, by)
     changes = single_changes(settings, metric, by)
     causes = [change for change in changes if _decides_collapse(change, fallen)]
     others = [change for change in changes if change not in causes]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.dashboard.opened import Opened, open_folder
+from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.dashboard.report.build import comparison_report, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.sections.model import Report

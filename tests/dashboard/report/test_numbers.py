@@ -5,9 +5,9 @@ import math
 
 import pytest
 
+from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.summary.summary import to_json
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.opened import Opened, open_folder
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.report.markdown import tables

@@ -12,14 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from ratioscope import Manifest, RatioscopeError, __version__
+from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.findings import answers
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.translation import translate
 from ratioscope.analysis.overview.verdict import QUESTIONS, run_verdict
 from ratioscope.catalogue import ENTRIES
+from ratioscope.dashboard import notebook
 from ratioscope.dashboard.cli import app
 from ratioscope.dashboard.formats import plain
-from ratioscope.dashboard.opened import Opened, open_folder
 from ratioscope.dashboard.report.build import default_pages, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import SCHEMA, json_text
@@ -223,3 +224,10 @@ def test_scores_of_a_reward_model_are_no_shares(tmp_path: Path) -> None:
     (section,) = report.sections
     cells = [cell for row in section.blocks[0].rows for cell in row]  # type: ignore[union-attr]
     assert not any("%" in cell.text for cell in cells if not isinstance(cell, str) and cell.key == "reward")
+
+
+def test_a_notebook_has_the_verdict_without_a_report(
+    opened: Opened, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notebook, "run_report", None)
+    assert notebook.OpenRun(opened).verdict == "\n".join(map(" ".join, report.verdict))

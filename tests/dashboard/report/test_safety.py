@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ratioscope import RunRecorder
+from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard.inert import safe_json
-from ratioscope.dashboard.opened import open_folder
 from ratioscope.dashboard.report.build import comparison_report, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import json_text

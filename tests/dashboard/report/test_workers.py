@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from ratioscope.dashboard.opened import Opened
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.dashboard.report import workers
 from ratioscope.dashboard.report.build import run_report
 from ratioscope.dashboard.report.html import html

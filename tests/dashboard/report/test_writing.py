@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from ratioscope import RatioscopeError
-from ratioscope.dashboard.opened import Opened
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.dashboard.report import chromium
 from ratioscope.dashboard.report.build import run_report
 from ratioscope.dashboard.report.markdown import tables
