@@ -2,22 +2,25 @@
 
 Every gate has the signature `(ratios: LogRatios, advantage: Tensor, **parameters) -> Gate`; the ratios are those of
 tokens or of whole sequences (`ratioscope.ratios.LEVELS`). The trainer's losses and the what-if analysis use the same
-functions. Conventions (S3 eq. 8): bounds are inclusive; the mask is strict in the
-advantage, but a token with advantage 0 has no gradient to lose, so it is kept and not counted as clipped.
-
-Filters decide by more than a ratio and an advantage: by the rest of the sequence, by probabilities, by age. They have
-the signature `(rows: Rows, **parameters) -> Gate`, take token ratios and aggregate them themselves, and follow the same
-conventions. No algorithm of the trainer has one; the what-if analysis does.
+functions, and ask the row that declares a gate for everything else (`GateRow`). Conventions (S3 eq. 8): bounds are
+inclusive; the mask is strict in the advantage, but a token with advantage 0 has no gradient to lose, so it is kept and
+not counted as clipped.
 
 Masks that have a name elsewhere: IcePop is `two_side` at token level, sequence masking `two_side` at sequence or
-geometric level, token masking `masked` at token level.
+geometric level, token masking `masked` at token level. What decides by more than a ratio and an advantage is a filter
+(`ratioscope.filters`).
+
+To add a gate, write it here under `@declared`; a new parameter is a row in `ratioscope.parameters`.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypeVar
 
-from ratioscope.ratios import LogRatios, count_sequences, mean_over_sequence, sum_over_sequence
+from ratioscope.parameters import Declared, Judged
+from ratioscope.ratios import LogRatios
 from ratioscope.tensors import Tensor, torch
 
 
@@ -35,36 +38,104 @@ class Gate(NamedTuple):
         return self.side != 0
 
 
-def _hard(below: Tensor, above: Tensor) -> Gate:
+class Kind(Enum):
+    """What a gate does to a gradient."""
+
+    OPEN = "open"
+    """Nothing."""
+    CLIP = "clip"
+    """Stops what goes further in the direction of the advantage."""
+    MASK = "mask"
+    """Stops whatever is out of bounds."""
+    SOFT = "soft"
+    """Damps, and stops nothing."""
+
+
+@dataclass(frozen=True)
+class GateRow(Declared):
+    """A gate, as `declared` says it."""
+
+    kind: Kind
+    reach: Callable[..., Tensor] | None
+    """`(rho_k, A > 0, **parameters)`: the ratio at which a token's gradient stops; None where it stops nowhere."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether there are tokens that get no gradient."""
+        return self.kind in (Kind.CLIP, Kind.MASK)
+
+
+GATES: dict[str, GateRow] = {}
+
+_Function = TypeVar("_Function", bound=Callable[..., Gate])
+
+
+def declared(
+    words: str, kind: Kind, *, judged: Judged = Judged.RATIO, reach: Callable[..., Tensor] | None = None
+) -> Callable[[_Function], _Function]:
+    """The row of the gate below, in `GATES` by the function's name; the fields are those of `GateRow`."""
+
+    def add(function: _Function) -> _Function:
+        GATES[function.__name__] = GateRow(function, words, judged, kind, reach)
+        return function
+
+    return add
+
+
+def hard(below: Tensor, above: Tensor) -> Gate:
+    """The gate that is shut on these tokens, bool each, and open on all others."""
     side = above.to(torch.int8) - below.to(torch.int8)
     return Gate(value=(side == 0).double(), side=side)
 
 
-def _difference(log_p: Tensor, log_q: Tensor) -> Tensor:
+def difference(log_p: Tensor, log_q: Tensor) -> Tensor:
     """p - q from logarithms; infinite, not undefined, where both are beyond the floating-point range."""
     plain = log_p.exp() - log_q.exp()
     beyond = torch.where(log_p == log_q, 0.0, torch.sign(log_p - log_q) * torch.inf)
     return torch.where(plain.isnan(), beyond, plain)
 
 
+def _either(up: Tensor, high: float, low: float) -> Tensor:
+    """In double: `torch.where` of plain numbers would be single precision."""
+    return torch.where(up, torch.tensor(high, dtype=torch.float64), torch.tensor(low, dtype=torch.float64))
+
+
+def _band(current: Tensor, up: Tensor, *, epsilon_low: float, epsilon_high: float) -> Tensor:
+    return _either(up, 1 + epsilon_high, 1 - epsilon_low)
+
+
+def _margins(
+    current: Tensor, up: Tensor, *, epsilon_low: float, epsilon_high: float, outer_low: float, outer_high: float
+) -> Tensor:
+    """From outside of the ring a ratio is let back to the outer margin; without a gap it is let on into the band."""
+    far_below = up & (current <= 1 - outer_low) & (outer_low > epsilon_low)
+    far_above = ~up & (current >= 1 + outer_high) & (outer_high > epsilon_high)
+    band, margin = _either(up, 1 + epsilon_high, 1 - epsilon_low), _either(up, 1 - outer_low, 1 + outer_high)
+    return torch.where(far_below | far_above, margin, band)
+
+
+@declared("none: every token keeps its gradient", Kind.OPEN)
 def none(ratios: LogRatios, advantage: Tensor) -> Gate:
     """Every token keeps its gradient."""
     never = torch.zeros_like(advantage, dtype=torch.bool)
-    return _hard(never, never)
+    return hard(never, never)
 
 
+@declared("one-sided clip (PPO)", Kind.CLIP, reach=_band)
 def one_side(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilon_high: float) -> Gate:
     """PPO's mask: stop A>0 above 1 + epsilon_high, A<0 below 1 - epsilon_low (S3 eq. 8)."""
     rho = ratios.behavior.exp()
-    return _hard(below=(advantage < 0) & (rho < 1 - epsilon_low), above=(advantage > 0) & (rho > 1 + epsilon_high))
+    return hard(below=(advantage < 0) & (rho < 1 - epsilon_low), above=(advantage > 0) & (rho > 1 + epsilon_high))
 
 
+@declared("two-sided band (IcePop)", Kind.MASK, reach=_band)
 def two_side(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilon_high: float) -> Gate:
     """Keep 1 - epsilon_low <= rho <= 1 + epsilon_high, whatever the advantage's sign (S3 eq. 18)."""
     rho, active = ratios.behavior.exp(), advantage != 0
-    return _hard(below=active & (rho < 1 - epsilon_low), above=active & (rho > 1 + epsilon_high))
+    return hard(below=active & (rho < 1 - epsilon_low), above=active & (rho > 1 + epsilon_high))
 
 
+@declared("ring: band and far outside", Kind.MASK, reach=_margins)
 def ring(
     ratios: LogRatios,
     advantage: Tensor,
@@ -81,141 +152,54 @@ def ring(
     rho, band = ratios.behavior.exp(), two_side(ratios, advantage, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
     pulls_up = (advantage > 0) & (rho <= 1 - outer_low)
     pulls_down = (advantage < 0) & (rho >= 1 + outer_high)
-    return _hard(below=(band.side < 0) & ~pulls_up, above=(band.side > 0) & ~pulls_down)
+    return hard(below=(band.side < 0) & ~pulls_up, above=(band.side > 0) & ~pulls_down)
 
 
+@declared(
+    "clip centred at ρ_k (Method One)",
+    Kind.CLIP,
+    judged=Judged.STEP,
+    reach=lambda current, up, *, epsilon: current + _either(up, epsilon, -epsilon),
+)
 def adaptive(ratios: LogRatios, advantage: Tensor, *, epsilon: float) -> Gate:
     """Method One: PPO's mask with the band centred at rho_k instead of 1 (S0 5.3, 5.4)."""
-    step = _difference(ratios.behavior, ratios.current)
-    return _hard(below=(advantage < 0) & (step < -epsilon), above=(advantage > 0) & (step > epsilon))
+    step = difference(ratios.behavior, ratios.current)
+    return hard(below=(advantage < 0) & (step < -epsilon), above=(advantage > 0) & (step > epsilon))
 
 
+@declared(
+    "clip on π_θ/π_k (Method Two)",
+    Kind.CLIP,
+    judged=Judged.STEP,
+    reach=lambda current, up, *, epsilon: current * _either(up, 1 + epsilon, 1 - epsilon),
+)
 def incremental(ratios: LogRatios, advantage: Tensor, *, epsilon: float) -> Gate:
     """Method Two: PPO's mask on r = pi_theta / pi_k (S0 5.3, 5.4)."""
     step = torch.expm1(ratios.incremental)
-    return _hard(below=(advantage < 0) & (step < -epsilon), above=(advantage > 0) & (step > epsilon))
+    return hard(below=(advantage < 0) & (step < -epsilon), above=(advantage > 0) & (step > epsilon))
 
 
+@declared(
+    "one-sided clip of the log-ratio (GMPO)",
+    Kind.CLIP,
+    reach=lambda current, up, *, epsilon_log: _either(up, epsilon_log, -epsilon_log).exp(),
+)
 def one_side_log(ratios: LogRatios, advantage: Tensor, *, epsilon_log: float) -> Gate:
     """PPO's mask with bounds on the log-ratio, -epsilon_log and +epsilon_log (GMPO, Zhao et al. 2025, eq. 4)."""
     step = ratios.behavior
-    return _hard(below=(advantage < 0) & (step < -epsilon_log), above=(advantage > 0) & (step > epsilon_log))
+    return hard(below=(advantage < 0) & (step < -epsilon_log), above=(advantage > 0) & (step > epsilon_log))
 
 
+@declared("mask above a cap (MIS)", Kind.MASK, reach=lambda current, up, *, cap: _either(up, cap, 0.0))
 def masked(ratios: LogRatios, advantage: Tensor, *, cap: float) -> Gate:
     """Masked importance sampling: nothing of what has a ratio above `cap` counts (S1 7; Liu, Li et al. 2025)."""
     above = (advantage != 0) & (ratios.behavior > math.log(cap))
-    return _hard(below=torch.zeros_like(above), above=above)
+    return hard(below=torch.zeros_like(above), above=above)
 
 
+@declared("soft gate (SAPO)", Kind.SOFT)
 def soft(ratios: LogRatios, advantage: Tensor, *, tau_positive: float, tau_negative: float) -> Gate:
     """SAPO's sech^2(tau (rho - 1) / 2), with a temperature for each sign of the advantage (S4 eq. 118, 120)."""
     tau = torch.full_like(ratios.behavior, tau_negative).masked_fill(advantage > 0, tau_positive)
     place = tau * torch.expm1(ratios.behavior)
     return Gate(value=torch.cosh(place / 2) ** -2, side=torch.zeros_like(advantage, dtype=torch.int8))
-
-
-GATES: dict[str, Callable[..., Gate]] = {
-    gate.__name__: gate for gate in (none, one_side, two_side, ring, adaptive, incremental, one_side_log, masked, soft)
-}
-
-
-class Rows(NamedTuple):
-    """What a filter may look at, each of shape (n_tokens,)."""
-
-    ratios: LogRatios
-    """Of tokens, not of sequences."""
-    advantage: Tensor
-    sequence: Tensor
-    """Index of the token's sequence, from 0."""
-    logp_behavior: Tensor
-    """Log-probability of the token when it was sampled, nats."""
-    version_lag: Tensor
-    """How many updates ago the token was sampled."""
-
-
-def opposite_sign(rows: Rows, *, delta: float) -> Gate:
-    """OPSM: drop A<0 in sequences whose mean k1, -log rho_theta, is above `delta` nats (DeepSeek-V3.2)."""
-    divergence = mean_over_sequence(-rows.ratios.behavior, rows.sequence)
-    below = (rows.advantage < 0) & (divergence > delta)
-    return _hard(below=below, above=torch.zeros_like(below))
-
-
-def probability_difference(rows: Rows, *, difference_low: float, difference_high: float) -> Gate:
-    """DPPO: PPO's mask on the difference of probabilities, pi_theta - behavior, instead of their ratio."""
-    difference = _difference(rows.logp_behavior.double() + rows.ratios.behavior, rows.logp_behavior.double())
-    return _hard(
-        below=(rows.advantage < 0) & (difference < -difference_low),
-        above=(rows.advantage > 0) & (difference > difference_high),
-    )
-
-
-def stale(rows: Rows, *, epsilon_stale: float) -> Gate:
-    """Keep |rho_k - 1| <= epsilon_stale (S0 5.6, 7.3)."""
-    distance, active = torch.expm1(rows.ratios.current), rows.advantage != 0
-    return _hard(below=active & (distance < -epsilon_stale), above=active & (distance > epsilon_stale))
-
-
-def window(rows: Rows, *, max_lag: float) -> Gate:
-    """Keep sequences whose oldest token was sampled at most `max_lag` updates ago; older ones are on side -1.
-
-    S0 5.6's window of the newest W versions is `max_lag` = W - 1 where every update makes a version.
-    """
-    oldest = _max_over_sequence(rows.version_lag.double(), rows.sequence)
-    below = (rows.advantage != 0) & (oldest > max_lag)
-    return _hard(below=below, above=torch.zeros_like(below))
-
-
-def _max_over_sequence(values: Tensor, sequence: Tensor) -> Tensor:
-    lowest = torch.full((count_sequences(sequence),), -torch.inf, dtype=values.dtype, device=values.device)
-    return lowest.scatter_reduce(0, sequence, values, "amax")[sequence]
-
-
-_over_sequence: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "sum": sum_over_sequence,
-    "mean": mean_over_sequence,
-    "max": _max_over_sequence,
-}
-
-# Estimators of KL(behavior || pi_theta) from one token's log rho_theta.
-_divergence: dict[str, Callable[[Tensor], Tensor]] = {
-    "k1": lambda log_rho: -log_rho,
-    "k2": lambda log_rho: log_rho**2 / 2,
-    "k3": lambda log_rho: torch.expm1(log_rho) - log_rho,
-}
-
-
-def _rejection(estimator: str, over: str) -> Callable[..., Gate]:
-    """The filter that drops what has `estimator`, of tokens or aggregated over a sequence, above a threshold."""
-
-    def reject(rows: Rows, *, threshold: float) -> Gate:
-        divergence, direction = _divergence[estimator](rows.ratios.behavior), rows.ratios.behavior
-        if over != "token":
-            divergence = _over_sequence[over](divergence, rows.sequence)
-            direction = sum_over_sequence(direction, rows.sequence)
-        out = (rows.advantage != 0) & (divergence > threshold)
-        return _hard(below=out & (direction <= 0), above=out & (direction > 0))
-
-    reject.__doc__ = (
-        f"Drop {'tokens' if over == 'token' else f'sequences by the {over} over their tokens'} with {estimator} above "
-        "`threshold` nats; the side is the log-ratio's."
-    )
-    return reject
-
-
-_TOKEN_FILTERS: dict[str, Callable[..., Gate]] = {
-    "probability_difference": probability_difference,
-    "stale": stale,
-    **{f"reject_token_{estimator}": _rejection(estimator, "token") for estimator in _divergence},
-}
-# These have to see whole sequences.
-SEQUENCE_FILTERS: dict[str, Callable[..., Gate]] = {
-    "opposite_sign": opposite_sign,
-    "window": window,
-    **{
-        f"reject_{over}_{estimator}": _rejection(estimator, over)
-        for over in _over_sequence
-        for estimator in _divergence
-    },
-}
-FILTERS: dict[str, Callable[..., Gate]] = _TOKEN_FILTERS | SEQUENCE_FILTERS

@@ -70,10 +70,18 @@ def geometric_level(ratios: LogRatios, sequence: Tensor) -> LogRatios:
     return LogRatios(*(mean_over_sequence(ratio, sequence) for ratio in ratios))
 
 
-LEVELS: dict[str, Callable[[LogRatios, Tensor], LogRatios]] = {
-    "token": token_level,
-    "sequence": sequence_level,
-    "geometric": geometric_level,
+class Level(NamedTuple):
+    """Whose ratio a token has."""
+
+    of: Callable[[LogRatios, Tensor], LogRatios]
+    """Token log-ratios and the index of each token's sequence -> the log-ratios of the level."""
+    words: str
+
+
+LEVELS: dict[str, Level] = {
+    "token": Level(token_level, "tokens"),
+    "sequence": Level(sequence_level, "sequences: product"),
+    "geometric": Level(geometric_level, "sequences: geometric mean"),
 }
 
 

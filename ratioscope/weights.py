@@ -2,26 +2,69 @@
 
 Every weight has the signature `(ratios: LogRatios, advantage: Tensor, sequence: Tensor, **parameters) -> Tensor`, all
 of shape (n_tokens,) and float64; `sequence` is the index of a token's sequence, from 0. The ratios are those of tokens
-or of whole sequences (`ratioscope.ratios.LEVELS`).
+or of whole sequences (`ratioscope.ratios.LEVELS`). What else is to be known about a weight stands in the row that
+declares it (`WeightRow`).
+
+To add a weight, write it here under `@declared`; a new parameter is a row in `ratioscope.parameters`.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
+from ratioscope.parameters import Declared, Judged
 from ratioscope.ratios import LogRatios, geometric_level
 from ratioscope.tensors import Tensor, torch
 
 
+@dataclass(frozen=True)
+class WeightRow(Declared):
+    """A weight, as `declared` says it."""
+
+    rising: bool
+    """Whether the weight of a token never falls where its ratio rises."""
+    unbounded: bool
+    """Whether it grows with rho_theta without end."""
+    geometric: bool
+    """Whether it is a geometric mean over the sequence at every level: its tokens share it, and it is no ratio."""
+
+
+WEIGHTS: dict[str, WeightRow] = {}
+
+_Function = TypeVar("_Function", bound=Callable[..., Tensor])
+
+
+def declared(
+    words: str,
+    *,
+    judged: Judged = Judged.RATIO,
+    rising: bool = False,
+    unbounded: bool = False,
+    geometric: bool = False,
+) -> Callable[[_Function], _Function]:
+    """The row of the weight below, in `WEIGHTS` by the function's name; the fields are those of `WeightRow`."""
+
+    def add(function: _Function) -> _Function:
+        WEIGHTS[function.__name__] = WeightRow(function, words, judged, rising, unbounded, geometric)
+        return function
+
+    return add
+
+
+@declared("none: 1", rising=True)
 def none(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     """1: the data are taken as they are."""
     return torch.ones_like(ratios.behavior)
 
 
+@declared("ratio ρ", rising=True, unbounded=True)
 def ratio(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     """rho_theta = pi_theta / behavior: importance sampling."""
     return ratios.behavior.exp()
 
 
+@declared("π_θ/π_k", judged=Judged.STEP)
 def incremental(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     """r = pi_theta / pi_k: the data are taken as if pi_k had sampled them (PPO with recomputed log-probs)."""
     # Where both policies exclude a token, which one does not change.
@@ -29,16 +72,19 @@ def incremental(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tenso
     return ratios.incremental.masked_fill(unchanged, 0.0).exp()
 
 
+@declared("truncated ratio, min(ρ, C)", rising=True)
 def truncated(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, cap: float) -> Tensor:
     """min(rho, cap): truncated importance sampling (S1 7)."""
     return ratios.behavior.clamp(max=math.log(cap)).exp()
 
 
+@declared("ratio clipped above (CISPO)", rising=True)
 def upper_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, epsilon_high: float) -> Tensor:
     """min(rho, 1 + epsilon_high): the weight is clipped, the token keeps its gradient (CISPO, MiniMax-M1 eq. 4)."""
     return ratios.behavior.clamp(max=math.log1p(epsilon_high)).exp()
 
 
+@declared("geometric mean of clipped ratios (GMPO)", geometric=True)
 def geometric_of_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, epsilon_log: float) -> Tensor:
     """Geometric mean over the sequence of token ratios, each clipped on the advantage's side (GMPO eq. 4).
 
@@ -47,8 +93,3 @@ def geometric_of_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor,
     step = ratios.behavior
     kept = torch.where(advantage > 0, step.clamp(max=epsilon_log), step.clamp(min=-epsilon_log))
     return geometric_level(LogRatios(kept, kept), sequence).behavior.exp()
-
-
-WEIGHTS: dict[str, Callable[..., Tensor]] = {
-    weight.__name__: weight for weight in (none, ratio, incremental, truncated, upper_clipped, geometric_of_clipped)
-}

@@ -3,6 +3,8 @@
 from difflib import get_close_matches
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.gates import GATES
+from ratioscope.parameters import Judged
 from ratioscope.trainer import parameters, pretrained
 from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.config import TrainConfig
@@ -67,7 +69,7 @@ def _check_passes(config: TrainConfig) -> None:
         raise RatioscopeError(
             f"{algorithm.name} judges its step by the token mean over the whole batch; it does not take {refused}."
         )
-    if algorithm.gate in ("adaptive", "incremental") and config.epochs * minibatches == 1:
+    if GATES[algorithm.gate].judged is Judged.STEP and config.epochs * minibatches == 1:
         raise RatioscopeError(
             f"algorithm.epochs=1 makes the clip of {algorithm.name} idle: it is centred at the policy before the "
             "update, which has not moved in the first pass; use at least 2 epochs or minibatches."

@@ -107,10 +107,10 @@ def policy_loss(
         behavior=log_ratio(frozen, batch.logp_behavior),
         current=log_ratio(batch.logp_current, batch.logp_behavior),
     )
-    ratios = LEVELS[algorithm.level](tokens, batch.sequence)
-    make_gate, make_weight = GATES[algorithm.gate], WEIGHTS[algorithm.weight]
-    gate = make_gate(ratios, batch.advantage, **taken_by(make_gate, settings))
-    weight = make_weight(ratios, batch.advantage, batch.sequence, **taken_by(make_weight, settings))
+    ratios = LEVELS[algorithm.level].of(tokens, batch.sequence)
+    make_gate, make_weight = GATES[algorithm.gate].function, WEIGHTS[algorithm.weight].function
+    gate: Gate = make_gate(ratios, batch.advantage, **taken_by(make_gate, settings))
+    weight: Tensor = make_weight(ratios, batch.advantage, batch.sequence, **taken_by(make_weight, settings))
     # A weight that overflows where nothing is weighted is not applied: inf * 0 would poison the whole batch.
     active = (gate.value > 0) & (batch.advantage != 0) & (batch.sample_weight != 0)
     coefficient = (batch.advantage.double() * batch.sample_weight) * torch.where(active, weight * gate.value, 0.0)

@@ -4,15 +4,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ratioscope import parameters as floor
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import GATES
-from ratioscope.parameters import ORDERED, Parameter, keywords_of
+from ratioscope.parameters import Parameter, inside_out, keywords_of
 from ratioscope.weights import WEIGHTS
 
-_OF_PARTS = dict.fromkeys(name for part in (*GATES.values(), *WEIGHTS.values()) for name in keywords_of(part))
+_OF_PARTS = {name: row for part in (*GATES.values(), *WEIGHTS.values()) for name, row in part.parameters.items()}
 
-PARAMETERS: dict[str, Parameter] = {name: floor.PARAMETERS[name] for name in _OF_PARTS} | {
+PARAMETERS: dict[str, Parameter] = _OF_PARTS | {
     "tau": Parameter("temperature, or strength of the pull", above=True),
     "baseline_shift": Parameter("how far the baseline is moved down", low=-math.inf),
     "gamma": Parameter("discount a token", high=1),
@@ -48,9 +47,9 @@ def check(algorithm: str, parameters: Mapping[str, float]) -> None:
                 f"algorithm.parameters.{name}={value:g} does not fit {algorithm}: it must be {PARAMETERS[name].range} "
                 f"({PARAMETERS[name].meaning})."
             )
-    for inner, outer in ORDERED:
-        if outer in parameters and parameters[outer] < parameters[inner]:
-            raise RatioscopeError(
-                f"algorithm.parameters.{outer}={parameters[outer]:g} must not be less than "
-                f"{inner}={parameters[inner]:g}: the ring's outer margin lies outside of its band (S3 B.3)."
-            )
+    if crossed := inside_out(parameters):
+        inner, outer = crossed
+        raise RatioscopeError(
+            f"algorithm.parameters.{outer}={parameters[outer]:g} must not be less than "
+            f"{inner}={parameters[inner]:g}: the ring's outer margin lies outside of its band (S3 B.3)."
+        )

@@ -11,10 +11,12 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.clipping.quadrants import QUADRANTS
-from ratioscope.analysis.what_if import Outcome, Rule, Tokens, tokens_of
+from ratioscope.analysis.what_if import STOPPING, Outcome, Rule, Tokens, tokens_of
 from ratioscope.analysis.what_if.judging import judge
-from ratioscope.gates import FILTERS, SEQUENCE_FILTERS
+from ratioscope.filters import FilterRow
+from ratioscope.parameters import Judged
 from ratioscope.tails import Array
+from ratioscope.weights import WEIGHTS
 
 # Even in asinh(log ratio / 0.01), as the heat map of ratios: fine near 1, logarithmic far from it.
 _FINEST = 0.01
@@ -63,10 +65,9 @@ class Profile:
 
 
 _ASSUMED = {
-    "adaptive": "for fresh tokens: ρ_k = 1",
-    "incremental": "for fresh tokens: ρ_k = 1",
-    "stale": "over ρ_k",
-    "probability_difference": "for a token of the median probability",
+    Judged.STEP: "for fresh tokens: ρ_k = 1",
+    Judged.STALENESS: "over ρ_k",
+    Judged.PROBABILITY: "for a token of the median probability",
 }
 
 
@@ -77,12 +78,13 @@ def profile(rule: Rule, seen: Density) -> Profile:
     ratio is rho_k.
     """
     empty = np.empty(0)
-    if rule.gate == "window":
+    gate, weight = STOPPING[rule.gate], WEIGHTS[rule.weight]
+    if gate.judged is Judged.AGE:
         return Profile(empty, empty, empty, reason="the age of a sequence decides here, not its ratio")
     logs = np.log(seen.ratio) if len(seen.ratio) else np.array([-np.log(2), np.log(2)])
     grid = np.linspace(logs[0], logs[-1], _POINTS)
     b = seen.logp_behavior if np.isfinite(seen.logp_behavior) else -1.0
-    stands = rule.gate in FILTERS and rule.gate not in ("probability_difference",)
+    stands = gate.judged is Judged.STALENESS
     points = {
         "step": np.zeros(len(grid), dtype=np.int64),
         "group_id": np.arange(len(grid)),
@@ -96,8 +98,8 @@ def profile(rule: Rule, seen: Density) -> Profile:
         judge(rule, tokens_of(points | {"advantage": np.full(len(grid), sign)}), set()).applied.numpy()
         for sign in (1.0, -1.0)
     )
-    about = [_ASSUMED[name] for name in (rule.gate, rule.weight) if name in _ASSUMED][:1]
-    if rule.gate_level != "token" or rule.weight_level != "token" or rule.gate in SEQUENCE_FILTERS:
+    about = [_ASSUMED[part.judged] for part in (gate, weight) if part.judged in _ASSUMED][:1]
+    if rule.gate_level != "token" or rule.weight_level != "token" or (isinstance(gate, FilterRow) and gate.sequences):
         about.append("over the ratio of a sequence")
     return Profile(np.exp(grid), positive, negative, ", ".join(about))
 

@@ -51,12 +51,12 @@ _LEAST_STEPS = 3
 def clip_never_binds(evidence: Evidence) -> Finding | None:
     """A loss with a clip that stops no token in any step."""
     clipped = evidence.values["clip_fraction"].dropna()
-    gate = evidence.part("gate")
-    if gate in ("none", "soft") or len(clipped) < _LEAST_STEPS or clipped.max() > 0:
+    gate = evidence.gate
+    if (gate and not gate.stops) or len(clipped) < _LEAST_STEPS or clipped.max() > 0:
         return None
     lowest, highest = evidence.values["ratio_min"].min(), evidence.values["ratio_max"].max()
     far = lowest < _WIDEST_BAND[0] or highest > _WIDEST_BAND[1]
-    named = "the loss's clip" if gate else "the clip, if the loss has one,"
+    named = "the loss's clip" if evidence.part("gate") else "the clip, if the loss has one,"
     return Finding(
         rule="clip_zero",
         severity=Severity.WARNING if far else Severity.NOTICE,

@@ -18,6 +18,8 @@ from ratioscope.analysis.findings.staleness_form import staleness_metric
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.gates import GATES, GateRow
+from ratioscope.weights import WEIGHTS
 
 Series = pd.Series
 Steps = tuple[int, ...]
@@ -54,7 +56,13 @@ class Evidence:
     @property
     def weighted(self) -> bool:
         """Whether the loss multiplies by an unbounded ratio; where the log does not say, it is assumed to."""
-        return self.part("weight") in ("", "ratio")
+        weight = self.part("weight")
+        return not weight or (weight in WEIGHTS and WEIGHTS[weight].unbounded)
+
+    @property
+    def gate(self) -> GateRow | None:
+        """The loss's gate; None where the log does not say, or names one that is not known here."""
+        return GATES.get(self.part("gate"))
 
     def above(self, metric: str, limit: float) -> "Series[float]":
         """The series where it exceeds the limit beyond its own noise.

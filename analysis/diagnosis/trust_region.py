@@ -5,10 +5,7 @@ import pandas as pd
 from ratioscope.analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
 from ratioscope.analysis.drift.feasibility import LOWER_BOUND, feasibility, recommendation, vocabulary_is_large
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-
-# Clips that are centred at the current policy do not ask the new one to be near the old ones.
-_CENTRED_AT_CURRENT = ("adaptive", "incremental")
-_UNCLIPPED = ("none", "soft")
+from ratioscope.parameters import Judged
 
 _MOST = 0.5
 _FEWEST = 3
@@ -24,7 +21,9 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     A few states beyond the limit are expected in any mixture; it counts where the share's interval is above 0 in many
     of the latest steps.
     """
-    if evidence.run is None or evidence.part("gate") in (*_CENTRED_AT_CURRENT, *_UNCLIPPED):
+    gate = evidence.gate
+    # A clip that is centred at the current policy does not ask the new one to be near the old ones.
+    if evidence.run is None or (gate and (gate.judged is Judged.STEP or not gate.stops)):
         return None
     epsilon = evidence.limits.epsilon
     found = feasibility(evidence.run, evidence.first_of_latest, epsilon=epsilon)

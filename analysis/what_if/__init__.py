@@ -17,13 +17,12 @@ from ratioscope.analysis.what_if.measures import MEASURES, TAILS, Measure, descr
 from ratioscope.analysis.what_if.numbers import Curve, Numbers
 from ratioscope.analysis.what_if.outcome import Digest, Outcome, apply, combined
 from ratioscope.analysis.what_if.rule import STOPPING, Own, Rule, own_rule, parse
-from ratioscope.analysis.what_if.scales import SCALES, Scale, rebuilt, stops, sweep_values, value_of
+from ratioscope.analysis.what_if.scales import rebuilt, stops, sweep_values, value_of
 from ratioscope.analysis.what_if.sweeps import SELECTION_CAVEAT, evaluate, result_of, sentence, sweep, swept
 from ratioscope.analysis.what_if.tokens import Tokens, tokens_of
 
 __all__ = [
     "MEASURES",
-    "SCALES",
     "SELECTION_CAVEAT",
     "STOPPING",
     "TAILS",
@@ -34,7 +33,6 @@ __all__ = [
     "Outcome",
     "Own",
     "Rule",
-    "Scale",
     "Tokens",
     "apply",
     "combined",

@@ -11,7 +11,8 @@ from torch import Tensor
 from ratioscope.analysis.what_if.permitted import permitted_drift, why_unbounded
 from ratioscope.analysis.what_if.rule import STOPPING, Rule
 from ratioscope.analysis.what_if.tokens import Tokens, Weighted, gated, masked
-from ratioscope.gates import FILTERS, Gate
+from ratioscope.filters import FILTERS
+from ratioscope.gates import Gate
 from ratioscope.tails import Array
 from ratioscope.weights import WEIGHTS
 
@@ -33,7 +34,7 @@ class Block(NamedTuple):
 
 def decide(rule: Rule, tokens: Tokens) -> Gate:
     """The gate or filter of a rule, on every token."""
-    stop = STOPPING[rule.gate]
+    stop = STOPPING[rule.gate].function
     if rule.gate in FILTERS:
         return stop(tokens.rows, **rule.gate_parameters)
     return stop(tokens.level(rule.gate_level).ratios, tokens.advantage, **rule.gate_parameters)
@@ -61,7 +62,7 @@ def weighted(rule: Rule, tokens: Tokens) -> Weighted:
     if key in tokens.weighted:
         return tokens.weighted[key]
     level = tokens.level(rule.weight_level)
-    full = WEIGHTS[rule.weight](level.ratios, tokens.advantage, tokens.sequence, **rule.weight_parameters)
+    full = WEIGHTS[rule.weight].function(level.ratios, tokens.advantage, tokens.sequence, **rule.weight_parameters)
     weight = masked(full, tokens.signal)
     found = Weighted(weight, torch.equal(full, level.rho), tokens.sum_by_group(weight * tokens.size))
     if not rule.weight_parameters:
@@ -71,7 +72,7 @@ def weighted(rule: Rule, tokens: Tokens) -> Weighted:
 
 def _is_geometric(rule: Rule) -> bool:
     """Whether the weight is a geometric mean, which is no importance ratio: what it leaves out has no mass."""
-    return rule.weight_level == "geometric" or rule.weight == "geometric_of_clipped"
+    return rule.weight_level == "geometric" or WEIGHTS[rule.weight].geometric
 
 
 def _formulas(rule: Rule, block: Block) -> dict[str, Callable[[], Array]]:

@@ -6,53 +6,20 @@ U_k that the rule permits (S0 5.2, 5.3). It is a limit on what the masked gradie
 tokens, and the optimiser may carry a ratio further.
 """
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor
 
 from ratioscope.analysis.what_if.rule import Rule
 from ratioscope.analysis.what_if.tokens import Tokens, masked
-from ratioscope.gates import FILTERS, GATES, Gate
+from ratioscope.filters import FILTERS
+from ratioscope.gates import GATES, Gate
 from ratioscope.ratios import LogRatios
-
-
-def _either(up: Tensor, high: float, low: float) -> Tensor:
-    """In double: `torch.where` of plain numbers would be single precision."""
-    return torch.where(up, torch.tensor(high, dtype=torch.float64), torch.tensor(low, dtype=torch.float64))
-
-
-def _band(current: Tensor, up: Tensor, *, epsilon_low: float, epsilon_high: float) -> Tensor:
-    return _either(up, 1 + epsilon_high, 1 - epsilon_low)
-
-
-def _ring(
-    current: Tensor, up: Tensor, *, epsilon_low: float, epsilon_high: float, outer_low: float, outer_high: float
-) -> Tensor:
-    """From outside of the ring a ratio is let back to the outer margin; without a gap it is let on into the band."""
-    far_below = up & (current <= 1 - outer_low) & (outer_low > epsilon_low)
-    far_above = ~up & (current >= 1 + outer_high) & (outer_high > epsilon_high)
-    band, margin = _either(up, 1 + epsilon_high, 1 - epsilon_low), _either(up, 1 - outer_low, 1 + outer_high)
-    return torch.where(far_below | far_above, margin, band)
-
-
-REACH: dict[str, Callable[..., Tensor]] = {
-    "one_side": _band,
-    "two_side": _band,
-    "ring": _ring,
-    "adaptive": lambda current, up, *, epsilon: current + _either(up, epsilon, -epsilon),
-    "incremental": lambda current, up, *, epsilon: current * _either(up, 1 + epsilon, 1 - epsilon),
-    "one_side_log": lambda current, up, *, epsilon_log: _either(up, epsilon_log, -epsilon_log).exp(),
-    "masked": lambda current, up, *, cap: _either(up, cap, 0.0),
-}
-"""gate -> (rho_k, whether A > 0, **parameters) -> the ratio at which its gradient stops."""
 
 
 def why_unbounded(rule: Rule) -> str:
     """Why a rule permits any update; empty where it does not."""
     if rule.gate in FILTERS:
         return f"{rule.gate} decides which tokens are used, not how far their ratios may move"
-    if rule.gate not in REACH:
+    if GATES[rule.gate].reach is None:
         return f"the gate {rule.gate} has no bound: any update is permitted"
     if rule.gate_level != "token":
         return f"a bound on {rule.gate_level} ratios does not bound the ratio of a token"
@@ -66,10 +33,11 @@ def permitted_drift(rule: Rule, tokens: Tokens, decision: Gate) -> Tensor:
         rule: with a bound: `why_unbounded` is empty.
         decision: of the rule's gate at the gradient pass.
     """
-    ratios, advantage = tokens.rows.ratios, tokens.advantage
+    gate, ratios, advantage = GATES[rule.gate], tokens.rows.ratios, tokens.advantage
+    assert gate.reach is not None
     closed = decision.clipped
     if ratios.behavior is not ratios.current:  # after several passes: what stops a token at the start of the update?
         at_start = LogRatios(ratios.current, ratios.current)
-        closed = GATES[rule.gate](at_start, advantage, **rule.gate_parameters).clipped
-    reach = REACH[rule.gate](tokens.rho_k, advantage > 0, **rule.gate_parameters).clamp_(min=0)  # ratios are positive
+        closed = gate.function(at_start, advantage, **rule.gate_parameters).clipped
+    reach = gate.reach(tokens.rho_k, advantage > 0, **rule.gate_parameters).clamp_(min=0)  # ratios are positive
     return masked((reach - tokens.rho_k).abs_() / 2, tokens.signal & ~closed)

@@ -7,19 +7,20 @@ own_rule(run)               # what the run was trained with
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.errors import RatioscopeError, unknown
-from ratioscope.gates import FILTERS, GATES, SEQUENCE_FILTERS, Gate
-from ratioscope.parameters import ORDERED, PARAMETERS, keywords_of
+from ratioscope.filters import FILTERS, FilterRow
+from ratioscope.gates import GATES, GateRow
+from ratioscope.parameters import Declared, inside_out
 from ratioscope.ratios import LEVELS
 from ratioscope.weights import WEIGHTS
 
-STOPPING: dict[str, Callable[..., Gate]] = GATES | FILTERS
+STOPPING: dict[str, GateRow | FilterRow] = {**GATES, **FILTERS}
 """Everything that can stand in a rule's gate."""
 
 
@@ -49,8 +50,8 @@ class Rule:
                 raise unknown(what, name, known)
         if self.gate in FILTERS and self.gate_level != "token":
             raise RatioscopeError(f"{self.gate} looks at whole sequences by itself; leave its level at 'token'.")
-        gate = _checked(self.gate, STOPPING[self.gate], self.gate_parameters)
-        weight = _checked(self.weight, WEIGHTS[self.weight], self.weight_parameters)
+        gate = _checked(STOPPING[self.gate], self.gate_parameters)
+        weight = _checked(WEIGHTS[self.weight], self.weight_parameters)
         # In the order of declaration, so that equal rules have equal strings.
         object.__setattr__(self, "gate_parameters", gate)
         object.__setattr__(self, "weight_parameters", weight)
@@ -73,12 +74,13 @@ class Rule:
     @property
     def needs_sequences(self) -> bool:
         """Whether it can be judged on whole sequences only."""
-        return self.gate_level != "token" or self.gate in SEQUENCE_FILTERS or self.shares_weights
+        of_sequences = self.gate in FILTERS and FILTERS[self.gate].sequences
+        return self.gate_level != "token" or of_sequences or self.shares_weights
 
     @property
     def shares_weights(self) -> bool:
         """Whether the tokens of a sequence have one weight."""
-        return self.weight_level != "token" or self.weight == "geometric_of_clipped"
+        return self.weight_level != "token" or WEIGHTS[self.weight].geometric
 
     def with_parameter(self, name: str, value: float) -> "Rule":
         """The same rule with another value wherever it has this parameter.
@@ -127,10 +129,9 @@ def own_rule(run: Run) -> Own:
         return Own(None, f"{run.manifest.name} does not state its algorithm's {' and '.join(missing)}.")
     gate, weight, level = (str(parts[part]) for part in ("gate", "weight", "level"))
     try:
-        needed = {name: keywords_of(table[part]) for name, table, part in _both(gate, weight)}
         rule = Rule(
-            gate, {name: float(parameters[name]) for name in needed["gate"]},
-            weight, {name: float(parameters[name]) for name in needed["weight"]},
+            gate, {name: float(parameters[name]) for name in STOPPING[gate].parameters},
+            weight, {name: float(parameters[name]) for name in WEIGHTS[weight].parameters},
             level, level,
         )  # fmt: skip
     except KeyError as error:
@@ -154,31 +155,27 @@ def takes_several_passes(run: Run) -> bool:
     return any(parameters.get(name, 1) != 1 for name in ("epochs", "minibatches"))
 
 
-def _both(gate: str, weight: str) -> tuple[tuple[str, Mapping[str, Callable[..., Any]], str], ...]:
-    return (("gate", STOPPING, gate), ("weight", WEIGHTS, weight))
-
-
 def _logs_gate_ratios(run: Run) -> bool:
     with relations(run) as connection:
         row = connection.execute("select count(*) = count(logp_gate) from token").fetchone()
     return bool(row and row[0])
 
 
-def _checked(name: str, part: Callable[..., Any], parameters: Mapping[str, float]) -> dict[str, float]:
-    wanted = keywords_of(part)
+def _checked(part: Declared, parameters: Mapping[str, float]) -> dict[str, float]:
+    name, wanted = part.name, part.parameters
     for given in parameters:
         if given not in wanted:
-            raise _unknown_parameter(name, given, wanted)
+            raise _unknown_parameter(name, given, list(wanted))
     missing = [parameter for parameter in wanted if parameter not in parameters]
     if missing:
         raise RatioscopeError(f"{name} needs {' and '.join(missing)}.")
-    for parameter in wanted:
-        value, allowed = parameters[parameter], PARAMETERS[parameter]
+    for parameter, allowed in wanted.items():
+        value = parameters[parameter]
         if not allowed.allows(value):
             raise RatioscopeError(f"{name}: {parameter}={value:g} must be {allowed.range} ({allowed.meaning}).")
-    for inner, outer in ORDERED:
-        if outer in wanted and parameters[outer] < parameters[inner]:
-            raise RatioscopeError(f"{name}: {outer}={parameters[outer]:g} is inside of {inner}={parameters[inner]:g}.")
+    if crossed := inside_out(parameters):
+        inner, outer = crossed
+        raise RatioscopeError(f"{name}: {outer}={parameters[outer]:g} is inside of {inner}={parameters[inner]:g}.")
     return {parameter: float(parameters[parameter]) for parameter in wanted}
 
 

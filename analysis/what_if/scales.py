@@ -1,51 +1,19 @@
 """Which values of a parameter are worth looking at, and how a rule is changed part by part.
 
-The allowed ranges are those of `ratioscope.parameters`; many of them have no upper end, a slider must.
+Ranges and scales are those of `ratioscope.parameters`.
 """
 
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 
 from ratioscope.analysis.what_if.rule import STOPPING, Rule
 from ratioscope.errors import RatioscopeError
-from ratioscope.gates import FILTERS
-from ratioscope.parameters import ORDERED, PARAMETERS, keywords_of
+from ratioscope.filters import FILTERS
+from ratioscope.parameters import PARAMETERS
 from ratioscope.weights import WEIGHTS
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The values of a parameter that people choose from."""
-
-    low: float
-    high: float
-    typical: float
-    """Where a rule starts that has not had the parameter before."""
-    logarithmic: bool = True
-
-
-# Sequence rules have bounds of 1e-4.
-SCALES: dict[str, Scale] = {
-    "epsilon_low": Scale(1e-4, 1, 0.2),
-    "epsilon_high": Scale(1e-4, 10, 0.2),
-    "outer_low": Scale(1e-2, 1, 0.6),
-    "outer_high": Scale(1e-2, 20, 2.0),
-    "epsilon": Scale(1e-4, 10, 0.2),
-    "epsilon_log": Scale(1e-4, 10, 0.4),
-    "epsilon_stale": Scale(1e-4, 10, 0.4),
-    "cap": Scale(1, 100, 2.0),
-    "tau_positive": Scale(1e-2, 100, 1.0),
-    "tau_negative": Scale(1e-2, 100, 1.05),
-    "delta": Scale(1e-4, 10, 0.1),
-    "difference_low": Scale(1e-4, 1, 0.2),
-    "difference_high": Scale(1e-4, 1, 0.2),
-    "threshold": Scale(1e-4, 10, 0.01),
-    "max_lag": Scale(0, 64, 8, logarithmic=False),
-}
 
 # Steps of a slider in each power of ten: fine where values are usual, few enough for the arrow keys.
 _FINE, _COARSE = (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9), (1, 2, 3, 5)
@@ -54,7 +22,8 @@ _USUAL = (0.05, 10)
 
 def stops(parameter: str, *also: float) -> list[float]:
     """The positions of a parameter's slider, ascending; `also` holds values that must be among them."""
-    scale, allowed = SCALES[parameter], PARAMETERS[parameter]
+    allowed = PARAMETERS[parameter]
+    scale = allowed.scale
     if not scale.logarithmic:
         values = {float(value) for value in np.arange(scale.low, scale.high + 1)}
     else:
@@ -76,7 +45,7 @@ def sweep_values(rule: Rule, parameter: str, n: int = 25) -> list[float]:
         RatioscopeError: the rule has no such parameter.
     """
     value_of(rule, parameter)  # or it has none
-    scale = SCALES[parameter]
+    scale = PARAMETERS[parameter].scale
     if scale.logarithmic:
         spaced = np.geomspace(scale.low, scale.high, n)
     else:
@@ -112,12 +81,13 @@ def rebuilt(
 ) -> Rule:
     """A rule with other parts; parameters that it has not had take their `known` value, or the usual one."""
     gate, weight = gate or rule.gate, weight or rule.weight
-    values = {name: scale.typical for name, scale in SCALES.items()} | dict(known or {})
+    values = {name: row.scale.typical for name, row in PARAMETERS.items()} | dict(known or {})
     values |= {**rule.weight_parameters, **rule.gate_parameters}
-    for inner, outer in ORDERED:
-        values[outer] = max(values[outer], values[inner])
+    for name, row in PARAMETERS.items():
+        if row.at_least:
+            values[name] = max(values[name], values[row.at_least])
     gate_parameters, weight_parameters = (
-        {name: values[name] for name in keywords_of(part)} for part in (STOPPING[gate], WEIGHTS[weight])
+        {name: values[name] for name in part.parameters} for part in (STOPPING[gate], WEIGHTS[weight])
     )
     level = "token" if gate in FILTERS else gate_level or rule.gate_level
     return Rule(gate, gate_parameters, weight, weight_parameters, level, weight_level or rule.weight_level)

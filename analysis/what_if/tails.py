@@ -23,9 +23,6 @@ from ratioscope.weights import WEIGHTS
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-RISING = ("none", "ratio", "truncated", "upper_clipped")
-"""Weights of tokens that never fall where their ratio rises."""
-
 # What a rule makes of ratios may be tied, at its bounds: no reason to doubt.
 _HARMLESS = ("weight", "applied")
 
@@ -122,14 +119,14 @@ class Tails:
         if name == "raw":
             return lambda places: self._ratios(places).behavior.numpy(), "behavior"
         hard = name == "weight" or all(block.hard for block in self._blocks)
-        if self._rule.weight not in RISING or not hard:
+        if not (WEIGHTS[self._rule.weight].rising and hard):
             return self._log_weights, None
         return self._log_weights, "behavior"
 
     def _log_weights(self, places: Places) -> Array:
         """Of tokens that share no weight, before the gate."""
         tokens, rule = self._tokens, self._rule
-        weight = WEIGHTS[rule.weight](
+        weight: Tensor = WEIGHTS[rule.weight].function(
             self._ratios(places), tokens.advantage[places], tokens.sequence[places], **rule.weight_parameters
         )
         return weight.log().numpy()

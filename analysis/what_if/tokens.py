@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ratioscope.gates import Rows
+from ratioscope.filters import Rows
 from ratioscope.notes import Note
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.tails import Array
@@ -208,7 +208,7 @@ class Tokens:
     def level(self, name: str) -> "Level":
         """The ratios of a level, computed once."""
         if name not in self._levels:
-            ratios = LEVELS[name](self.rows.ratios, self.sequence)
+            ratios = LEVELS[name].of(self.rows.ratios, self.sequence)
             rho = self.rho_k if ratios.behavior is self.rows.ratios.current else ratios.behavior.exp()
             sums = {
                 "rho": self.sum_by_group(masked(rho, self.signal)),

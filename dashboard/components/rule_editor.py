@@ -1,84 +1,25 @@
 """The widgets of a what-if rule; the rule stands in the URL, and the widgets show what stands there."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import streamlit as st
 
 from ratioscope.analysis.frameworks.presets import FRAMEWORKS, PRESETS, Preset
-from ratioscope.analysis.what_if import Rule, parse, rebuilt, stops, value_of
+from ratioscope.analysis.what_if import STOPPING, Rule, parse, rebuilt, stops, value_of
 from ratioscope.dashboard.formats import plain
 from ratioscope.errors import RatioscopeError
-from ratioscope.gates import FILTERS, GATES
+from ratioscope.filters import FILTERS
 from ratioscope.parameters import PARAMETERS
+from ratioscope.ratios import LEVELS
+from ratioscope.weights import WEIGHTS
 
 QUERY = "rule"
 
-_GATES = {
-    "none": "none: every token keeps its gradient",
-    "one_side": "one-sided clip (PPO)",
-    "two_side": "two-sided band (IcePop)",
-    "ring": "ring: band and far outside",
-    "adaptive": "clip centred at ρ_k (Method One)",
-    "incremental": "clip on π_θ/π_k (Method Two)",
-    "one_side_log": "one-sided clip of the log-ratio (GMPO)",
-    "masked": "mask above a cap (MIS)",
-    "soft": "soft gate (SAPO)",
-    "opposite_sign": "filter: far sequences with A < 0 (OPSM)",
-    "probability_difference": "filter: difference of probabilities (DPPO)",
-    "stale": "filter: stale tokens, |ρ_k − 1| > ε_stale",
-    "window": "filter: window of versions W",
-}
-WEIGHT_WORDS = {
-    "none": "none: 1",
-    "ratio": "ratio ρ",
-    "incremental": "π_θ/π_k",
-    "truncated": "truncated ratio, min(ρ, C)",
-    "upper_clipped": "ratio clipped above (CISPO)",
-    "geometric_of_clipped": "geometric mean of clipped ratios (GMPO)",
-}
-LEVEL_WORDS = {"token": "tokens", "sequence": "sequences: product", "geometric": "sequences: geometric mean"}
-LABELS = {
-    "epsilon_low": r"$\varepsilon_{low}$ lower bound",
-    "epsilon_high": r"$\varepsilon_{high}$ upper bound",
-    "outer_low": r"$\varepsilon'_{low}$ outer margin below",
-    "outer_high": r"$\varepsilon'_{high}$ outer margin above",
-    "epsilon": r"$\varepsilon'$ half width",
-    "epsilon_log": r"$\varepsilon$ bound, nats",
-    "epsilon_stale": r"$\varepsilon_{stale}$ distance from 1",
-    "cap": "$C$ largest weight",
-    "tau_positive": r"$\tau_{+}$ temperature, A > 0",
-    "tau_negative": r"$\tau_{-}$ temperature, A < 0",
-    "delta": r"$\delta$ divergence, nats",
-    "difference_low": r"$\Delta_{low}$ fall of probability",
-    "difference_high": r"$\Delta_{high}$ rise of probability",
-    "threshold": "threshold, nats",
-    "max_lag": "$W-1$ oldest lag kept",
-}
-_SYMBOLS = {
-    "epsilon_low": "ε_low", "epsilon_high": "ε_high", "outer_low": "ε′_low", "outer_high": "ε′_high", "epsilon": "ε′",
-    "epsilon_log": "ε (nats)", "epsilon_stale": "ε_stale", "cap": "C", "tau_positive": "τ, A > 0",
-    "tau_negative": "τ, A < 0", "delta": "δ (nats)", "difference_low": "Δ_low", "difference_high": "Δ_high",
-    "threshold": "threshold (nats)", "max_lag": "W − 1",
-}  # fmt: skip
-_OVER = {
-    "token": "of tokens",
-    "sum": "summed over sequences",
-    "mean": "mean over sequences",
-    "max": "largest of a sequence",
-}
 
-
-def symbol(parameter: str) -> str:
-    """A parameter's symbol as plain text."""
-    return _SYMBOLS[parameter]
-
-
-def gate_words(name: str) -> str:
-    """A gate or filter in words."""
-    if name in _GATES:
-        return _GATES[name]
-    _, over, estimator = name.split("_")
-    return f"filter: {estimator} {_OVER[over]}"
+class _Worded(Protocol):
+    @property
+    def words(self) -> str: ...
 
 
 def rule_of_url(default: Rule) -> Rule:
@@ -96,6 +37,11 @@ def rule_of_url(default: Rule) -> Rule:
         return default
 
 
+def words_of(rows: Mapping[str, _Worded]) -> dict[str, str]:
+    """What a selectbox says for each of them."""
+    return {name: row.words for name, row in rows.items()}
+
+
 def edit(rule: Rule, known: Mapping[str, float]) -> None:
     """Widgets for every part of a rule; each change puts the changed rule into the URL.
 
@@ -104,17 +50,14 @@ def edit(rule: Rule, known: Mapping[str, float]) -> None:
     """
     gate, gate_level, weight, weight_level = st.columns([3, 2, 3, 2], gap="small")
     with gate:
-        _choice(
-            "gate", "Gate or filter", rule.gate, {name: gate_words(name) for name in [*GATES, *FILTERS]}, rule, known
-        )
+        _choice("gate", "Gate or filter", rule.gate, words_of(STOPPING), rule, known)
     with gate_level:
-        _choice(
-            "gate_level", "judges the ratio of", rule.gate_level, LEVEL_WORDS, rule, known, off=rule.gate in FILTERS
-        )
+        of_tokens = rule.gate in FILTERS
+        _choice("gate_level", "judges the ratio of", rule.gate_level, words_of(LEVELS), rule, known, off=of_tokens)
     with weight:
-        _choice("weight", "Importance weight", rule.weight, WEIGHT_WORDS, rule, known)
+        _choice("weight", "Importance weight", rule.weight, words_of(WEIGHTS), rule, known)
     with weight_level:
-        _choice("weight_level", "weighs by the ratio of", rule.weight_level, LEVEL_WORDS, rule, known)
+        _choice("weight_level", "weighs by the ratio of", rule.weight_level, words_of(LEVELS), rule, known)
     names = rule.parameters
     if not names:
         st.caption("This rule has no parameter. Choose a gate, a weight or a framework's setting.")
@@ -155,7 +98,7 @@ def _slider(name: str, rule: Rule) -> None:
     st.session_state[key] = value
     allowed = PARAMETERS[name]
     st.select_slider(
-        LABELS[name],
+        allowed.label,
         stops(name, value),
         format_func=plain,
         key=key,

@@ -9,7 +9,6 @@ from ratioscope.analysis.clipping.rule_shape import profile
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.what_if import (
-    SCALES,
     Digest,
     Rule,
     Tokens,
@@ -40,6 +39,7 @@ from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import count, escape, plain, share
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import text_of
+from ratioscope.parameters import PARAMETERS
 
 NO_RULE = Rule("none", {}, "none")
 USUAL = Rule("one_side", {"epsilon_low": 0.2, "epsilon_high": 0.2})
@@ -313,7 +313,11 @@ def _sweep(opened: Opened, place: Place, base: Rule, rule: Rule, name: str) -> N
     one, two = st.columns(2, gap="small")
     with one:
         parameter = st.selectbox(
-            "Sweep over", rule.parameters, format_func=rule_editor.symbol, key="sweep", bind="query-params"
+            "Sweep over",
+            rule.parameters,
+            format_func=lambda each: PARAMETERS[each].symbol,
+            key="sweep",
+            bind="query-params",
         )
     with two:
         key = st.selectbox(
@@ -355,14 +359,14 @@ def _draw_sweep(frame: pd.DataFrame, key: str, parameter: str, base: Rule, rule:
             frame,
             key,
             state.mode(),
-            x_title=rule_editor.symbol(parameter),
+            x_title=PARAMETERS[parameter].symbol,
             y_title=title,
             share=is_share(key),
             marks=marks,
-            logarithmic=SCALES[parameter].logarithmic,
+            logarithmic=PARAMETERS[parameter].scale.logarithmic,
         ),
         key="whatif-sweep",
-        title=f"{title} over {rule_editor.symbol(parameter)}",
+        title=f"{title} over {PARAMETERS[parameter].symbol}",
         takeaway=f"{title} goes from {ends[0]} at {frame.index[0]:g} to {ends[1]} at {frame.index[-1]:g}. {definition}",
         data=frame[[name for name in (key, f"{key}_lower", f"{key}_upper", "unreliable") if name in frame]],
     )

@@ -226,7 +226,7 @@ def test_without_an_advantage_there_is_nothing_to_change(root: Path) -> None:
 
 
 def test_every_part_and_parameter_has_words() -> None:
-    assert all(rule_editor.gate_words(name) for name in STOPPING)
-    assert set(rule_editor.WEIGHT_WORDS) == set(WEIGHTS) and set(rule_editor.LEVEL_WORDS) == set(LEVELS)
-    assert PARAMETERS.keys() == rule_editor.LABELS.keys()
-    assert all(rule_editor.symbol(name) for name in PARAMETERS)
+    for rows in (STOPPING, WEIGHTS, LEVELS):
+        words = rule_editor.words_of(rows)
+        assert words.keys() == rows.keys() and all(words.values()) and len({*words.values()}) == len(words)
+    assert all(row.symbol and row.label and row.meaning for row in PARAMETERS.values())

@@ -9,7 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.gates import FILTERS, GATES, SEQUENCE_FILTERS, Rows, two_side
+from ratioscope.filters import FILTERS, Rows
+from ratioscope.gates import GATES, two_side
+from ratioscope.parameters import Judged
 from ratioscope.ratios import LEVELS, LogRatios
 from tests.oracles.gates import far, sweep
 
@@ -74,15 +76,36 @@ seeds = pytest.mark.parametrize("seed", range(3))
 
 def test_every_filter_has_parameters_here_and_a_name_of_its_own() -> None:
     assert FILTERS.keys() == FILTER_PARAMETERS.keys() and not FILTERS.keys() & GATES.keys()
-    assert SEQUENCE_FILTERS.items() <= FILTERS.items()
-    assert all(stop.__doc__ for stop in FILTERS.values())
+    assert all(stop.function.__doc__ for stop in FILTERS.values())
+
+
+@every_filter
+def test_the_row_of_a_filter_says_what_it_looks_at(name: str) -> None:
+    rows, rng = rows_of(random_rows(5, 300)), torch.Generator().manual_seed(5)
+    row, rows = FILTERS[name], rows._replace(sequence=torch.arange(300) // 3)
+    order = torch.randperm(300, generator=rng)
+
+    def side(changed: Rows) -> list[int]:
+        found: list[int] = row.function(changed, **FILTER_PARAMETERS[name]).side.tolist()
+        return found
+
+    changed = {
+        Judged.STALENESS: rows._replace(ratios=rows.ratios._replace(current=rows.ratios.current[order])),
+        Judged.RATIO: rows._replace(ratios=rows.ratios._replace(behavior=rows.ratios.behavior[order])),
+        Judged.AGE: rows._replace(version_lag=rows.version_lag[order]),
+        Judged.PROBABILITY: rows._replace(logp_behavior=rows.logp_behavior[order]),
+    }
+    looks_at = {judged for judged, other in changed.items() if side(other) != side(rows)}
+    assert row.judged in looks_at and looks_at <= {row.judged, Judged.RATIO}
+    alone = rows._replace(sequence=torch.arange(300))
+    assert row.sequences == (side(alone) != side(rows))
 
 
 @every_filter
 @seeds
 def test_a_filter_is_its_formula(name: str, seed: int) -> None:
     batch = random_rows(seed)
-    found = FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name])
+    found = FILTERS[name].function(rows_of(batch), **FILTER_PARAMETERS[name])
     expected = [filter_side(name, batch, place, **FILTER_PARAMETERS[name]) for place in range(len(batch))]
     assert found.side.tolist() == expected and any(expected) and not all(expected)
     assert found.value.tolist() == [1.0 - abs(side) for side in expected]
@@ -94,8 +117,9 @@ def test_a_filter_is_its_formula(name: str, seed: int) -> None:
 def test_a_filter_does_not_look_at_the_order_of_the_tokens(name: str, seed: int) -> None:
     batch = random_rows(seed)
     order = np.random.default_rng(seed).permutation(len(batch))
-    before = FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name]).side[order].tolist()
-    assert FILTERS[name](rows_of([batch[place] for place in order]), **FILTER_PARAMETERS[name]).side.tolist() == before
+    before = FILTERS[name].function(rows_of(batch), **FILTER_PARAMETERS[name]).side[order].tolist()
+    after = FILTERS[name].function(rows_of([batch[place] for place in order]), **FILTER_PARAMETERS[name])
+    assert after.side.tolist() == before
 
 
 @every_filter
@@ -105,7 +129,7 @@ def test_a_filter_with_a_wider_bound_drops_a_subset(name: str, seed: int) -> Non
     previous = torch.ones(60, dtype=torch.bool)
     for scale in (0.0, 0.5, 1.0, 2.0, inf):
         parameters = {key: value * scale if scale else 0.0 for key, value in FILTER_PARAMETERS[name].items()}
-        dropped = FILTERS[name](rows, **parameters).clipped
+        dropped = FILTERS[name].function(rows, **parameters).clipped
         assert not (dropped & ~previous).any()
         previous = dropped
     assert not previous.any()
@@ -115,20 +139,20 @@ def test_a_filter_with_a_wider_bound_drops_a_subset(name: str, seed: int) -> Non
 @seeds
 def test_fresh_tokens_pass_every_filter(name: str, seed: int) -> None:
     batch = [(0.0, 0.0, a, sequence, b, 0) for _, _, a, sequence, b, _ in random_rows(seed)]
-    assert not FILTERS[name](rows_of(batch), **dict.fromkeys(FILTER_PARAMETERS[name], 0.0)).clipped.any()
+    assert not FILTERS[name].function(rows_of(batch), **dict.fromkeys(FILTER_PARAMETERS[name], 0.0)).clipped.any()
 
 
 @every_filter
 def test_a_token_without_advantage_passes_every_filter(name: str) -> None:
     batch = [(x, y, 0.0, sequence, b, 9) for x, y, _, sequence, b, _ in random_rows(0, spread=3.0)]
-    assert not FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name]).clipped.any()
+    assert not FILTERS[name].function(rows_of(batch), **FILTER_PARAMETERS[name]).clipped.any()
 
 
 @every_filter
 @given(batch=st.lists(st.tuples(far, far, st.sampled_from([-1.0, 0.0, 1.0]), st.integers(0, 3), st.floats(-900, 0), st.integers(0, 9)), min_size=1))  # fmt: skip  # noqa: E501
 @sweep
 def test_no_ratio_is_too_large_for_a_filter(name: str, batch: list[Row]) -> None:
-    found = FILTERS[name](rows_of(batch), **FILTER_PARAMETERS[name])
+    found = FILTERS[name].function(rows_of(batch), **FILTER_PARAMETERS[name])
     assert set(found.value.tolist()) <= {0.0, 1.0} and set(found.side.tolist()) <= {-1, 0, 1}
 
 
@@ -145,22 +169,22 @@ def test_the_bounds_of_filters_are_inclusive() -> None:
         ("window", 0.0, 1.0, {"max_lag": 3}),
     ):
         rows = rows_of([(x, x, advantage, 0, log(0.25), 3)])
-        assert not FILTERS[name](rows, **parameters).clipped.any(), name
+        assert not FILTERS[name].function(rows, **parameters).clipped.any(), name
         tighter = {key: value - 1e-6 for key, value in parameters.items()}
-        assert FILTERS[name](rows, **tighter).clipped.all(), name
+        assert FILTERS[name].function(rows, **tighter).clipped.all(), name
 
 
 def test_a_ratio_of_0_is_rejected_by_every_divergence() -> None:
     rows = rows_of([(-inf, -inf, 1.0, 0, -1.0, 0), (0.1, 0.1, 1.0, 0, -1.0, 0)])
     for over in ("sum", "mean", "max"):
         for estimator in OF_ESTIMATOR:
-            assert FILTERS[f"reject_{over}_{estimator}"](rows, threshold=1e6).side.tolist() == [-1, -1]
+            assert FILTERS[f"reject_{over}_{estimator}"].function(rows, threshold=1e6).side.tolist() == [-1, -1]
 
 
 def test_rejection_by_k1_is_a_lower_bound_on_the_ratio_of_the_level() -> None:
     """The sum of k1 is minus the log of the product, its mean minus the log of the geometric mean."""
     rows = rows_of(random_rows(5))
     for level, over in (("token", "token"), ("sequence", "sum"), ("geometric", "mean")):
-        ratios = LEVELS[level](rows.ratios, rows.sequence)
+        ratios = LEVELS[level].of(rows.ratios, rows.sequence)
         below = two_side(ratios, rows.advantage, epsilon_low=1 - exp(-0.1), epsilon_high=inf)
-        assert FILTERS[f"reject_{over}_k1"](rows, threshold=0.1).side.tolist() == below.side.tolist()
+        assert FILTERS[f"reject_{over}_k1"].function(rows, threshold=0.1).side.tolist() == below.side.tolist()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ratioscope.gates import (
     GATES,
     Gate,
+    Kind,
     adaptive,
     incremental,
     masked,
@@ -20,6 +21,7 @@ from ratioscope.gates import (
     soft,
     two_side,
 )
+from ratioscope.parameters import Judged
 from ratioscope.ratios import LogRatios
 from tests.oracles.gates import FORMULAS, PARAMETERS, Token, far, soft_value, sweep, tensors, tokens
 
@@ -29,7 +31,7 @@ every_hard_gate = pytest.mark.parametrize("name", sorted(GATES.keys() - {"soft"}
 
 def side_at(name: str, rho: float, advantage: float, rho_k: float = 1.0, **parameters: float) -> int:
     ratios = LogRatios(torch.tensor([rho]).double().log(), torch.tensor([rho_k]).double().log())
-    return int(GATES[name](ratios, torch.tensor([advantage]), **parameters).side)
+    return int(GATES[name].function(ratios, torch.tensor([advantage]), **parameters).side)
 
 
 def test_every_gate_has_parameters_and_a_formula_here() -> None:
@@ -45,7 +47,7 @@ def test_a_gate_is_its_formula(name: str) -> None:
         scale = rng.uniform(0.5, 1.5)
         parameters = {key: value * scale for key, value in PARAMETERS[name].items()}
         expected = [FORMULAS[name](exp(b), exp(c), a, **parameters) for b, c, a in batch]
-        gate = GATES[name](*tensors(batch), **parameters)
+        gate = GATES[name].function(*tensors(batch), **parameters)
         assert gate.side.tolist() == expected
         values = [
             soft_value(exp(b), a, **parameters) if name == "soft" else 1.0 - abs(side)
@@ -55,16 +57,31 @@ def test_a_gate_is_its_formula(name: str) -> None:
 
 
 @every_gate
+def test_the_row_of_a_gate_says_what_the_gate_does(name: str) -> None:
+    row, rng = GATES[name], np.random.default_rng(2)
+    rho, rho_k, advantage = rng.normal(0, 1, 400), rng.normal(0, 1, 400), rng.choice([-1.0, 1.0], 400)
+    gate, moved = (
+        row.function(*tensors(list(zip(rho, current, advantage, strict=True))), **PARAMETERS[name])
+        for current in (rho_k, rng.permutation(rho_k))
+    )
+    assert row.stops == bool(gate.clipped.any()) and (row.kind is Kind.OPEN) == bool((gate.value == 1).all())
+    assert (row.judged is Judged.STEP) == bool((gate.side != moved.side).any())
+    pulls_back = torch.tensor(advantage * np.where(row.judged is Judged.STEP, rho - rho_k, rho) < 0)
+    assert (row.kind is Kind.MASK) == bool((gate.clipped & pulls_back).any())
+    assert row.name == name and row.words and (row.function.__doc__ or "").split("\n")[0].endswith((".", ").", ":"))
+
+
+@every_gate
 @given(batch=tokens, seed=st.integers(0, 1000))
 @sweep
 def test_a_gate_does_not_look_at_a_tokens_neighbours(name: str, batch: list[Token], seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(batch))
-    whole = GATES[name](*tensors(batch), **PARAMETERS[name])
-    permuted = GATES[name](*tensors([batch[i] for i in order]), **PARAMETERS[name])
+    whole = GATES[name].function(*tensors(batch), **PARAMETERS[name])
+    permuted = GATES[name].function(*tensors([batch[i] for i in order]), **PARAMETERS[name])
     assert permuted.side.tolist() == whole.side[order].tolist()
     # The last digit of a sigmoid depends on the token's place in the processor's vector.
     assert permuted.value.tolist() == pytest.approx(whole.value[order].tolist(), rel=1e-14)
-    alone = GATES[name](*tensors(batch[:1]), **PARAMETERS[name])
+    alone = GATES[name].function(*tensors(batch[:1]), **PARAMETERS[name])
     assert float(alone.value[0]) == pytest.approx(float(whole.value[0]), rel=1e-14)
 
 
@@ -72,7 +89,7 @@ def test_a_gate_does_not_look_at_a_tokens_neighbours(name: str, batch: list[Toke
 @given(batch=tokens)
 @sweep
 def test_a_gate_is_between_nothing_and_everything(name: str, batch: list[Token]) -> None:
-    gate = GATES[name](*tensors(batch), **PARAMETERS[name])
+    gate = GATES[name].function(*tensors(batch), **PARAMETERS[name])
     assert isinstance(gate, Gate) and gate.value.shape == gate.side.shape == (len(batch),)
     assert gate.value.dtype == torch.float64 and gate.side.dtype == torch.int8
     assert bool(((gate.value >= 0) & (gate.value <= 1)).all())
@@ -83,7 +100,7 @@ def test_a_gate_is_between_nothing_and_everything(name: str, batch: list[Token])
 @given(batch=tokens)
 @sweep
 def test_a_hard_gate_is_closed_exactly_where_it_clips(name: str, batch: list[Token]) -> None:
-    gate = GATES[name](*tensors(batch), **PARAMETERS[name])
+    gate = GATES[name].function(*tensors(batch), **PARAMETERS[name])
     assert (gate.clipped == (gate.value == 0)).all() and (gate.clipped == (gate.side != 0)).all()
     assert bool(((gate.value == 0) | (gate.value == 1)).all())
 
@@ -92,7 +109,7 @@ def test_a_hard_gate_is_closed_exactly_where_it_clips(name: str, batch: list[Tok
 @given(batch=tokens)
 @sweep
 def test_a_token_without_advantage_is_never_clipped(name: str, batch: list[Token]) -> None:
-    gate = GATES[name](*tensors([(b, c, 0.0) for b, c, _ in batch]), **PARAMETERS[name])
+    gate = GATES[name].function(*tensors([(b, c, 0.0) for b, c, _ in batch]), **PARAMETERS[name])
     assert not gate.clipped.any()
     assert name == "soft" or bool((gate.value == 1).all())
 
@@ -101,7 +118,7 @@ def test_a_token_without_advantage_is_never_clipped(name: str, batch: list[Token
 @given(batch=tokens)
 @sweep
 def test_on_policy_nothing_is_clipped(name: str, batch: list[Token]) -> None:
-    gate = GATES[name](*tensors([(0.0, 0.0, a) for _, _, a in batch]), **PARAMETERS[name])
+    gate = GATES[name].function(*tensors([(0.0, 0.0, a) for _, _, a in batch]), **PARAMETERS[name])
     assert not gate.clipped.any() and bool((gate.value == 1).all())
 
 
@@ -110,7 +127,7 @@ def test_on_policy_nothing_is_clipped(name: str, batch: list[Token]) -> None:
 @sweep
 def test_no_ratio_is_too_large_for_a_gate(name: str, batch: list[Token]) -> None:
     """exp(710) is infinite; gates still say something between nothing and everything."""
-    gate = GATES[name](*tensors(batch), **PARAMETERS[name])
+    gate = GATES[name].function(*tensors(batch), **PARAMETERS[name])
     assert not gate.value.isnan().any() and bool(((gate.value >= 0) & (gate.value <= 1)).all())
     assert bool((gate.side.abs() <= 1).all())
 

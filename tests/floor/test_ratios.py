@@ -71,7 +71,7 @@ def test_a_level_gives_every_token_the_ratio_of_what_it_belongs_to(
     """Sequences are in any order, of any length, and some numbers have none."""
     behavior, current, sequence = ([row[place] for row in batch] for place in range(3))
     ratios = LogRatios(torch.tensor(behavior).double(), torch.tensor(current).double())
-    found = LEVELS[level](ratios, torch.tensor(sequence, dtype=torch.long))
+    found = LEVELS[level].of(ratios, torch.tensor(sequence, dtype=torch.long))
     for values, column in ((ratios.behavior.tolist(), found.behavior), (ratios.current.tolist(), found.current)):
         expected = [brute_force(level, values, sequence, token) for token in range(len(batch))]
         assert column.tolist() == pytest.approx(expected, abs=1e-9)
@@ -83,7 +83,7 @@ def test_levels_agree_on_sequences_of_one_token(batch: list[tuple[float, float, 
     b, c, _ = torch.tensor(batch, dtype=torch.float64).T
     alone = torch.arange(len(b))
     for level in LEVELS.values():
-        found = level(LogRatios(b, c), alone)
+        found = level.of(LogRatios(b, c), alone)
         assert found.behavior.tolist() == b.tolist() and found.current.tolist() == c.tolist()
 
 
@@ -91,5 +91,5 @@ def test_the_incremental_ratio_of_a_level_is_the_level_of_the_incremental_ratio(
     b, c, _ = torch.randn(3, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     sequence = torch.arange(60) // 7
     for level in LEVELS.values():
-        direct = level(LogRatios(b - c, b - c), sequence).behavior
-        assert level(LogRatios(b, c), sequence).incremental.tolist() == pytest.approx(direct.tolist(), abs=1e-12)
+        direct = level.of(LogRatios(b - c, b - c), sequence).behavior
+        assert level.of(LogRatios(b, c), sequence).incremental.tolist() == pytest.approx(direct.tolist(), abs=1e-12)

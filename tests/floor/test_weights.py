@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ratioscope.parameters import Judged
 from ratioscope.ratios import LEVELS, LogRatios
 from ratioscope.weights import WEIGHTS
 
@@ -79,7 +80,9 @@ def weights(name: str, batch: Batch, **parameters: float) -> Tensor:
     log_ratio, advantage, sequence = zip(*batch, strict=True)
     behavior = torch.tensor(log_ratio, dtype=torch.float64)
     ratios = LogRatios(behavior=behavior, current=torch.zeros_like(behavior))
-    return WEIGHTS[name](ratios, torch.tensor(advantage), torch.tensor(sequence), **(parameters or PARAMETERS[name]))
+    weigh, values = WEIGHTS[name].function, parameters or PARAMETERS[name]
+    found: Tensor = weigh(ratios, torch.tensor(advantage), torch.tensor(sequence), **values)
+    return found
 
 
 def test_every_weight_has_parameters_and_a_formula_here() -> None:
@@ -95,6 +98,23 @@ def test_a_weight_is_its_formula(name: str, batch: Batch, scale: float) -> None:
     expected = [FORMULAS[name](plain, token, **parameters) for token in range(len(batch))]
     found = weights(name, batch, **parameters)
     assert found.dtype == torch.float64 and found.tolist() == pytest.approx(expected, rel=1e-9)
+
+
+@every_weight
+def test_the_row_of_a_weight_says_what_the_weight_does(name: str) -> None:
+    row, rho = WEIGHTS[name], torch.linspace(-5, 5, 101, dtype=torch.float64)
+    alone, together = torch.arange(101), torch.zeros(101, dtype=torch.long)
+    advantage = torch.tensor([1.0, -1.0, 0.0]).repeat(34)[:101]
+
+    def weigh(current: torch.Tensor, sequence: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = row.function(LogRatios(rho, current), advantage, sequence, **PARAMETERS[name])
+        return found
+
+    plain = weigh(torch.zeros(101), alone)
+    assert not row.rising or bool((plain.diff() >= 0).all())
+    assert row.unbounded == (name == "ratio") and (not row.unbounded or plain[-1] == rho[-1].exp())
+    assert (row.judged is Judged.STEP) == bool((weigh(rho.flip(0), alone) != plain).any())
+    assert row.geometric == bool((weigh(torch.zeros(101), together) != plain).any())
 
 
 @every_weight
@@ -139,7 +159,7 @@ def test_a_weight_with_an_infinite_bound_is_the_ratio(batch: Batch) -> None:
 @sweep
 def test_an_unclipped_geometric_mean_is_the_geometric_level(batch: Batch) -> None:
     behavior, sequence = (torch.tensor([row[place] for row in batch]) for place in (0, 2))
-    level = LEVELS["geometric"](LogRatios(behavior.double(), behavior.double()), sequence).behavior.exp()
+    level = LEVELS["geometric"].of(LogRatios(behavior.double(), behavior.double()), sequence).behavior.exp()
     assert weights("geometric_of_clipped", batch, epsilon_log=inf).tolist() == pytest.approx(level.tolist(), rel=1e-6)
 
 
@@ -152,5 +172,5 @@ def test_a_weight_at_its_bound_is_the_bound() -> None:
 def test_the_incremental_weight_is_the_step_from_the_current_policy() -> None:
     behavior, current = [log(3.0), log(0.5), -inf, -inf, 900.0], [log(2.0), 0.0, 0.0, -inf, 899.0]
     ratios = LogRatios(*torch.tensor([behavior, current], dtype=torch.float64))
-    found = WEIGHTS["incremental"](ratios, torch.ones(5), torch.arange(5)).tolist()
+    found = WEIGHTS["incremental"].function(ratios, torch.ones(5), torch.arange(5)).tolist()
     assert found == pytest.approx([1.5, 0.5, 0.0, 1.0, exp(1)], rel=1e-12)

@@ -84,13 +84,14 @@ def logged_ratios(run: Recorded, tokens: Tokens) -> LogRatios:
         behavior=log_ratio(theta, tokens["logp_behavior"]),
         current=log_ratio(tokens["logp_current"], tokens["logp_behavior"]),
     )
-    return LEVELS[ALGORITHMS[run.config.algorithm.name].level](of_tokens, tokens["seq_id"])
+    return LEVELS[ALGORITHMS[run.config.algorithm.name].level].of(of_tokens, tokens["seq_id"])
 
 
 def replayed_gate(run: Recorded, tokens: Tokens) -> Gate:
     """What the gate says of the logged columns."""
-    gate = GATES[ALGORITHMS[run.config.algorithm.name].gate]
-    return gate(logged_ratios(run, tokens), tokens["advantage"], **taken_by(gate, run.config.parameters))
+    gate = GATES[ALGORITHMS[run.config.algorithm.name].gate].function
+    found: Gate = gate(logged_ratios(run, tokens), tokens["advantage"], **taken_by(gate, run.config.parameters))
+    return found
 
 
 def replayed_gradient(run: Recorded, step: int) -> Tensor:

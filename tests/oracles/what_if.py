@@ -11,8 +11,8 @@ import pytest
 
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.what_if import STOPPING, Outcome, Rule, Tokens, tokens_of
-from ratioscope.gates import FILTERS, GATES
-from ratioscope.parameters import keywords_of
+from ratioscope.filters import FILTERS
+from ratioscope.gates import GATES
 from ratioscope.ratios import LEVELS
 from ratioscope.weights import WEIGHTS
 
@@ -27,7 +27,7 @@ USUAL = {
 def rule_of(gate: str = "none", weight: str = "ratio", level: str = "token", **changed: float) -> Rule:
     values = USUAL | changed
     gate_parameters, weight_parameters = (
-        {name: values[name] for name in keywords_of(part)} for part in (STOPPING[gate], WEIGHTS[weight])
+        {name: values[name] for name in part.parameters} for part in (STOPPING[gate], WEIGHTS[weight])
     )
     gate_level = "token" if gate in FILTERS else level
     return Rule(gate, gate_parameters, weight, weight_parameters, gate_level, level)

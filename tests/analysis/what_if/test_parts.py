@@ -10,7 +10,6 @@ import pytest
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.what_if import (
     MEASURES,
-    SCALES,
     Digest,
     Outcome,
     Rule,
@@ -28,7 +27,6 @@ from ratioscope.analysis.what_if import (
     tokens_of,
     value_of,
 )
-from ratioscope.analysis.what_if.tails import RISING
 from ratioscope.analysis.what_if.tokens import EVERYTHING, Part
 from ratioscope.errors import RatioscopeError
 from ratioscope.parameters import PARAMETERS
@@ -82,11 +80,12 @@ def test_tails_from_kept_orders_are_those_of_sorted_weights(rule: Rule) -> None:
 
 def test_the_weights_that_are_taken_from_the_order_of_ratios_rise_with_them() -> None:
     order = np.argsort(LARGE.rows.ratios.behavior.numpy())
-    for name in RISING:
+    rising = {name for name, weight in WEIGHTS.items() if weight.rising}
+    assert rising == {"none", "ratio", "truncated", "upper_clipped"}
+    for name in rising:
         weight = apply(rule_of("none", name), LARGE).blocks[0].full.weight.numpy()
         signal = LARGE.signal.numpy()[order]
         assert (np.diff(weight[order][signal]) >= 0).all()
-    assert set(RISING) < WEIGHTS.keys()
 
 
 @rules
@@ -183,9 +182,8 @@ def test_loading_in_parts_reads_every_step_once(tmp_path: Path) -> None:
 
 
 def test_every_parameter_has_a_scale_that_its_range_allows() -> None:
-    assert SCALES.keys() == PARAMETERS.keys()
-    for name, scale in SCALES.items():
-        assert all(PARAMETERS[name].allows(value) for value in (scale.low, scale.high, scale.typical))
+    for name, row in PARAMETERS.items():
+        assert all(row.allows(value) for value in (row.scale.low, row.scale.high, row.scale.typical))
         positions = stops(name, 0.12345, float("inf"))
         assert all(early < late for early, late in pairwise(positions)) and 10 < len(positions) < 100
         assert (0.12345 in positions) == PARAMETERS[name].allows(0.12345)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ratioscope.analysis.what_if import STOPPING, Rule, apply, parse, tokens_of
-from ratioscope.analysis.what_if.permitted import REACH, permitted_drift
+from ratioscope.analysis.what_if.permitted import permitted_drift
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import GATES
-from ratioscope.parameters import PARAMETERS, keywords_of
+from ratioscope.parameters import PARAMETERS
 from ratioscope.weights import WEIGHTS
 from tests.oracles.what_if import RULES, USUAL, columns, has_mass, random_columns, random_tokens, rule_of, rules
 
@@ -113,15 +113,19 @@ def test_no_ratio_is_too_large_for_a_rule(rule: Rule) -> None:
     assert all(np.isfinite(interval).all() for interval in outcome.overall.intervals.values())
 
 
+BOUNDED = {name for name, gate in GATES.items() if gate.reach}
+
+
 def test_every_gate_either_permits_a_drift_or_says_why_not() -> None:
-    assert REACH.keys() == GATES.keys() - {"none", "soft"}
+    assert GATES.keys() - BOUNDED == {"none", "soft"}
+    assert all(gate.stops == (name in BOUNDED) for name, gate in GATES.items())
     for rule in RULES:
         numbers = apply(rule, random_tokens()).overall
         assert isnan(numbers.values["permitted_drift"]) == ("permitted_drift" in numbers.notes)
-        assert isnan(numbers.values["permitted_drift"]) != (rule.gate in REACH and rule.gate_level == "token")
+        assert isnan(numbers.values["permitted_drift"]) != (rule.gate in BOUNDED and rule.gate_level == "token")
 
 
-@pytest.mark.parametrize("gate", sorted(REACH))
+@pytest.mark.parametrize("gate", sorted(BOUNDED))
 def test_the_gate_is_open_up_to_its_reach_and_closed_beyond(gate: str) -> None:
     """Moving on in the direction of the advantage, the gradient stops where the permitted drift ends."""
     rule, rng = rule_of(gate), np.random.default_rng(2)
@@ -178,5 +182,5 @@ def test_a_wrong_rule_is_refused_in_one_sentence(make: Any, message: str) -> Non
 
 
 def test_the_floor_knows_the_parameters_of_gates_filters_and_weights_and_no_others() -> None:
-    taken = {name for part in (*STOPPING.values(), *WEIGHTS.values()) for name in keywords_of(part)}
+    taken = {name for part in (*STOPPING.values(), *WEIGHTS.values()) for name in part.parameters}
     assert taken == PARAMETERS.keys() == USUAL.keys()

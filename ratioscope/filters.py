@@ -1,0 +1,145 @@
+"""Filters: which tokens are used, by more than ratio and advantage: the rest of the sequence, probabilities, age.
+
+Every filter has the signature `(rows: Rows, **parameters) -> Gate`; it takes the ratios of tokens and aggregates them
+itself, and follows the conventions of `ratioscope.gates`. No algorithm of the trainer has one; the what-if analysis
+does. To add one, write it here under `@declared`; a new parameter is a row in `ratioscope.parameters`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from ratioscope.gates import Gate, difference, hard
+from ratioscope.parameters import Declared, Judged
+from ratioscope.ratios import LogRatios, count_sequences, mean_over_sequence, sum_over_sequence
+from ratioscope.tensors import Tensor, torch
+
+
+class Rows(NamedTuple):
+    """What a filter may look at, each of shape (n_tokens,)."""
+
+    ratios: LogRatios
+    """Of tokens, not of sequences."""
+    advantage: Tensor
+    sequence: Tensor
+    """Index of the token's sequence, from 0."""
+    logp_behavior: Tensor
+    """Log-probability of the token when it was sampled, nats."""
+    version_lag: Tensor
+    """How many updates ago the token was sampled."""
+
+
+@dataclass(frozen=True)
+class FilterRow(Declared):
+    """A filter, as `declared` says it."""
+
+    sequences: bool
+    """Whether it has to see whole sequences."""
+
+
+FILTERS: dict[str, FilterRow] = {}
+
+_Function = TypeVar("_Function", bound=Callable[..., Gate])
+
+
+def declared(words: str, *, judged: Judged = Judged.RATIO, sequences: bool = False) -> Callable[[_Function], _Function]:
+    """The row of the filter below, in `FILTERS` by the function's name; the fields are those of `FilterRow`."""
+
+    def add(function: _Function) -> _Function:
+        FILTERS[function.__name__] = FilterRow(function, words, judged, sequences)
+        return function
+
+    return add
+
+
+@declared("filter: difference of probabilities (DPPO)", judged=Judged.PROBABILITY)
+def probability_difference(rows: Rows, *, difference_low: float, difference_high: float) -> Gate:
+    """DPPO: PPO's mask on the difference of probabilities, pi_theta - behavior, instead of their ratio."""
+    moved = difference(rows.logp_behavior.double() + rows.ratios.behavior, rows.logp_behavior.double())
+    return hard(
+        below=(rows.advantage < 0) & (moved < -difference_low),
+        above=(rows.advantage > 0) & (moved > difference_high),
+    )
+
+
+@declared("filter: stale tokens, |ρ_k − 1| > ε_stale", judged=Judged.STALENESS)
+def stale(rows: Rows, *, epsilon_stale: float) -> Gate:
+    """Keep |rho_k - 1| <= epsilon_stale (S0 5.6, 7.3)."""
+    distance, active = torch.expm1(rows.ratios.current), rows.advantage != 0
+    return hard(below=active & (distance < -epsilon_stale), above=active & (distance > epsilon_stale))
+
+
+def _max_over_sequence(values: Tensor, sequence: Tensor) -> Tensor:
+    lowest = torch.full((count_sequences(sequence),), -torch.inf, dtype=values.dtype, device=values.device)
+    return lowest.scatter_reduce(0, sequence, values, "amax")[sequence]
+
+
+# Estimators of KL(behavior || pi_theta) from one token's log rho_theta.
+_divergence: dict[str, Callable[[Tensor], Tensor]] = {
+    "k1": lambda log_rho: -log_rho,
+    "k2": lambda log_rho: log_rho**2 / 2,
+    "k3": lambda log_rho: torch.expm1(log_rho) - log_rho,
+}
+
+
+class _Aggregated(NamedTuple):
+    """How a divergence is aggregated over the tokens of a sequence."""
+
+    words: str
+    over: Callable[[Tensor, Tensor], Tensor]
+
+
+_aggregated = {
+    "sum": _Aggregated("summed over sequences", sum_over_sequence),
+    "mean": _Aggregated("mean over sequences", mean_over_sequence),
+    "max": _Aggregated("largest of a sequence", _max_over_sequence),
+}
+
+
+def _rejection(estimator: str, over: str) -> None:
+    """Declare the filter that drops what has `estimator`, of tokens or over their sequence, above a threshold."""
+    aggregated = _aggregated.get(over)
+
+    def reject(rows: Rows, *, threshold: float) -> Gate:
+        divergence, direction = _divergence[estimator](rows.ratios.behavior), rows.ratios.behavior
+        if aggregated is not None:
+            divergence = aggregated.over(divergence, rows.sequence)
+            direction = sum_over_sequence(direction, rows.sequence)
+        out = (rows.advantage != 0) & (divergence > threshold)
+        return hard(below=out & (direction <= 0), above=out & (direction > 0))
+
+    reject.__name__ = f"reject_{over}_{estimator}"
+    reject.__doc__ = (
+        f"Drop {f'sequences by the {over} over their tokens' if aggregated else 'tokens'} with {estimator} above "
+        "`threshold` nats; the side is the log-ratio's."
+    )
+    words = aggregated.words if aggregated else "of tokens"
+    declared(f"filter: {estimator} {words}", sequences=aggregated is not None)(reject)
+
+
+for _estimator in _divergence:
+    _rejection(_estimator, "token")
+
+
+@declared("filter: far sequences with A < 0 (OPSM)", sequences=True)
+def opposite_sign(rows: Rows, *, delta: float) -> Gate:
+    """OPSM: drop A<0 in sequences whose mean k1, -log rho_theta, is above `delta` nats (DeepSeek-V3.2)."""
+    divergence = mean_over_sequence(-rows.ratios.behavior, rows.sequence)
+    below = (rows.advantage < 0) & (divergence > delta)
+    return hard(below=below, above=torch.zeros_like(below))
+
+
+@declared("filter: window of versions W", judged=Judged.AGE, sequences=True)
+def window(rows: Rows, *, max_lag: float) -> Gate:
+    """Keep sequences whose oldest token was sampled at most `max_lag` updates ago; older ones are on side -1.
+
+    S0 5.6's window of the newest W versions is `max_lag` = W - 1 where every update makes a version.
+    """
+    oldest = _max_over_sequence(rows.version_lag.double(), rows.sequence)
+    below = (rows.advantage != 0) & (oldest > max_lag)
+    return hard(below=below, above=torch.zeros_like(below))
+
+
+for _over in _aggregated:
+    for _estimator in _divergence:
+        _rejection(_estimator, _over)
