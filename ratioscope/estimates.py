@@ -1,6 +1,6 @@
 """The numbers of a batch on its own device: 0-dimensional float64 tensors by metric key, NaN where there is nothing.
 
-Definitions: the catalogue, and `analysis/sql/` for the same numbers of a recorded run.
+Definitions: the catalogue, and `analysis/summary/` for the same numbers of a recorded run.
 """
 
 from ratioscope import terms
@@ -75,7 +75,7 @@ def _divergences(batch: Batch) -> dict[str, Tensor]:
 
 
 def _z(batch: Batch, deviation: Tensor) -> Tensor:
-    """Mean deviation over its cluster-robust standard error (metric definitions, section 8); NaN where it has none."""
+    """Mean deviation over its cluster-robust standard error (`docs/metrics.md`, uncertainty); NaN where it has none."""
     x = batch.groups.sum(torch.where(batch.usable, deviation, 0.0))
     n = batch.groups.sum(batch.usable)
     groups, theta = _count(n > 0), x.sum() / n.sum()

@@ -102,7 +102,7 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
         why=why,
         do="Read the bounded staleness: the plain one misses half of that mass. Sample without top-p and top-k, or "
         "smooth the sampler's probabilities.",
-        source="S0 7.3; identity 1 of the metric definitions",
+        source="S0 7.3; docs/metrics.md, identities",
         page="drift",
         limit=1.0,
     )

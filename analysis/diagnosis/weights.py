@@ -13,7 +13,7 @@ _TRUNCATE = (
 
 
 def tail_is_heavy(evidence: Evidence) -> Finding | None:
-    """k-hat of the token ratios beyond its limit, where the tail carries weight (metric definitions, Tails)."""
+    """k-hat of the token ratios beyond its limit, where the tail carries weight (`docs/metrics.md`, tails)."""
     limit, values = evidence.limits.khat, evidence.values
     khat = values["khat_token"].dropna()
     share_of_top = values["top1pct_share"]

@@ -28,6 +28,7 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, cluster_interval
 from ratioscope.catalogue import theory
+from ratioscope.catalogue.denominators import EXACT, NEW
 from ratioscope.errors import RatioscopeError
 from ratioscope.metric import Moment, doubt
 from ratioscope.notes import Note
@@ -284,7 +285,7 @@ def _notes(n: "pd.Series[Any]", step: "pd.Series[Any]", gamma: float) -> list[st
     if n["n"] == 0:
         notes.append("no response can be used")
     elif n["n_new"] == 0:
-        notes.append("logp_new is not logged: no surrogate and no update drift")
+        notes.append(f"{NEW.missing}: no surrogate and no update drift")
     elif n["n_baseline"] == 0:
         notes.append("no group has a second response: no baseline, so no advantage")
     if n["n_shortened"]:
@@ -294,5 +295,5 @@ def _notes(n: "pd.Series[Any]", step: "pd.Series[Any]", gamma: float) -> list[st
             f"biased: {n['n_mixed']:.0f} responses come from several versions, the advantage assumes one (S0 6.3)"
         )
     if pd.isna(step["delta_max"]):
-        notes.append("largest distance of a state: not estimable from samples, and exact columns are not logged")
+        notes.append(f"largest distance of a state: {EXACT.missing}")
     return notes

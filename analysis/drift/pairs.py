@@ -1,4 +1,4 @@
-"""Which policy is measured against which: the distances of every logged pair (metric definitions, section 2).
+"""Which policy is measured against which: the distances of every logged pair (`docs/metrics.md`, divergences).
 
 frame = measure(open_run("runs/x"), first=10, last=20)                    # one row a pair and metric
 frame = measure(run, level="sequence", by_step=True)                      # one row a step, pair and metric
@@ -27,7 +27,7 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval, log_intervals
 from ratioscope.errors import unknown
-from ratioscope.metric import Moment, doubt
+from ratioscope.metric import INFINITE, Moment, doubt, not_logged
 from ratioscope.notes import Kind, Note, cells, joined
 from ratioscope.tails import Array, pareto_khat, tail_size
 
@@ -187,9 +187,7 @@ def measure_units(connection: duckdb.DuckDBPyConnection, name: str, units: str, 
         else:
             missing = of_stratum["missing"].dropna().unique()
             lines = _missing(
-                Note(Kind.NOT_LOGGED, f"{missing[0]} is not logged")
-                if len(missing)
-                else Note(Kind.UNDEFINED, "nothing without an unusable token")
+                not_logged(missing[0]) if len(missing) else Note(Kind.UNDEFINED, "nothing without an unusable token")
             )
         rows += _rows(counts, lines)
     return _frame(rows)
@@ -241,7 +239,7 @@ def _lines(pair: Pair, groups: pd.DataFrame, top: Mapping[Any, Any], description
         doubts = [doubt(tail, khats[name][0], needed, n, khats[name][1]) for name in names]
         doubtful = max(filter(None, doubts), key=str, default=None)  # of two, either will do
         if not np.isfinite(value):
-            lines[metric] = _Line(value, _INFINITE if np.isinf(value) else _UNDEFINED)
+            lines[metric] = _Line(value, INFINITE if np.isinf(value) else _UNDEFINED)
         elif doubtful:
             lines[metric] = _Line(value, doubtful)
         elif len(groups) == 1:
@@ -257,7 +255,6 @@ def _lines(pair: Pair, groups: pd.DataFrame, top: Mapping[Any, Any], description
 
 
 _NO_TOKEN = Note(Kind.UNDEFINED, "no token in this range of steps")
-_INFINITE = Note(Kind.INFINITE, "infinite: a ratio of 0 or beyond the floating-point range")
 _UNDEFINED = Note(
     Kind.UNDEFINED, "undefined: every ratio is 0, or terms of both signs are beyond the floating-point range"
 )

@@ -4,7 +4,7 @@ from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.linter.evidence import LOG_PROBS, ROW_FAULTS, Evidence, in_steps, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
-# From this share of a step's rows on, moments of the step describe a selection (metric definitions, section 10).
+# From this share of a step's rows on, moments of the step describe a selection (`docs/metrics.md`, bad numbers).
 LARGEST_INVALID_SHARE = 1e-3
 # A column with one and the same value in fewer rows than this says nothing.
 FEWEST_ROWS = 20

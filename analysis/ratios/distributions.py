@@ -18,7 +18,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.order_statistics import LAST_BIN, bin_log_ratio
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.errors import unknown
-from ratioscope.metric import Moment, khat_limit
+from ratioscope.metric import Moment, khat_limit, not_logged
 from ratioscope.tails import QUANTILES, Array, fit_tail, kept_size
 
 # Points of a tail: even in the logarithm of the share that is left.
@@ -99,7 +99,7 @@ def survival(run: Run, first: int, last: int, *, pair: str = "current/behavior",
     """Both tails of a pair's ratios over the steps first..last, both included.
 
     Every sampled token (or sequence: the product over its tokens) counts the same, whatever the pair. Unusable rows
-    (metric definitions, section 10) are left out, as in the step summary, and counted.
+    (`docs/metrics.md`, bad numbers) are left out, as in the step summary, and counted.
 
     Raises:
         RatioscopeError: no such pair, or a file vanished while it was read.
@@ -134,7 +134,7 @@ def _survival(connection: duckdb.DuckDBPyConnection, view: str) -> Survival:
         n_infinite=int(np.isposinf(ordered).sum()),
         far_below=float(below) / max(n, 1),
         far_above=float(n - within) / max(n, 1),
-        reason="" if n else f"{missing} is not logged" if missing else reason,
+        reason="" if n else not_logged(missing).text if missing else reason,
     )
 
 

@@ -20,6 +20,7 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, cluster_interval
 from ratioscope.errors import unknown
+from ratioscope.metric import not_logged
 from ratioscope.tails import Array
 
 KINDS = ("token", "geometric", "product")
@@ -68,7 +69,7 @@ def growth(run: Run, first: int, last: int, *, pair: str = "current/behavior") -
     if used.empty:
         missing = rows["missing"].dropna().unique()
         reason = "every response has an unusable token" if len(rows) else "there is no token"
-        reason = f"{missing[0]} is not logged" if len(missing) else reason
+        reason = not_logged(missing[0]).text if len(missing) else reason
         return Growth(pd.DataFrame(columns=COLUMNS), 0, f"No sequence ratio in these steps: {reason}.")
     step, sequence, z = (used[name].to_numpy() for name in ("step", "seq_id", "z"))
     starts = np.flatnonzero(np.r_[True, (np.diff(step) != 0) | (np.diff(sequence) != 0)])

@@ -20,6 +20,7 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import Interval, percentile_interval, resampled_sums
 from ratioscope.errors import unknown
+from ratioscope.metric import not_logged
 from ratioscope.tails import Array
 
 # A spread from fewer sequences than this says little.
@@ -76,7 +77,7 @@ def length_trap(
         if sequences.empty:
             missing = every["missing"].dropna().unique()
             reason = "every response has an unusable token" if len(every) else "there is no token"
-            reason = f"{missing[0]} is not logged" if len(missing) else reason
+            reason = not_logged(missing[0]).text if len(missing) else reason
             return LengthTrap(pd.DataFrame(columns=COLUMNS), f"No sequence ratio in these steps: {reason}.")
         longest = bucket_lengths(sequences["length"].to_numpy(), most_buckets)
         stratum = " + ".join(f"(length > {length})::int" for length in longest[:-1]) or "0"

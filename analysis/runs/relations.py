@@ -4,8 +4,8 @@ with relations(run, first=10, last=20) as connection:
     frame = connection.execute("select step, avg(exp(log_rho)) from usable group by step").df()
 
 `token` has every declared column of the tokens table (null where the run does not log it), the log-ratios of the pairs
-in double, and `invalid`: why a row cannot be used. `usable` is its rows without such a reason (metric definitions,
-section 10). `sequence` has every declared column of the sequences table, and those named reward_<part>.
+in double, and `invalid`: why a row cannot be used. `usable` is its rows without such a reason (`docs/metrics.md`,
+bad numbers). `sequence` has every declared column of the sequences table, and those named reward_<part>.
 """
 
 from collections.abc import Iterator, Sequence

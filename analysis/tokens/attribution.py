@@ -4,7 +4,7 @@ owned = shares(run, "rho_squared", "token_position", first=10, last=20, among_to
 owned.frame, owned.half, sentence(owned)
 
 A share of a heavy-tailed sum describes the logged tokens and no others; where the sum's moment cannot be estimated the
-result says so and gives no intervals. Rows that cannot be used (metric definitions, section 10) own nothing.
+result says so and gives no intervals. Rows that cannot be used (`docs/metrics.md`, bad numbers) own nothing.
 """
 
 from collections.abc import Callable, Mapping

@@ -12,6 +12,7 @@ from ratioscope.analysis.what_if.measures import MEASURES, TAILS, WHY_EMPTY, Mea
 from ratioscope.analysis.what_if.permitted import why_unbounded
 from ratioscope.analysis.what_if.rule import Rule
 from ratioscope.analysis.what_if.tokens import Tail
+from ratioscope.catalogue.denominators import NEW
 from ratioscope.metric import Moment, doubt
 from ratioscope.notes import Kind, Note, is_unreliable
 from ratioscope.tails import Array
@@ -182,7 +183,7 @@ def _why_absent(key: str, rule: Rule) -> Note:
             Kind.UNDEFINED,
             "a geometric mean is not an importance ratio: its mean need not be 1, and no mass of it can be missed",
         )
-    return Note(Kind.NOT_LOGGED, "logp_new is not logged")
+    return NEW.missing
 
 
 def _doubt(value: float, moment: Moment, name: str, tail: Tail | None) -> Note | None:

@@ -11,10 +11,10 @@ METRICS = tuple(entry.key for entry in sorted(CATALOGUE.values(), key=lambda ent
 
 _SIGNS = {
     r"\hat\pi": "π̂", r"\hat k": "k̂", r"\overline{\rho}": "ρ̄", r"\overline{M}": "M̄", r"\overline{T}": "T̄",
-    r"\overline T": "T̄ ", r"\overline{k-i}": "mean of k−i", r"\chi": "χ", r"\rho": "ρ", r"\ell": "ℓ", r"\pi": "π", r"\Delta": "Δ",
+    r"\overline T": "T̄ ", r"\overline{k-i}": "mean of k−i", r"\chi": "χ", r"\rho": "ρ", r"\pi": "π", r"\Delta": "Δ",
     r"\Vert": "‖", r"\lVert ": "‖", r"\rVert": "‖", r"\log": "log", r"\max": "max", r"\min": "min", r"\%": "%",
     "^2": "²", "^{+}": "⁺", r"^{\mathrm{version}}": ", version", r"^{\mathrm{engine}}": ", engine",
-    r"^{\mathrm{exact}}": ", exact",
+    r"^{\mathrm{exact}}": ", exact", r"\ell": "ℓ",
 }  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class Setting:
 
 
 USUAL, STRONG_SPREAD, MANY_GROUPS = Setting(32, 0.15), Setting(8, 0.5), Setting(64, 0.5)
-# (lowest, highest) coverage: metric definitions, section 8.
+# (lowest, highest) coverage: docs/metrics.md, uncertainty.
 BOUNDS = {
     USUAL: {"u_k": (0.92, 0.975), "s_k": (0.92, 0.975), "clip_fraction": (0.92, 0.975), "chi2_token": (0.91, 0.975)},
     # What few, unequal groups cost: about .89, and .79 for chi-square; the fraction's Wilson interval is wider.
