@@ -2,12 +2,16 @@
 
 from functools import partial
 
+import pandas as pd
+
 from ratioscope.analysis.clipping.quadrants import by_quadrant, quadrant_sentence
 from ratioscope.analysis.findings import answers
 from ratioscope.analysis.ratios.distributions import quadrants
+from ratioscope.analysis.runs.window import Window
 from ratioscope.dashboard.figures import clipping as figures
-from ratioscope.dashboard.sections.model import Block, Section
-from ratioscope.dashboard.sections.subject import Subject, chart, key_numbers, over_steps, where
+from ratioscope.dashboard.formats import share
+from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
 
 _KEYS = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
          "gate_mean", "effective_token_fraction")  # fmt: skip
@@ -15,28 +19,70 @@ _KEYS = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fract
 
 def section(subject: Subject) -> Section:
     """What was clipped, on which side and of which sign, as the loss did it; and who drives the gradient."""
-    summary = subject.summary
-    answer = answers.clipping(summary)
-    charts = (
-        ("sides", "Clipped, by bound", ["clip_fraction", "clip_fraction_low", "clip_fraction_high"], "share of tokens",
-         answer),
-        ("signs", "Clipped, by sign of the advantage", ["clip_fraction_positive", "clip_fraction_negative"],
-         "share of tokens of that sign", ""),
-        ("used", "Left to learn from", ["effective_token_fraction", "zero_advantage_group_fraction"], "share", ""),
-    )  # fmt: skip
-    blocks: list[Block] = [key_numbers(subject, _KEYS)]
-    blocks += [
-        over_steps(subject, keys, key=key, title=title, unit=unit, takeaway=said or answers.course(summary, *keys))
-        for key, title, keys, unit, said in charts
-        if summary.values[keys].notna().any(axis=None)
+    values = subject.summary.values
+    blocks: list[Block] = [
+        key_numbers(subject, _KEYS),
+        *(found for found in logged(subject) if values[list(found.metrics)].notna().any(axis=None)),
+        *attempt(lambda: who_drives(subject, subject.window())),
     ]
-    first, last = subject.window().steps
-    frame = by_quadrant(quadrants(subject.opened.run, first, last), None)
-    if len(frame):
-        title = f"Who drives the gradient? Tokens by advantage and ratio, {where(first, last)}"
-        blocks.append(
-            chart(
-                subject.mode, "quadrants", title, partial(figures.quadrant_bars, frame), quadrant_sentence(frame), frame
-            )
-        )
-    return Section("clipping", "Clipping", "What did the loss throw away?", answer, tuple(blocks))
+    return Section("clipping", "Clipping", "What did the loss throw away?", answer(subject), tuple(blocks))
+
+
+def answer(subject: Subject) -> str:
+    """Of these steps."""
+    return answers.clipping(subject.summary) if len(subject.summary.values) else NO_STEP
+
+
+def logged(subject: Subject) -> tuple[Chart, Chart, Chart]:
+    """What the loss did, as it was logged: by bound, by sign of the advantage, and what was left."""
+    summary = subject.summary
+    signs, used = ("clip_fraction_positive", "clip_fraction_negative"), (
+        "effective_token_fraction", "zero_advantage_group_fraction")  # fmt: skip
+    return (
+        over_steps(
+            subject, ("clip_fraction", "clip_fraction_low", "clip_fraction_high"), key="sides",
+            title="Clipped, by bound", unit="share of tokens", height=280, takeaway=answer(subject),
+        ),
+        over_steps(
+            subject, signs, key="signs", title="Clipped, by sign of the advantage", unit="share of tokens of that sign",
+            height=280, takeaway=answers.course(summary, *signs),
+        ),
+        over_steps(
+            subject, used, key="used", title="Left to learn from", unit="share", height=280,
+            takeaway=answers.course(summary, *used),
+        ),
+    )  # fmt: skip
+
+
+_SHARES = {
+    "share": ("Tokens", "Share of the tokens with an advantage."),
+    "clipped": ("Clipped", "Share of the quadrant's tokens that the loss clipped, as logged."),
+    "before": ("Gradient before", "Share of Σ|weight A| before the gate, by the rule that the run states."),
+    "taken": ("Taken by the gate", "Share of the quadrant's Σ|weight A| that the gate takes: its clipped tokens."),
+    "gradient": ("Gradient", "Share of Σ|coefficient of ∇log π| as the loss used it."),
+}
+
+
+def who_drives(subject: Subject, window: Window, before: pd.DataFrame | None = None) -> list[Piece]:
+    """Who drives the gradient: tokens by advantage and ratio as a figure and in numbers, or why there is nothing.
+
+    Args:
+        before: `analysis.clipping.rule_shape.before_the_gate` of the run's own rule, where it is known.
+
+    Raises:
+        RatioscopeError: a file vanished while it was read.
+    """
+    frame = by_quadrant(subject.compute(quadrants, *window.steps), before)
+    if not len(frame):
+        return [Paragraph("No token of these steps has an advantage other than 0.")]
+    known = [name for name in _SHARES if name in frame and frame[name].notna().any()]
+    rows = tuple(
+        (str(row["advantage"]), str(row["ratio"]), *(share(row[name]) for name in known))
+        for row in frame.to_dict("records")
+    )
+    head = ("A", "ρ", *(_SHARES[name][0] for name in known))
+    return [
+        chart(subject.mode, "quadrants", f"Who drives the gradient? Tokens by advantage and ratio, {window.words}",
+              partial(figures.quadrant_bars, frame), quadrant_sentence(frame), frame),
+        Table("", head, rows, help=dict(_SHARES[name] for name in known)),
+    ]  # fmt: skip

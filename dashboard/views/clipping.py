@@ -3,23 +3,20 @@
 import pandas as pd
 import streamlit as st
 
-from ratioscope.analysis.clipping.quadrants import by_quadrant, quadrant_sentence
 from ratioscope.analysis.clipping.rule_shape import replay_sentence
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.findings import answers
-from ratioscope.analysis.ratios.distributions import quadrants
-from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.what_if import Curve, Rule
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.as_reported import as_reported
-from ratioscope.dashboard.components.blocks import page_subject
-from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.blocks import draw, page_subject
+from ratioscope.dashboard.components.chart import step_chart
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.judged import Place, digest_of, own_of, shares_of, start_of
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.figures import clipping as figures
-from ratioscope.dashboard.figures.kept import over_steps
 from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.sections import clipping
+from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.views.what_if import place_of, what_if
 from ratioscope.errors import RatioscopeError
 
@@ -31,7 +28,8 @@ def render() -> None:
     opened = run_page("Clipping", "What did the loss throw away?")
     if opened is None:
         return
-    answer(answers.clipping(opened.summary))
+    subject = page_subject(opened)
+    answer(clipping.answer(subject))
     metric_row(opened.summary, TILES)
     if opened.summary.values["clip_fraction"].isna().all():
         st.info(
@@ -39,88 +37,28 @@ def render() -> None:
             "see what-if below.",
             icon=":material/visibility_off:",
         )
-    _logged(opened)
+    logged = clipping.logged(subject)
+    for column, chart in zip(st.columns(len(logged), gap="medium"), logged, strict=True):
+        with column:
+            draw(chart)
     what_if(opened, state.step_range(), st.session_state.get("clicked_step"))
     place = place_of(opened)
     left, right = st.columns(2, gap="medium")
     with left:
-        _quadrants(opened, place)
+        _who_drives(subject, place)
     with right:
         _replay(opened, place)
-    as_reported(page_subject(opened), "clipping")
+    as_reported(subject, "clipping")
     _explanation(opened)
 
 
-def _logged(opened: Opened) -> None:
-    """What the loss did, as it was logged."""
-    summary, mode, steps = opened.summary, state.mode(), state.step_range()
-    charts = {
-        "sides": ("Clipped, by bound", ["clip_fraction", "clip_fraction_low", "clip_fraction_high"],
-                  "share of tokens", answers.clipping(summary)),
-        "signs": ("Clipped, by sign of A", ["clip_fraction_positive", "clip_fraction_negative"],
-                  "share of tokens of that sign", "Share clipped among tokens with A > 0 and with A < 0."),
-        "used": ("Left to learn from", ["effective_token_fraction", "zero_advantage_group_fraction"], "share",
-                 "Share of tokens that still teach, and share of prompt groups without any signal."),
-    }  # fmt: skip
-    for column, (key, (title, metrics, y_title, takeaway)) in zip(
-        st.columns(len(charts), gap="medium"), charts.items(), strict=True
-    ):
-        with column:
-            step_chart(
-                over_steps(summary, metrics, mode, y_title=y_title, steps=steps, height=280),
-                key=key,
-                title=title,
-                takeaway=takeaway,
-                data=summary.values[metrics],
-            )
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _table(window: Window) -> pd.DataFrame:
-    return quadrants(window.run(), *window.steps)
-
-
-def _quadrants(opened: Opened, place: Place) -> None:
+def _who_drives(subject: Subject, place: Place) -> None:
     own = own_of(place.window).rule
     try:
-        shares = shares_of(place, str(own)) if own else None
+        before = shares_of(place, str(own)) if own else None
     except RatioscopeError:  # what-if has said why
         return
-    frame = by_quadrant(_table(place.window), shares)
-    if not len(frame):
-        st.info("No token of these steps has an advantage other than 0.", icon=":material/data_alert:")
-        return
-    sentence = quadrant_sentence(frame)
-    plain_chart(
-        figures.quadrant_bars(frame, state.mode()),
-        key="quadrants",
-        title=f"Who drives the gradient? {place.window.words.capitalize()}",
-        takeaway=sentence,
-        data=frame,
-    )
-    st.markdown(escape(sentence))
-    columns = {
-        "share": ("Tokens", "Share of the tokens with an advantage."),
-        "clipped": ("Clipped", "Share of the quadrant's tokens that the loss clipped, as logged."),
-        "before": ("Gradient before", "Share of Σ|weight A| before the gate, by the rule that the run states."),
-        "taken": ("Taken by the gate", "Share of the quadrant's Σ|weight A| that the gate takes: its clipped tokens."),
-        "gradient": ("Gradient", "Share of Σ|coefficient of ∇log π| as the loss used it."),
-    }
-    known = [name for name in columns if name in frame and frame[name].notna().any()]
-    st.dataframe(
-        frame[["advantage", "ratio", *known]],
-        hide_index=True,
-        height="content",
-        column_config={
-            "advantage": st.column_config.TextColumn("A", width=60),
-            "ratio": st.column_config.TextColumn("ρ", width=60),
-            **{
-                name: st.column_config.NumberColumn(columns[name][0], help=columns[name][1], format="percent")
-                for name in known
-            },
-        },
-        alt=f"Shares of tokens, clipped tokens and gradient by advantage and ratio. {sentence}",
-    )
+    draw(*clipping.who_drives(subject, place.window, before), caption="below")
 
 
 def _replay(opened: Opened, place: Place) -> None:
