@@ -13,6 +13,8 @@ from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE, ENTRIES, THRESHOLDS, explain
 from ratioscope.dashboard.theme import PALETTE
 from ratioscope.metric import KHAT_LIMIT, Grain, Metric, Moment, khat_limit
+from ratioscope.notes import Kind
+from ratioscope.schema import TOKENS
 from tests.making.runs import random_step, write_run
 
 every_metric = pytest.mark.parametrize("metric", ENTRIES.values(), ids=ENTRIES)
@@ -40,6 +42,23 @@ def test_symbols_and_formulas_are_balanced(metric: Metric) -> None:
 @every_metric
 def test_the_tail_index_that_judges_a_metric_is_one_of_the_catalogue(metric: Metric) -> None:
     assert metric.khat and set(metric.khat) <= {key for key in CATALOGUE if key.startswith("khat_")}
+
+
+@every_metric
+def test_a_mean_is_of_one_thing_over_something_that_is_counted(metric: Metric) -> None:
+    if metric.mean is not None:
+        assert sum(map(bool, (metric.mean.term, metric.mean.holds, metric.mean.sum))) == 1
+        assert metric.grain is not Grain.STEP and (metric.share or not metric.mean.holds)
+    for part in metric.over.chain:
+        assert part.count.startswith("n_") and part.missing.kind in (Kind.NOT_LOGGED, Kind.UNDEFINED)
+        assert (part.missing.kind is Kind.NOT_LOGGED) == bool(part.columns)
+        assert part.where or not part.columns
+        assert all(TOKENS.column(name) for name in (*part.columns, *metric.columns))
+
+
+def test_a_count_has_one_meaning() -> None:
+    parts = {part for metric in ENTRIES.values() for part in metric.over.chain}
+    assert len(parts) == len({part.count for part in parts}) > 10
 
 
 def test_keys_and_titles_are_unique() -> None:
