@@ -38,7 +38,6 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
         do="Make the data fresher, lower the learning rate, or take fewer passes. Under stale data centre the clip at "
         "ρ_k (Method One or Two), or use a ring, which pulls back from outside. Widening the band is the last resort.",
         source="S3 B.3, S0 5.5",
-        page="clipping",
         limit=limit,
     )
 
@@ -73,6 +72,5 @@ def clip_never_binds(evidence: Evidence) -> Finding | None:
         if far
         else "Nothing, while the data are fresh. There is room for more passes or a larger learning rate.",
         source="S0 5.4, 5.6; S3 B.3",
-        page="clipping",
         limit=0.0,
     )

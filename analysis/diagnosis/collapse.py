@@ -76,7 +76,6 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
         do="Go back to the last good state and remove what moved first. Nothing moved: see which tokens and prompts "
         "changed, and evaluate more often, so that the fall can be placed.",
         source="S3 figures 3 and 9; S1 3",
-        page="overview",
         limit=fall.best - share * abs(fall.best),
     )
 

@@ -38,7 +38,6 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
         if solved
         else "Easier prompts, a less sparse reward, or more samples a prompt; first see whether the policy collapsed.",
         source="S4 5.4.2 (DAPO)",
-        page="clipping",
         limit=limit,
     )
 
@@ -71,6 +70,5 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
         do="If learning stalls: raise the upper clip bound (clip-higher), add an entropy bonus or a KL penalty, or "
         "raise the temperature and log the probabilities that it gives.",
         source="S4 5.4.2 (DAPO, decoupled clip); S3 B.3",
-        page="overview",
         limit=limit,
     )

@@ -30,7 +30,6 @@ def bias_dominates(evidence: Evidence) -> Finding | None:
         f"(T = {length:.0f}).",
         do=found.remedy,
         source=found.source,
-        page="variance",
         limit=limit,
     )
 
@@ -65,6 +64,5 @@ def variance_dominates(evidence: Evidence) -> Finding | None:
         + ("" if pays else " This loss does not multiply by such ratios; a switch to one that does would pay."),
         do=f"{found.remedy} High variance forces the learning rate down in proportion.",
         source=f"{found.source}; verl, documented health limits of rollout correction",
-        page="variance",
         limit=limit,
     )

@@ -19,18 +19,17 @@ def text(findings: Sequence[Finding]) -> str:
     )
 
 
-def to_json(opened: Opened) -> dict[str, Any]:
-    """The stable shape of `ratioscope diagnose --json`: undefined is null."""
+def head_to_json(opened: Opened) -> dict[str, Any]:
+    """What stands before the findings in `ratioscope diagnose --json`: the run and its limits."""
     return {
         "schema_version": opened.run.manifest.schema_version,
         "run": opened.run.manifest.name,
         "thresholds": asdict(opened.limits),
-        "findings": [finding_to_json(finding) for finding in opened.findings],
     }
 
 
 def finding_to_json(finding: Finding) -> dict[str, Any]:
-    """A finding in that shape."""
+    """A finding: undefined is null."""
     return {
         "rule": finding.rule,
         "severity": finding.severity.word,
@@ -42,5 +41,4 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
         "why": finding.why,
         "do": finding.do,
         "source": finding.source,
-        "page": finding.page,
     }

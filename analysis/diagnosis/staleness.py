@@ -44,7 +44,6 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
         do="Bound the age of the data (version window, smaller sync_interval); if the lag is constant, "
         "lower the learning rate.",
         source="S0 5.6, S3 3",
-        page="staleness",
         limit=limit,
     )
 
@@ -79,7 +78,6 @@ def staleness_is_high(evidence: Evidence) -> Finding | None:
         do="Push weights to the sampler more often (smaller sync_interval), buffer fewer batches (sync_offset), "
         "or drop tokens with |ρ - 1| > ε_stale. Until then prefer a clip: it stops what REINFORCE does to stale data.",
         source="S0 5.6 and 7.3; S3 section 4.1",
-        page="drift",
         limit=limit,
     )
 
@@ -107,6 +105,5 @@ def kl_is_high(evidence: Evidence) -> Finding | None:
         "unlikely the sampled tokens have become.",
         do="The remedies of staleness. With a small staleness look for few tokens that have become very unlikely.",
         source="verl, documented health limits of rollout correction",
-        page="drift",
         limit=limit,
     )

@@ -51,7 +51,6 @@ def engine_differs(evidence: Evidence) -> Finding | None:
         f"transforms{_settings(evidence, _ENGINE)}. Fresher weights do not remove that.",
         do="Align number format and decoding of both engines, and keep the sampler's own log-probs as the denominator.",
         source="S0 7.1, 7.2; S1 6.2; NeMo-RL, alert on token_mult_prob_error",
-        page="drift",
         limit=limit,
     )
 
@@ -103,7 +102,6 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
         do="Read the bounded staleness: the plain one misses half of that mass. Sample without top-p and top-k, or "
         "smooth the sampler's probabilities.",
         source="S0 7.3; docs/metrics.md, identities",
-        page="drift",
         limit=1.0,
     )
 
@@ -140,7 +138,6 @@ def denominator_is_wrong(evidence: Evidence) -> Finding | None:
         "another version's weights, or tokens selected after sampling.",
         do="Log the sampler's own log-probs after its decoding transforms, at sampling time, and train against those.",
         source="S0 7.3; verl, documented health limits of rollout correction",
-        page="drift",
         limit=high if extreme and steps.loc[worst] > 1 else low if extreme else 1.0,
     )
 
@@ -178,7 +175,6 @@ def survivors_are_biased(evidence: Evidence) -> Finding | None:
         if by_ratio
         else "Compare rewards of runs with other selections by evaluation accuracy, not by training reward.",
         source="S0 5.6, 7.3; S3 section 4.3",
-        page="drift",
         limit=1.0,
     )
 

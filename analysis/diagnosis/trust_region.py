@@ -66,7 +66,6 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         do=(f"{advice.method} ({advice.algorithm}). {advice.sentence}" if advice else "Method One or Two (S0 5.3).")
         + f" Or mix fewer versions: at most W = {evidence.limits.version_window:g}.",
         source="S0 Observation 3.1, 5.5, 5.6",
-        page="drift",
         limit=epsilon / 2,
     )
 
@@ -132,7 +131,6 @@ def _finding(terms: pd.DataFrame, rule: str, *, sentence: str, why: str, do: str
         why=why,
         do=do,
         source="S0 Corollary 3.2; S1 5.4",
-        page="drift",
         limit=limit,
     )
 

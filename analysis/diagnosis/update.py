@@ -34,6 +34,5 @@ def update_is_large(evidence: Evidence) -> Finding | None:
         do="Lower the learning rate or take fewer passes; under stale data centre the clip at ρ_k "
         "(Method One: adaptive_clip, Method Two: incremental_clip).",
         source="S0 5.2, 5.3",
-        page="drift",
         limit=limit,
     )

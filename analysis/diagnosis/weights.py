@@ -40,7 +40,6 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
         "while total variation can still look small.",
         do=_TRUNCATE,
         source=CATALOGUE["khat_token"].source,
-        page="ratios",
         limit=limit,
     )
 
@@ -68,7 +67,6 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
         + ("" if weighted else " This loss does not weight by the ratio, so it says how far off-policy the data are."),
         do="Make the data fresher or truncate the ratio; a larger batch only helps in proportion.",
         source="Kish; verl, documented health limits of rollout correction",
-        page="ratios",
         limit=limit,
     )
 
@@ -115,6 +113,5 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
         else "Keep the token ratios. Before a change to sequence ratios (seq_is, seq_tis) shorten the responses, make "
         "the data fresher, or use the geometric mean (GSPO).",
         source="S1 4.2, 7; verl, documented health limits of rollout correction",
-        page="ratios",
         limit=limit,
     )

@@ -57,7 +57,5 @@ class Finding:
     why: str
     do: str
     source: str
-    page: str
-    """Which page holds the evidence."""
     limit: float
     """The threshold that was exceeded, in the metric's unit."""

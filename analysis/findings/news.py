@@ -67,7 +67,6 @@ def to_json(run: Run, finding: Finding) -> dict[str, Any]:
         "why": _short(finding.why),
         "do": _short(finding.do),
         "source": finding.source,
-        "page": finding.page,
     }
 
 

@@ -83,12 +83,14 @@ def diagnose(
     metric, limit, steps, numbers, why, do, source, page.
     """
     from ratioscope.analysis.diagnosis.opened import open_folder
-    from ratioscope.analysis.diagnosis.report import text, to_json
+    from ratioscope.analysis.diagnosis.report import head_to_json, text
     from ratioscope.analysis.findings.finding import Severity
+    from ratioscope.dashboard.evidence import with_page
 
     with working("Reading", quiet) as progress:
         found = open_folder(run, thresholds=thresholds, progress=progress)
     complain_of(found.run)
-    say(json.dumps(to_json(found), allow_nan=False) if as_json else text(found.findings))
+    contents = head_to_json(found) | {"findings": [with_page(finding) for finding in found.findings]}
+    say(json.dumps(contents, allow_nan=False) if as_json else text(found.findings))
     if fail_on and any(finding.severity >= Severity[fail_on.upper()] for finding in found.findings):
         raise typer.Exit(PROBLEMS_FOUND)

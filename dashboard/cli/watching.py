@@ -221,6 +221,7 @@ class Watcher:
         from ratioscope.analysis.diagnosis.opened import open_folder
         from ratioscope.analysis.findings.news import run_key, to_json
         from ratioscope.analysis.summary.summary import Summariser
+        from ratioscope.dashboard.evidence import PAGE_OF
 
         summariser = watched.summariser or Summariser()
         opened = open_folder(folder, limits=limits, summariser=summariser)
@@ -228,7 +229,7 @@ class Watcher:
         self._problems += run.problems
         watched.summariser = summariser if watched.live else None  # what it keeps is for the files that are to come
         watched.key = run_key(run)
-        watched.alerts = [(finding, to_json(run, finding)) for finding in findings]
+        watched.alerts = [(each, to_json(run, each) | {"page": PAGE_OF[each.rule]}) for each in findings]
         severities = [finding.severity for finding in findings]
         self.worst = max([*severities, self.worst] if self.worst else severities, default=None)
 

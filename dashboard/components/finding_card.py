@@ -9,6 +9,7 @@ from ratioscope.analysis.diagnosis import Finding, Severity
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.plot import plot
+from ratioscope.dashboard.evidence import PAGE_OF
 from ratioscope.dashboard.figures.evidence import sparkline
 from ratioscope.dashboard.formats import quote
 from ratioscope.dashboard.theme import Mode
@@ -62,5 +63,8 @@ def show_me(finding: Finding, run_id: str) -> None:
     if last > first:
         query |= {"from": str(first), "to": str(last)}
     st.page_link(
-        st.session_state["pages"][finding.page], label="Show me", icon=":material/arrow_forward:", query_params=query
+        st.session_state["pages"][PAGE_OF[finding.rule]],
+        label="Show me",
+        icon=":material/arrow_forward:",
+        query_params=query,
     )

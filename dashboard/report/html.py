@@ -17,6 +17,7 @@ from latex2mathml.converter import convert
 from markupsafe import Markup
 
 from ratioscope.dashboard import theme
+from ratioscope.dashboard.evidence import PAGE_OF
 from ratioscope.dashboard.formats import quote
 from ratioscope.dashboard.inert import safe, safe_json
 from ratioscope.dashboard.report.figures import csv_text, drawn, packed
@@ -46,6 +47,7 @@ def html(report: Report) -> str:
         style=Markup(_text("report.css")),
         script=Markup(_text("report.js")),
         modes=theme.MODES,
+        page_of=PAGE_OF,
         accents={"light": theme.CURRENT, "dark": theme.DARK_ACCENT},
         plotly=_packed_plotly(),
         figures=packed(safe_json(json.dumps(figures, separators=(",", ":"), sort_keys=True)).encode()),

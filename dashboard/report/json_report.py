@@ -5,8 +5,8 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
-from ratioscope.analysis.diagnosis.report import finding_to_json
 from ratioscope.analysis.findings.plain import plain
+from ratioscope.dashboard.evidence import with_page
 from ratioscope.dashboard.sections.model import (
     REPORT_VERSION,
     Block,
@@ -60,7 +60,7 @@ def _block(block: Block) -> dict[str, Any]:
         rows = [[_cell(cell) for cell in row] for row in block.rows]
         return {"type": "table", "title": block.title, "head": list(block.head), "rows": rows, "note": block.note}
     if isinstance(block, FindingBlock):
-        return {"type": "finding", **finding_to_json(block.finding), "figure": _chart(block.chart)}
+        return {"type": "finding", **with_page(block.finding), "figure": _chart(block.chart)}
     return {"type": "figure", **_chart(block)}
 
 

@@ -131,9 +131,7 @@ _COLUMNS = [*_SHARE, *_CERTIFICATE, *_INFEASIBLE, *_LEMMA, "tv", "dropped", "sta
 
 def _sparkline(m: Material, mode: Mode) -> go.Figure:
     """Of a finding about every second step, so many that not all of them can be marked."""
-    finding = Finding(
-        "staleness", Severity.WARNING, "", "s_k", tuple(range(0, STEPS, 2)), (), "", "", "", "drift", limit=0.2
-    )
+    finding = Finding("staleness", Severity.WARNING, "", "s_k", tuple(range(0, STEPS, 2)), (), "", "", "", limit=0.2)
     return evidence.sparkline(finding, m.summary, mode)
 
 

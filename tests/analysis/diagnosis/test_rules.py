@@ -16,7 +16,6 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.app import PAGES
 from tests.making.runs import Step, plain_step, write_run
 
 STEPS = 60
@@ -162,7 +161,6 @@ def test_every_finding_is_complete(rule: str, tmp_path: Path) -> None:
         assert text.strip() == text and "nan" not in text and "  " not in text
         assert text.endswith((".", ")"))
     assert finding.source and finding.numbers and all(number.label for number in finding.numbers)
-    assert finding.page in PAGES
     assert finding.metric in CATALOGUE and np.isfinite(finding.limit)
     assert finding.steps and set(finding.steps) <= set(evidence.values.index)
     assert list(finding.steps) == sorted(finding.steps)

@@ -189,6 +189,5 @@ def test_findings_come_worst_first_and_name_their_evidence() -> None:
     assert [finding.severity for finding in findings] == sorted((f.severity for f in findings), reverse=True)
     staleness = findings[0]
     assert staleness.severity is Severity.CRITICAL
-    assert staleness.page == "drift"
     values = summary_of("offline-reinforce-seed0").values["s_k"]
     assert all(values[step] > staleness.limit for step in staleness.steps)

@@ -26,7 +26,7 @@ RULES = ("staleness_high", "heavy_tail", "clip_zero")
 
 
 def finding(rule: str, severity: Severity) -> Finding:
-    return Finding(rule, severity, "It is so.", "s_k", (3, 4, 9), (), "Because.", "Stop.", "S0", "drift", 0.2)
+    return Finding(rule, severity, "It is so.", "s_k", (3, 4, 9), (), "Because.", "Stop.", "S0", 0.2)
 
 
 looks = st.lists(st.dictionaries(st.sampled_from(RULES), st.sampled_from(Severity)), max_size=12)
@@ -59,7 +59,7 @@ def test_an_alert_says_what_the_finding_says_and_no_more(tmp_path: Path) -> None
     run = open_run(write_run(tmp_path / "mine", [random_step(np.random.default_rng(0))]))
     assert to_json(run, finding("clip_zero", Severity.WARNING)) == {
         "run": "mine", "rule": "clip_zero", "severity": "warning", "sentence": "It is so.", "metric": "s_k",
-        "limit": 0.2, "steps": [3, 9], "why": "Because.", "do": "Stop.", "source": "S0", "page": "drift",
+        "limit": 0.2, "steps": [3, 9], "why": "Because.", "do": "Stop.", "source": "S0",
     }  # fmt: skip
     run.manifest.name = "n" * 5_000
     undefined = replace(finding("clip_zero", Severity.NOTICE), limit=float("nan"), steps=(), why="w" * 5_000)
