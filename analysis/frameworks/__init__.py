@@ -24,7 +24,7 @@ from ratioscope.analysis.what_if.rule import takes_several_passes
 from ratioscope.errors import unknown
 from ratioscope.notes import Kind, Note, cells, joined
 
-__all__ = ["DIALECTS", "Dialect", "Reported", "StepTokens", "beside_ours", "not_reproducible", "report", "theirs"]
+__all__ = ["DIALECTS", "Dialect", "Reported", "StepTokens", "beside_ours", "report", "theirs"]
 
 DIALECTS: dict[str, Dialect] = {
     "verl": verl.DIALECT,
@@ -106,13 +106,6 @@ def beside_ours(frame: pd.DataFrame, framework: str, summary: StepSummary) -> pd
         "note_kind": frame["note_kind"], "note": frame["note"], "missing": frame["missing"],
     }  # fmt: skip
     return pd.DataFrame(found)
-
-
-def not_reproducible(framework: str) -> pd.DataFrame:
-    """name and reason of what a framework logs and no log of tokens can give."""
-    missing = _dialect(framework).not_reproducible
-    reasons = [f"cannot be reproduced from a log: {reason}" for reason in missing.values()]
-    return pd.DataFrame({"name": list(missing), "reason": reasons})
 
 
 def _dialect(framework: str) -> Dialect:

@@ -59,10 +59,6 @@ class Run:
         """The last step on disk; -1 for an empty run."""
         return max((file.name.last_step for file in self.files["tokens"]), default=-1)
 
-    @property
-    def steps_on_disk(self) -> int:
-        return sum(file.name.last_step - file.name.first_step + 1 for file in self.files["tokens"])
-
     @cached_property
     def versions_ahead(self) -> "pd.Series[int]":
         """By how much the policy's version at the start of a step exceeds the step, by step, where it does."""

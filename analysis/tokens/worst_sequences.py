@@ -1,7 +1,7 @@
 """The worst sequences of a run by any criterion, and what belongs to one sequence.
 
 worst_sequences(run, "largest_log_weight", first=10, last=20)
-sequence_tokens(run, step=12, seq_id=3), group_of(run, step=12, seq_id=3), same_prompt(run, prompt_id=17)
+sequence_tokens(run, step=12, seq_id=3), group_of(run, step=12, seq_id=3)
 
 Who owns a sum over tokens is in `attribution`. Ratios of any size rank as they should: sums over tokens stay
 logarithms (`attribution_sequences.sql`), and only the shown value leaves log space.
@@ -104,20 +104,6 @@ def group_of(run: Run, step: int, seq_id: int) -> pd.DataFrame:
         frame = connection.execute(f"select * from ({_sequences(chosen)}) order by seq_id").df()
     if not len(frame):
         raise RatioscopeError(_missing(run, step, seq_id))
-    return frame
-
-
-def same_prompt(run: Run, prompt_id: int) -> pd.DataFrame:
-    """The sequences of one prompt over all steps, by step and group.
-
-    Raises:
-        RatioscopeError: no sequence of the run has this prompt_id.
-    """
-    chosen = f"(step, seq_id) in (select (step, seq_id) from sequence where prompt_id = {int(prompt_id)})"
-    with relations(run) as connection:
-        frame = connection.execute(f"select * from ({_sequences(chosen)}) order by step, group_id, seq_id").df()
-    if not len(frame):
-        raise RatioscopeError(f"{run.folder}: no sequence has prompt_id {prompt_id}; take one of its sequences table.")
     return frame
 
 

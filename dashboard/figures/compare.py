@@ -70,7 +70,6 @@ def panel(
     extent: Ends = (None, None),
     logarithmic: bool = False,
     seeds: bool = False,
-    legend: bool = False,
     height: int = 320,
 ) -> go.Figure:
     """Settings in one chart.
@@ -89,30 +88,14 @@ def panel(
     _add_infinite(fig, shown, across.unit, y[1], mode)
     _finish(fig, metric, by, logarithmic=logarithmic)
     fig.update_layout(
-        showlegend=legend,
+        showlegend=False,
+        margin={"t": 12},
         hovermode="x unified" if len(shown) <= _MOST_UNIFIED else "closest",
         uirevision=f"{metric} {by} {logarithmic}",  # what was zoomed there means nothing here
     )
-    if not legend:
-        fig.update_layout(margin={"t": 12})
     fig.update_xaxes(range=_range(x, extent, across.unit, by))
     fig.update_yaxes(range=_on_axis(y, logarithmic=logarithmic))
     return fig
-
-
-def overlay(
-    settings: Sequence[Setting],
-    metric: str,
-    mode: Mode,
-    *,
-    smoothing: int = 1,
-    steps: tuple[int | None, int | None] = (None, None),
-    height: int = 420,
-) -> go.Figure:
-    """All settings in one chart over the steps, with a legend."""
-    shown = lines(curves(settings, metric, window=smoothing))
-    fig = panel(shown, metric, mode, x=steps, legend=True, height=height)
-    return fig.update_yaxes(title={"text": CATALOGUE[metric].title})
 
 
 def small_multiples(
@@ -122,7 +105,6 @@ def small_multiples(
     *,
     smoothing: int = 1,
     steps: tuple[int | None, int | None] = (None, None),
-    height: int = 300,
 ) -> go.Figure:
     """One titled panel a facet in one figure, on equal axes, with one legend below: for print and notebooks."""
     every = [setting for settings in facets.values() for setting in settings]
@@ -138,7 +120,7 @@ def small_multiples(
         horizontal_spacing=0.03,
         vertical_spacing=0.16 / rows,
     )
-    template = base.figure(mode, height=height * rows + 80).layout
+    template = base.figure(mode, height=300 * rows + 80).layout
     axes = {name: {"tickfont": template[name].tickfont, "title": template[name].title} for name in ("xaxis", "yaxis")}
     fig.update_layout({key: value for key, value in template.to_plotly_json().items() if key not in axes})
     fig.update_layout(hovermode="x", legend={"y": -0.3 / rows, "yanchor": "top"})

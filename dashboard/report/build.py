@@ -91,7 +91,6 @@ def run_report(
     pages: Sequence[str] | None = None,
     steps: Steps = (None, None),
     framework: str = "",
-    command: str = "",
     progress: Progress = _silent,
     pool: Executor | None = None,
 ) -> Report:
@@ -101,7 +100,6 @@ def run_report(
         pages: keys of `SECTIONS`, in any order; the report keeps the order of `SECTIONS`. None: `default_pages`.
         steps: what the report is about; findings are always those of the whole run.
         framework: whose numbers the page of frameworks has; default: the run's, or all.
-        command: how it can be made again; default: the call on the command line.
         pool: makes the sections (`report.workers`); default: two threads.
 
     Raises:
@@ -120,7 +118,7 @@ def run_report(
         tuple(found),
         _methods(found),
         SOURCES,
-        _provenance([opened], command or command_line([opened], chosen, steps, framework=framework)),
+        _provenance([opened], command_line([opened], chosen, steps, framework=framework)),
         asdict(opened.limits),
     )
 
@@ -132,7 +130,6 @@ def comparison_report(
     metric: str | None = None,
     steps: Steps = (None, None),
     framework: str = "",
-    command: str = "",
     progress: Progress = _silent,
     pool: Executor | None = None,
 ) -> Report:
@@ -166,7 +163,7 @@ def comparison_report(
         tuple(found),
         _methods(found),
         SOURCES,
-        _provenance(runs, command or command_line(runs, chosen, steps, asked, framework=framework)),
+        _provenance(runs, command_line(runs, chosen, steps, asked, framework=framework)),
         asdict(runs[0].limits) if all(opened.limits == runs[0].limits for opened in runs) else {},
     )
 

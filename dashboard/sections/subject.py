@@ -166,7 +166,7 @@ def with_intervals(summary: StepSummary, keys: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(columns, index=summary.values.index)
 
 
-def key_numbers(subject: Subject, keys: Sequence[str], title: str = "In numbers") -> Table:
+def key_numbers(subject: Subject, keys: Sequence[str]) -> Table:
     """Of each metric the last value with its interval, the smallest and the largest; why, where there is none."""
     summary = subject.summary
     rows: list[tuple[Cell, ...]] = []
@@ -181,7 +181,7 @@ def key_numbers(subject: Subject, keys: Sequence[str], title: str = "In numbers"
         rows.append((CATALOGUE[key].title, _at(subject, key, last), _interval(summary, key, last), *ends,
                      _doubts(summary, key)))  # fmt: skip
     head = ("Metric", "Last value", "95 % interval", "Smallest", "Largest", "Trust")
-    return Table(title, head, tuple(rows))
+    return Table("In numbers", head, tuple(rows))
 
 
 def _at(subject: Subject, key: str, step: int) -> Quantity:

@@ -56,7 +56,6 @@ def _all_figures(summary: StepSummary, mode: Mode, root: Path) -> dict[str, go.F
         "logarithmic": series.over_steps(summary, ["chi2_token", "chi2_seq"], mode, logarithmic=True),
         "heat": ratios.heat_map(summary, mode),
         "fan": ratios.quantile_fan(summary, mode),
-        "overlay": comparison.overlay(setting, "s_k", mode),
         "multiples": comparison.small_multiples({"one": setting, "two": setting}, "eval_accuracy", mode, smoothing=3),
     }
 
@@ -167,5 +166,6 @@ def test_a_step_range_is_what_every_figure_shows(tmp_path: Path) -> None:
     drawers: list[Callable[..., go.Figure]] = [ratios.heat_map, ratios.quantile_fan]
     figures = [draw(summary, LIGHT, (4, 9)) for draw in drawers]
     figures.append(series.over_steps(summary, ["s_k"], LIGHT, steps=(4, 9)))
-    figures.append(comparison.overlay(_settings(tmp_path, summary), "s_k", LIGHT, steps=(4, 9)))
+    facets = {"one": _settings(tmp_path, summary)}
+    figures.append(comparison.small_multiples(facets, "s_k", LIGHT, steps=(4, 9)))
     assert [figure.layout.xaxis.range for figure in figures] == [(3.5, 9.5)] * 4

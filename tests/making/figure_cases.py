@@ -263,11 +263,6 @@ CASES: tuple[Case, ...] = (
     Case("tails.ratio_by_length", lambda m, mode, steps: tails.ratio_by_length(m.growth, mode), over_steps=False),
     Case("tails.spread_by_length", lambda m, mode, steps: tails.spread_by_length(m.growth, mode), over_steps=False),
     Case(
-        "compare.overlay",
-        lambda m, mode, steps: comparison.overlay(m.settings, "reward", mode, steps=steps),
-        plotted=("reward",),
-    ),
-    Case(
         "compare.small_multiples",
         lambda m, mode, steps: comparison.small_multiples({HOSTILE: m.settings}, "reward", mode, steps=steps),
         plotted=("reward",),

@@ -21,7 +21,6 @@ from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, sentence, s
 from ratioscope.analysis.tokens.worst_sequences import (
     CRITERIA,
     group_of,
-    same_prompt,
     sequence_tokens,
     worst_sequences,
 )
@@ -354,7 +353,7 @@ def test_a_range_of_steps_and_a_limit(run: Run) -> None:
     assert shares(run, "chi2", "step", 1, 2, top=1).n_owners == 2
 
 
-def test_one_sequence_its_group_and_its_prompt(run: Run) -> None:
+def test_one_sequence_and_its_group(run: Run) -> None:
     tokens = sequence_tokens(run, 1, 4)
     rows = [row for row in rows_of(run.folder, "tokens") if (row["step"], row["seq_id"]) == (1, 4)]
     assert list(tokens["position"]) == sorted(row["position"] for row in rows)
@@ -364,9 +363,6 @@ def test_one_sequence_its_group_and_its_prompt(run: Run) -> None:
     left_out = group.iloc[-1]
     assert left_out["n_tokens"] == 4 and np.isnan(left_out["log_w"])
     assert list(group_of(run, 1, 999)["seq_id"]) == [3, 4, 5, 999]
-    same = same_prompt(run, 1)
-    assert set(same["prompt_id"]) == {1} and set(same["step"]) == {0, 1, 2}
-    assert len(same) == sum(row["prompt_id"] == 1 for row in rows_of(run.folder, "sequences"))
 
 
 def test_an_unusable_token_is_shown_and_leaves_the_weight_undefined(run: Run) -> None:
@@ -383,7 +379,6 @@ def test_an_unusable_token_is_shown_and_leaves_the_weight_undefined(run: Run) ->
         (lambda run: sequence_tokens(run, 0, 12345), "there is no sequence 12345 in step 0"),
         (lambda run: sequence_tokens(run, 99, 0), "take one of the steps up to 2"),
         (lambda run: group_of(run, 99, 0), "there is no sequence 0 in step 99"),
-        (lambda run: same_prompt(run, 77), "no sequence has prompt_id 77"),
         (lambda run: shares(run, "weight", "token"), "'weight' is not a measure; there are: rho_squared, "),
         (lambda run: shares(run, "chi2", "word"), "'word' is not an owner; there are: token, "),
         (lambda run: shares(run, "chi2", "token", among_top=0.0), "above 0 and at most 1"),
