@@ -8,6 +8,7 @@ import streamlit as st
 
 from ratioscope.dashboard.components.frame import drawn
 from ratioscope.dashboard.components.leave import leaving
+from ratioscope.dashboard.session import session
 from ratioscope.dashboard.views import (
     clipping,
     compare,
@@ -57,7 +58,7 @@ def main(default: str = "runs") -> None:
         name: st.Page(page.render, title=page.title, icon=page.icon, url_path=name, default=name == default)
         for name, page in PAGES.items()
     }
-    st.session_state["pages"] = pages
+    session().pages = pages
     st.logo(str(Path(__file__).with_name("icon.png")), size="large")
     menu: dict[str, list[st.Page]] = {}
     for name, page in PAGES.items():
@@ -74,7 +75,7 @@ def _carry_over() -> None:
 
     They are kept before the page is drawn, because a click may come while it is.
     """
-    for key, values in st.session_state.get("view", {}).items():
+    for key, values in session().view.items():
         if values and key not in st.query_params:
             st.query_params[key] = values
-    st.session_state["view"] = {key: st.query_params.get_all(key) for key in _REMEMBERED}
+    session().view = {key: st.query_params.get_all(key) for key in _REMEMBERED}

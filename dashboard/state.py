@@ -9,6 +9,7 @@ from ratioscope.analysis.runs.window import Window, window_of
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.roots import roots
+from ratioscope.dashboard.session import session
 from ratioscope.dashboard.theme import Mode
 from ratioscope.errors import RatioscopeError
 
@@ -79,7 +80,7 @@ def set_range(first: int, last: int) -> None:
 
 
 def clear_range() -> None:
-    carried = st.session_state.get("view", {})
+    carried = session().view
     for key in ("from", "to"):
         carried.pop(key, None)  # or the router would put it back
         if key in st.query_params:
@@ -88,7 +89,7 @@ def clear_range() -> None:
 
 def open_step(step: int) -> None:
     """Ask for what happened in a step; the page shows it at its end (`step_dialog`)."""
-    st.session_state["clicked_step"] = step
+    session().clicked_step = step
 
 
 def mode() -> Mode:

@@ -12,6 +12,7 @@ from ratioscope.dashboard.components.plot import plot
 from ratioscope.dashboard.evidence import PAGE_OF
 from ratioscope.dashboard.figures.evidence import sparkline
 from ratioscope.dashboard.formats import quote
+from ratioscope.dashboard.session import session
 from ratioscope.dashboard.theme import Mode
 
 _BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {
@@ -63,7 +64,7 @@ def show_me(finding: Finding, run_id: str) -> None:
     if last > first:
         query |= {"from": str(first), "to": str(last)}
     st.page_link(
-        st.session_state["pages"][PAGE_OF[finding.rule]],
+        session().pages[PAGE_OF[finding.rule]],
         label="Show me",
         icon=":material/arrow_forward:",
         query_params=query,

@@ -14,6 +14,7 @@ from ratioscope.dashboard import state
 from ratioscope.dashboard.components.step_dialog import show_step
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.roots import roots
+from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
 POLL_SECONDS = 2.0
@@ -47,8 +48,8 @@ def run_page(title: str, question: str) -> Opened | None:
             no_runs()
         return None
     # A spinner is a row: on a run that is followed everything below would jump at each news.
-    first = st.session_state.get("read") != listed.run_id
-    st.session_state["drawing"] = time.monotonic()
+    first = session().read != listed.run_id
+    session().drawing_since = time.monotonic()
     try:
         with st.spinner("Reading the run") if first else nullcontext():
             opened = state.open_listed(listed)
@@ -56,7 +57,7 @@ def run_page(title: str, question: str) -> Opened | None:
         st.error("This run cannot be read.", icon=":material/error:")
         st.text(str(error))
         return None
-    st.session_state["read"] = listed.run_id
+    session().read = listed.run_id
     _bar(listed, opened)
     for problem in opened.run.problems:
         st.warning("A file of this run was left out.", icon=":material/warning:")
@@ -162,15 +163,16 @@ def _setting(run: Run) -> str:
 
 def drawn() -> None:
     """Note how long the page took; a page that follows a run rests for a multiple of that between two drawings."""
-    started = st.session_state.pop("drawing", None)
-    if started is not None:
-        st.session_state["rest"] = _REST * (time.monotonic() - started)
+    here = session()
+    if here.drawing_since is not None:
+        here.rest = _REST * (time.monotonic() - here.drawing_since)
+    here.drawing_since = None
 
 
 @st.fragment(run_every=POLL_SECONDS)
 def _follow(listed: Listed, opened: Opened, *, follow: bool, since: float) -> None:
     """The only thing that runs while nothing happens: one comparison of two short texts."""
-    rested = time.monotonic() - since > st.session_state.get("rest", 0.0)
+    rested = time.monotonic() - since > session().rest
     if follow and rested and signature(listed.folder) != opened.run.signature:
         st.rerun()
     st.text(f"data up to step {opened.summary.last_step}, {_age(opened)} old")

@@ -6,43 +6,35 @@ the page is taken down first, timers and all, and the switch waits for the brows
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import streamlit as st
 
-_LEAVING = "leaving"
+from ratioscope.dashboard.session import Leaving, session
+
 _seen = st.components.v2.component(
     "ratioscope.leave", js="export default ({ setTriggerValue }) => setTriggerValue('seen', true)"
 )
 
 
-@dataclass
-class _Leaving:
-    """Where to, with what in the URL, and from which page: None before that has been noticed."""
-
-    page: str
-    query: Mapping[str, str | list[str]]
-    origin: str | None = None
-
-
 def leave_for(page: str, query: Mapping[str, str | list[str]]) -> None:
     """Go to a page, by its name in `app.PAGES`, with these parameters in its URL; does not return."""
-    st.session_state[_LEAVING] = _Leaving(page, query)
+    session().leaving = Leaving(page, query)
     st.rerun()
 
 
 def leaving(shown: st.Page) -> bool:
     """Whether another page has been asked for: then draws the way there in place of the page `shown`."""
-    going: _Leaving | None = st.session_state.get(_LEAVING)
+    here = session()
+    going = here.leaving
     if going is None:
         return False
     if going.origin not in (None, shown.url_path):  # somebody was faster, by the menu
-        del st.session_state[_LEAVING]
+        here.leaving = None
         return False
     going.origin = shown.url_path
-    page = st.session_state["pages"][going.page]
+    page = here.pages[going.page]
     if _seen(key="leave", on_seen_change=lambda: None).seen:
-        del st.session_state[_LEAVING]
+        here.leaving = None
         st.switch_page(page, query_params=going.query)
     st.page_link(page, label=f"Opening {page.title}", query_params=going.query)
     return True

@@ -8,6 +8,7 @@ import streamlit as st
 from ratioscope.analysis.frameworks.presets import FRAMEWORKS, PRESETS, Preset
 from ratioscope.analysis.what_if import STOPPING, Rule, parse, rebuilt, stops, value_of
 from ratioscope.dashboard.formats import plain
+from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.filters import FILTERS
 from ratioscope.parameters import PARAMETERS
@@ -93,7 +94,7 @@ def _slider(name: str, rule: Rule) -> None:
         try:
             _put(rule.with_parameter(name, st.session_state[key]))
         except RatioscopeError as error:  # a ring's margins may not cross
-            st.session_state["whatif-refused"] = str(error)
+            session().refused_rule = str(error)
 
     st.session_state[key] = value
     allowed = PARAMETERS[name]
@@ -109,9 +110,10 @@ def _slider(name: str, rule: Rule) -> None:
 
 def refused() -> None:
     """Say why the last move of a slider was not taken over."""
-    message = st.session_state.pop("whatif-refused", None)
-    if message:
-        st.warning(message, icon=":material/block:")
+    here = session()
+    if here.refused_rule:
+        st.warning(here.refused_rule, icon=":material/block:")
+    here.refused_rule = ""
 
 
 def presets(rule: Rule) -> None:

@@ -16,12 +16,10 @@ from ratioscope.dashboard.components.sequences import reading, sequence_table
 from ratioscope.dashboard.components.token_colours import COLOURINGS, Colouring, is_logged
 from ratioscope.dashboard.components.token_strip import PART, details, text_of, token_strip
 from ratioscope.dashboard.formats import escape, plain, share
+from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
 _LONGEST_CODE = 300
-
-# Of the session: how often something else than the reader chose the token; that the page has to be drawn again.
-_JUMPS, _REOPEN = "token-jumps", "token-reopen"
 
 
 def url_number(key: str) -> int | None:
@@ -37,12 +35,14 @@ def open_sequence(step: int, seq_id: int, position: int | None = None) -> None:
         st.query_params.pop(key, None)
     if position is not None:
         st.query_params["token"] = str(position)
-    st.session_state[_JUMPS] = st.session_state.get(_JUMPS, 0) + 1
+    session().token_jumps += 1
 
 
 def sequence_reader(opened: Opened, step: int, seq_id: int) -> None:
     """The open sequence with its group; run as a fragment, going from token to token draws nothing else."""
-    if st.session_state.pop(_REOPEN, False):
+    here = session()
+    if here.reopens_reader:
+        here.reopens_reader = False
         st.rerun()  # another sequence was chosen in here, and it is the page that says which one is open
     try:
         read = reading(Window.of(opened.run, step, step), seq_id)
@@ -84,7 +84,7 @@ def _strip(read: Reading, colouring: Colouring, key: str, chosen: int | None, *,
         key=f"strip-{key}-{read.step}-{read.seq_id}",
         label=f"Tokens of {name}",
         chosen=chosen,
-        jump=st.session_state.get(_JUMPS, 0),
+        jump=session().token_jumps,
         on_token=on_token,
     )
     notes = [f"{len(tokens)} tokens"]
@@ -121,7 +121,7 @@ def _parts(tokens: pd.DataFrame, chosen: int) -> None:
 
     def go(to: int) -> None:
         st.query_params["token"] = str(int(tokens["position"].iloc[to * PART]))
-        st.session_state[_JUMPS] = st.session_state.get(_JUMPS, 0) + 1
+        session().token_jumps += 1
 
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button("Earlier tokens", key="part-before", disabled=part == 0, on_click=go, args=(part - 1,))
@@ -211,7 +211,7 @@ def _group(read: Reading) -> None:
 
 def _open_and_rerun(step: int, seq_id: int) -> None:
     open_sequence(step, seq_id)
-    st.session_state[_REOPEN] = True
+    session().reopens_reader = True
 
 
 @st.cache_data(max_entries=32, show_spinner=False)

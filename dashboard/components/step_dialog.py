@@ -10,17 +10,16 @@ from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst
 from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.formats import estimate, number
+from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
 # Those that say what kind of step it was; what is not logged is left out.
 NUMBERS = ("reward", "s_k", "u_k", "ratio_max", "khat_token", "ess_seq", "clip_fraction", "version_lag")
 
-CLICKED = "clicked_step"
-
 
 def show_step(opened: Opened) -> None:
-    """The dialog of the step in `st.session_state["clicked_step"]`, until it is closed; without one, nothing."""
-    step = st.session_state.get(CLICKED)
+    """The dialog of the step in `session().clicked_step`, until it is closed; without one, nothing."""
+    step = session().clicked_step
     if step is None:
         return
     if step not in opened.summary.values.index:
@@ -31,7 +30,7 @@ def show_step(opened: Opened) -> None:
 
 def forget() -> None:
     """Close the dialog: the next run of the page does not open it again."""
-    st.session_state.pop(CLICKED, None)
+    session().clicked_step = None
 
 
 def _content(opened: Opened, step: int) -> None:

@@ -17,6 +17,7 @@ from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections import clipping
 from ratioscope.dashboard.sections.subject import Subject
+from ratioscope.dashboard.session import session
 from ratioscope.dashboard.views.what_if import place_of, what_if
 from ratioscope.errors import RatioscopeError
 
@@ -41,7 +42,7 @@ def render() -> None:
     for column, chart in zip(st.columns(len(logged), gap="medium"), logged, strict=True):
         with column:
             draw(chart)
-    what_if(opened, state.step_range(), st.session_state.get("clicked_step"))
+    what_if(opened, state.step_range(), session().clicked_step)
     place = place_of(opened)
     left, right = st.columns(2, gap="medium")
     with left:

@@ -20,6 +20,7 @@ from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.figures import linter as figures
 from ratioscope.dashboard.formats import escape, plain
+from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
 TILES = ("ratio_mean", "ratio_mean_z", "s_k_engine", "s_k_exact_z")
@@ -187,7 +188,7 @@ def _show_steps(remark: Remark, opened: Opened) -> None:
     if page is None:
         return
     st.page_link(
-        st.session_state["pages"][page],
+        session().pages[page],
         label="Show these steps",
         icon=":material/arrow_forward:",
         query_params={"run": opened.run_id, "from": str(min(remark.steps)), "to": str(max(remark.steps))},
@@ -214,7 +215,7 @@ def _show_examples(remark: Remark, opened: Opened) -> None:
     for (step, response), position in reversed(shown.items()):
         query = {"run": opened.run_id, "step": str(step), "seq": str(response)}
         st.page_link(
-            st.session_state["pages"]["tokens"],
+            session().pages["tokens"],
             label=f"Response {response} of step {step}",
             icon=":material/match_word:",
             query_params=query if position is None else query | {"token": str(position)},

@@ -17,6 +17,7 @@ from ratioscope.dashboard.report.chromium import find_chromium
 from ratioscope.dashboard.report.write import contents
 from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, frameworks
 from ratioscope.dashboard.sections.model import Report
+from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
 MOST_RUNS = 40
@@ -64,6 +65,15 @@ class _Order:
         return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', about).strip('.-')[:80]}-report{self.kind}"
 
 
+@dataclass(frozen=True)
+class Made:
+    """A report that was made, and its file."""
+
+    order: _Order
+    report: Report
+    contents: bytes
+
+
 def render() -> None:
     """The page."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
@@ -81,14 +91,14 @@ def render() -> None:
         return
     command = command_line(opened, order.pages, order.steps, order.metric, output=order.file_name)
     st.code(command, language="shell", wrap_lines=True)
-    made = st.session_state.get("report")
+    made = session().report
     clicked, place = st.button("Make the report", type="primary", icon=":material/description:"), st.empty()
     if clicked:
         made = _make(order, opened, place)
     # A live run goes on: its report stays on offer, and says that it is one of before.
-    if made is not None and made[0].without_states() == order.without_states():
-        _hand_out(*made)
-        if made[0] != order:
+    if made is not None and made.order.without_states() == order.without_states():
+        _hand_out(made)
+        if made.order != order:
             st.caption("The run has gone on since this was made; make the report again for its latest steps.")
     how_to_read(_HOW_TO_READ)
 
@@ -162,7 +172,7 @@ def _title(name: str) -> str:
     return titles.get(name, name.capitalize())
 
 
-def _make(order: _Order, opened: list[Opened], place: DeltaGenerator) -> tuple[_Order, Report, bytes] | None:
+def _make(order: _Order, opened: list[Opened], place: DeltaGenerator) -> Made | None:
     """The report and its file; the session keeps the last one.
 
     Args:
@@ -183,14 +193,14 @@ def _make(order: _Order, opened: list[Opened], place: DeltaGenerator) -> tuple[_
                 opened, pages=order.pages, metric=order.metric, steps=order.steps, progress=progress
             )
         bar.progress(0.95, text=f"Writing {_NAMES[order.kind]}")
-        made = order, report, contents(report, order.kind)
+        made = Made(order, report, contents(report, order.kind))
     except RatioscopeError as error:
         st.error("The report could not be made.", icon=":material/error:")
         st.text(str(error))
         return None
     finally:
         place.empty()
-    st.session_state["report"] = made
+    session().report = made
     return made
 
 
@@ -200,14 +210,15 @@ def _stage(name: str) -> str:
     return f"{run_id}{found}{_title(page)}"
 
 
-def _hand_out(order: _Order, report: Report, made: bytes) -> None:
+def _hand_out(made: Made) -> None:
     """The file, and its verdict."""
+    order, report = made.order, made.report
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             st.markdown(f"##### {escape(report.title)}", width="content")
             figures = sum(1 for _ in report.charts)
             st.download_button(
-                f"Download {_NAMES[order.kind]} ({count(len(made))}B, {figures} figures)", made,
+                f"Download {_NAMES[order.kind]} ({count(len(made.contents))}B, {figures} figures)", made.contents,
                 file_name=f"{order.file_name.removesuffix('.md')}.zip" if order.kind == ".md" else order.file_name,
                 mime=_MEDIA[order.kind], on_click="ignore", icon=":material/download:", type="primary",
             )  # fmt: skip

@@ -14,6 +14,7 @@ from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.run_list import LEGEND, NEEDS_HEADLINES, NOT_READ, ORDERS, Line, line, run_table
 from ratioscope.dashboard.notes import LONGEST_NOTE, Note, read_notes, split_tags, writable, write_note
 from ratioscope.dashboard.roots import roots
+from ratioscope.dashboard.session import session
 from ratioscope.dashboard.watching.headlines import Reader
 
 # Reward and finding of the newest runs are worked out unasked; of older ones they are shown where they are on disk.
@@ -55,7 +56,7 @@ def render() -> None:
 
 
 def _computed(known: Sequence[Listed]) -> int:
-    return len(known) if st.session_state.get("read-all") else MOST_COMPUTED
+    return len(known) if session().reads_all_runs else MOST_COMPUTED
 
 
 def _watcher(known: list[Listed], version: int) -> Callable[[], None]:
@@ -183,7 +184,7 @@ def _filter(lines: list[Line], *, reading: bool) -> tuple[list[Line], bool]:
 def _table(shown: list[Line]) -> list[Line]:
     """The table; a selection belongs to runs, so it goes along when the rows are others or in another order."""
     ids = [one.run.run_id for one in shown]
-    chosen = set(st.session_state.get("chosen-runs", ()))
+    chosen = set(session().ticked_runs)
     key = "runs-table-" + hashlib.sha256("\n".join(map(repr, ids)).encode()).hexdigest()[:12]
     rows = run_table(
         shown,
@@ -194,7 +195,7 @@ def _table(shown: list[Line]) -> list[Line]:
     clicked = st.session_state.get("open-run")
     if clicked is not None and clicked["row"] < len(ids):
         _go("overview", [ids[clicked["row"]]])
-    st.session_state["chosen-runs"] = [ids[row] for row in rows]
+    session().ticked_runs = [ids[row] for row in rows]
     return [shown[row] for row in rows]
 
 
@@ -223,7 +224,7 @@ def _unread(lines: list[Line], left: int) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(f"{unread} older runs have not been read since they changed.", width="content")
             if st.button("Read them all", type="tertiary", key="read-them-all"):
-                st.session_state["read-all"] = True
+                session().reads_all_runs = True
                 st.rerun()
 
 

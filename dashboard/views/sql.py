@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 import pyarrow as pa
@@ -21,18 +20,9 @@ from ratioscope.dashboard.components.chart import plain_chart
 from ratioscope.dashboard.components.frame import answer, run_page
 from ratioscope.dashboard.figures.sql import MARKS, query_figure, undrawn
 from ratioscope.dashboard.formats import count
+from ratioscope.dashboard.session import Asked, session
 
 _NONE = "–"
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """The last result of a session: it stands until another query, another run or Run."""
-
-    asked: tuple[str, str]
-    """Folder and query."""
-    steps: int
-    outcome: Answer | QueryError
 
 
 def render() -> None:
@@ -58,7 +48,7 @@ def render() -> None:
         st.error("The query has no result.", icon=":material/error:")
         st.text(str(kept.outcome))
     else:
-        _result(opened, kept.outcome, kept.steps)
+        _result(opened, kept.outcome, kept.last_step)
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
@@ -124,23 +114,22 @@ def _editor() -> str:
 
 
 def _forget() -> None:
-    st.session_state.pop("sql-result", None)
-    st.session_state.pop("sql-stopped", None)
+    here = session()
+    here.sql = here.stopped_query = None
 
 
-def _outcome(opened: Opened, sql: str) -> _Kept | None:
+def _outcome(opened: Opened, sql: str) -> Asked | None:
     """The result for this run and query, computed when it is not there yet; None after Stop."""
     asked = (str(opened.run.folder), sql)
-    kept: _Kept | None = st.session_state.get("sql-result")
-    if kept is not None and kept.asked == asked:
+    here = session()
+    kept = here.sql
+    if kept is not None and kept.of == asked:
         return kept
-    if st.session_state.get("sql-stopped") == asked:
+    if here.stopped_query == asked:
         return None
     slot = st.empty()
     with slot.container(horizontal=True, vertical_alignment="center"):
-        st.button(
-            "Stop", icon=":material/stop:", key="sql-stop", on_click=lambda: st.session_state.update(_stop(asked))
-        )
+        st.button("Stop", icon=":material/stop:", key="sql-stop", on_click=_stop, args=(asked,))
         elapsed = st.empty()
     limits = Limits()
 
@@ -155,13 +144,13 @@ def _outcome(opened: Opened, sql: str) -> _Kept | None:
     except QueryError as error:
         outcome = error
     slot.empty()
-    kept = _Kept(asked, opened.summary.last_step, outcome)
-    st.session_state["sql-result"] = kept
+    kept = Asked(asked, opened.summary.last_step, outcome)
+    here.sql = kept
     return kept
 
 
-def _stop(asked: tuple[str, str]) -> dict[str, tuple[str, str]]:
-    return {"sql-stopped": asked}
+def _stop(asked: tuple[str, str]) -> None:
+    session().stopped_query = asked
 
 
 def _schema(tables: Sequence[Documented]) -> None:

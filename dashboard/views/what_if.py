@@ -37,6 +37,7 @@ from ratioscope.dashboard.components.judged import (
 )
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import count, escape, plain, share
+from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import text_of
 from ratioscope.parameters import PARAMETERS
@@ -77,7 +78,7 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
         steps: the brushed range, as the rest of the page was drawn with.
         clicked: the step that was clicked on when it was.
     """
-    if (state.step_range(), st.session_state.get("clicked_step")) != (steps, clicked):
+    if (state.step_range(), session().clicked_step) != (steps, clicked):
         st.rerun()  # a brush over a chart in here, or a click on it, is for the whole page
     st.subheader("What if another rule had been in force?", anchor=False)
     place = _place(opened)
@@ -146,7 +147,7 @@ def _digests(opened: Opened, place: Place, tokens: Tokens, base: Rule, rule: Rul
     before, after = digest_of(place, str(base)), digest_of(place, str(rule))
     if place.sampled:
         key = (place, str(base), str(rule))
-        held = st.session_state.get("whatif-exact")
+        held = session().exact
         if held and held[0] == key:
             st.badge(f"exact: all {count(place.n_tokens)} tokens", icon=":material/check:", color="green")
             return held[1], held[2]
@@ -156,7 +157,7 @@ def _digests(opened: Opened, place: Place, tokens: Tokens, base: Rule, rule: Rul
         if asked:
             exact = _exactly(opened, place, [base, rule], figures.CURVES)
             if exact:
-                st.session_state["whatif-exact"] = (key, *exact)
+                session().exact = (key, exact[0], exact[1])
                 return exact[0], exact[1]
     if after.left_out or after.without_gate:
         left = f"{after.left_out:,} tokens of sequences with an unusable token" if after.left_out else ""
@@ -329,7 +330,7 @@ def _sweep(opened: Opened, place: Place, base: Rule, rule: Rule, name: str) -> N
         return
     fixed = rules[0]  # the value that the parameter has now changes nothing about its sweep
     asked = (place, str(fixed), parameter, key)
-    held = st.session_state.get("whatif-swept")
+    held = session().exact_sweep
     if held and held[0] == asked:
         frame, fraction = held[1], 1.0
     else:
@@ -342,7 +343,7 @@ def _sweep(opened: Opened, place: Place, base: Rule, rule: Rule, name: str) -> N
         exact = _exactly(opened, place, varied(fixed, parameter), keys=(key,)) if run else []
         if exact:
             frame = swept(parameter, exact)
-            st.session_state["whatif-swept"] = (asked, frame)
+            session().exact_sweep = (asked, frame)
     with slot:
         _draw_sweep(frame, key, parameter, base, rule, name)
 

@@ -34,7 +34,7 @@ def _group(at: AppTest, key: str) -> Any:
 def _made(at: AppTest) -> bytes:
     """The file that is on offer."""
     assert [element for element in elements(at) if element.type == "download_button"]
-    contents = at.session_state["report"][2]
+    contents = at.session_state["ratioscope"].report.contents
     assert isinstance(contents, bytes)
     return contents
 

@@ -18,6 +18,7 @@ from ratioscope.dashboard import notes
 from ratioscope.dashboard.components.run_list import NOT_READ
 from ratioscope.dashboard.notes import Note, read_notes, split_tags, write_note
 from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.session import Session
 from ratioscope.dashboard.views import runs as page
 from ratioscope.dashboard.watching import headlines
 from ratioscope.dashboard.watching.headlines import Headline, Reader, headline
@@ -163,7 +164,7 @@ def test_findings_can_be_searched(served: Path) -> None:
 
 
 def _select(at: AppTest, *names: str) -> AppTest:
-    at.session_state["chosen-runs"] = list(names)
+    at.session_state["ratioscope"] = Session(ticked_runs=list(names))
     return at.run()
 
 

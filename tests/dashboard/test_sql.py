@@ -55,7 +55,7 @@ def test_the_page_opens_with_what_there_is_to_ask_and_runs_nothing(look: Look, g
     tokens = int(summarise(open_run(gallery / "finished")).values["n_tokens"].sum())
     assert f"**{tokens:,} tokens in 12 steps answer to SQL" in sentences(at)
     assert "Choose a question above to see its query" in sentences(at)
-    assert "sql-result" not in at.session_state
+    assert at.session_state["ratioscope"].sql is None
 
 
 def test_questions_that_the_run_cannot_answer_are_not_offered(look: Look) -> None:

@@ -216,9 +216,9 @@ def _dialog_script() -> None:
 
     from ratioscope.dashboard import state
     from ratioscope.dashboard.components.step_dialog import show_step
+    from ratioscope.dashboard.session import session
 
-    st.session_state["pages"] = {}
-    st.session_state["clicked_step"] = st.session_state.get("step", 3)
+    session().clicked_step = st.session_state.get("step", 3)
     show_step(state.open_listed(state.runs()["here"]))
 
 
@@ -239,4 +239,4 @@ def test_a_step_that_is_not_there_opens_nothing(served: Path) -> None:
     at.run()
     assert not at.exception
     assert not at.metric
-    assert "clicked_step" not in at.session_state
+    assert at.session_state["ratioscope"].clicked_step is None

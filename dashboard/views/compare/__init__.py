@@ -9,6 +9,7 @@ from ratioscope.analysis.runs.store import Listed, signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.frame import POLL_SECONDS, answer, how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.session import session
 from ratioscope.dashboard.views.compare import controls, data, tables
 from ratioscope.dashboard.views.compare.difference import difference
 from ratioscope.dashboard.views.compare.panels import panels
@@ -41,7 +42,7 @@ def render() -> None:
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         page_head("Compare", "Is the difference real?")
         link()
-    st.session_state.pop("clicked_step", None)  # a step of which run?
+    session().clicked_step = None  # a step of which run?
     known = state.runs()
     if not known:
         no_runs()

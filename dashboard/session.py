@@ -1,0 +1,82 @@
+"""What a reader's session remembers beside the URL and the widgets' own values: one typed object.
+
+The URL is the view (`state`): what a link must show again is there and not here. Widgets keep their values under their
+own keys of `st.session_state`, as Streamlit wants it.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ratioscope.analysis.sql import Answer, QueryError
+    from ratioscope.analysis.what_if import Digest
+    from ratioscope.dashboard.views.report import Made
+
+_KEY = "ratioscope"
+
+
+@dataclass
+class Leaving:
+    """A page that code has asked for, what goes into its URL, and the page that is left; None until that is noticed."""
+
+    page: str
+    query: Mapping[str, str | list[str]]
+    origin: str | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What came of an SQL query."""
+
+    of: tuple[str, str]
+    """Folder of the run, and the query."""
+    last_step: int
+    """Of the run when it was asked."""
+    outcome: "Answer | QueryError"
+
+
+@dataclass
+class Session:
+    """Of one reader in one browser tab; gone with it."""
+
+    pages: dict[str, st.Page] = field(default_factory=dict)
+    """By name, as the menu has them."""
+    view: dict[str, list[str]] = field(default_factory=dict)
+    """Query parameters that go along from page to page: a click on the menu empties the URL."""
+    leaving: Leaving | None = None
+    clicked_step: int | None = None
+    """The step whose dialog is open."""
+    read: str | None = None
+    """The run that was read last: the first reading of another one takes time."""
+    drawing_since: float | None = None
+    """When the page in hand was begun, on the monotonic clock."""
+    rest: float = 0.0
+    """Seconds that a page which follows a run waits between two drawings."""
+    ticked_runs: list[str] = field(default_factory=list)
+    """In the list of runs."""
+    reads_all_runs: bool = False
+    """Whether the list of runs reads the older ones, too."""
+    report: "Made | None" = None
+    refused_rule: str = ""
+    """Why the last move of a what-if slider was not taken over."""
+    exact: "tuple[Hashable, Digest, Digest] | None" = None
+    """What the exact numbers of two rules are of, and these numbers."""
+    exact_sweep: "tuple[Hashable, pd.DataFrame] | None" = None
+    token_jumps: int = 0
+    """How often something else than the reader's arrow keys chose the token."""
+    reopens_reader: bool = False
+    """Whether a response was chosen inside the reader, so that the page has to be drawn again."""
+    sql: Asked | None = None
+    stopped_query: tuple[str, str] | None = None
+
+
+def session() -> Session:
+    """The session of this script run."""
+    if _KEY not in st.session_state:
+        st.session_state[_KEY] = Session()
+    return st.session_state[_KEY]
