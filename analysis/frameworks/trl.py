@@ -46,7 +46,6 @@ def _high(tokens: StepTokens, parameters: Parameters) -> Array:
 
 _APPLIED = "Products over sequences, set to 0 above clip_max: applied weights, not raw ones, and not those of tokens."
 _RATIO = "The ratio is current over old, not over the sampler, with their bounds; ours is what the run's own gate did."
-_LOG = "In nats and not halved: about 2 S_k while ratios are near 1."
 
 DIALECT = Dialect(
     framework=FRAMEWORKS["trl"],
@@ -55,8 +54,8 @@ DIALECT = Dialect(
     rows=(
         Reported(
             "sampling/sampling_logp_difference/mean", "token mean of |log old - log sampling|",
-            f"{_LOG} Theirs is a mean of the means of processes.",
-            lambda t, p: mean(np.abs(t.log_rho)), ours="s_k",
+            "Theirs is a mean of the means of processes.",
+            lambda t, p: mean(np.abs(t.log_rho)), ours="abs_log_ratio", same=True,
         ),
         Reported(
             "sampling/sampling_logp_difference/max", "largest |log old - log sampling| of a token",
