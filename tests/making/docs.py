@@ -20,7 +20,8 @@ from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, weights
-from ratioscope.gates import FILTERS, GATES
+from ratioscope.filters import FILTERS
+from ratioscope.gates import GATES
 from ratioscope.metric import KHAT_LIMIT, Metric, Moment
 from ratioscope.notes import Kind
 from ratioscope.ratios import LEVELS
@@ -285,7 +286,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "glossary of metrics": _glossary_metrics,
     "glossary of thresholds": _glossary_thresholds,
     "glossary of pairs": _glossary_pairs,
-    "glossary of gates": _parts(gates=GATES, filters=FILTERS, weights=WEIGHTS, levels=LEVELS),
+    "glossary of gates": _parts(
+        gates={name: row.function for name, row in GATES.items()},
+        filters={name: row.function for name, row in FILTERS.items()},
+        weights={name: row.function for name, row in WEIGHTS.items()},
+        levels={name: level.of for name, level in LEVELS.items()},
+    ),
     "glossary of algorithms": _algorithms,
     "glossary of parts": _parts(
         advantages=advantages.GROUP_ADVANTAGES | advantages.TOKEN_ADVANTAGES,
