@@ -30,7 +30,6 @@ from ratioscope.analysis.diagnosis.update import update_is_large
 from ratioscope.analysis.diagnosis.weights import sample_has_collapsed, sequences_are_a_trap, tail_is_heavy
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
-from ratioscope.analysis.findings.staleness_form import staleness_metric
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 
@@ -44,7 +43,6 @@ __all__ = [
     "diagnose",
     "limits_of",
     "read_limits",
-    "staleness_metric",
 ]
 
 Rule = Callable[[Evidence], Finding | None]

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.drift.certificate import Certificate, certificate
+from ratioscope.analysis.findings.facts import Cause, Facts, Level, facts_of, parts_by_step, steps_above
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Regime, regime
-from ratioscope.analysis.findings.staleness_form import staleness_metric
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
@@ -27,13 +27,6 @@ Steps = tuple[int, ...]
 LATEST = 20
 """How many of the last steps rules read the tokens of."""
 _LEAST_STEPS = 3
-
-# What no heavy tail can spoil and has to agree where the interval of a metric is withheld.
-_BOUNDED = {
-    "s_k": "s_k_bounded",
-    "s_k_engine": "s_k_bounded",
-    "tv_new_behavior": "tv_new_behavior_bounded",
-}
 
 
 @dataclass(frozen=True)
@@ -65,14 +58,8 @@ class Evidence:
         return GATES.get(self.part("gate"))
 
     def above(self, metric: str, limit: float) -> "Series[float]":
-        """The series where it exceeds the limit beyond its own noise.
-
-        A step counts when its interval lies above the limit, or, where the interval is withheld because of a heavy
-        tail, when the value does and its bounded form agrees.
-        """
-        values, low = self.values[metric], self.summary.low[metric]
-        agrees = self.values[_BOUNDED.get(metric, metric)] > limit
-        return values[(values > limit) & ((low > limit) | (low.isna() & agrees))]
+        """The series where it exceeds the limit beyond its own noise."""
+        return steps_above(self.summary, metric, limit)
 
     def below(self, metric: str, limit: float) -> "Series[float]":
         """The series where it is below the limit beyond its own noise, or with its interval withheld."""
@@ -92,14 +79,23 @@ class Evidence:
         return max(self.summary.last_step - LATEST + 1, 0)
 
     @cached_property
-    def staleness(self) -> str:
-        """The form of staleness that speaks for this run."""
-        return staleness_metric(self.summary)
+    def facts(self) -> Facts:
+        """What is so about the run, as its pages say it."""
+        return facts_of(self.summary, self.limits)
+
+    @cached_property
+    def parts(self) -> "dict[Cause, Series[float]]":
+        """The parts of the path by step."""
+        return parts_by_step(self.values, self.facts.form, self.facts.fresh)
 
     @cached_property
     def regime(self) -> Regime:
         """The run's place between bias and variance."""
-        return regime(self.summary, self.limits)
+        return regime(self.facts)
+
+    def over(self, level: Level) -> "Series[float]":
+        """The series of a distance in the steps that are above its limit."""
+        return self.values[level.key].loc[list(level.over)]
 
     @cached_property
     def certificate(self) -> Certificate | None:

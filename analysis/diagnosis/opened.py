@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratioscope.analysis.diagnosis.kept import findings_of
+from ratioscope.analysis.findings.facts import Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits, limits_of
 from ratioscope.analysis.runs.store import Run, open_run
+from ratioscope.analysis.runs.window import Steps
 from ratioscope.analysis.summary.summary import StepSummary, Summariser
 
 
@@ -27,6 +29,10 @@ class Opened:
     limits: Limits
     thresholds_file: str = ""
     """The file that they were read from, where one was named."""
+
+    def facts(self, steps: Steps = (None, None)) -> Facts:
+        """What is so about these steps."""
+        return facts_of(self.summary, self.limits, *steps)
 
 
 def open_folder(

@@ -1,16 +1,16 @@
 """Bias or variance: which of the two off-policy data cost this run, by S1's table (`analysis.findings.regime`)."""
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.facts import Concern
 from ratioscope.analysis.findings.finding import Finding, Severity
-from ratioscope.analysis.findings.regime import Concern, log_chi2_of_responses
+from ratioscope.analysis.findings.regime import log_chi2_of_responses
 
 
 def bias_dominates(evidence: Evidence) -> Finding | None:
     """Large total variation: the regime in which bias is the main concern (S1 6.2)."""
-    metric, found = evidence.staleness, evidence.regime
-    limit = evidence.limits.staleness
-    values = evidence.values
-    far = values[metric][values[metric] > limit]
+    found, level = evidence.regime, evidence.facts.staleness
+    metric, limit, values = level.key, level.limit, evidence.values
+    far = evidence.over(level)
     if found.concern is not Concern.BIAS or not evidence.often(far):
         return None
     worst = step_of(far.idxmax())

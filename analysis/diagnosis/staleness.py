@@ -3,7 +3,9 @@
 import numpy as np
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.facts import Cause
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.words import over_limit, tv_text, whose_staleness
 
 _LEAST_THIRD = 10
 """Steps; thirds of a shorter run say nothing of a trend."""
@@ -14,7 +16,7 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
 
     The first third is left out: every run starts on-policy.
     """
-    metric = evidence.staleness
+    metric, facts = evidence.facts.staleness.key, evidence.facts
     staleness = evidence.values[metric].dropna()
     third = len(staleness) // 3
     if third < _LEAST_THIRD:
@@ -38,10 +40,14 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
             Number("mean of the last third", float(last.mean())),
             evidence.latest(metric),
         ),
-        why="The data grow older: the version lag rises too."
+        why=whose_staleness(facts)
+        if facts.fresh
+        else "The data grow older: the version lag rises too."
         if older
         else "The data are no older than before: each update moves the policy further, or the engines drift apart.",
-        do="Bound the age of the data (version window, smaller sync_interval); if the lag is constant, "
+        do=_ALIGN
+        if facts.fresh
+        else "Bound the age of the data (version window, smaller sync_interval); if the lag is constant, "
         "lower the learning rate.",
         source="S0 5.6, S3 3",
         limit=limit,
@@ -50,36 +56,44 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
 
 def staleness_is_high(evidence: Evidence) -> Finding | None:
     """S_k above epsilon_stale / 2 (S0 5.6)."""
-    values, metric = evidence.values, evidence.staleness
-    limit = evidence.limits.staleness
-    excess = evidence.above(metric, limit)
+    facts, values = evidence.facts, evidence.values
+    level, cause = facts.staleness, facts.cause_of_staleness
+    excess = evidence.over(level)
     if not len(excess):
         return None
-    worst, lag = step_of(excess.idxmax()), values["version_lag"]
-    lag_in_excess = lag.loc[excess.index].mean()
-    if lag.max() == 0:
-        why = "Every batch was sampled by the policy that it updates, so this is not version lag: the sampler's engine "
-        why += "computes other probabilities than the trainer's (precision, temperature, top-p)."
-    else:
-        why = f"The batches concerned were sampled {lag_in_excess:.0f} updates earlier on average"
+    why = whose_staleness(facts)
+    if not facts.fresh:
+        lag, lag_in_excess = values["version_lag"], values["version_lag"].loc[excess.index].mean()
+        why += f" The batches concerned were sampled {lag_in_excess:.0f} updates earlier on average"
         why += " (all batches: " + f"{lag.mean():.0f})." if lag_in_excess > 1.2 * lag.mean() else "."
         drift = values["u_k"].loc[excess.index].mean()
-        if np.isfinite(drift):
-            why += f" The policy moves {drift:.3f} an update there: staleness is what such moves add up to."
+        if cause is not Cause.ENGINE and np.isfinite(drift):
+            why += f" The policy moves {drift:.3f} an update there: age is what such moves add up to."
     return Finding(
         rule="staleness_high",
-        severity=Severity.CRITICAL if excess.max() > 2 * limit else Severity.WARNING,
-        sentence=f"Staleness is above ε_stale/2 = {limit:g} {share_text(excess, evidence)}; "
-        f"at its worst {excess.max() / limit:.1f} × the limit, in step {worst}.",
-        metric=metric,
+        severity=Severity.CRITICAL if excess.max() > 2 * level.limit else Severity.WARNING,
+        sentence=f"Staleness is above ε_stale/2 = {level.limit:g} {over_limit(level, facts)}; "
+        f"at its worst {tv_text(level.largest)}, {level.largest / level.limit:.1f} × the limit, "
+        f"in step {level.largest_step}.",
+        metric=level.key,
         steps=steps_of(excess),
-        numbers=(evidence.number(metric, worst, "worst"), evidence.latest(metric)),
+        numbers=(evidence.number(level.key, step_of(level.largest_step), "worst"), evidence.latest(level.key)),
         why=why,
-        do="Push weights to the sampler more often (smaller sync_interval), buffer fewer batches (sync_offset), "
-        "or drop tokens with |ρ - 1| > ε_stale. Until then prefer a clip: it stops what REINFORCE does to stale data.",
+        do=_ALIGN if cause is Cause.ENGINE else _FRESHER + _TELL_APART * (cause is Cause.ENGINE_OR_AGE),
         source="S0 5.6 and 7.3; S3 section 4.1",
-        limit=limit,
+        limit=level.limit,
     )
+
+
+_ALIGN = (
+    "Align number format and decoding of both engines, and keep the sampler's own log-probs as the denominator: "
+    "fresher weights do not remove this."
+)
+_FRESHER = (
+    "Push weights to the sampler more often (smaller sync_interval), buffer fewer batches (sync_offset), "
+    "or drop tokens with |ρ - 1| > ε_stale. Until then prefer a clip: it stops what REINFORCE does to stale data."
+)
+_TELL_APART = " Log logp_behavior_train for some steps to see whether it is the engine."
 
 
 def kl_is_high(evidence: Evidence) -> Finding | None:

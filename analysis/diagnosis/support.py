@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.facts import Cause, Facts, Form
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.words import tv_text
 from ratioscope.schema import DROPPED
 
 _MOST = 0.5
@@ -15,23 +17,23 @@ _MOST = 0.5
 
 def engine_differs(evidence: Evidence) -> Finding | None:
     """The engine's part of staleness: above NeMo-RL's alert, or the larger part of what the data are off by."""
-    values = evidence.values
+    values, facts = evidence.values, evidence.facts
     engine = values["s_k_engine"].dropna()
     if not len(engine):
         return None
     limit = evidence.limits.engine
     high = evidence.above("s_k_engine", limit)
     matters = engine > evidence.limits.engine_to_update * values["u_k"].loc[engine.index].fillna(np.inf)
-    larger = engine[(engine > values["s_k_version"].loc[engine.index]) & matters & (engine > _noise_floor(evidence))]
+    larger = engine[_engine_is_larger(evidence).loc[engine.index] & matters & (engine > _noise_floor(evidence))]
     if evidence.often(high):
         severity, steps = Severity.WARNING, high
-        sentence = f"The sampler's engine is {high.max():.2g} away from the trainer's with the same weights "
-        sentence += f"(limit {limit:.3g}) {share_text(high, evidence)}."
-    elif evidence.often(larger) and len(larger) > _MOST * len(engine):
+        sentence = f"The sampler's engine is {high.max():.2g} away from the trainer's with the same weights"
+        sentence += " in the plain form" * (facts.form is Form.BOUNDED)
+        sentence += f" (limit {limit:.3g}) {share_text(high, evidence)}."
+    elif evidence.often(larger) and len(larger) > _MOST * len(engine) and facts.cause_of_staleness is Cause.ENGINE:
         severity, steps = Severity.NOTICE, larger
         sentence = "More of the staleness comes from the sampler's engine than from old weights "
-        sentence += f"{share_text(larger, evidence)}: {larger.median():.2g} against "
-        sentence += f"{values['s_k_version'].loc[larger.index].median():.2g} (medians)."
+        sentence += f"{share_text(larger, evidence)}: {_engine_against_age(facts)} (means)."
     else:
         return None
     worst = step_of(steps.idxmax())
@@ -53,6 +55,19 @@ def engine_differs(evidence: Evidence) -> Finding | None:
         source="S0 7.1, 7.2; S1 6.2; NeMo-RL, alert on token_mult_prob_error",
         limit=limit,
     )
+
+
+def _engine_against_age(facts: Facts) -> str:
+    engine, age = facts.path.part(Cause.ENGINE), facts.path.part(Cause.AGE)
+    return f"{tv_text(engine.value if engine else 0)} against {tv_text(age.value if age else 0)}"
+
+
+def _engine_is_larger(evidence: Evidence) -> "pd.Series[bool]":
+    """By step: the engine's part exceeds that of the age, which fresh data have none of."""
+    engine, age = evidence.parts.get(Cause.ENGINE), evidence.parts.get(Cause.AGE)
+    if engine is None:
+        return pd.Series(False, index=evidence.values.index)
+    return engine > (0 if age is None else age)
 
 
 def _noise_floor(evidence: Evidence) -> float:

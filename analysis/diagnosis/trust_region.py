@@ -34,7 +34,7 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         return None
     share = found["infeasible_share"]
     versions = found["n_versions"].median()
-    staleness = evidence.values[evidence.staleness].loc[found.index].mean()
+    staleness = evidence.values[evidence.facts.staleness.key].loc[found.index].mean()
     advice = recommendation(
         float(share.mean()),
         float(staleness),

@@ -2,17 +2,19 @@
 
 import numpy as np
 
-from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import Evidence, step_of, steps_of
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.words import over_limit, tv_text
 
 
 def update_is_large(evidence: Evidence) -> Finding | None:
     """U_k above epsilon / 2 (S0 5.2)."""
-    limit = evidence.limits.update
-    excess = evidence.above("u_k", limit)
+    level = evidence.facts.update
+    limit, excess = level.limit, evidence.over(level)
     if not len(excess):
         return None
     worst = step_of(excess.idxmax())
+    size = f"{excess.max() / limit:.1f} × the limit" if excess.max() <= 1 else tv_text(excess.max())
     clipped = evidence.values["clip_fraction"].loc[excess.index].mean()
     why = "One update moved the policy further than a clip of width ε is meant to allow. "
     if np.isnan(clipped):
@@ -25,8 +27,8 @@ def update_is_large(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="update_large",
         severity=Severity.CRITICAL if excess.max() > 2 * limit else Severity.WARNING,
-        sentence=f"The update drift is above ε/2 = {limit:g} {share_text(excess, evidence)}; "
-        f"at its worst {excess.max() / limit:.1f} × the limit, in step {worst}.",
+        sentence=f"The update drift is above ε/2 = {limit:g} {over_limit(level, evidence.facts)}; "
+        f"at its worst {size}, in step {worst}.",
         metric="u_k",
         steps=steps_of(excess),
         numbers=(evidence.number("u_k", worst, "worst"), evidence.latest("u_k")),

@@ -1,76 +1,123 @@
-"""What the sections of the Drift page say, in words: path, triangle, exact against sampled, certificate, feasibility.
+"""What the Drift page and its sections say: headline, path, triangle, exact against sampled, certificate, feasibility.
 
-path_sentence(measure(run, 100, 120))       # of the pairs' metrics (`analysis.drift.pairs`)
+headline(facts_of(summary, limits))         # of the window's facts (`analysis.findings.facts`)
 certificate_sentence(certificate(run))      # (`analysis.drift.certificate`)
 """
 
-from math import isnan
+from dataclasses import replace
+from math import isfinite, isnan
 
 import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.drift.certificate import Certificate
 from ratioscope.analysis.drift.feasibility import LOWER_BOUND, UNKNOWN, Recommendation
+from ratioscope.analysis.findings.facts import Cause, Facts, Form, path_of, split_in_form
+from ratioscope.analysis.findings.words import (
+    largest_part,
+    over_limit,
+    sentence,
+    tv_text,
+    what_is_missing,
+    which_form,
+    why_not_age,
+)
 from ratioscope.analysis.summary.summary import StepSummary
 
-# The step of the path in the order in which it is gone: pair, and what makes it.
-PATH = {
-    "behavior_train/behavior": "the engine",
-    "current/behavior_train": "the age of the data",
-    "current/behavior": "engine and age together",
-    "new/current": "the update",
-    "new/behavior": "what PPO clips",
+# Which pair of policies each part of the path lies between.
+PAIR_OF = {
+    Cause.ENGINE: "behavior_train/behavior",
+    Cause.AGE: "current/behavior_train",
+    Cause.ENGINE_OR_AGE: "current/behavior",
+    Cause.UPDATE: "new/current",
 }
 
 
-def distances(frame: pd.DataFrame, metric: str) -> "pd.Series[float]":
-    """One metric of `analysis.drift.pairs.measure` (not by step), by pair."""
-    return frame[frame["metric"] == metric].set_index("pair")["value"].astype(float)
-
-
-def distance_metric(frame: pd.DataFrame) -> str:
-    """`tv`, or its bounded form where the mean ratio is significantly below 1 (truncated support)."""
-    of = frame[(frame["pair"] == "current/behavior") & (frame["metric"] == "ratio_mean")]
-    return "tv_bounded" if (of["high"].astype(float) < 1).any() else "tv"
-
-
-def path_sentence(frame: pd.DataFrame) -> str:
-    """Which step of the path from the sampler to the new policy is the longest."""
-    metric = distance_metric(frame)
-    tv = distances(frame, metric)
-    parts = ["behavior_train/behavior", "current/behavior_train", "new/current"]
-    if isnan(tv["behavior_train/behavior"]):
-        parts = ["current/behavior", "new/current"]
-    known = tv[parts].dropna()
-    if not len(known):
-        return "No step of the path can be measured here."
-    longest = str(known.idxmax())
-    what = "staleness" if longest == "current/behavior" else PATH[longest]
-    text = f"The longest step of the path is {what}, with a total variation of {known[longest]:.2g}"
-    text += f" of {known.sum():.2g} in sum." if len(known) > 1 and known.sum() > 0 else "."
-    if not isnan(tv["new/behavior"]):
-        text += f" As the crow flies the new policy is {tv['new/behavior']:.2g} from the sampler."
-    if metric == "tv_bounded":
-        text += " In bounded form, because the mean ratio is below 1: the sampler leaves out what the policy may do."
-    if isnan(tv["behavior_train/behavior"]):
-        text += " The sampling version is not recomputed in this log, so engine and age cannot be told apart."
-    if isnan(tv["new/current"]):
-        text += " The new policy's log-probs are not logged, so the update is unknown."
+def headline(facts: Facts) -> str:
+    """Staleness, or the update?"""
+    if not facts.n_steps:
+        return "No step is on disk yet."
+    level = facts.staleness
+    if not level.n_known:
+        return "No step has a usable token: staleness is unknown."
+    text = f"Staleness is {tv_text(level.last)} now"
+    if level.over:
+        text += f" and was above the limit of {level.limit:g} {over_limit(level, facts)}"
+    elif level.largest <= level.limit:
+        text += f", below {level.limit:g}"
+    else:
+        text += f", and never above the limit of {level.limit:g} by more than its noise"
+    text += "".join(f"; {clause}" for clause in (which_form(facts),) if clause)
+    text += f". {path_sentence(facts)}"
+    if np.isfinite(facts.lag_correlation):
+        text += f" Staleness follows the version lag with a rank correlation of {facts.lag_correlation:.2f}."
     return text
 
 
-def triangle_sentence(summary: StepSummary) -> str:
+def path_sentence(facts: Facts) -> str:
+    """Which part of the path from the sampler to the new policy is the longest, and what the log leaves open."""
+    if not facts.path.parts:
+        return "No step of the path can be measured here."
+    return " ".join(
+        sentence(clause) for clause in (largest_part(facts), why_not_age(facts), *what_is_missing(facts)) if clause
+    )
+
+
+def path_section(facts: Facts, level: str = "tokens") -> str:
+    """What the section of the path says: the steps it is of, its longest part, and the direct way.
+
+    Args:
+        level: whose ratio it is; other levels than tokens have other numbers (`of_pairs`).
+    """
+    steps = f"Step {facts.first}" if facts.first == facts.last else f"Steps {facts.first} to {facts.last}"
+    text = f"{steps}, {level.lower()}: {path_sentence(facts)}" if facts.path.parts else path_sentence(facts)
+    if isfinite(facts.path.ppo):
+        text += f" Measured directly, the new policy is {tv_text(facts.path.ppo)} from the sampler."
+    form = which_form(facts) if facts.path.parts else ""
+    return f"{text} {sentence(form)}".strip()
+
+
+def of_pairs(facts: Facts, frame: pd.DataFrame) -> Facts:
+    """The same facts with the path as `analysis.drift.pairs.measure` has it, of another level than tokens."""
+    tv = distances_in_form(frame, facts.form)
+    pairs = {part.cause: PAIR_OF[part.cause] for part in facts.path.parts}
+    if facts.fresh:
+        pairs[Cause.ENGINE] = "current/behavior"
+    values = {cause: (float(tv[pair]), np.nan) for cause, pair in pairs.items()}
+    found = path_of(values, float(tv["current/behavior"]), float(tv["new/behavior"]), facts.path.n_steps)
+    return replace(facts, path=found if not isnan(found.total) else path_of({}, np.nan, np.nan, 0))
+
+
+def distances_in_form(frame: pd.DataFrame, form: Form) -> "pd.Series[float]":
+    """The total variation of each pair of `analysis.drift.pairs.measure` (not by step), as the facts have them."""
+    plain, bounded = (
+        frame[frame["metric"] == metric].set_index("pair")["value"].astype(float) for metric in ("tv", "tv_bounded")
+    )
+    if form is Form.PLAIN:
+        return plain
+    found = plain.copy()
+    for pair in ("current/behavior", "new/behavior"):
+        found[pair] = bounded[pair]
+    engine, age = PAIR_OF[Cause.ENGINE], PAIR_OF[Cause.AGE]
+    one = [plain[[engine]], plain[[age]], plain[["current/behavior"]], bounded[["current/behavior"]]]
+    parts = split_in_form(form, *(value.reset_index(drop=True) for value in one))
+    found[engine], found[age] = (float(part.iloc[0]) for part in parts)
+    return found
+
+
+def triangle_sentence(facts: Facts) -> str:
     """How much of U + S is left in the distance that PPO clips."""
-    columns = summary.values[["u_k", "s_k", "tv_new_behavior"]]
-    known = columns[np.isfinite(columns).all(axis=1)]
-    if not len(known):
+    update, staleness, ppo = facts.path.part(Cause.UPDATE), facts.path.staleness, facts.path.ppo
+    if update is None or not isfinite(update.value + staleness + ppo):
         return "The new policy's log-probs are not logged, so the triangle of U, S and PPO's distance is unknown."
-    both, ppo = known["u_k"].mean() + known["s_k"].mean(), known["tv_new_behavior"].mean()
+    both = update.value + staleness
     if both == 0:
         return "Neither the data nor the update have moved the policy."
-    text = f"PPO's distance is {ppo / both:.0%} of U + S on average, and never more than all of it"
-    share = known["s_k"].mean() / both
-    return f"{text}; staleness, which no update of this step can undo, makes up {share:.0%} of U + S."
+    share = staleness / both
+    return (
+        f"PPO's distance is {ppo / both:.0%} of U + S on average; staleness, which no update of this step can undo, "
+        f"makes up {share:.0%} of U + S."
+    )
 
 
 def exact_sentence(summary: StepSummary) -> str:

@@ -1,47 +1,22 @@
-"""The regime of a run: is its off-policyness controlled, and is bias or variance what matters then (S1 6 and 7).
+"""The regime of a run in words: is its off-policyness controlled, is bias or variance what matters then (S1 6 and 7).
 
-found = regime(summary)                      # or of a range of steps: regime(summary.up_to(100, 120))
+found = regime(facts)                        # of a run, or of a window of it
 found.control, found.concern, found.sentence, found.remedy
-regime(summary, limits_of(run.folder))           # with the project's limits
 
 Controlled: the mismatch comes from parameter updates alone, and a clip keeps those small. Uncontrolled: a large change,
 stale samples, or an engine that is not the trainer. Total variation measures what bias there can be, the chi-square of
-whole responses what variance; a small total variation says nothing of the chi-square (S1 4.3, the blind spot).
+whole responses what variance; a small total variation says nothing of the chi-square (S1 4.3, the blind spot). What is
+so is decided in `facts`, by medians of the steps: what is persistent counts, not a single step.
 """
 
 from dataclasses import dataclass
-from enum import Enum
 from math import isnan
 
 import pandas as pd
 
+from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Concern, Control, Facts, Form
 from ratioscope.analysis.findings.finding import Number
-from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.staleness_form import staleness_metric
-from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
-
-# What two number formats of the same weights differ by: an engine below this is the trainer's, rounding apart.
-_ROUNDING_TV = 0.002
-# Measured, and as the tokens predict it: the larger one counts, or the one that there is.
-_LOG_CHI2 = ["log1p_chi2_seq", "log1p_chi2_seq_predicted"]
-
-
-class Control(Enum):
-    """Where the mismatch comes from."""
-
-    CONTROLLED = "controlled"
-    UNCONTROLLED = "uncontrolled"
-    UNKNOWN = "unknown"
-
-
-class Concern(Enum):
-    """What matters in the gradient estimate."""
-
-    BIAS = "bias"
-    VARIANCE = "variance"
-    NEITHER = "neither"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -68,6 +43,13 @@ class Regime:
         return f"{self.origin} {self.size}".strip()
 
 
+_SOURCES = {
+    Cause.UPDATE: "a large policy change",
+    Cause.AGE: "stale samples",
+    Cause.ENGINE: "an engine that differs from the trainer",
+    Cause.ENGINE_OR_AGE: "stale samples or an engine that differs, which cannot be told apart",
+}
+_PARTS = {Cause.ENGINE: "s_k_engine", Cause.AGE: "s_k_version", Cause.UPDATE: "u_k"}
 _REMEDIES = {
     Concern.BIAS: "Token-level importance sampling leaves a bias of the order T²Δ_max. Remove the source first; until "
     "then weigh whole responses, with a truncated ratio, because the plain product pays with variance.",
@@ -82,61 +64,60 @@ _AFFORDABLE = (
 )
 
 
-def regime(summary: StepSummary, limits: Limits = Limits()) -> Regime:
-    """Place a summary in S1's table, by the medians of its steps: what is persistent counts, not a single step.
-
-    Args:
-        limits: total variation above `staleness` means bias; below it a chi-square of whole responses above `chi2`
-            means variance.
-    """
-    staleness = staleness_metric(summary)
-    keys = (staleness, "s_k_version", "s_k_engine", "u_k", *_LOG_CHI2, "delta_max")
-    medians = {key: float(summary.values[key].median()) for key in keys}
-    numbers = tuple(
-        Number(f"{CATALOGUE[key].title}, median", value) for key, value in medians.items() if not isnan(value)
-    )
-    if isnan(medians[staleness]):
+def regime(facts: Facts) -> Regime:
+    """S1's table in words."""
+    numbers = _numbers(facts)
+    if facts.control is Control.UNKNOWN:
         origin = "No step has a usable token, so the regime is unknown."
-        return Regime(Control.UNKNOWN, (), (), Concern.UNKNOWN, origin, "", _REMEDIES[Concern.UNKNOWN], numbers)
-    sources = _uncontrolled(medians, staleness, limits)
+        return Regime(facts.control, (), (), facts.concern, origin, "", _REMEDIES[facts.concern], numbers)
     not_logged = tuple(
-        name for name, key in (("the engine's part", "s_k_engine"), ("the update", "u_k")) if isnan(medians[key])
+        name for name, known in (("the engine's part", facts.split), ("the update", facts.updates_logged)) if not known
     )
-    control = Control.UNCONTROLLED if sources else Control.CONTROLLED
-    tv, tv_limit = medians[staleness], limits.staleness
-    log_chi2, chi2_limit = float(summary.values[_LOG_CHI2].median().max()), limits.log_chi2
-    concern = Concern.BIAS if tv > tv_limit else Concern.VARIANCE if log_chi2 > chi2_limit else Concern.NEITHER
-    affordable = concern is Concern.BIAS and log_chi2 <= chi2_limit
-    length = float(summary.values["response_length"].median())
-    if not isnan(medians["delta_max"]) and not isnan(length):
-        numbers += (Number("T²Δ_max, scale of the token-level bias", length**2 * medians["delta_max"]),)
-    remedy = _AFFORDABLE if affordable else _REMEDIES[concern]
-    size = _size(concern, tv, tv_limit, log_chi2, chi2_limit)
-    return Regime(control, sources, not_logged, concern, _origin(sources, not_logged), size, remedy, numbers)
+    affordable = facts.concern is Concern.BIAS and facts.log_chi2 <= facts.limits.log_chi2
+    return Regime(
+        facts.control,
+        tuple(_SOURCES[cause] for cause in facts.sources),
+        not_logged,
+        facts.concern,
+        _origin(facts, not_logged),
+        _size(facts),
+        _AFFORDABLE if affordable else _REMEDIES[facts.concern],
+        numbers,
+    )
 
 
 def log_chi2_of_responses(values: pd.DataFrame) -> "pd.Series[float]":
     """log(1 + chi-square) of whole responses by step; as the tokens predict it where the sample cannot show it."""
-    return values[_LOG_CHI2].max(axis=1)
+    return values[LOG_CHI2].max(axis=1)
 
 
-def _uncontrolled(medians: dict[str, float], staleness: str, limits: Limits) -> tuple[str, ...]:
-    """S1 6.2's sources, as far as the decomposition of staleness shows them; a NaN shows nothing."""
-    version, engine = medians["s_k_version"], medians["s_k_engine"]
-    old = medians[staleness] if isnan(version) else version
-    found = {
-        "a large policy change": medians["u_k"] > limits.update,
-        "stale samples": old > limits.staleness,
-        "an engine that differs from the trainer": engine > max(_ROUNDING_TV, version),
-    }
-    return tuple(source for source, present in found.items() if present)
+def _numbers(facts: Facts) -> tuple[Number, ...]:
+    """Medians over the steps: staleness, its parts where it has several, the update, chi-square."""
+    medians = {facts.staleness.key: facts.staleness.median}
+    for cause, key in _PARTS.items():
+        part = facts.path.part(cause)
+        if part is not None and (cause is Cause.UPDATE or not facts.fresh):
+            medians[key] = part.median
+    medians |= {key: facts.medians[key] for key in (*LOG_CHI2, "delta_max")}
+    numbers = [
+        Number(f"{_title(key, facts.form)}, median", value) for key, value in medians.items() if not isnan(value)
+    ]
+    scale = facts.medians["response_length"] ** 2 * facts.medians["delta_max"]
+    if not isnan(scale):
+        numbers.append(Number("T²Δ_max, scale of the token-level bias", scale))
+    return tuple(numbers)
 
 
-def _origin(sources: tuple[str, ...], not_logged: tuple[str, ...]) -> str:
-    if sources:
-        text = f"Uncontrolled off-policyness, from {' and '.join(sources)}."
+def _title(key: str, form: Form) -> str:
+    bounded = form is Form.BOUNDED and key in (_PARTS[Cause.ENGINE], _PARTS[Cause.AGE])
+    return CATALOGUE[key].title + ", bounded form" * bounded
+
+
+def _origin(facts: Facts, not_logged: tuple[str, ...]) -> str:
+    if facts.sources:
+        text = f"Uncontrolled off-policyness, from {' and '.join(_SOURCES[cause] for cause in facts.sources)}."
     else:
-        text = "Controlled off-policyness: it comes from parameter updates alone"
+        text = "Controlled off-policyness: neither the age of the data nor the engine nor the update is a large source"
         text += ", as far as the log shows." if not_logged else "."
     if not_logged:
         verb = "are" if len(not_logged) > 1 else "is"
@@ -144,14 +125,15 @@ def _origin(sources: tuple[str, ...], not_logged: tuple[str, ...]) -> str:
     return text
 
 
-def _size(concern: Concern, tv: float, tv_limit: float, log_chi2: float, chi2_limit: float) -> str:
-    if concern is Concern.BIAS:
-        return f"Total variation is {tv:.2g}, above {tv_limit:g}: bias is the primary concern."
+def _size(facts: Facts) -> str:
+    tv, limit, chi2_limit = facts.staleness.median, facts.staleness.limit, facts.limits.log_chi2
+    if facts.concern is Concern.BIAS:
+        return f"Total variation is {tv:.2g}, above {limit:g}: bias is the primary concern."
     words = {
         Concern.VARIANCE: f"above {chi2_limit:.2g}: variance is the concern, which a trust region does not see.",
         Concern.NEITHER: "small as well: neither bias nor variance is large.",
     }
     return (
-        f"Total variation is {tv:.2g}, at most {tv_limit:g}; the logarithm of 1 + χ² of whole responses is "
-        f"{log_chi2:.2g}, {words[concern]}"
+        f"Total variation is {tv:.2g}, at most {limit:g}; the logarithm of 1 + χ² of whole responses is "
+        f"{facts.log_chi2:.2g}, {words[facts.concern]}"
     )

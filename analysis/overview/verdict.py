@@ -4,17 +4,23 @@ for question, sentence in run_verdict(summary, findings, remarks, limits): ...
 """
 
 from collections.abc import Sequence
-from math import isfinite, isnan
 
 import numpy as np
 
-from ratioscope.analysis.findings import answers
+from ratioscope.analysis.findings.facts import Concern, Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.regime import Concern, regime
-from ratioscope.analysis.findings.staleness_form import staleness_metric
+from ratioscope.analysis.findings.words import (
+    at_most,
+    largest_part,
+    tv_text,
+    what_is_missing,
+    which_form,
+    why_not_age,
+)
 from ratioscope.analysis.linter.remark import Outcome, Remark
 from ratioscope.analysis.linter.verdict import outcomes
+from ratioscope.analysis.overview.sentences import headline
 from ratioscope.analysis.summary.summary import StepSummary
 
 QUESTIONS = (
@@ -31,80 +37,58 @@ def run_verdict(
     findings: Sequence[Finding],
     remarks: Sequence[Remark],
     limits: Limits,
-    whole: StepSummary | None = None,
+    first: int | None = None,
+    last: int | None = None,
 ) -> tuple[tuple[str, str], ...]:
     """Each of `QUESTIONS` with its answer, text as in the log.
 
     Args:
-        summary: of the steps that the report is about.
+        summary: of the whole run, which findings are about.
         findings: of `diagnose`, worst first.
         remarks: of `lint`.
         limits: those of the run's project.
-        whole: of all steps, which findings are about; default: `summary`.
+        first, last: the steps that the report is about, both included; None is the first or last there is.
     """
-    if not len(summary.values):
+    inside, facts = summary.up_to(first, last), facts_of(summary, limits, first, last)
+    if not facts.n_steps:
         return ((QUESTIONS[0], "No step is on disk yet: there is nothing to say."),)
     sentences = (
-        answers.overview(whole or summary, list(findings), limits),
-        _origin(summary, limits),
-        _failure_mode(summary, limits),
-        _trust(summary, remarks),
+        headline(summary, facts_of(summary, limits), findings),
+        _origin(facts),
+        _failure_mode(facts),
+        _trust(inside, remarks),
         _change(findings),
     )
     return tuple(zip(QUESTIONS, sentences, strict=True))
 
 
-def _origin(summary: StepSummary, limits: Limits) -> str:
+def _origin(facts: Facts) -> str:
     """What the path from the sampler to the new policy is made of."""
-    key = staleness_metric(summary)
-    means = summary.values[[key, "s_k_version", "s_k_engine", "u_k"]].mean()
-    largest = summary.values[[key, "u_k"]].max()
-    if isnan(means[key]):
+    if not facts.path.parts:
         return "No step has a usable token, so the distance between sampler and policy is unknown."
-    engine = means["s_k_engine"]
-    if isnan(engine):
-        parts, missing = {"staleness": means[key]}, ["engine and age cannot be told apart in this log"]
-    else:
-        parts, missing = {"the age of the data": means["s_k_version"], "the engine": engine}, []
-    if isnan(means["u_k"]):
-        missing.append("the new policy's log-probs are not logged")
-    else:
-        parts["the update"] = means["u_k"]
-    whole = sum(parts.values())
-    if not isfinite(whole):
-        text = "A mean ratio is infinite, so what the path from the sampler to the new policy is made of cannot be told"
-    elif whole == 0:
-        text = "Sampler, policy and updated policy are the same"
-    elif len(parts) == 1:
-        text = f"All that can be seen of the path from the sampler to the new policy is {next(iter(parts))}"
-    else:
-        name = max(parts, key=lambda part: parts[part])
-        text = f"{name[0].upper()}{name[1:]} makes up {parts[name] / whole:.0%} of the path from sampler to new policy"
-    text += f"; staleness is at most {_short(largest[key])} (limit {limits.staleness:g})"
-    if not isnan(largest["u_k"]):
-        text += f", update drift at most {_short(largest['u_k'])} (limit {limits.update:g})"
-    return f"{text}{''.join(f'; {reason}' for reason in missing)}."
+    clauses = [largest_part(facts), at_most("staleness is", facts.staleness)]
+    if facts.update.n_known:
+        clauses.append(at_most("update drift is", facts.update))
+    return "; ".join(filter(None, (*clauses, why_not_age(facts), *what_is_missing(facts), which_form(facts)))) + "."
 
 
-def _failure_mode(summary: StepSummary, limits: Limits) -> str:
+def _failure_mode(facts: Facts) -> str:
     """The regime, and where the tails leave it open."""
-    found = regime(summary, limits)
-    if found.concern is Concern.UNKNOWN:
+    if facts.concern is Concern.UNKNOWN:
         return "Cannot tell: no step has a usable token."
-    distance = float(summary.values[staleness_metric(summary)].median())
+    limits, level = facts.limits, facts.staleness
     with np.errstate(over="ignore"):
-        chi2 = float(np.expm1(summary.values[["log1p_chi2_seq", "log1p_chi2_seq_predicted"]].median().max()))
-    doubtful, steps = _doubtful(summary, "log1p_chi2_seq")
-    numbers = f"total variation {distance:.2g} (limit {limits.staleness:g})"
+        chi2 = float(np.expm1(facts.log_chi2))
+    numbers = f"total variation {tv_text(level.median)} (limit {level.limit:g})"
     numbers += f", χ² of whole responses {_short(chi2)} (limit {limits.chi2:g}), medians over the steps"
-    if found.concern is Concern.BIAS:
+    if facts.concern is Concern.BIAS:
         return f"Bias is the primary concern: {numbers}."
-    if found.concern is Concern.VARIANCE:
+    if facts.concern is Concern.VARIANCE:
         return f"Variance is the concern, which a trust region does not see: {numbers}."
-    if doubtful > steps / 2:
+    if facts.n_doubtful_chi2 > facts.n_chi2 / 2:
         return (
             f"Bias is small; cannot tell whether variance is, because the tail is too heavy for a χ² of "
-            f"whole responses in {doubtful} of {steps} steps: {numbers}."
+            f"whole responses in {facts.n_doubtful_chi2} of {facts.n_chi2} steps: {numbers}."
         )
     return f"Neither is large: {numbers}."
 

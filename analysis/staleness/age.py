@@ -1,8 +1,8 @@
 """How old the data are, and whether age hurts: version lags over the steps, and staleness of old against fresh tokens.
 
 lags = version_lags(run)                        # step, lag, tokens
-effect = age_effect(stratify(run, "lag"), staleness_metric(summary))
-sentence(lags, stratify(run, "lag"), effect, limit=0.2)
+effect = age_effect(stratify(run, "lag"), facts.form.staleness)
+sentence(lags, stratify(run, "lag"), effect, facts)
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from enum import Enum
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.words import tv_text, whose_staleness
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.strata import Strata
@@ -92,15 +94,16 @@ def _ages(strata: Strata, metric: str) -> pd.DataFrame:
     return rows[rows["value"].notna() & (rows["label"] != "not logged")]
 
 
-def sentence(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, *, limit: float) -> str:
+def sentence(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts) -> str:
     """How old is the data, does age hurt, and is it age at all?
 
     Args:
         lags: of `version_lags`.
         strata: by "lag", as `effect` was computed from them.
-        limit: of staleness.
+        facts: of the steps that `strata` are of.
     """
-    return " ".join(filter(None, (how_old(lags), _does_age_hurt(strata, effect, limit), _whose(strata))))
+    hurts = _does_age_hurt(strata, effect, facts.staleness.limit)
+    return " ".join(filter(None, (how_old(lags), hurts, whose_staleness(facts), _of_fresh_tokens(strata, facts))))
 
 
 def how_old(lags: pd.DataFrame) -> str:
@@ -150,19 +153,13 @@ def _does_age_hurt(strata: Strata, effect: AgeEffect, limit: float) -> str:
     return f"{opening}: {against}; it is {where}."
 
 
-def _whose(strata: Strata) -> str:
-    """Old weights, or another engine: as far as the log can tell."""
-    version, engine = (strata.metric(key).iloc[-1] for key in ("s_k_version", "s_k_engine"))
-    if np.isfinite(version["value"]) and np.isfinite(engine["value"]):
-        text = f"Old weights make up {_plain(version['value'])} of staleness, engine mismatch {_plain(engine['value'])}"
-        doubtful = any(row["note_kind"] == Kind.UNRELIABLE for row in (version, engine))
-        return text + (" (tails too heavy to trust)." if doubtful else ".")
-    fresh = strata.metric("s_k")
-    fresh = fresh[fresh["label"] == "lag 0"]
-    text = "Old weights and engine mismatch cannot be split: logp_behavior_train is not logged"
-    if len(fresh) and np.isfinite(fresh["value"].iloc[0]):
-        return f"{text}; but tokens of lag 0 have S_k {_plain(fresh['value'].iloc[0])}, and that is no age."
-    return f"{text}."
+def _of_fresh_tokens(strata: Strata, facts: Facts) -> str:
+    """What staleness cannot be age, where engine and age are not told apart."""
+    rows = strata.metric(facts.form.staleness)
+    fresh = rows.loc[rows["label"] == "lag 0", "value"].dropna()
+    if facts.split or not len(fresh):
+        return ""
+    return f"Tokens of lag 0 have a staleness of {tv_text(float(fresh.iloc[0]))}, and that is no age."
 
 
 def _words(number: Number) -> str:

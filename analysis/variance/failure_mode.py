@@ -1,7 +1,7 @@
 """Bias or variance: the answer in words with what it rests on, and the numbers behind the page's charts.
 
-answer(summary, limits).sentence            # the regime (`findings.regime`), and whether its numbers can be trusted
-points = blind_spot(summary)                # by step: total variation, and chi-square of tokens and whole responses
+answer(summary, facts).sentence             # the regime (`findings.regime`), and whether its numbers can be trusted
+points = blind_spot(summary, facts.form)    # by step: total variation, and chi-square of tokens and whole responses
 frame = response_staleness(run, 100, 120)   # by step: total variation of whole responses
 """
 
@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.drift.pairs import PAIRS, create_units
+from ratioscope.analysis.findings.facts import Concern, Facts, Form, chi2_is_trusted
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.regime import Concern, log_chi2_of_responses, regime
-from ratioscope.analysis.findings.staleness_form import staleness_metric
+from ratioscope.analysis.findings.regime import log_chi2_of_responses, regime
+from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import cluster_intervals, sums
@@ -45,51 +46,50 @@ _UNTIL_TOLD = (
 )
 
 
-def answer(summary: StepSummary, limits: Limits = Limits()) -> Answer:
-    """The regime, and where the log cannot tell."""
-    if not len(summary.values):
+def answer(summary: StepSummary, facts: Facts) -> Answer:
+    """The regime, and where the log cannot tell.
+
+    Args:
+        summary: of the steps that `facts` are of.
+    """
+    if not facts.n_steps:
         return Answer("No step of this run lies in the chosen range.", "", "", ())
-    found = regime(summary, limits)
+    found = regime(facts)
     if found.concern is Concern.UNKNOWN:
         return Answer(found.sentence, found.remedy, found.source, found.numbers)
-    doubts = [_doubted_distance(summary, limits), _doubted_chi2(summary), _infinite_chi2(summary)]
+    doubts = [_doubted_distance(summary, facts), _doubted_chi2(facts), _infinite_chi2(summary)]
     about_variance = " ".join(filter(None, doubts[1:]))
     sentence, remedy = " ".join(filter(None, [found.sentence, *doubts])), found.remedy
     if found.concern is Concern.NEITHER and about_variance:
-        chi2 = np.expm1(float(summary.values[[_MEASURED, _PREDICTED]].median().max()))
-        distance = float(summary.values[staleness_metric(summary)].median())
+        level = facts.staleness
         size = (
-            f"Bias is small: total variation is {distance:.2g}, at most {limits.staleness:g}. "
-            f"Cannot tell whether variance is: the χ² of whole responses looks like {chi2:.2g}, but "
-            f"{about_variance[0].lower()}{about_variance[1:]}"
+            f"Bias is small: total variation is {tv_text(level.median)}, at most {level.limit:g}. "
+            f"Cannot tell whether variance is: the χ² of whole responses looks like {np.expm1(facts.log_chi2):.2g}, "
+            f"but {about_variance[0].lower()}{about_variance[1:]}"
         )
         sentence, remedy = " ".join(filter(None, [found.origin, size, doubts[0]])), _UNTIL_TOLD
     return Answer(sentence, remedy, found.source, found.numbers)
 
 
-def _doubted_distance(summary: StepSummary, limits: Limits) -> str:
-    """What the bounded form says, where the plain one cannot be trusted in most steps."""
-    key = staleness_metric(summary)
-    untrusted, n = _untrusted(summary, key)
-    if untrusted <= n / 2:
+def _doubted_distance(summary: StepSummary, facts: Facts) -> str:
+    """What the bounded form says, where the plain one speaks and cannot be trusted in most steps."""
+    level = facts.staleness
+    if facts.form is Form.BOUNDED or level.n_doubtful <= level.n_known / 2:
         return ""
-    plain, bounded = (float(summary.values[name].median()) for name in (key, "s_k_bounded"))
-    text = f"In {untrusted} of {n} steps the tail is too heavy for that total variation; "
-    limit = limits.staleness
-    if (plain > limit) == (bounded > limit):
-        return text + f"its bounded form, which no tail can spoil, is {bounded:.2g} and agrees."
-    return text + f"its bounded form, which no tail can spoil, is {bounded:.2g}: cannot tell whether bias matters."
+    bounded = float(summary.values[Form.BOUNDED.staleness].median())
+    text = f"In {level.n_doubtful} of {level.n_known} steps the tail is too heavy for that total variation; "
+    text += f"its bounded form, which no tail can move, is {tv_text(bounded)}"
+    if (level.median > level.limit) == (bounded > level.limit):
+        return f"{text} and agrees."
+    return f"{text}: cannot tell whether bias matters."
 
 
-def _doubted_chi2(summary: StepSummary) -> str:
-    points = blind_spot(summary)
-    n = int(points["chi2_seq"].notna().sum())
-    untrusted = n - int(points["chi2_seq_trusted"].sum())
-    if untrusted <= n / 2:
+def _doubted_chi2(facts: Facts) -> str:
+    if facts.n_doubtful_chi2 <= facts.n_chi2 / 2:
         return ""
     return (
-        f"In {untrusted} of {n} steps the tail is too heavy for a χ² of whole responses: such samples mostly show too "
-        "little of it."
+        f"In {facts.n_doubtful_chi2} of {facts.n_chi2} steps the tail is too heavy for a χ² of whole responses: such "
+        "samples mostly show too little of it."
     )
 
 
@@ -104,31 +104,26 @@ def _infinite_chi2(summary: StepSummary) -> str:
     )
 
 
-def _untrusted(summary: StepSummary, key: str) -> tuple[int, int]:
-    """In how many steps the metric cannot be trusted, and in how many there is one."""
-    known = summary.values[key].notna()
-    return int((known & ~summary.trusted(key)).sum()), int(known.sum())
-
-
-def blind_spot(summary: StepSummary) -> pd.DataFrame:
+def blind_spot(summary: StepSummary, form: Form) -> pd.DataFrame:
     """What a trust region sees against what it does not, by step.
 
-    Columns: tv, the total variation of the tokens (in the form that speaks for the run, `staleness_metric`);
-    chi2_token; chi2_seq, that of whole responses, as the tokens predict it where the sample shows less; and
-    <column>_trusted.
+    Args:
+        form: of the total variation, the one that speaks for the run.
+
+    Columns: tv, the total variation of the tokens; chi2_token; chi2_seq, that of whole responses, as the tokens predict
+    it where the sample shows less; and <column>_trusted.
     """
-    values, key = summary.values, staleness_metric(summary)
-    measured = values[_MEASURED].fillna(-np.inf) >= values[_PREDICTED].fillna(-np.inf)
+    values = summary.values
     with np.errstate(over="ignore"):
         of_responses = np.expm1(log_chi2_of_responses(values).astype(float))
     return pd.DataFrame(
         {
-            "tv": values[key],
-            "tv_trusted": summary.trusted(key),
+            "tv": values[form.staleness],
+            "tv_trusted": summary.trusted(form.staleness),
             "chi2_token": values["chi2_token"],
             "chi2_token_trusted": summary.trusted("chi2_token"),
             "chi2_seq": of_responses,
-            "chi2_seq_trusted": summary.trusted(_MEASURED).where(measured, summary.trusted(_PREDICTED)),
+            "chi2_seq_trusted": chi2_is_trusted(summary),
         }
     )
 
@@ -220,14 +215,17 @@ def response_staleness(run: Run, first: int, last: int, khat: "pd.Series[float]"
     )
 
 
-def staleness_sentence(summary: StepSummary, responses: pd.DataFrame) -> str:
-    """Tokens against whole responses, at the last step that has both."""
-    both = responses["tv"].to_frame("responses").join(summary.values["s_k"]).dropna()
+def staleness_sentence(summary: StepSummary, responses: pd.DataFrame, form: Form) -> str:
+    """Tokens against whole responses, at the last step that has both, in the form that speaks for the run."""
+    key, column = form.staleness, "tv" if form is Form.PLAIN else "tv_bounded"
+    both = responses[column].rename("responses").to_frame().join(summary.values[key].rename("tokens")).dropna()
     if not len(both):
         return "No response has a usable ratio."
-    step = both.index[-1]
-    tokens, whole = both["s_k"].iloc[-1], both["responses"].iloc[-1]
-    return f"At step {step} the total variation is {tokens:.2g} over tokens and {whole:.2g} over whole responses."
+    step, found = both.index[-1], both.iloc[-1]
+    return (
+        f"At step {step} the total variation is {tv_text(found['tokens'])} over tokens and "
+        f"{tv_text(found['responses'])} over whole responses."
+    )
 
 
 def lemma_terms(probes: pd.DataFrame, learning_rate: float, smoothness: float) -> pd.DataFrame:

@@ -7,7 +7,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.drift import sentences as drift_answers
-from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.findings.course import sync_steps
+from ratioscope.analysis.findings.facts import Form
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
@@ -20,18 +21,19 @@ _CLIPPED = theme.metric_colour("tv_new_behavior")
 _OTHERS = {"kl_k3": "KL", "chi2": "χ²"}
 
 
-def path_diagram(frame: pd.DataFrame, mode: Mode) -> go.Figure:
+def path_diagram(frame: pd.DataFrame, mode: Mode, form: Form = Form.PLAIN) -> go.Figure:
     """The policies in a row, an edge a pair: as wide as its total variation, labelled with TV, KL and χ².
 
-    The direct ways stand below the row: staleness (where it has two parts) and what PPO clips. Total variation is in
-    its bounded form where that is the one that speaks.
+    The direct ways stand below the row: staleness (where it has two parts) and what PPO clips.
 
     Args:
         frame: `analysis.drift.pairs.measure`, not by step.
+        form: of total variation, the one that speaks for the run.
     """
-    distance = drift_answers.distance_metric(frame)
     of = {(row["pair"], row["metric"]): row for row in frame.to_dict("records")}
-    of |= {(pair, "tv"): row for (pair, metric), row in of.items() if metric == distance}
+    if form is Form.BOUNDED:
+        in_form = drift_answers.distances_in_form(frame, form)
+        of |= {(pair, "tv"): of[pair, "tv_bounded"] | {"value": value} for pair, value in in_form.items()}
     recomputed = not np.isnan(of["behavior_train/behavior", "tv"]["value"])
     names = ["behavior", "recomputed", "current", "new"] if recomputed else ["behavior", "current", "new"]
     place = {name: float(number) for number, name in enumerate(names)}
@@ -135,14 +137,16 @@ def _add_label(
     )
 
 
-def triangle(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None]) -> go.Figure:
+def triangle(
+    summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None], form: Form = Form.PLAIN
+) -> go.Figure:
     """S and U stacked, and the distance of the new policy from the data, which is at most their sum."""
     fig = base.figure(mode, y_title="total variation")
-    columns = summary.values[["s_k", "u_k", "tv_new_behavior"]]
+    columns = summary.values[[form.staleness, "u_k", form.ppo]]
     known = columns[np.isfinite(columns).all(axis=1)]
-    both = base.reduce(known["s_k"] + known["u_k"])
+    both = base.reduce(known[form.staleness] + known["u_k"])
     for name, series, colour, fill in (
-        (label("s_k"), known["s_k"].loc[both.index], theme.CURRENT, "tozeroy"),
+        (label(form.staleness), known[form.staleness].loc[both.index], theme.CURRENT, "tozeroy"),
         (f"{label('u_k')} on top", both, theme.NEW, "tonexty"),
     ):
         fig.add_scatter(
@@ -155,7 +159,7 @@ def triangle(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | No
             fillcolor=theme.rgba(colour, 0.35),
             hovertemplate="%{y:.3g}",
         )
-    base.add_line(fig, known["tv_new_behavior"], name=label("tv_new_behavior"), colour=_CLIPPED, width=2.2)
+    base.add_line(fig, known[form.ppo], name=label(form.ppo), colour=_CLIPPED, width=2.2)
     base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
     fig.update_yaxes(rangemode="tozero")
     return base.set_steps(fig, steps, summary.values.index)

@@ -7,7 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.findings.course import sync_steps
 from ratioscope.analysis.ratios.distributions import Survival, Tail
 from ratioscope.analysis.summary.order_statistics import bin_log_ratio
 from ratioscope.analysis.summary.summary import StepSummary

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.findings.course import sync_steps
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme

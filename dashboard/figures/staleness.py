@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.findings.course import sync_steps
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from ratioscope.analysis.findings.answers import sync_steps
+from ratioscope.analysis.findings.course import sync_steps
 from ratioscope.analysis.ratios.growth import KINDS, Growth
 from ratioscope.analysis.ratios.sentences import mean_limits, unfitted
 from ratioscope.analysis.summary.summary import StepSummary

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from ratioscope.analysis.findings.facts import Form
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
@@ -184,19 +185,23 @@ def _colour_bar(title: str, mode: Mode) -> dict[str, Any]:
 
 
 def staleness_of_levels(
-    summary: StepSummary, responses: pd.DataFrame, mode: Mode, steps: tuple[int | None, int | None]
+    summary: StepSummary, responses: pd.DataFrame, mode: Mode, steps: tuple[int | None, int | None], form: Form
 ) -> go.Figure:
-    """S_k of tokens, and the same distance over whole responses (`failure_mode.response_staleness`)."""
+    """S_k of tokens, and the same distance over whole responses (`failure_mode.response_staleness`), in one form."""
+    plain = form is Form.PLAIN
+    distances = responses["tv" if plain else "tv_bounded"]
     inside = summary.up_to(*((responses.index.min(), responses.index.max()) if len(responses) else (None, None)))
-    fig = over_steps(inside, ["s_k"], mode, y_title="total variation", height=280, steps=steps)
+    fig = over_steps(inside, [form.staleness], mode, y_title="total variation", height=280, steps=steps)
     for trace in fig.data:
         if trace.name and trace.mode == "lines" and trace.fill is None:
             trace.update(name="tokens", showlegend=True)
-    finite = responses["tv"].where(np.isfinite(responses["tv"]))
-    base.add_band(fig, responses["low"], responses["high"], _RESPONSES)
+    finite = distances.where(np.isfinite(distances))
+    if plain:
+        base.add_band(fig, responses["low"], responses["high"], _RESPONSES)
     base.add_line(fig, finite, name="whole responses", colour=_RESPONSES, number=".3g")
-    base.add_untrusted(fig, responses["tv"], responses["trusted"].astype(bool), mode)
-    base.add_infinite(fig, responses["tv"], mode)
+    if plain:
+        base.add_untrusted(fig, distances, responses["trusted"].astype(bool), mode)
+    base.add_infinite(fig, distances, mode)
     marks = [trace for trace in fig.data if trace.name == "not reliable"]
     for trace in marks[1:]:
         trace.showlegend = False

@@ -4,8 +4,9 @@ from functools import partial
 
 import pandas as pd
 
+from ratioscope.analysis.clipping import sentences
 from ratioscope.analysis.clipping.quadrants import by_quadrant, quadrant_sentence
-from ratioscope.analysis.findings import answers
+from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.ratios.distributions import quadrants
 from ratioscope.analysis.runs.window import Window
 from ratioscope.dashboard.figures import clipping as figures
@@ -30,7 +31,7 @@ def section(subject: Subject) -> Section:
 
 def answer(subject: Subject) -> str:
     """Of these steps."""
-    return answers.clipping(subject.summary) if len(subject.summary.values) else NO_STEP
+    return sentences.headline(subject.summary) if len(subject.summary.values) else NO_STEP
 
 
 def logged(subject: Subject) -> tuple[Chart, Chart, Chart]:
@@ -45,11 +46,11 @@ def logged(subject: Subject) -> tuple[Chart, Chart, Chart]:
         ),
         over_steps(
             subject, signs, key="signs", title="Clipped, by sign of the advantage", unit="share of tokens of that sign",
-            height=280, takeaway=answers.course(summary, *signs),
+            height=280, takeaway=course(summary, *signs),
         ),
         over_steps(
             subject, used, key="used", title="Left to learn from", unit="share", height=280,
-            takeaway=answers.course(summary, *used),
+            takeaway=course(summary, *used),
         ),
     )  # fmt: skip
 

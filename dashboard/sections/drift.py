@@ -9,8 +9,7 @@ from ratioscope.analysis.drift import sentences
 from ratioscope.analysis.drift.certificate import certificate
 from ratioscope.analysis.drift.feasibility import feasibility, recommendation, vocabulary_is_large
 from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, Level, measure
-from ratioscope.analysis.findings import answers
-from ratioscope.analysis.findings.staleness_form import staleness_metric
+from ratioscope.analysis.findings.course import course
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import plain, share
@@ -18,6 +17,13 @@ from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, 
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
 
 _KEYS = ("s_k", "u_k", "tv_new_behavior")
+_NUMBERS = ("s_k_bounded", "s_k_version", "s_k_engine", "ratio_mean", "kl_k3")
+_LEVELS: dict[tuple[Level, Aggregation], str] = {
+    ("token", "token"): "tokens",
+    ("token", "sequence"): "tokens, averaged within responses first",
+    ("sequence", "token"): "whole responses",
+    ("geometric", "token"): "geometric means of responses",
+}
 # What looks at single tokens looks at the latest steps with so many of them.
 _TOKENS = 150_000
 
@@ -25,7 +31,7 @@ _TOKENS = 150_000
 def section(subject: Subject) -> Section:
     """The path from the sampler to the new policy, the bounds that theory gives, and whether a clip can be met."""
     blocks: list[Block] = [
-        key_numbers(subject, (*_KEYS, "s_k_bounded", "s_k_version", "s_k_engine", "ratio_mean", "kl_k3")),
+        key_numbers(subject, list(dict.fromkeys((*_keys(subject), *_NUMBERS)))),
         distances(subject),
         mean_ratio(subject),
         *triangle(subject),
@@ -42,7 +48,12 @@ def answer(subject: Subject) -> str:
     """Of these steps."""
     if not len(subject.summary.values):
         return NO_STEP
-    return answers.drift(subject.summary, subject.opened.limits)
+    return sentences.headline(subject.facts)
+
+
+def _keys(subject: Subject) -> list[str]:
+    """The distances in the form that speaks for the run."""
+    return subject.facts.form.keys(_KEYS)
 
 
 def distances(subject: Subject) -> Chart:
@@ -50,27 +61,28 @@ def distances(subject: Subject) -> Chart:
     of = subject.opened.limits
     limits = (Limit(of.staleness, "ε<sub>stale</sub>/2"), Limit(of.update, "ε/2"))
     return over_steps(
-        subject, _KEYS, key="distances", title="Staleness, update, and the distance that PPO clips",
+        subject, _keys(subject), key="distances", title="Staleness, update, and the distance that PPO clips",
         unit="total variation", limits=limits, height=340, takeaway=answer(subject),
     )  # fmt: skip
 
 
 def triangle(subject: Subject) -> list[Piece]:
     """U + S against the distance from the data; in words alone where that is not known."""
-    sentence = sentences.triangle_sentence(subject.summary)
-    data = subject.shown.values[list(_KEYS)]
-    if not data["tv_new_behavior"].notna().any():
+    sentence = sentences.triangle_sentence(subject.facts)
+    form, keys = subject.facts.form, _keys(subject)
+    data = subject.shown.values[keys]
+    if not data[form.ppo].notna().any():
         return [Paragraph(sentence, small=True)]
-    draw = partial(figures.triangle, subject.shown, steps=subject.steps)
+    draw = partial(figures.triangle, subject.shown, steps=subject.steps, form=form)
     title = "The triangle: U + S against PPO's distance"
-    return [chart(subject.mode, "triangle", title, draw, sentence, data, _KEYS, by_step=True)]
+    return [chart(subject.mode, "triangle", title, draw, sentence, data, keys, by_step=True)]
 
 
 def divergence(subject: Subject) -> Chart:
     """KL by its three estimators."""
     return over_steps(
         subject, ("kl_k1", "kl_k2", "kl_k3"), key="kl", title="KL of current from behavior, three estimators",
-        unit="nats", takeaway=answers.course(subject.summary, "kl_k3"), beside=("kl_reverse",),
+        unit="nats", takeaway=course(subject.summary, "kl_k3"), beside=("kl_reverse",),
     )  # fmt: skip
 
 
@@ -80,7 +92,7 @@ def bounded(subject: Subject) -> Chart:
     said = "They agree when the mean ratio is 1; no heavy tail can move the bounded one far."
     return over_steps(
         subject, keys, key="bounded", title="Staleness, plain and bounded form", unit="total variation",
-        takeaway=f"{answers.course(subject.summary, *keys)} {said}", beside=("ratio_mean",),
+        takeaway=f"Plain form: {course(subject.summary, *keys)} {said}", beside=("ratio_mean",),
     )  # fmt: skip
 
 
@@ -88,7 +100,7 @@ def mean_ratio(subject: Subject) -> Chart:
     """Mean ratio, which must be 1."""
     return over_steps(
         subject, ("ratio_mean",), key="mean-ratio", title="Mean ratio: can the denominators be believed?",
-        unit="mean ρ", limits=(Limit(1.0, "must be 1"),), takeaway=answers.course(subject.summary, "ratio_mean"),
+        unit="mean ρ", limits=(Limit(1.0, "must be 1"),), takeaway=course(subject.summary, "ratio_mean"),
         beside=("ratio_mean_z",),
     )  # fmt: skip
 
@@ -97,7 +109,7 @@ def lag(subject: Subject) -> Chart:
     """Version lag over the steps."""
     return over_steps(
         subject, ("version_lag",), key="lag", title="Age of the data", unit="updates", height=220,
-        takeaway=answers.course(subject.summary, "version_lag"),
+        takeaway=course(subject.summary, "version_lag"),
     )  # fmt: skip
 
 
@@ -139,9 +151,11 @@ def path(subject: Subject, level: Level = "token", aggregation: Aggregation = "t
     window = subject.window(_TOKENS)
     frame = subject.compute(measure, *window.steps, level=level, aggregation=aggregation)
     title = f"behavior → current → new, {window.words}; width is total variation"
-    draw = partial(figures.path_diagram, frame)
+    facts = subject.opened.facts(window.steps)
+    told = facts if (level, aggregation) == ("token", "token") else sentences.of_pairs(facts, frame)
+    draw = partial(figures.path_diagram, frame, form=facts.form)
     return [
-        chart(subject.mode, "path", title, draw, sentences.path_sentence(frame), frame),
+        chart(subject.mode, "path", title, draw, sentences.path_section(told, _LEVELS[level, aggregation]), frame),
         _path_table(frame, f"The path in numbers, {window.words}"),
     ]
 
@@ -210,8 +224,8 @@ def clip(subject: Subject) -> list[Piece]:
     found = subject.compute(feasibility, *window.steps, epsilon=epsilon)
     blocks: list[Piece] = [Paragraph(f"{window.words.capitalize()}: {sentences.feasibility_sentence(found, epsilon)}")]
     if len(found) and (found["n_versions"].astype(float) > 1).any():
-        shares, inside = found["infeasible_share"].astype(float), subject.opened.summary.up_to(*window.steps)
-        staleness = float(inside.values[staleness_metric(inside)].mean())
+        shares = found["infeasible_share"].astype(float)
+        staleness = subject.opened.facts(window.steps).staleness.mean
         large = subject.compute(vocabulary_is_large, *window.steps)
         advice = recommendation(float(shares.mean()), staleness, large, epsilon_stale=limits.epsilon_stale)
         if advice:

@@ -4,7 +4,7 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.findings import answers
+from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.ratios import sentences
 from ratioscope.analysis.ratios.distributions import Level, Survival, by_step, survivals
 from ratioscope.analysis.ratios.growth import growth
@@ -50,7 +50,7 @@ def section(subject: Subject) -> Section:
 
 def answer(subject: Subject) -> str:
     """Of these steps."""
-    return answers.ratios(subject.summary, subject.opened.limits) if len(subject.summary.values) else NO_STEP
+    return sentences.answer(subject.summary, subject.opened.limits) if len(subject.summary.values) else NO_STEP
 
 
 def missing(subject: Subject, pair: str) -> str:
@@ -204,5 +204,5 @@ def variance(subject: Subject) -> Chart:
     return over_steps(
         subject, keys, key="chi2", title="Variance of the weights (below 1e-9 lies rounding)", unit="χ²",
         logarithmic=True, limits=(Limit(subject.opened.limits.chi2, "limit"),),
-        takeaway=answers.course(subject.summary, *keys), beside=("chi2_seq",),
+        takeaway=course(subject.summary, *keys), beside=("chi2_seq",),
     )  # fmt: skip

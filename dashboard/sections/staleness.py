@@ -4,7 +4,6 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.findings.staleness_form import staleness_metric
 from ratioscope.analysis.staleness import age, mixed_responses
 from ratioscope.analysis.summary.strata import Strata, stratify
 from ratioscope.catalogue import CATALOGUE
@@ -23,7 +22,7 @@ TOKENS = 200_000
 def section(subject: Subject) -> Section:
     """Version lags over the steps, metrics by lag, versions inside responses."""
     blocks: list[Block] = [
-        key_numbers(subject, ("version_lag", "s_k", "s_k_version", "s_k_engine")),
+        key_numbers(subject, subject.facts.form.keys(("version_lag", "s_k", "s_k_version", "s_k_engine"))),
         lags(subject),
         *attempt(partial(by_lag, subject)),
         *attempt(partial(versions, subject)),
@@ -38,8 +37,8 @@ def answer(subject: Subject) -> str:
         strata = _strata(subject)
     except RatioscopeError:
         return f"{age.how_old(found)} There is no token in {subject.window(TOKENS).words}."
-    effect = age.age_effect(strata, staleness_metric(subject.summary))
-    return age.sentence(found, strata, effect, limit=subject.opened.limits.staleness)
+    facts = subject.opened.facts(subject.window(TOKENS).steps)
+    return age.sentence(found, strata, age.age_effect(strata, facts.form.staleness), facts)
 
 
 def _lags(subject: Subject) -> pd.DataFrame:
@@ -76,7 +75,7 @@ def by_lag(subject: Subject, metric: str | None = None) -> tuple[Piece, Table]:
     Raises:
         RatioscopeError: these steps hold no token.
     """
-    key = metric or staleness_metric(subject.summary)
+    key = metric or subject.facts.form.staleness
     rows, entry = _strata(subject).metric(key), CATALOGUE[key]
     words = [
         estimate(key, row["value"], row["low"], row["high"], from_cells(row["note_kind"], row["note"]))
@@ -116,7 +115,7 @@ def versions(subject: Subject) -> list[Piece]:
     window = subject.window(TOKENS)
     if not found["several"].loc[window.first : window.last].any():
         return [several, Paragraph(f"In {window.words} every response has one version.")]
-    metric = staleness_metric(subject.summary)
+    metric = subject.facts.form.staleness
     rows = subject.compute(mixed_responses.by_position, metric, *window.steps)
     said = f"{CATALOGUE[metric].title} by position in the response, of responses of one and of several versions."
     return [

@@ -10,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.diagnosis.opened import Opened
+from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.linter import Remark, lint
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.runs.store import Run
@@ -53,6 +54,11 @@ class Subject:
         """What figures over the steps draw."""
         return self.summary
 
+    @cached_property
+    def facts(self) -> Facts:
+        """What is so about these steps."""
+        return self.opened.facts(self.steps)
+
     def compute(
         self,
         function: Callable[Concatenate[Run, Arguments], Result],
@@ -93,7 +99,7 @@ class Subject:
     def verdict(self) -> tuple[tuple[str, str], ...]:
         """The questions about a run with their answers; see `run_verdict`."""
         opened = self.opened
-        return run_verdict(self.summary, opened.findings, self.remarks, opened.limits, opened.summary)
+        return run_verdict(opened.summary, opened.findings, self.remarks, opened.limits, *self.steps)
 
     def window(self, tokens: int = TOKENS) -> Window:
         """The steps that are looked at token by token."""

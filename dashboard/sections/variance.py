@@ -30,7 +30,7 @@ def section(subject: Subject) -> Section:
     """The blind spot, tokens against responses, truncated importance sampling, gradient probes."""
     blocks: list[Block] = [
         *remedies(subject),
-        key_numbers(subject, ("s_k", "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq")),
+        key_numbers(subject, subject.facts.form.keys(("s_k", "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq"))),
         *blind_spot(subject),
         growth(subject),
         *attempt(partial(truncation, subject)),
@@ -41,25 +41,25 @@ def section(subject: Subject) -> Section:
 
 def answer(subject: Subject) -> str:
     """Of these steps."""
-    return failure_mode.answer(subject.summary, subject.opened.limits).sentence
+    return failure_mode.answer(subject.summary, subject.facts).sentence
 
 
 def remedies(subject: Subject) -> list[Paragraph]:
     """What to do, where something is wrong."""
-    found = failure_mode.answer(subject.summary, subject.opened.limits)
+    found = failure_mode.answer(subject.summary, subject.facts)
     return [Paragraph(f"{found.remedy} ({found.source})", lead="What to do:")] if found.remedy else []
 
 
 def medians(subject: Subject) -> list[Paragraph]:
     """The numbers that the answer is taken from."""
-    found = failure_mode.answer(subject.summary, subject.opened.limits).numbers
+    found = failure_mode.answer(subject.summary, subject.facts).numbers
     words = (f"{number.label.removesuffix(', median')} {plain(number.value)}" for number in found)
     return [Paragraph(f"Medians over these steps: {' · '.join(words)}.", small=True)] if found else []
 
 
 def blind_spot(subject: Subject) -> list[Chart]:
     """Total variation against χ², of tokens and of whole responses on the same axes."""
-    limits, points = subject.opened.limits, failure_mode.blind_spot(subject.summary)
+    limits, points = subject.opened.limits, failure_mode.blind_spot(subject.summary, subject.facts.form)
     sentence, data = failure_mode.blind_spot_sentence(points, limits), points.rename(columns=_COLUMNS)
     axes = figures.blind_spot_axes(points, limits.staleness, limits.chi2)
     keys = ("chi2_token", "log1p_chi2_seq", "log1p_chi2_seq_predicted")
@@ -98,7 +98,7 @@ def levels(subject: Subject) -> Piece:
     Raises:
         RatioscopeError: these steps do not give it.
     """
-    window, summary = subject.window(_TOKENS), subject.opened.summary
+    window, summary, form = subject.window(_TOKENS), subject.opened.summary, subject.facts.form
     khat = summary.values["khat_seq"].loc[window.first : window.last]
     frame = subject.compute(
         _response_staleness, *window.steps, tuple(zip(khat.index.tolist(), khat.tolist(), strict=True))
@@ -106,9 +106,9 @@ def levels(subject: Subject) -> Piece:
     if not len(frame):
         return Paragraph(f"{window.words.capitalize()} hold no response without an unusable token.")
     title = f"Staleness of tokens and of whole responses, {window.words}"
-    draw = partial(figures.staleness_of_levels, summary, frame, steps=window.steps)
-    said = failure_mode.staleness_sentence(summary, frame)
-    return chart(subject.mode, "levels", title, draw, said, frame, ("s_k",), by_step=True)
+    draw = partial(figures.staleness_of_levels, summary, frame, steps=window.steps, form=form)
+    said = failure_mode.staleness_sentence(summary, frame, form)
+    return chart(subject.mode, "levels", title, draw, said, frame, (form.staleness,), by_step=True)
 
 
 def _response_staleness(run: Run, first: int, last: int, khat: tuple[tuple[int, float], ...]) -> pd.DataFrame:

@@ -34,7 +34,7 @@ def render() -> None:
         return
     subject = page_subject(opened)
     answer(drift.answer(subject))
-    metric_row(opened.summary, TILES)
+    metric_row(opened.summary, subject.facts.form.keys(TILES))
     _over_steps(subject)
     path = st.container()
     _exact(subject)

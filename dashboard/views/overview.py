@@ -6,7 +6,8 @@ from typing import NamedTuple
 import streamlit as st
 
 from ratioscope.analysis.diagnosis import Severity
-from ratioscope.analysis.findings import answers
+from ratioscope.analysis.findings.course import course
+from ratioscope.analysis.overview.sentences import headline
 from ratioscope.dashboard import state, theme
 from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import page_subject
@@ -34,7 +35,9 @@ def render() -> None:
     if opened is None:
         return
     summary, mode, steps = opened.summary, state.mode(), state.step_range()
-    answer(answers.overview(summary, opened.findings, opened.limits))
+    facts = opened.facts()
+    form = facts.form
+    answer(headline(summary, facts, opened.findings))
     grave = [finding for finding in opened.findings if finding.severity > Severity.NOTICE]
     notices = opened.findings[len(grave) :]
     finding_cards(grave, summary, mode, opened.run_id)
@@ -43,7 +46,7 @@ def render() -> None:
             for finding in notices:
                 notice(finding, opened.run_id)
 
-    metric_row(summary, TILES[:4])
+    metric_row(summary, form.keys(TILES[:4]))
     metric_row(summary, TILES[4:])
 
     limits = [
@@ -52,8 +55,8 @@ def render() -> None:
     ]
     charts = (
         *(_Chart(keys[0], f"Is it learning? {name}", keys, unit) for name, keys, unit in learning_curves(summary)),
-        _Chart("staleness", "How off-policy is it? Staleness and update drift", ["s_k", "u_k"], "total variation",
-               limits),
+        _Chart("staleness", "How off-policy is it? Staleness and update drift", form.keys(("s_k", "u_k")),
+               "total variation", limits),
         _Chart("entropy", "What does it cost? Entropy, KL to the initial policy", ["entropy", "kl_to_initial"], "nats"),
         _Chart("clip", "What is thrown away? Clip fraction", ["clip_fraction"], "share of tokens"),
         _Chart("length", "Does it ramble? Mean length of the responses", ["response_length"], "tokens"),
@@ -67,7 +70,7 @@ def render() -> None:
                     over_steps(summary, chart.keys, mode, y_title=chart.unit, limits=chart.limits, steps=steps),
                     key=chart.key,
                     title=chart.title,
-                    takeaway=answers.course(summary, *chart.keys),
+                    takeaway=course(summary, *chart.keys),
                     data=summary.values[chart.keys],
                 )
     as_reported(page_subject(opened), "overview")

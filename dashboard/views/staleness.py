@@ -38,7 +38,7 @@ def render() -> None:
         return
     subject = page_subject(opened)
     said = st.container()
-    metric_row(opened.summary, TILES)
+    metric_row(opened.summary, subject.facts.form.keys(TILES))
     draw(staleness.lags(subject))
     with said, st.skeleton(height=48):
         sentence = staleness.answer(subject)

@@ -25,7 +25,7 @@ def render() -> None:
     subject = page_subject(opened)
     answer(variance.answer(subject))
     draw(*variance.remedies(subject), *variance.medians(subject))
-    metric_row(opened.summary, TILES)
+    metric_row(opened.summary, subject.facts.form.keys(TILES))
     _blind_spot(subject)
     _levels(subject)
     responses, sweep = st.container(), st.container()

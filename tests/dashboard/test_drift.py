@@ -1,6 +1,7 @@
 """The Drift page: the path edge by edge, triangle, exact against sampled, certificate and feasibility."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ratioscope.analysis.drift import sentences as drift_answers
 from ratioscope.analysis.drift.certificate import certificate
 from ratioscope.analysis.drift.feasibility import feasibility, vocabulary_is_large
 from ratioscope.analysis.drift.pairs import PAIRS, measure
+from ratioscope.analysis.findings.facts import Form, facts_of
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -61,7 +63,7 @@ def test_the_path_has_a_row_for_every_pair_with_its_interval(look: Look, gallery
     row = frame[(frame["pair"] == "new/current") & (frame["metric"] == "tv")].iloc[0]
     shown = table.set_index("Pair")["TV"][PAIRS["new/current"].title]
     assert shown.startswith(f"{row['value']:.3g} ({row['low']:.3g} to ")
-    assert drift_answers.path_sentence(frame) in sentences(at)
+    assert drift_answers.path_section(facts_of(summarise(open_run(gallery / "finished")))) in sentences(at)
 
 
 def test_the_recomputed_policy_is_a_node_where_it_is_logged(gallery: Path, tmp_path: Path) -> None:
@@ -69,15 +71,17 @@ def test_the_recomputed_policy_is_a_node_where_it_is_logged(gallery: Path, tmp_p
     diagram = figures.path_diagram(measure(run), LIGHT)
     assert list(diagram.data[-1].text) == ["behavior", "recomputed", "current", "new"]
     steps = [step.with_tokens(logp_behavior_train=None) for step in make_steps(3)]
-    without = measure(open_run(write_run(tmp_path / "unrecomputed", steps)))
+    lean = open_run(write_run(tmp_path / "unrecomputed", steps))
+    without = measure(lean)
     assert list(figures.path_diagram(without, DARK).data[-1].text) == ["behavior", "current", "new"]
-    assert "engine and age cannot be told apart" in drift_answers.path_sentence(without)
+    assert "engine and age cannot be told apart" in drift_answers.path_sentence(facts_of(summarise(lean)))
 
 
 def test_edges_say_what_is_not_logged_or_not_reliable(gallery: Path) -> None:
-    frame = measure(open_run(gallery / "lean"))
+    run = open_run(gallery / "lean")
+    frame = measure(run)
     assert "not logged" in _labels(figures.path_diagram(frame, LIGHT))
-    assert "the update is unknown" in drift_answers.path_sentence(frame)
+    assert "the update is unknown" in drift_answers.path_sentence(facts_of(summarise(run)))
     frame.loc[frame["pair"] == "current/behavior", ["low", "high"]] = np.nan
     frame.loc[frame["pair"] == "current/behavior", ["note_kind", "note"]] = list(cells(UNRELIABLE).values())
     figure = figures.path_diagram(frame, LIGHT)
@@ -92,15 +96,22 @@ def test_a_truncated_support_is_measured_in_bounded_form() -> None:
         for metric, value in (("tv", 0.1), ("tv_bounded", 0.25), ("kl_k3", 0.01), ("chi2", 0.1), ("ratio_mean", 0.9))
     ]
     frame = pd.DataFrame(rows)
-    assert drift_answers.distance_metric(frame) == "tv_bounded"
-    assert "TV 0.25" in _labels(figures.path_diagram(frame, LIGHT))
-    assert "In bounded form" in drift_answers.path_sentence(frame)
+    assert "TV 0.25" in _labels(figures.path_diagram(frame, LIGHT, Form.BOUNDED))
+    assert "TV 0.25" not in _labels(figures.path_diagram(frame, LIGHT))
+    facts = facts_of(_summary(5))
+    facts = replace(facts, form=Form.BOUNDED, truncated=True, fresh=False)
+    found = drift_answers.of_pairs(facts, frame)
+    # What the sampler leaves out is the engine's; the age is measured on what it drew.
+    assert [part.value for part in found.path.parts] == pytest.approx([0.25, 0.1, 0.1])
+    assert (found.path.staleness, found.path.ppo) == (0.25, 0.25)
+    assert "In bounded form" in drift_answers.path_section(found)
 
 
 def test_level_and_discount_of_the_url_are_used(gallery: Path, finished: Look) -> None:
     run = open_run(gallery / "finished")
     said = sentences(finished(pathlevel="Whole responses", gamma="0"))
-    assert drift_answers.path_sentence(measure(run, 0, 11, level="sequence")) in said
+    facts = drift_answers.of_pairs(facts_of(summarise(run)), measure(run, 0, 11, level="sequence"))
+    assert drift_answers.path_section(facts, "whole responses") in said
     assert drift_answers.certificate_sentence(certificate(run, 0, 11, gamma=0.0)) in said
 
 
@@ -121,8 +132,9 @@ def test_the_triangle_holds_and_is_described(gallery: Path) -> None:
     summary = summarise(open_run(gallery / "finished"))
     values = summary.values
     assert (values["tv_new_behavior"] <= values["u_k"] + values["s_k"] + 1e-12).all()
-    share = values["tv_new_behavior"].mean() / (values["u_k"].mean() + values["s_k"].mean())
-    assert f"{share:.0%} of U + S" in drift_answers.triangle_sentence(summary)
+    means = {key: np.average(values[key], weights=values["n_tokens"]) for key in ("tv_new_behavior", "u_k", "s_k")}
+    share = means["tv_new_behavior"] / (means["u_k"] + means["s_k"])
+    assert f"{share:.0%} of U + S" in drift_answers.triangle_sentence(facts_of(summary))
     staleness, both, clipped = figures.triangle(summary, LIGHT, (None, None)).data[:3]
     np.testing.assert_allclose(both.y, values["s_k"] + values["u_k"], rtol=1e-6)
     np.testing.assert_allclose(staleness.y, values["s_k"], rtol=1e-6)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.staleness import age
 from ratioscope.analysis.staleness import filters as age_filters
@@ -38,7 +39,7 @@ def shares(percent: "pd.Series[str]") -> "pd.Series[float]":
 def test_the_answer_is_that_of_the_analysis(gallery: Path, look: Look) -> None:
     run = open_run(gallery / "finished")
     strata = stratify(run, "lag")
-    expected = age.sentence(age.version_lags(run), strata, age.age_effect(strata, "s_k"), limit=0.2)
+    expected = age.sentence(age.version_lags(run), strata, age.age_effect(strata, "s_k"), facts_of(summarise(run)))
     at = look("staleness", "finished")
     assert f"**{expected}**" in sentences(at)
     assert "Tokens by age: steps 0 to 11" in sentences(at)

@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
+from ratioscope.analysis.findings.facts import Form, facts_of
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
@@ -63,10 +64,15 @@ def _summary(n: int, **columns: Any) -> StepSummary:
     """n steps in which nothing is far from on-policy, but for these metrics; everything can be trusted."""
     keys = [*COUNTS, *CATALOGUE]
     values = pd.DataFrame(0.0, index=pd.RangeIndex(n, name="step"), columns=keys)
+    values["n_tokens"] = 100.0
     values[["s_k_version", "s_k_engine", "delta_max", "chi2_token_exact"]] = np.nan
     for key, column in columns.items():
         values[key] = column
     return StepSummary(values, values, values + 2, {step: {} for step in range(n)}, _NO_BINS)
+
+
+def _answer(summary: StepSummary) -> failure_mode.Answer:
+    return failure_mode.answer(summary, facts_of(summary))
 
 
 def _doubting(summary: StepSummary, *keys: str) -> StepSummary:
@@ -96,7 +102,7 @@ def probed(root: Path) -> str:
 
 def test_the_page_opens_with_the_regime_and_what_to_do(look: Look, gallery: Path) -> None:
     summary = summarise(open_run(gallery / "finished"))
-    found = failure_mode.answer(summary)
+    found = _answer(summary)
     said = sentences(look("variance", "finished"))
     assert f"**{found.sentence}**" in said
     assert f"**What to do:** {found.remedy}" in said
@@ -104,8 +110,8 @@ def test_the_page_opens_with_the_regime_and_what_to_do(look: Look, gallery: Path
 
 def test_a_regime_that_the_tails_do_not_show_is_said_to_be_unknown() -> None:
     near = _summary(10, s_k=0.01, s_k_bounded=0.01, chi2_token=0.01, log1p_chi2_seq=0.1, ratio_mean=1.0)
-    assert "neither bias nor variance is large" in failure_mode.answer(near).sentence
-    doubted = failure_mode.answer(_doubting(near, "log1p_chi2_seq", "log1p_chi2_seq_predicted"))
+    assert "neither bias nor variance is large" in _answer(near).sentence
+    doubted = _answer(_doubting(near, "log1p_chi2_seq", "log1p_chi2_seq_predicted"))
     assert "Cannot tell whether variance is" in doubted.sentence
     assert "neither" not in doubted.sentence
     assert "until the variance can be told" in doubted.remedy
@@ -113,24 +119,24 @@ def test_a_regime_that_the_tails_do_not_show_is_said_to_be_unknown() -> None:
 
 def test_an_infinite_exact_chi2_is_no_small_variance() -> None:
     summary = _summary(10, s_k=0.01, log1p_chi2_seq=0.1, chi2_token_exact=np.inf, ratio_mean=1.0)
-    assert "infinite in 10 of 10 steps" in failure_mode.answer(summary).sentence
-    assert "Cannot tell whether variance is" in failure_mode.answer(summary).sentence
+    assert "infinite in 10 of 10 steps" in _answer(summary).sentence
+    assert "Cannot tell whether variance is" in _answer(summary).sentence
 
 
 @pytest.mark.parametrize(("bounded", "said"), [(0.3, "agrees"), (0.1, "cannot tell whether bias matters")])
 def test_the_bounded_form_speaks_where_the_plain_distance_cannot(bounded: float, said: str) -> None:
     far = _summary(10, s_k=0.3, s_k_bounded=bounded, log1p_chi2_seq=0.1, ratio_mean=1.0)
-    assert said in failure_mode.answer(_doubting(far, "s_k")).sentence
-    assert said not in failure_mode.answer(far).sentence
+    assert said in _answer(_doubting(far, "s_k")).sentence
+    assert said not in _answer(far).sentence
 
 
 def test_no_step_is_said_and_not_judged() -> None:
-    assert failure_mode.answer(_summary(4).up_to(10, 20)).sentence == "No step of this run lies in the chosen range."
+    assert _answer(_summary(4).up_to(10, 20)).sentence == "No step of this run lies in the chosen range."
 
 
 def test_hidden_variance_is_counted_with_the_moved_limits() -> None:
     points = failure_mode.blind_spot(
-        _summary(4, s_k=[0.01, 0.1, 0.3, 0.1], log1p_chi2_seq=[0.1, 2, 2, 3], ratio_mean=1)
+        _summary(4, s_k=[0.01, 0.1, 0.3, 0.1], log1p_chi2_seq=[0.1, 2, 2, 3], ratio_mean=1), Form.PLAIN
     )
     assert failure_mode.blind_spot_sentence(points).startswith("In 2 of 4 steps")
     assert "at step 3" in failure_mode.blind_spot_sentence(points)
@@ -172,7 +178,7 @@ def test_a_blind_spot_without_one_number_is_drawn(fill: float) -> None:
 
 
 def test_no_chi2_lies_below_what_its_distance_needs(gallery: Path) -> None:
-    points = failure_mode.blind_spot(summarise(open_run(gallery / "finished")))
+    points = failure_mode.blind_spot(summarise(open_run(gallery / "finished")), Form.PLAIN)
     assert (points["tv"] ** 2 * 4 <= points["chi2_token"] * (1 + 1e-9)).all()
 
 
@@ -269,6 +275,6 @@ def test_responses_with_unusable_tokens_have_no_distance(tmp_path: Path) -> None
     khat = pd.Series({0: np.nan, 1: np.nan})
     assert list(failure_mode.response_staleness(run, 0, 1, khat).index) == [0]
     assert failure_mode.response_staleness(run, 1, 1, khat).empty
-    unknown = failure_mode.answer(_summary(2, s_k=np.nan))
+    unknown = _answer(_summary(2, s_k=np.nan))
     assert unknown.sentence == "No step has a usable token, so the regime is unknown."
     assert unknown.remedy == ""

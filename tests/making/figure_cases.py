@@ -13,6 +13,7 @@ from ratioscope.analysis.clipping.rule_shape import Density, Profile
 from ratioscope.analysis.compare import Member, Setting, curves, difference_over
 from ratioscope.analysis.compare import settings as grouped
 from ratioscope.analysis.drift import pairs
+from ratioscope.analysis.findings.facts import Form
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.ratios import sentences as heavy_tails
 from ratioscope.analysis.ratios.distributions import Survival, survival
@@ -136,7 +137,7 @@ def _sparkline(m: Material, mode: Mode) -> go.Figure:
 
 
 def _blind_spot(m: Material, mode: Mode) -> go.Figure:
-    points = failure_mode.blind_spot(m.summary)
+    points = failure_mode.blind_spot(m.summary, Form.PLAIN)
     axes = variance.blind_spot_axes(points, 0.2, 1.0)
     return variance.blind_spot(points, "chi2_token", mode, axes=axes, tv_limit=0.2, chi2_limit=1.0)
 
@@ -178,7 +179,7 @@ def _truncation(mode: Mode) -> go.Figure:
 
 def _responses(m: Material, mode: Mode, steps: Range) -> go.Figure:
     rows = m.by_step[["tv", "low", "high"]].assign(trusted=True)
-    return variance.staleness_of_levels(m.summary, rows, mode, steps)
+    return variance.staleness_of_levels(m.summary, rows, mode, steps, Form.PLAIN)
 
 
 def _lemma(m: Material) -> pd.DataFrame:

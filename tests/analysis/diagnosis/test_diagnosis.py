@@ -5,9 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.analysis.diagnosis import RULES, diagnose, staleness_metric
-from ratioscope.analysis.findings import answers
+from ratioscope.analysis.clipping import sentences as clipping
+from ratioscope.analysis.diagnosis import RULES, diagnose
+from ratioscope.analysis.drift import sentences as drift_sentences
+from ratioscope.analysis.findings.facts import Form, facts_of
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.overview import sentences as overview
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.catalogue import EPSILON, EPSILON_STALE
@@ -38,7 +41,7 @@ def summary_with(folder: Path, staleness: float, drift: float, steps: int = 6) -
 def test_a_quiet_run_has_no_finding(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.02, drift=0.01)
     assert diagnose(summary) == []
-    assert answers.overview(summary, []).startswith("Nothing to worry about in 6 steps")
+    assert overview.headline(summary, facts_of(summary), []).startswith("Nothing to worry about in 6 steps")
 
 
 @pytest.mark.parametrize(("factor", "fires"), [(0.9, False), (1.1, True)])
@@ -60,7 +63,8 @@ def test_a_finding_quotes_the_summary(tmp_path: Path) -> None:
     assert worst.value == pytest.approx(0.3, abs=1e-6)
     assert finding.steps == tuple(range(6))
     assert "1.5 × the limit" in finding.sentence
-    assert "not version lag" in finding.why
+    assert "0.3, 1.5 ×" in finding.sentence
+    assert "staleness is the engine's" in finding.why and "engines" in finding.do
 
 
 def test_truncated_support_makes_the_bounded_form_the_primary_one(tmp_path: Path) -> None:
@@ -70,7 +74,7 @@ def test_truncated_support_makes_the_bounded_form_the_primary_one(tmp_path: Path
     current = behavior + np.log(0.6) + 0.01 * rng.standard_normal(TOKENS)
     group = np.repeat(np.arange(GROUPS), TOKENS // GROUPS)
     summary = summarise(open_run(write_run(tmp_path / "run", [plain_step(behavior, current, current, group=group)])))
-    assert staleness_metric(summary) == "s_k_bounded"
+    assert facts_of(summary).form is Form.BOUNDED
     assert {finding.metric for finding in diagnose(summary)} == {"s_k_bounded"}
 
 
@@ -93,14 +97,14 @@ def test_a_run_without_the_new_policy_is_judged_by_what_it_logs(tmp_path: Path) 
     behavior = np.full(TOKENS, -2.0)
     summary = summarise(open_run(write_run(tmp_path / "run", [plain_step(behavior, behavior)])))
     assert diagnose(summary) == []
-    assert "unknown" in answers.drift(summary)
-    assert "not logged" in answers.clipping(summary)
+    assert "unknown" in drift_sentences.headline(facts_of(summary))
+    assert "not logged" in clipping.headline(summary)
 
 
 def test_the_opening_sentences_name_the_limits_that_hold(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.25, drift=0.01)
     moved = Limits(epsilon_stale=0.8, epsilon=0.1, kl=1)
-    said = answers.overview(summary, diagnose(summary, limits=moved), moved)
+    said = overview.headline(summary, facts_of(summary, moved), diagnose(summary, limits=moved))
     assert "(limit 0.4)" in said and "(limit 0.05)" in said
-    assert "above the limit of 0.2 in 6 of 6 steps" in answers.drift(summary)
-    assert "below 0.4" in answers.drift(summary, moved)
+    assert "above the limit of 0.2 in 6 of 6 steps" in drift_sentences.headline(facts_of(summary))
+    assert "below 0.4" in drift_sentences.headline(facts_of(summary, moved))

@@ -11,7 +11,7 @@ import pytest
 
 from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity
 from ratioscope.analysis.diagnosis.collapse import find_fall, left_band
-from ratioscope.analysis.findings.regime import Concern, regime
+from ratioscope.analysis.findings.facts import Concern
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -231,7 +231,7 @@ def test_bias_and_variance_are_those_of_the_regime(tmp_path: Path) -> None:
         for log_chi2 in (0.1, 0.69, 0.70, 5.0):
             evidence = made_up(s_k=staleness, log1p_chi2_seq=log_chi2)
             fired = {rule for rule in rules.values() if RULES[rule](evidence) is not None}
-            assert fired == {rules[concern] for concern in [regime(evidence.summary).concern] if concern in rules}
+            assert fired == {rules[concern] for concern in [evidence.facts.concern] if concern in rules}
 
 
 def test_a_variance_that_the_loss_does_not_pay_for_is_a_notice(tmp_path: Path) -> None:

@@ -5,9 +5,13 @@ from functools import cache
 
 import pytest
 
+from ratioscope.analysis.clipping import sentences as clipping
 from ratioscope.analysis.diagnosis import Finding, Severity, diagnose
-from ratioscope.analysis.findings import answers
-from ratioscope.analysis.findings.regime import Concern, regime
+from ratioscope.analysis.drift import sentences as drift
+from ratioscope.analysis.findings.course import sync_period, sync_steps
+from ratioscope.analysis.findings.facts import Concern, facts_of
+from ratioscope.analysis.overview import sentences as overview
+from ratioscope.analysis.ratios import sentences as ratios
 from ratioscope.trainer.ablation import plan
 from tests.making.samples import NAMES, SAMPLE_RUNS, end_of, run_of, summary_of
 
@@ -95,7 +99,7 @@ def test_findings_fire_on_runs_that_have_the_fault_and_are_silent_on_the_others(
 @pytest.mark.parametrize("name", DIAGNOSED)
 def test_the_rules_say_of_bias_and_variance_what_the_regime_says(name: str) -> None:
     of_concern = {Concern.BIAS: {"bias_regime"}, Concern.VARIANCE: {"variance_regime"}}
-    expected = of_concern.get(regime(summary_of(name)).concern, set())
+    expected = of_concern.get(facts_of(summary_of(name)).concern, set())
     assert rules_of(name) & {"bias_regime", "variance_regime"} == expected
 
 
@@ -152,12 +156,12 @@ def test_a_truncated_sampler_shows_in_the_mean_of_the_ratio_and_a_language_model
 
 def test_the_clip_fraction_has_the_period_of_the_weight_syncs() -> None:
     summary = summary_of("sync_interval20-grpo-seed0")
-    assert answers.sawtooth_period(summary.values["version_lag"]) == 20
-    assert answers.sync_steps(summary.values["version_lag"]) == [20, 40, 60, 80, 100, 120, 140]
+    assert sync_period(summary.values["version_lag"]) == 20
+    assert sync_steps(summary.values["version_lag"]) == [20, 40, 60, 80, 100, 120, 140]
     clipped = summary.values["clip_fraction"]
     assert clipped[summary.values["version_lag"] == 0].max() == 0
     assert clipped[summary.values["version_lag"] >= 15].mean() > 2 * clipped[summary.values["version_lag"] <= 2].mean()
-    assert "every 20 updates" in answers.clipping(summary)
+    assert "every 20 updates" in clipping.headline(summary)
 
 
 def test_figure_3_reinforce_collapses_and_the_clipped_variants_rise_together() -> None:
@@ -176,10 +180,10 @@ def test_every_page_opens_with_a_sentence_on_every_run() -> None:
     for name in DIAGNOSED:
         summary = summary_of(name)
         sentences = (
-            answers.overview(summary, findings_of(name)),
-            answers.drift(summary),
-            answers.ratios(summary),
-            answers.clipping(summary),
+            overview.headline(summary, facts_of(summary), findings_of(name)),
+            drift.headline(facts_of(summary)),
+            ratios.answer(summary),
+            clipping.headline(summary),
         )
         assert all(sentence.endswith(".") and "nan" not in sentence for sentence in sentences)
 

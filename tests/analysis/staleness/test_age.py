@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.staleness import age
 from ratioscope.analysis.staleness import filters as age_filters
@@ -88,7 +89,7 @@ def verdict_of(folder: Path, steps: list[Step]) -> tuple[age.AgeEffect, str]:
     run = open_run(write_run(folder, steps))
     strata = stratify(run, "lag")
     effect = age.age_effect(strata, "s_k")
-    return effect, age.sentence(age.version_lags(run), strata, effect, limit=0.2)
+    return effect, age.sentence(age.version_lags(run), strata, effect, facts_of(summarise(run)))
 
 
 def test_age_hurts_where_the_oldest_stratum_is_beyond_the_freshest(tmp_path: Path) -> None:
@@ -122,9 +123,11 @@ def test_one_age_tells_nothing(tmp_path: Path) -> None:
 
 def test_old_weights_and_the_engine_are_split_where_both_are_logged(run: Run) -> None:
     strata = stratify(run, "lag")
-    said = age.sentence(age.version_lags(run), strata, age.age_effect(strata, "s_k"), limit=0.2)
+    said = age.sentence(age.version_lags(run), strata, age.age_effect(strata, "s_k"), facts_of(summarise(run)))
     parts = [float(strata.metric(key)["value"].iloc[-1]) for key in ("s_k_version", "s_k_engine")]
-    assert f"Old weights make up {parts[0]:.3g} of staleness, engine mismatch {parts[1]:.3g}" in said
+    assert parts[0] > parts[1]
+    expected = f"the age of the data: {parts[0]:.2g} against {parts[1]:.2g} of the engine (means)"
+    assert f"The larger part of staleness is {expected}." in said
 
 
 def test_responses_of_several_versions_are_counted_by_step(run: Run, steps: list[Step]) -> None:

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from ratioscope import Manifest, RatioscopeError, __version__
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
-from ratioscope.analysis.findings import answers
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.translation import translate
+from ratioscope.analysis.overview.sentences import headline
 from ratioscope.analysis.overview.verdict import QUESTIONS, run_verdict
 from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard import notebook
@@ -216,7 +216,7 @@ def test_scores_of_a_reward_model_are_no_shares(tmp_path: Path) -> None:
     opened = open_folder(write_run(tmp_path / "scored", steps))
     reward = opened.summary.values["reward"]
     ends = f"{reward.iloc[:4].mean():.3g} to {reward.iloc[-4:].mean():.3g}"
-    said = answers.overview(opened.summary, [])
+    said = headline(opened.summary, opened.facts(), [])
     assert said.endswith(f"Training reward rose from {ends} (means of the first and last 4 steps).")
     report = run_report(opened, pages=["learning"])
     (chart,) = [chart for chart in report.charts if "reward" in chart.metrics]

@@ -1,0 +1,381 @@
+"""What is so about a window of a run, decided once: headline, path, report, notebook, alerts and findings render it.
+
+facts = facts_of(summary, limits)                    # of every step
+facts = facts_of(summary, limits, 29, 38)            # of a window; `summary` is of the whole run all the same
+facts.path.largest.cause.words                       # "the engine"
+facts.staleness.over                                 # the steps that are above the limit
+
+Values, not sentences: what is said is written in the rooms, from these. The path goes from the sampler over the version
+that sampled, as the training engine computes it, to the current and to the new policy; its parts are total variations.
+
+A mean over a window weighs every token the same (sums over its steps, as `analysis.drift.pairs` has them), so that a
+window's number is the one that its tokens give. Medians, extremes and counts are of steps.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import isfinite, isnan
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.summary.summary import StepSummary
+
+Series = pd.Series
+
+# What two number formats of the same weights differ by: an engine below this is the trainer's, rounding apart.
+ROUNDING_TV = 0.002
+# Measured, and as the tokens predict it: the larger one counts, or the one that there is.
+LOG_CHI2 = ["log1p_chi2_seq", "log1p_chi2_seq_predicted"]
+_MOST = 0.5
+
+
+class Form(Enum):
+    """Which estimate of a total variation speaks for a run, in everything that is said of it."""
+
+    PLAIN = "plain"
+    """½ mean |ρ − 1|, S0's formula."""
+    BOUNDED = "bounded"
+    """mean (1 − ρ)⁺: at most 1, and exact where the sampler leaves out what the policy may do."""
+
+    @property
+    def staleness(self) -> str:
+        """Key of staleness in the step summary."""
+        return "s_k" if self is Form.PLAIN else "s_k_bounded"
+
+    @property
+    def ppo(self) -> str:
+        """Key of the distance that PPO clips, in the form that may be compared with `staleness`."""
+        return "tv_new_behavior" if self is Form.PLAIN else "tv_new_behavior_bounded"
+
+    def keys(self, keys: Sequence[str]) -> list[str]:
+        """The same metrics in this form, each once."""
+        mine = {"s_k": self.staleness, "tv_new_behavior": self.ppo}
+        return list(dict.fromkeys(mine.get(key, key) for key in keys))
+
+
+class Cause(Enum):
+    """A part of the path from the sampler to the new policy."""
+
+    ENGINE = "the engine"
+    AGE = "the age of the data"
+    ENGINE_OR_AGE = "engine and age together"
+    UPDATE = "the update"
+
+    @property
+    def words(self) -> str:
+        """As every sentence names it."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class Part:
+    """How far one cause moves the path's end."""
+
+    cause: Cause
+    value: float
+    """Mean total variation; an estimate above 1 is of a tail too heavy for it."""
+    median: float
+    """Over the steps."""
+    share: float
+    """Of the sum of the parts; NaN where that is 0 or infinite."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """The parts in the order in which the path is gone, all of the same steps."""
+
+    parts: tuple[Part, ...]
+    staleness: float
+    """Mean total variation from the sampler to the current policy."""
+    ppo: float
+    """Mean total variation from the sampler straight to the new policy, in the form of `staleness`; NaN: not logged."""
+    n_steps: int
+
+    @property
+    def total(self) -> float:
+        return sum(part.value for part in self.parts)
+
+    @property
+    def largest(self) -> Part | None:
+        """None where no part stands out: nothing is known, nothing has moved, or a mean ratio is infinite."""
+        if not self.parts or not isfinite(self.total) or self.total == 0:
+            return None
+        return max(self.parts, key=lambda part: part.value)
+
+    def part(self, cause: Cause) -> Part | None:
+        return next((part for part in self.parts if part.cause is cause), None)
+
+
+@dataclass(frozen=True)
+class Level:
+    """A total variation over the steps, against its limit; NaN and None where no step has it."""
+
+    key: str
+    limit: float
+    last: float
+    mean: float
+    median: float
+    largest: float
+    largest_step: int | None
+    over: tuple[int, ...]
+    """The steps above the limit beyond their own noise (`steps_above`)."""
+    n_known: int
+    n_doubtful: int
+    """Steps whose value is there and cannot be trusted."""
+
+
+class Control(Enum):
+    """Whether the mismatch comes from small parameter updates alone (S1 6.2)."""
+
+    CONTROLLED = "controlled"
+    UNCONTROLLED = "uncontrolled"
+    UNKNOWN = "unknown"
+
+
+class Concern(Enum):
+    """What matters in the gradient estimate (S1 6 and 7)."""
+
+    BIAS = "bias"
+    VARIANCE = "variance"
+    NEITHER = "neither"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What every sentence about these steps rests on."""
+
+    limits: Limits
+    """What it is measured against."""
+    n_steps: int
+    first: int
+    last: int
+    """First and last step that is there; -1 without one."""
+    form: Form
+    truncated: bool
+    """The mean ratio is significantly below 1 in most steps of the run: the sampler leaves out what the policy may."""
+    fresh: bool
+    """Version lag 0 in every step: whatever staleness there is, it is not age."""
+    staleness: Level
+    update: Level
+    path: Path
+    lag: float
+    """Mean version lag."""
+    lag_correlation: float
+    """Rank correlation of staleness with the version lag over the steps; NaN where there is too little of either."""
+    log_chi2: float
+    """log(1 + χ²) of whole responses, median over the steps, measured or predicted from the tokens."""
+    n_chi2: int
+    n_doubtful_chi2: int
+    """Steps that have it, and those of them in which it cannot be trusted (`chi2_is_trusted`)."""
+    medians: Mapping[str, float]
+    """Over the steps, of what is quoted beside: `LOG_CHI2`, the largest distance of a state, the responses' length."""
+    control: Control
+    sources: tuple[Cause, ...]
+    """What makes it uncontrolled."""
+    concern: Concern
+
+    @property
+    def split(self) -> bool:
+        """Engine and age are told apart: by the recomputed column, or because there is no age."""
+        return self.path.part(Cause.ENGINE) is not None
+
+    @property
+    def updates_logged(self) -> bool:
+        return self.path.part(Cause.UPDATE) is not None
+
+    @property
+    def cause_of_staleness(self) -> Cause:
+        """The larger part of what lies before the update."""
+        before = [part for part in self.path.parts if part.cause is not Cause.UPDATE]
+        return max(before, key=lambda part: part.value).cause if before else Cause.ENGINE_OR_AGE
+
+
+def facts_of(
+    summary: StepSummary, limits: Limits = Limits(), first: int | None = None, last: int | None = None
+) -> Facts:
+    """The facts of the steps first..last.
+
+    Args:
+        summary: of the whole run: it decides the form, so that every window of a run speaks in the same one.
+        first, last: both included; None is the first or last step there is.
+    """
+    truncated = _is_truncated(summary, limits)
+    beyond = (summary.values[[Form.PLAIN.staleness, Form.PLAIN.ppo]] > 1).any(axis=None)
+    form = Form.BOUNDED if truncated or beyond else Form.PLAIN
+    inside = summary if first is None and last is None else summary.up_to(first, last)
+    values = inside.values
+    staleness, update = _level(inside, form.staleness, limits.staleness), _level(inside, "u_k", limits.update)
+    known = values[form.staleness].notna()
+    lag = values["version_lag"]
+    fresh = bool(known.any() and (lag[known] == 0).all())
+    path = _path(values, form, fresh)
+    log_chi2 = float(values[LOG_CHI2].median().max())
+    sources = _sources(path, staleness, update, limits)
+    if isnan(staleness.median):
+        control, concern = Control.UNKNOWN, Concern.UNKNOWN
+    else:
+        control = Control.UNCONTROLLED if sources else Control.CONTROLLED
+        variance = Concern.VARIANCE if log_chi2 > limits.log_chi2 else Concern.NEITHER
+        concern = Concern.BIAS if staleness.median > limits.staleness else variance
+    has_chi2 = values[LOG_CHI2].notna().any(axis=1)
+    return Facts(
+        limits=limits,
+        n_steps=len(values),
+        first=int(values.index[0]) if len(values) else -1,
+        last=int(values.index[-1]) if len(values) else -1,
+        form=form,
+        truncated=truncated,
+        fresh=fresh,
+        staleness=staleness,
+        update=update,
+        path=path,
+        lag=_mean(lag[lag.notna()], values["n_tokens"]),
+        lag_correlation=_correlation(lag, values[form.staleness]),
+        log_chi2=log_chi2,
+        n_chi2=int(has_chi2.sum()),
+        n_doubtful_chi2=int((has_chi2 & ~chi2_is_trusted(inside)).sum()),
+        medians={key: float(values[key].median()) for key in (*LOG_CHI2, "delta_max", "response_length")},
+        control=control,
+        sources=sources,
+        concern=concern,
+    )
+
+
+def steps_above(summary: StepSummary, key: str, limit: float) -> "Series[float]":
+    """The metric where it exceeds the limit beyond its own noise.
+
+    A step counts when its interval lies above the limit, or, where the interval is withheld because of a heavy tail,
+    when the value does and its bounded form agrees.
+    """
+    values, low = summary.values[key], summary.low[key]
+    agrees = summary.values[_BOUNDED.get(key, key)] > limit
+    return values[(values > limit) & ((low > limit) | (low.isna() & agrees))]
+
+
+def chi2_is_trusted(summary: StepSummary) -> "Series[bool]":
+    """By step: chi-square of whole responses is there and can be estimated; of its two estimates the larger counts."""
+    measured, predicted = LOG_CHI2
+    values = summary.values[LOG_CHI2].fillna(-np.inf)
+    larger = values[measured] >= values[predicted]
+    return summary.trusted(measured).where(larger, summary.trusted(predicted))
+
+
+# What no heavy tail can move and has to agree where the interval of a metric is withheld.
+_BOUNDED = {"s_k": "s_k_bounded", "s_k_engine": "s_k_bounded", "tv_new_behavior": "tv_new_behavior_bounded"}
+
+
+def split_in_form(
+    form: Form, engine: "Series[float]", age: "Series[float]", plain: "Series[float]", bounded: "Series[float]"
+) -> "tuple[Series[float], Series[float]]":
+    """The engine's part and that of the age, in a form; `plain` and `bounded` are staleness in its two forms.
+
+    Both are measured on what the sampler drew. What bounded staleness holds beyond the plain one is probability that
+    the sampler never gives out, and so the engine's; what it holds less is the excess of a heavy tail, which the
+    policy's move away from the sampling version has made.
+    """
+    if form is Form.PLAIN:
+        return engine, age
+    unseen = bounded - plain
+    return engine + unseen.clip(lower=0), (age + unseen.clip(upper=0)).clip(lower=0)
+
+
+def path_of(values: dict[Cause, tuple[float, float]], staleness: float, ppo: float, n_steps: int) -> Path:
+    """A path from the mean and median of its parts."""
+    total = sum(mean for mean, _ in values.values())
+    shared = isfinite(total) and total > 0
+    parts = (Part(cause, mean, median, mean / total if shared else np.nan) for cause, (mean, median) in values.items())
+    return Path(tuple(parts), staleness, ppo, n_steps)
+
+
+def parts_by_step(values: pd.DataFrame, form: Form, fresh: bool) -> "dict[Cause, Series[float]]":
+    """The parts of the path, step by step, as far as these steps can tell them apart; NaN where a step has none.
+
+    A part that most steps with a usable token have is one of them; one that fewer have is missing.
+
+    Args:
+        values: of a step summary.
+        fresh: version lag 0 in every step: whatever lies before the update is the engine's.
+    """
+    staleness, engine, age = values[form.staleness], values["s_k_engine"], values["s_k_version"]
+    known = staleness.notna()
+    found: dict[Cause, Series[float]]
+    if not known.any():
+        return {}
+    if fresh:
+        found = {Cause.ENGINE: staleness}
+    elif engine[known].notna().mean() > _MOST:
+        engine, age = split_in_form(form, engine, age, values["s_k"], values["s_k_bounded"])
+        found = {Cause.ENGINE: engine, Cause.AGE: age}
+    else:
+        found = {Cause.ENGINE_OR_AGE: staleness}
+    if values["u_k"][known].notna().mean() > _MOST:
+        found[Cause.UPDATE] = values["u_k"]
+    return {cause: part.where(known) for cause, part in found.items()}
+
+
+def _path(values: pd.DataFrame, form: Form, fresh: bool) -> Path:
+    """The path over the steps that have all its parts: parts of different steps have no sum."""
+    parts = parts_by_step(values, form, fresh)
+    if not parts:
+        return Path((), np.nan, np.nan, 0)
+    rows = pd.concat(parts, axis=1).notna().all(axis=1)
+    weights = values["n_tokens"][rows]
+    means = {cause: (_mean(part[rows], weights), float(part[rows].median())) for cause, part in parts.items()}
+    ppo = _mean(values[form.ppo][rows], weights) if Cause.UPDATE in parts else np.nan
+    return path_of(means, _mean(values[form.staleness][rows], weights), ppo, int(rows.sum()))
+
+
+def _mean(part: "Series[float]", n_tokens: "Series[float]") -> float:
+    """Mean over the tokens of these steps."""
+    weights = n_tokens.reindex(part.index)
+    return float(np.average(part, weights=weights)) if len(part) and weights.sum() > 0 else np.nan
+
+
+def _level(inside: StepSummary, key: str, limit: float) -> Level:
+    known = inside.values[key].dropna()
+    return Level(
+        key=key,
+        limit=limit,
+        last=float(known.iloc[-1]) if len(known) else np.nan,
+        mean=_mean(known, inside.values["n_tokens"]),
+        median=float(known.median()),
+        largest=float(known.max()),
+        largest_step=int(known.index[int(known.argmax())]) if len(known) else None,
+        over=tuple(int(step) for step in steps_above(inside, key, limit).index),
+        n_known=len(known),
+        n_doubtful=int((inside.values[key].notna() & ~inside.trusted(key)).sum()),
+    )
+
+
+def _sources(path: Path, staleness: Level, update: Level, limits: Limits) -> tuple[Cause, ...]:
+    """S1 6.2's sources, by what is persistent (medians); what is missing shows nothing."""
+    engine, age = path.part(Cause.ENGINE), path.part(Cause.AGE)
+    larger = engine is not None and (age is None or engine.value > age.value)
+    found = {
+        Cause.UPDATE: update.median > limits.update,
+        Cause.AGE: age is not None and age.median > limits.staleness,
+        Cause.ENGINE: larger and engine is not None and engine.median > ROUNDING_TV,
+        Cause.ENGINE_OR_AGE: engine is None and staleness.median > limits.staleness,
+    }
+    return tuple(cause for cause, present in found.items() if present)
+
+
+def _is_truncated(summary: StepSummary, limits: Limits) -> bool:
+    """Mean ratio below 1, beyond its noise and beyond rounding, in most steps.
+
+    By the standard error, which is there where the interval is withheld, too.
+    """
+    z, mean = summary.values["ratio_mean_z"], summary.values["ratio_mean"]
+    below = (z < -limits.mean_ratio_z) & (mean < 1 - limits.mean_ratio_trifle)
+    return bool(below[z.notna()].mean() > _MOST)
+
+
+def _correlation(lag: "Series[float]", staleness: "Series[float]") -> float:
+    if lag.nunique() <= 2 or staleness.nunique() <= 2:
+        return np.nan
+    # Of a frame: that of two series would import scipy.stats, which takes a second.
+    return float(pd.concat([lag, staleness], axis=1).corr(method="spearman").to_numpy()[0, 1])

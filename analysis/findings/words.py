@@ -1,0 +1,101 @@
+"""Facts in words, as every room says them: the same cause has the same name everywhere, and the same number."""
+
+from math import isfinite
+
+from ratioscope.analysis.findings.facts import Cause, Facts, Form, Level
+
+_PATH = "the path from the sampler to the new policy"
+_NOT_RECOMPUTED = "the sampling version is not recomputed in this log, so engine and age cannot be told apart"
+
+
+def tv_text(value: float) -> str:
+    """A total variation; an estimate above 1 is of a tail too heavy for it and is not quoted."""
+    return f"{value:.2g}" if value <= 1 else "beyond what this sample can show"
+
+
+def at_most(name: str, level: Level) -> str:
+    """The largest value over the steps, against the limit."""
+    if not level.n_known:
+        return f"{name} not logged"
+    return f"{name} at most {tv_text(level.largest)} (limit {level.limit:g})"
+
+
+def over_limit(level: Level, facts: Facts) -> str:
+    """In how many steps the limit is exceeded, the one count that is quoted."""
+    return in_steps(len(level.over), facts)
+
+
+def in_steps(n: int, facts: Facts) -> str:
+    return f"in {n} of {facts.n_steps} steps"
+
+
+def largest_part(facts: Facts) -> str:
+    """What the path is made of, without a full stop; empty where no step has a usable token."""
+    path = facts.path
+    if not path.parts:
+        return ""
+    if not isfinite(path.total):
+        return f"A mean ratio is infinite, so what {_PATH} is made of cannot be told"
+    largest = path.largest
+    if largest is None:
+        return "Sampler, policy and updated policy are the same" if facts.updates_logged else "Sampler and policy agree"
+    words, numbers = largest.cause.words, ""
+    if len(path.parts) == 1:
+        return f"All that can be seen of {_PATH} is {words} ({tv_text(largest.value)})"
+    if all(part.value <= 1 for part in path.parts):
+        numbers = f" ({tv_text(largest.value)} of {path.total:.2g})"
+    verb = "make up" if largest.cause is Cause.ENGINE_OR_AGE else "makes up"
+    return f"{words[0].upper()}{words[1:]} {verb} {largest.share:.0%} of {_PATH}{numbers}"
+
+
+def what_is_missing(facts: Facts) -> list[str]:
+    """What the log leaves open about the path, clause by clause."""
+    path = facts.path
+    if not path.parts:
+        return []
+    found = []
+    if not facts.split:
+        found.append(_NOT_RECOMPUTED)
+    if not facts.updates_logged:
+        found.append("the new policy's log-probs are not logged, so the update is unknown")
+    if path.n_steps < facts.staleness.n_known:
+        found.append(f"only {path.n_steps} of {facts.n_steps} steps have all these parts")
+    return found
+
+
+def why_not_age(facts: Facts) -> str:
+    """Whose staleness it is on data of the current policy; empty where there is age, or nothing to explain."""
+    if not facts.fresh or not facts.staleness.mean > 0:
+        return ""
+    return "every batch is of the policy that it updates, so staleness is the engine's, or the log is wrong"
+
+
+def whose_staleness(facts: Facts) -> str:
+    """Which cause staleness has, in a sentence; empty where it is unknown."""
+    if not facts.path.parts:
+        return ""
+    if facts.fresh:
+        return sentence(why_not_age(facts))
+    if not facts.split:
+        return sentence(f"staleness is {Cause.ENGINE_OR_AGE.words}: {_NOT_RECOMPUTED}")
+    larger, smaller = sorted(
+        (part for part in facts.path.parts if part.cause is not Cause.UPDATE), key=lambda part: -part.value
+    )
+    return (
+        f"The larger part of staleness is {larger.cause.words}: {tv_text(larger.value)} against "
+        f"{tv_text(smaller.value)} of {smaller.cause.words} (means)."
+    )
+
+
+def which_form(facts: Facts) -> str:
+    """Why it is not the plain form that speaks; empty where it is."""
+    if facts.form is Form.PLAIN:
+        return ""
+    if facts.truncated:
+        return "in bounded form, because the mean ratio is below 1: the sampler leaves out what the policy may do"
+    return "in bounded form, because a tail is too heavy for the plain one"
+
+
+def sentence(clause: str) -> str:
+    """A clause as a sentence; empty stays empty."""
+    return f"{clause[0].upper()}{clause[1:]}." if clause else ""

@@ -1,0 +1,39 @@
+"""The answer of the Overview page, in words."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ratioscope.analysis.findings.course import change
+from ratioscope.analysis.findings.facts import Facts
+from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.words import at_most
+from ratioscope.analysis.summary.summary import StepSummary
+
+
+def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding]) -> str:
+    """Is this run healthy?
+
+    Args:
+        summary: of the steps that `facts` are of.
+        findings: of `diagnose`, worst first.
+    """
+    if not facts.n_steps:
+        return "No step is on disk yet."
+    steps = f"{facts.n_steps} step{'s' * (facts.n_steps > 1)}"
+    grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
+    if grave:
+        said = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps}. {grave[0].sentence}"
+    else:
+        staleness = at_most("staleness", facts.staleness)
+        if facts.staleness.n_known < facts.n_steps:
+            staleness += ", not known in every step"
+        said = f"Nothing to worry about in {steps}: {staleness}, {at_most('update drift', facts.update)}."
+    return f"{said} {_learning(summary)}".strip()
+
+
+def _learning(summary: StepSummary) -> str:
+    """What evaluation accuracy did, or the reward where there is none."""
+    accuracy = change(summary.values["eval_accuracy"].dropna(), "Evaluation accuracy", "evaluations", 0.01)
+    reward = summary.values["reward"].replace([np.inf, -np.inf], np.nan).dropna()
+    return accuracy or change(reward, "Training reward", "steps")
