@@ -129,7 +129,7 @@ def stratify(run: Run, by: str, first: int | None = None, last: int | None = Non
         pd.concat([getattr(part, name) for part in (parts, whole)]) for name in ("values", "low", "high")
     )
     notes = pd.concat([parts.notes, whole.notes], ignore_index=True)
-    notes["note"] = notes["note"].str.replace("this step", "this stratum")
+    notes["note"] = notes["note"].astype(object).str.replace("this step", "this stratum")
     table = StepTable(values, low, high, notes)
     table = _without(table, LOGGED, table.values.index, "logged for whole steps only")
     if split:
