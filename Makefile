@@ -9,8 +9,10 @@ demo: .venv/installed  ## a short live training run, and the dashboard on it and
 	$(BIN)/ratioscope demo --port $(DEMO_PORT)
 
 test: check chromium  ## lint, type check, every test
-	@# A file's tests share what they have trained, so they stay in one process; one thread each, so that two processes fit.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+	@# A file's tests share what they have trained, so they stay in one process; one thread each, so that the processes fit.
+	@# Tests start a hundred Pythons: bytecode is kept even where the environment says that it is not.
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest \
+	  --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	  $$($(BIN)/python -m tests.find_chromium --pytest-arguments)
 
 check: .venv/installed-dev  ## ruff and the type checker

@@ -1,13 +1,50 @@
-"""What every test shares: a cache folder of its own, so that no test reads what another session computed."""
+"""What every test shares: a cache of its own, short garbage collections; what runs first, and in which process."""
 
+import gc
+import os
 from collections.abc import Iterator
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+
+# Files with long tests first, so that no process sits over one of them when the others have ended.
+LONG = ("tests/browser/", "tests/trainer/", "tests/dashboard/")
+DEMO = "tests/browser/test_demo.py"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Point RATIOSCOPE_CACHE to a folder of this session."""
+    """Point RATIOSCOPE_CACHE to a folder of this session, so that no test reads what another session computed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RATIOSCOPE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: [not item.nodeid.startswith(folder) for folder in LONG])
+
+
+def pytest_collection_finish() -> None:
+    """Streamlit collects garbage after every run of a script; as in the launcher, what was imported is left out."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: half of what the browser's tests do is wait."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    return OneServer(config, log)
+
+
+class OneServer(LoadFileScheduling):
+    """The tests of a file stay in one process, and all that look at the one server of the browser's tests."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return LONG[0] if file.startswith(LONG[0]) and file != DEMO else file

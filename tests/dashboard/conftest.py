@@ -1,6 +1,5 @@
 """Folders of synthetic runs for the pages."""
 
-import gc
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -22,15 +21,6 @@ def make_steps(n: int) -> list[Step]:
     """The first n steps of a run with every column; a sawtooth of staleness."""
     rng = np.random.default_rng(0)
     return [random_step(rng, number, spread=0.05 + 0.1 * (number % 4)) for number in range(n)]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def short_collections() -> Iterator[None]:
-    """Streamlit collects garbage after every run of a script; as in the launcher, what was imported is left out."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -65,9 +65,11 @@ def train(
     *,
     resume: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
+    on_start: Callable[[], None] = lambda: None,
 ) -> Recorded:
     """Train in this process, keeping a copy of the policy after every update."""
     trainer = Trainer(config, folder, resume=resume)
+    on_start()
     policies = [copy.deepcopy(trainer.model)]
     status = trainer.run(lambda progress: policies.append(copy.deepcopy(trainer.model)), should_stop)
     return Recorded(folder, config, status, policies)

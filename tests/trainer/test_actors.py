@@ -1,4 +1,7 @@
-"""Real asynchrony: two processes that sample while the learner trains."""
+"""Real asynchrony: two processes that sample while the learner trains.
+
+Actors import torch for seconds. One run has them as they are; where what matters comes later, they are forked.
+"""
 
 import multiprocessing
 import os
@@ -27,11 +30,30 @@ def one_thread_an_actor() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def asynchronous(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Recorded:
-    """A run whose actors leave unlikely tokens out, so that the training engine has something to say, too."""
-    return train(small(*ACTORS, f"updates={UPDATES}", "top_p=0.95"), tmp_path_factory.mktemp("actors") / "run")
+    """A run whose actors leave unlikely tokens out, so that the training engine has something to say, too.
+
+    A terminal sends Ctrl-C to every process, to actors that have hardly begun, too: they leave it to the learner.
+    """
+    config = small(*ACTORS, f"updates={UPDATES}", "top_p=0.95")
+    return train(config, tmp_path_factory.mktemp("actors") / "run", on_start=interrupt_actors)
 
 
-def test_a_run_with_actors_trains_to_its_end_and_leaves_no_process_behind(asynchronous: Recorded) -> None:
+def interrupt_actors() -> None:
+    actors = multiprocessing.active_children()
+    assert len(actors) == 2
+    for actor in actors:
+        assert actor.pid is not None
+        os.kill(actor.pid, signal.SIGINT)
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors that need not import anything."""
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
+
+
+def test_a_run_whose_actors_got_ctrl_c_trains_to_its_end_and_leaves_no_process_behind(asynchronous: Recorded) -> None:
     assert asynchronous.status == "finished"
     assert Manifest.read(asynchronous.folder).status == "finished"
     assert table(asynchronous.folder, "steps")["step"].to_pylist() == [*range(UPDATES)]
@@ -72,13 +94,11 @@ def test_actors_answer_different_prompts(asynchronous: Recorded) -> None:
     assert pairs < UPDATES
 
 
+@pytest.mark.usefixtures("forked")
 def test_actors_outlive_ctrl_c_and_one_that_is_killed_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
-    """A terminal sends Ctrl-C to every process, to actors that have hardly begun, too; the learner answers it."""
     trainer = Trainer(small(*ACTORS, "updates=100000", "pace=0.02"), tmp_path / "run")
     actors = multiprocessing.active_children()
-    for actor in actors:
-        assert actor.pid is not None
-        os.kill(actor.pid, signal.SIGINT)
+    interrupt_actors()
 
     def kill(progress: Progress) -> None:
         if progress.update == 2:
@@ -95,6 +115,7 @@ def test_actors_outlive_ctrl_c_and_one_that_is_killed_ends_the_run_with_one_sent
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.usefixtures("forked")
 def test_what_goes_wrong_inside_an_actor_is_told_by_the_learner(tmp_path: Path) -> None:
     """More prompts than there are: what the checks of a configuration would have refused."""
     config = small(*ACTORS, "actors=1")

@@ -71,9 +71,11 @@ def test_the_seed_decides_the_prompts(name: str) -> None:
 
 
 def test_a_new_python_makes_the_same_prompts() -> None:
+    """The file alone: its package would import torch."""
     names = tuple(name for name in SOME if name != "mini_sudoku")
     code = (
-        "from ratioscope.trainer.tasks.gym import GymTask\n"
+        "import runpy\n"
+        f"GymTask = runpy.run_path({inspect.getfile(GymTask)!r})['GymTask']\n"
         "sizes = dict(size=30, evaluation_prompts=2, response_length=8, seed=0, options={})\n"
         f"print([GymTask(name, **sizes).prompt(3) for name in {names}])"
     )
