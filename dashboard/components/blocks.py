@@ -25,7 +25,10 @@ Caption = Literal["", "above", "below"]
 
 
 class PageSubject(Subject):
-    """A run on a page: figures draw all of it and show the brushed steps, results are kept for all sessions."""
+    """A run on a page: figures draw all of it and show the brushed steps, results are kept for all sessions.
+
+    They are shared, not copied: blocks read them and write nothing into them.
+    """
 
     @property
     def shown(self) -> StepSummary:
@@ -43,7 +46,7 @@ class PageSubject(Subject):
         return result
 
 
-@st.cache_data(max_entries=400, show_spinner=False)
+@st.cache_resource(max_entries=400, show_spinner=False)
 def _computed(
     folder: str, signature: str, name: str, arguments: Any, options: Any, _function: Callable[..., Any], _run: Run
 ) -> Any:

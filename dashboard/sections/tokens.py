@@ -4,42 +4,70 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.tokens.attribution import sentence, shares
+from ratioscope.analysis.runs.window import Window
+from ratioscope.analysis.tokens.attribution import Attribution, sentence, shares
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
 from ratioscope.dashboard.figures import tokens as figures
 from ratioscope.dashboard.formats import plain, share
-from ratioscope.dashboard.sections.model import Block, Paragraph, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, chart, where
+from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
+from ratioscope.dashboard.sections.subject import Subject, attempt, chart
 from ratioscope.errors import RatioscopeError
+
+TOKENS = 200_000
+"""What looks at single tokens looks at the latest steps with so many of them."""
+MEASURE, OWNER, TOP = "rho_squared", "token_position", 0.01
+"""The sum and its owners that the answer is about, and the share of the tokens with the largest parts."""
 
 _CRITERION, _WORST, _LONGEST = "largest_log_weight", 10, 300
 
 
 def section(subject: Subject) -> Section:
     """The extremes, the worst responses with their texts, and who owns Σρ²."""
-    run, summary = subject.opened.run, subject.summary
-    first, last = subject.window().steps
-    largest = summary.values["ratio_max"].dropna()
-    extreme = "No step has a ratio."
-    if len(largest):
-        extreme = f"The largest ratio of a token is {plain(largest.max())}, in step {largest.idxmax()}."
-    columns = list(figures.COLUMNS)
-    blocks: list[Block] = [
-        chart(subject.mode, "extremes", "The most extreme tokens of each step",
-              partial(figures.extremes, summary, steps=subject.steps), extreme, summary.values[columns],
-              tuple(columns)),
-    ]  # fmt: skip
+    window = subject.window(TOKENS)
+    blocks: list[Block] = [extremes(subject), *attempt(lambda: [_worst(subject, window)])]
     try:
-        owned = shares(run, "rho_squared", "token_position", first, last, among_top=0.01)
-        answer = f"{where(first, last).capitalize()}: {sentence(owned)}"
+        said = answer(subject, window)
     except RatioscopeError as error:
-        answer = str(error)
-    worst = worst_sequences(run, _CRITERION, first, last, limit=_WORST)
-    if len(worst):
-        blocks.append(_table(worst, f"{CRITERIA[_CRITERION].title}: the {len(worst)} worst of {where(first, last)}"))
-    else:
-        blocks.append(Paragraph(f"No response of {where(first, last)} has a usable weight."))
-    return Section("tokens", "Tokens", "Which tokens did it?", answer, tuple(blocks))
+        said = str(error)
+    return Section("tokens", "Tokens", "Which tokens did it?", said, tuple(blocks))
+
+
+def answer(subject: Subject, window: Window) -> str:
+    """Who owns Σρ².
+
+    Raises:
+        RatioscopeError: these steps do not tell.
+    """
+    return f"{window.words.capitalize()}: {sentence(owned(subject, window))}"
+
+
+def owned(
+    subject: Subject, window: Window, measure: str = MEASURE, owner: str = OWNER, among_top: float | None = TOP
+) -> Attribution:
+    """Who owns a sum over the tokens of these steps.
+
+    Raises:
+        RatioscopeError: these steps do not tell.
+    """
+    return subject.compute(shares, measure, owner, *window.steps, among_top=among_top)
+
+
+def extremes(subject: Subject) -> Chart:
+    """The largest and the smallest ratio of each step."""
+    largest = subject.summary.values["ratio_max"].dropna()
+    said = "No step has a ratio."
+    if len(largest):
+        said = f"The largest ratio of a token is {plain(largest.max())}, in step {largest.idxmax()}."
+    draw = partial(figures.extremes, subject.shown, steps=subject.steps)
+    title, columns = "The most extreme tokens of each step", list(figures.COLUMNS)
+    return chart(subject.mode, "extremes", title, draw, said, subject.shown.values[columns], columns, by_step=True)
+
+
+def _worst(subject: Subject, window: Window) -> Piece:
+    found = subject.compute(worst_sequences, _CRITERION, *window.steps, limit=_WORST)
+    if not len(found):
+        return Paragraph(f"No response of {window.words} has a usable weight.")
+    return _table(found, f"{CRITERIA[_CRITERION].title}: the {len(found)} worst of {window.words}")
 
 
 def _table(worst: pd.DataFrame, title: str) -> Table:

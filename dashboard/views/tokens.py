@@ -1,30 +1,24 @@
 """Tokens: which tokens did it?"""
 
+from dataclasses import replace
+from functools import partial
+
 import streamlit as st
 
-from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.runs.window import Window
-from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, sentence, shares
+from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, sentence
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
-from ratioscope.dashboard import state
-from ratioscope.dashboard.components.chart import step_chart
+from ratioscope.dashboard.components.blocks import computed, draw, page_subject
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
 from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst
 from ratioscope.dashboard.components.tile import metric_row
-from ratioscope.dashboard.figures import tokens as figures
-from ratioscope.dashboard.formats import escape, plain, share
+from ratioscope.dashboard.formats import escape, share
+from ratioscope.dashboard.sections import tokens
+from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
 
 TILES = ("ratio_max", "top1pct_share", "khat_token", "clip_fraction")
-
-# Who owns what is computed token by token: about this many, unless other steps are brushed.
-WINDOW = 200_000
-TOP = 0.01
-
-# The sum and the owner that the page opens with.
-_ANSWERED = ("rho_squared", "token_position")
 
 _THESE, _THIS = "these steps", "this step"
 
@@ -49,40 +43,30 @@ def render() -> None:
     opened = run_page("Tokens", "Which tokens did it?")
     if opened is None:
         return
+    subject = page_subject(opened)
     said = st.container()
     metric_row(opened.summary, TILES)
     left, right = st.columns([2, 3], gap="medium")
     with left:
-        _extremes(opened)
+        draw(tokens.extremes(subject))
+        st.caption("A click on a step opens it.")
     with right:
-        first, last, place = _worst(opened)
+        window, place = _worst(subject)
     if place is not None:
         st.fragment(sequence_reader)(opened, *place)
     with said:
-        _answer(opened, first, last)
+        owns = computed(partial(tokens.answer, subject, window), height=48)
+        if owns is not None:
+            answer(owns)
     st.divider()
-    _attribution(opened, first, last)
+    _attribution(subject, window)
     how_to_read(_EXPLANATION)
 
 
-def _extremes(opened: Opened) -> None:
-    summary = opened.summary
-    largest = summary.values["ratio_max"].dropna()
-    step_chart(
-        figures.extremes(summary, state.mode(), state.step_range()),
-        key="extremes",
-        title="Extremes: click a step",
-        takeaway=f"The largest ratio of a token is {plain(largest.max())}, in step {largest.idxmax()}."
-        if len(largest)
-        else "No step has a ratio.",
-        data=summary.values[list(figures.COLUMNS)],
-    )
-
-
-def _worst(opened: Opened) -> tuple[int, int, tuple[int, int] | None]:
+def _worst(subject: Subject) -> tuple[Window, tuple[int, int] | None]:
     """The table of the worst sequences; returns its steps, and the step and seq_id to read."""
     step, seq_id = url_number("step"), url_number("seq")
-    first, last = state.window(opened, WINDOW).steps
+    window = subject.window(tokens.TOKENS)
     picker, scope = st.columns([3, 2], vertical_alignment="bottom")
     with picker:
         criterion = criterion_picker("by", in_url=True)
@@ -92,59 +76,36 @@ def _worst(opened: Opened) -> tuple[int, int, tuple[int, int] | None]:
                 "Sequences of", [_THESE, _THIS], default=_THESE, key="where", bind="query-params"
             )
         if where == _THIS:
-            first = last = step
+            window = replace(window, first=step, last=step)
     chosen = (step, seq_id) if step is not None and seq_id is not None else None
     try:
         with st.spinner("Looking for the worst sequences"):
-            frame = worst(Window.of(opened.run, first, last), criterion)
+            frame = worst(window, criterion)
     except RatioscopeError as error:
         st.error("The sequences cannot be read.", icon=":material/error:")
         st.text(str(error))
-        return first, last, chosen
+        return window, chosen
     if not len(frame):
-        st.info(f"No sequence of {_steps(first, last)} has a value of this: {CRITERIA[criterion].title}.")
-        return first, last, chosen
+        st.info(f"No sequence of {window.words} has a value of this: {CRITERIA[criterion].title}.")
+        return window, chosen
     places = list(zip(frame["step"], frame["seq_id"], strict=True))
     shown = chosen or (int(places[0][0]), int(places[0][1]))
     sequence_table(
         frame,
         key="worst",
-        alt=f"The {len(frame)} worst sequences of {_steps(first, last)} by: {CRITERIA[criterion].title}",
+        alt=f"The {len(frame)} worst sequences of {window.words} by: {CRITERIA[criterion].title}",
         criterion=criterion,
         chosen=shown,
         on_choice=open_sequence,
         height=300,
     )
-    st.caption(f"The {len(frame)} worst of {_steps(first, last)}. Choose a row to read its tokens.")
-    return first, last, shown
+    st.caption(f"The {len(frame)} worst of {window.words}. Choose a row to read its tokens.")
+    return window, shown
 
 
-def _steps(first: int, last: int) -> str:
-    return f"step {first}" if first == last else f"steps {first} to {last}"
-
-
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _owned(
-    folder: str, signature: str, measure: str, owner: str, first: int, last: int, among_top: float | None
-) -> Attribution:
-    return shares(open_run(folder), measure, owner, first, last, among_top=among_top)
-
-
-def _answer(opened: Opened, first: int, last: int) -> None:
-    try:
-        with st.spinner("Looking for who owns Σρ²"):
-            owned = _owned(str(opened.run.folder), opened.run.signature, *_ANSWERED, first, last, TOP)
-    except RatioscopeError as error:
-        st.error("The tokens cannot be read.", icon=":material/error:")
-        st.text(str(error))
-        return
-    where = _steps(first, last)
-    answer(f"{where[0].upper()}{where[1:]}: {sentence(owned)}")
-
-
-def _attribution(opened: Opened, first: int, last: int) -> None:
+def _attribution(subject: Subject, window: Window) -> None:
     """Who owns a sum over the tokens: the choice, the sentence, the table."""
-    st.markdown(f"##### Who owns it? {_steps(first, last).capitalize()}")
+    st.markdown(f"##### Who owns it? {window.words.capitalize()}")
     pickers = st.columns([2, 2, 3], vertical_alignment="bottom")
     with pickers[0]:
         measure = st.selectbox(
@@ -155,26 +116,21 @@ def _attribution(opened: Opened, first: int, last: int) -> None:
         owner = st.selectbox(
             "By",
             names,
-            index=names.index(_ANSWERED[1]),
+            index=names.index(tokens.OWNER),
             format_func=lambda name: OWNERS[name].title,
             key="owner",
             bind="query-params",
         )
     with pickers[2]:
         top = st.toggle("Only the 1 % of the tokens with the largest parts", True, key="top1", bind="query-params")
-    try:
-        with st.spinner("Adding up"):
-            owned = _owned(
-                str(opened.run.folder), opened.run.signature, measure, owner, first, last, TOP if top else None
-            )
-    except RatioscopeError as error:
-        st.error("The tokens cannot be read.", icon=":material/error:")
-        st.text(str(error))
+    among = tokens.TOP if top else None
+    owned = computed(partial(tokens.owned, subject, window, measure, owner, among), height=320)
+    if owned is None:
         return
     if owned.undefined:
         st.info(f"{owned.undefined}.")
         return
-    if (measure, owner, top) != (*_ANSWERED, True):
+    if (measure, owner, top) != (tokens.MEASURE, tokens.OWNER, True):
         st.text(sentence(owned))
     _owners(owned)
     carried = ", ".join(f"{100 * part:g} % carry {share(carried)}" for part, carried in owned.top.items())
