@@ -130,10 +130,9 @@ _LEMMA = ("A", "B", "C_variance", "C_bias", "total", "total_error")
 _COLUMNS = [*_SHARE, *_CERTIFICATE, *_INFEASIBLE, *_LEMMA, "tv", "dropped", "staleness"]
 
 
-def _sparkline(m: Material, mode: Mode) -> go.Figure:
-    """Of a finding about every second step, so many that not all of them can be marked."""
-    finding = Finding("staleness", Severity.WARNING, "", "s_k", tuple(range(0, STEPS, 2)), (), "", "", "", limit=0.2)
-    return evidence.sparkline(finding, m.summary, mode)
+def _finding() -> Finding:
+    """About every second step, so many that not all of them can be marked."""
+    return Finding("staleness", Severity.WARNING, "", "s_k", tuple(range(0, STEPS, 2)), (), "", "", "", limit=0.2)
 
 
 def _blind_spot(m: Material, mode: Mode) -> go.Figure:
@@ -321,7 +320,18 @@ CASES: tuple[Case, ...] = (
         plotted=("share",),
     ),
     Case("staleness.by_position", lambda m, mode, steps: staleness.by_position(_strata("at "), mode), over_steps=False),
-    Case("evidence.sparkline", lambda m, mode, steps: _sparkline(m, mode), over_steps=False, plotted=("s_k",)),
+    Case(
+        "evidence.sparkline",
+        lambda m, mode, steps: evidence.sparkline(_finding(), m.summary, mode),
+        over_steps=False,
+        plotted=("s_k",),
+    ),
+    Case(
+        "evidence.evidence",
+        lambda m, mode, steps: evidence.evidence(_finding(), m.summary, mode),
+        over_steps=False,
+        plotted=("s_k",),
+    ),
     Case(
         "tokens.extremes",
         lambda m, mode, steps: tokens.extremes(m.summary, mode, steps),
