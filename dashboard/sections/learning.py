@@ -1,25 +1,58 @@
 """Is it learning, and what does that cost?"""
 
+from collections.abc import Sequence
+
 from ratioscope.analysis.findings.course import course
-from ratioscope.dashboard.figures.series import learning_curves
-from ratioscope.dashboard.sections.model import Section
+from ratioscope.dashboard.figures.series import Limit, learning_curves
+from ratioscope.dashboard.sections.model import Chart, Section
 from ratioscope.dashboard.sections.subject import Subject, key_numbers, over_steps
 
 
 def section(subject: Subject) -> Section:
     """Reward, accuracy, entropy, length."""
-    summary = subject.summary
-    charts = (
-        *((keys[0], name, keys, unit) for name, keys, unit in learning_curves(summary)),
-        ("entropy", "Entropy and KL to the initial policy", ["entropy", "kl_to_initial"], "nats"),
-        ("length", "Mean length of the responses", ["response_length"], "tokens"),
-    )
-    blocks = tuple(
-        over_steps(subject, keys, key=key, title=title, unit=unit, takeaway=course(summary, *keys))
-        for key, title, keys, unit in charts
-        if summary.values[keys].notna().any(axis=None)
-    )
+    values = subject.summary.values
     numbers = key_numbers(subject, ("reward", "eval_accuracy", "entropy", "kl_to_initial", "response_length",
                                     "zero_advantage_group_fraction", "grad_norm"))  # fmt: skip
-    answer = course(summary, "eval_accuracy" if summary.values["eval_accuracy"].notna().any() else "reward")
+    shown = (*curves(subject), entropy(subject), length(subject))
+    blocks = (found for found in shown if values[list(found.metrics)].notna().any(axis=None))
+    answer = course(subject.summary, "eval_accuracy" if values["eval_accuracy"].notna().any() else "reward")
     return Section("learning", "Learning", "Is it learning, and what does it cost?", answer, (numbers, *blocks))
+
+
+def overview(subject: Subject) -> list[Chart]:
+    """A run at a glance: a chart a question."""
+    limits, form = subject.opened.limits, subject.facts.form
+    return [
+        *curves(subject),
+        _chart(subject, "staleness", "How off-policy is it? Staleness and update drift", form.keys(("s_k", "u_k")),
+               "total variation", Limit(limits.staleness, "ε<sub>stale</sub>/2"), Limit(limits.update, "ε/2")),
+        entropy(subject),
+        _chart(subject, "clip", "What is thrown away? Clip fraction", ("clip_fraction",), "share of tokens"),
+        length(subject),
+        _chart(subject, "ess", "Is the sample worth its size? Effective sample size", ("ess_token", "ess_seq"),
+               "share of the sample"),
+    ]  # fmt: skip
+
+
+def curves(subject: Subject) -> list[Chart]:
+    """Reward and accuracy: one chart where they share a scale."""
+    return [
+        _chart(subject, keys[0], f"Is it learning? {name}", keys, unit)
+        for name, keys, unit in learning_curves(subject.shown)
+    ]
+
+
+def entropy(subject: Subject) -> Chart:
+    """Entropy, and the distance from where the training began."""
+    title = "What does it cost? Entropy, KL to the initial policy"
+    return _chart(subject, "entropy", title, ("entropy", "kl_to_initial"), "nats")
+
+
+def length(subject: Subject) -> Chart:
+    """Mean length of the responses."""
+    return _chart(subject, "length", "Does it ramble? Mean length of the responses", ("response_length",), "tokens")
+
+
+def _chart(subject: Subject, key: str, title: str, metrics: Sequence[str], unit: str, *limits: Limit) -> Chart:
+    said = course(subject.summary, *metrics)
+    return over_steps(subject, metrics, key=key, title=title, unit=unit, limits=limits, takeaway=said)
