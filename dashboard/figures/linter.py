@@ -15,14 +15,10 @@ FLOORS = {
 """Columns of the steps table, what they are, and their mark."""
 
 
-def noise_floor(
-    summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None] = (None, None)
-) -> go.Figure | None:
-    """S_k and engine mismatch over the steps beside the measured noise floors; None where none was measured."""
+def noise_floor(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None] = (None, None)) -> go.Figure:
+    """S_k and engine mismatch over the steps beside the measured noise floors."""
     floors = {name: summary.steps[name].dropna() for name in FLOORS if name in summary.steps}
     floors = {name: values[values > 0] for name, values in floors.items()}
-    if not any(len(values) for values in floors.values()):
-        return None
     fig = base.figure(mode, height=280, y_title="total variation")
     base.log_axis(fig)
     lines = (("s_k", "staleness", theme.CURRENT, "solid"), ("s_k_engine", "engine mismatch", theme.NEW, "dot"))

@@ -1,40 +1,32 @@
 """Can this log be trusted?"""
 
+from collections.abc import Iterable
 from functools import partial
 
-from ratioscope.analysis.linter import Remark
+import pandas as pd
+
+from ratioscope.analysis.linter import CHECKS, Remark
 from ratioscope.analysis.linter.columns import impossible_values, undefined_metrics
 from ratioscope.analysis.linter.verdict import ranges, verdict
 from ratioscope.dashboard.figures import linter as figures
-from ratioscope.dashboard.formats import share
-from ratioscope.dashboard.sections.model import Block, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, chart
+from ratioscope.dashboard.formats import plain, share
+from ratioscope.dashboard.sections.model import Block, Paragraph, Piece, Section, Table
+from ratioscope.dashboard.sections.subject import Subject, attempt, chart
 
 
 def section(subject: Subject) -> Section:
     """Every check with its outcome, impossible values, the noise floor, metrics that are nowhere defined."""
-    remarks, (first, last) = subject.remarks, subject.checked.steps
+    remarks, window = subject.remarks, subject.checked
     checks = Table(
-        f"Checks of steps {first} to {last}", ("Check", "Outcome", "What was seen", "What to do", "Steps"),
+        f"Checks of {window.words}", ("Check", "Outcome", "What was seen", "What to do", "Steps"),
         tuple(map(_row, remarks)),
     )  # fmt: skip
-    blocks: list[Block] = [checks]
-    impossible = impossible_values(subject.opened.run, first, last)
-    if len(impossible):
-        rows = tuple(
-            (str(row["column"]), str(row["cause"]), f"{int(row['values']):,}", share(row["share"]))
-            for row in impossible.to_dict("records")
-        )
-        note = (
-            "-∞ under the current or the new policy is a legitimate ratio of 0, and an infinite exact χ² is what a "
-            "truncated support looks like; nothing is replaced."
-        )
-        blocks.append(Table("Values that are no finite numbers", ("Column", "Cause", "Values", "Share"), rows, note))
-    blocks += _noise_floor(subject)
-    undefined = undefined_metrics(subject.summary)
-    if len(undefined):
-        reasons = tuple(zip(undefined["reason"].astype(str), undefined["metrics"].astype(str), strict=True))
-        blocks.append(Table("Metrics that this log cannot give", ("What is missing", "Metrics"), reasons))
+    blocks: list[Block] = [
+        checks,
+        *attempt(lambda: impossible(subject.compute(impossible_values, *window.steps))),
+        *noise_floor(subject),
+        *undefined(subject),
+    ]
     return Section("linter", "Linter", "Can this log be trusted?", verdict(remarks), tuple(blocks))
 
 
@@ -43,12 +35,59 @@ def _row(remark: Remark) -> tuple[str, ...]:
     return (remark.check.replace("_", " "), word, remark.sentence, remark.do, ranges(remark.steps))
 
 
-def _noise_floor(subject: Subject) -> list[Block]:
-    summary = subject.summary
-    measured = [name for name in figures.FLOORS if name in summary.steps and summary.steps[name].notna().any()]
+def listed(remarks: Iterable[Remark], seen: str) -> Table:
+    """What some checks look for and what they saw, under this head."""
+    rows = tuple((title(remark.check), _question(remark.check), remark.sentence) for remark in remarks)
+    return Table("", ("Check", "Looks for", seen), rows)
+
+
+def title(check: str) -> str:
+    """A check's name in words."""
+    return check.replace("_", " ").capitalize()
+
+
+def _question(check: str) -> str:
+    """What a check looks at: the first line of its own description."""
+    return (CHECKS[check].__doc__ or "").strip().splitlines()[0]
+
+
+def impossible(found: pd.DataFrame) -> list[Table]:
+    """Values that are no finite numbers, of `analysis.linter.columns.impossible_values`, where there are any."""
+    rows = tuple(
+        (str(row["column"]), str(row["cause"]), f"{int(row['values']):,}", share(row["share"]))
+        for row in found.to_dict("records")
+    )
+    note = (
+        "-∞ under the current or the new policy is a legitimate ratio of 0, and an infinite exact χ² is what a "
+        "truncated support looks like; nothing is replaced."
+    )
+    head = ("Column", "Cause", "Values", "Share of rows")
+    return [Table("Values that are no finite numbers, by column and cause", head, rows, note)] if rows else []
+
+
+def noise_floor(subject: Subject) -> list[Piece]:
+    """Staleness and engine mismatch beside what two passes of one model differ by, where that was measured."""
+    steps = subject.shown.steps
+    measured = [name for name in figures.FLOORS if name in steps and steps[name].notna().any()]
     if not measured:
-        return []
-    draw = partial(figures.noise_floor, summary, steps=subject.steps)
+        unmeasured = (
+            "The noise floor was not measured: neither noise_floor_shape nor noise_floor_dtype is logged, so that on "
+            "the same weights float32 rounding is the yardstick."
+        )
+        return [Paragraph(unmeasured, small=True)]
+    floors = steps[measured].dropna(how="all")
+    largest = "; ".join(f"{figures.FLOORS[name][0]}, at most {plain(floors[name].max())}" for name in measured)
+    said = Paragraph(f"Measured: {largest}. A value of 0 has no place on a logarithmic axis.", small=True)
+    if not (floors > 0).any(axis=None):
+        return [said]
+    draw = partial(figures.noise_floor, subject.shown, steps=subject.steps)
+    heading = "Staleness and engine mismatch against what two passes of one model differ by"
     sentence = "What lies at the noise floor is rounding; what lies above it is old weights or another engine."
-    title = "Staleness and engine mismatch against what two passes of one model differ by"
-    return [chart(subject.mode, "floor", title, draw, sentence, summary.steps[measured].dropna(how="all"))]
+    return [chart(subject.mode, "floor", heading, draw, sentence, floors, by_step=True), said]
+
+
+def undefined(subject: Subject) -> list[Table]:
+    """Metrics that no step has because something is not logged, where there are any."""
+    found = undefined_metrics(subject.summary)
+    rows = tuple(zip(found["reason"].astype(str), found["metrics"].astype(str), strict=True))
+    return [Table("Metrics that this log cannot give", ("What is missing", "Metrics"), rows)] if rows else []

@@ -11,15 +11,15 @@ from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Number, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import CHECKS, Outcome, Remark, lint
-from ratioscope.analysis.linter.columns import columns, impossible_values, undefined_metrics
+from ratioscope.analysis.linter.columns import columns, impossible_values
 from ratioscope.analysis.linter.verdict import ranges, verdict
-from ratioscope.analysis.runs.store import open_run
 from ratioscope.dashboard import state, theme
-from ratioscope.dashboard.components.chart import step_chart
+from ratioscope.dashboard.components.blocks import draw, page_subject
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
-from ratioscope.dashboard.figures import linter as figures
 from ratioscope.dashboard.formats import escape, plain
+from ratioscope.dashboard.sections import linter
+from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
@@ -65,6 +65,7 @@ def render() -> None:
     opened = run_page("Linter", "Can this log be trusted?")
     if opened is None:
         return
+    subject = page_subject(opened)
     said, place = st.container(), st.container()
     with said:
         slot = st.empty()
@@ -72,8 +73,9 @@ def render() -> None:
     with place:
         metric_row(opened.summary, TILES)
     body = st.container()
-    _noise_floor(opened)
-    _schema(opened)
+    st.markdown("##### Noise floor")
+    draw(*linter.noise_floor(subject))
+    _schema(subject)
     _command(opened)
     _explain()
     with body:
@@ -148,15 +150,15 @@ def _remarks(opened: Opened, checked: _Checked) -> None:
     found = [remark for remark in checked.remarks if remark.outcome is Outcome.FOUND]
     for number, remark in enumerate(found):
         _card(remark, opened, number)
-    _impossible(checked)
+    draw(*linter.impossible(checked.impossible))
     unknown = [remark for remark in checked.remarks if remark.outcome is Outcome.NOT_CHECKED]
     if unknown:
         st.markdown("##### Could not be checked")
-        _table(unknown, "Why not", "Checks that had nothing to look at, and why")
+        draw(linter.listed(unknown, "Why not"))
     passed = [remark for remark in checked.remarks if remark.outcome is Outcome.PASSED]
     if passed:
         with st.expander(f"{len(passed)} of {len(CHECKS)} checks passed", icon=":material/check_circle:"):
-            _table(passed, "Measured", "Checks that passed, and what was measured")
+            draw(linter.listed(passed, "Measured"))
 
 
 def _card(remark: Remark, opened: Opened, number: int) -> None:
@@ -165,7 +167,7 @@ def _card(remark: Remark, opened: Opened, number: int) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.badge(remark.severity.word, icon=theme.SEVERITY_ICON[remark.severity], color=_BADGE[remark.severity])
-            st.caption(_title(remark.check))
+            st.caption(linter.title(remark.check))
         st.markdown(f"**{escape(remark.sentence)}**")
         if remark.numbers:
             st.caption(escape(" · ".join(map(_quote, remark.numbers))))
@@ -230,87 +232,8 @@ def _quote(number: Number) -> str:
     return f"{text} ({number.note})" if number.note else text
 
 
-def _title(check: str) -> str:
-    return check.replace("_", " ").capitalize()
-
-
-def _question(check: str) -> str:
-    """What a check looks at: the first line of its own description."""
-    return (CHECKS[check].__doc__ or "").strip().splitlines()[0]
-
-
-def _table(remarks: list[Remark], sentence: str, alt: str) -> None:
-    st.dataframe(
-        pd.DataFrame(
-            {
-                "check": [_title(remark.check) for remark in remarks],
-                "question": [_question(remark.check) for remark in remarks],
-                "sentence": [remark.sentence for remark in remarks],
-            }
-        ),
-        hide_index=True,
-        column_config={
-            "check": st.column_config.TextColumn("Check", width="small"),
-            "question": st.column_config.TextColumn("Looks for", width="medium"),
-            "sentence": st.column_config.TextColumn(sentence, width="large"),
-        },
-        alt=alt,
-    )
-
-
-def _impossible(checked: _Checked) -> None:
-    if checked.impossible.empty:
-        return
-    st.markdown("##### Values that are no finite numbers, by column and cause")
-    st.dataframe(
-        checked.impossible.assign(share=[plain(share) for share in checked.impossible["share"]]),
-        hide_index=True,
-        column_config={
-            "column": st.column_config.TextColumn("Column"),
-            "cause": st.column_config.TextColumn("Cause"),
-            "values": st.column_config.NumberColumn("Values", format="%d"),
-            "share": st.column_config.TextColumn("Share of rows"),
-        },
-        alt="Counts of NaN, infinite and positive values by column",
-    )
-    st.caption(
-        "-∞ under the current or the new policy is a legitimate ratio of 0, and an infinite exact χ² is what a "
-        "truncated support looks like; nothing is replaced."
-    )
-
-
-def _noise_floor(opened: Opened) -> None:
-    st.markdown("##### Noise floor")
-    drawn = figures.noise_floor(opened.summary, state.mode(), state.step_range())
-    if drawn is None:
-        st.text(
-            "Not measured: neither noise_floor_shape nor noise_floor_dtype is logged, so that on the same weights "
-            "float32 rounding is the yardstick."
-        )
-        return
-    measured = [name for name in figures.FLOORS if name in opened.summary.steps]
-    floors = opened.summary.steps[measured].dropna(how="all")
-    step_chart(
-        drawn,
-        key="floor",
-        title="Staleness and engine mismatch against what two passes of one model differ by",
-        takeaway="What lies at the noise floor is rounding; what lies above it is old weights or another engine.",
-        data=floors,
-    )
-    st.caption(
-        "Measured: "
-        + "; ".join(f"{figures.FLOORS[name][0]}, at most {plain(floors[name].max())}" for name in measured)
-        + ". A value of 0 has no place on a logarithmic axis."
-    )
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _columns(folder: str, signature: str) -> pd.DataFrame:
-    return columns(open_run(folder))
-
-
-def _schema(opened: Opened) -> None:
-    found = _columns(str(opened.run.folder), opened.run.signature)
+def _schema(subject: Subject) -> None:
+    found = subject.compute(columns)
     absent = found[~found["required"] & ~(found["logged"] > 0)]
     tokens = found[found["table"] == "tokens"]
     st.markdown("##### What is logged, and what that leaves open")
@@ -318,17 +241,7 @@ def _schema(opened: Opened) -> None:
         f"{int((tokens['logged'] > 0).sum())} of {len(tokens)} token columns hold values; "
         f"{len(absent)} optional columns of all tables hold none."
     )
-    undefined = undefined_metrics(opened.summary)
-    if len(undefined):
-        st.dataframe(
-            undefined,
-            hide_index=True,
-            column_config={
-                "reason": st.column_config.TextColumn("Missing", width="medium"),
-                "metrics": st.column_config.TextColumn("Metrics that no step has for that reason", width="large"),
-            },
-            alt="Metrics that are undefined because something is not logged",
-        )
+    draw(*linter.undefined(subject))
     with st.expander("All columns of the run format", icon=":material/table:"):
         st.dataframe(
             found,

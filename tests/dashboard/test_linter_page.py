@@ -55,8 +55,8 @@ def test_faults_are_found_counted_and_shown_with_their_rows(root: Path) -> None:
     said = sentences(at)
     assert "**This log cannot be trusted as it is" in said
     assert "Steps: 2–3" in said  # those that are missing
-    counts = next(frame.value for frame in at.dataframe if "cause" in frame.value)
-    found = counts.set_index(["column", "cause"])["values"].to_dict()
+    counts = next(frame.value for frame in at.dataframe if "Cause" in frame.value)
+    found = counts.set_index(["Column", "Cause"])["Values"].astype(int).to_dict()
     assert found == {("logp_behavior", "NaN"): 1, ("logp_behavior", "-∞"): 1, ("logp_behavior", "above 0"): 1}
     examples = [frame.value for frame in at.dataframe if list(frame.value) == ["step", "seq_id", "position"]]
     assert (1, 0) in [tuple(frame.iloc[0][["step", "seq_id"]]) for frame in examples]
@@ -84,11 +84,11 @@ def test_what_is_not_logged_and_what_it_costs(gallery: Path, look: Look) -> None
     assert "Update drift" in costs["logp_new is not logged"]
     assert costs["entropy is not logged"] == "Entropy"
     shown = [frame.value for frame in look("linter", "lean").dataframe]
-    assert any("metrics" in frame and "Update drift" in str(frame["metrics"].to_list()) for frame in shown)
+    assert any("Metrics" in frame and "Update drift" in str(frame["Metrics"].to_list()) for frame in shown)
 
 
 def test_a_noise_floor_that_was_not_measured_is_said(look: Look) -> None:
-    assert "Not measured" in sentences(look("linter", "finished"))
+    assert "The noise floor was not measured" in sentences(look("linter", "finished"))
 
 
 def test_a_noise_floor_is_drawn_where_it_was_measured(root: Path) -> None:
