@@ -112,7 +112,7 @@ def _table(table: Table) -> None:
         pd.DataFrame([tuple(map(cell_text, row)) for row in table.rows], columns=list(table.head)),
         hide_index=True,
         column_config={head: st.column_config.TextColumn(help=table.help.get(head)) for head in table.head},
-        alt=table.title,
+        alt=table.title or f"Columns: {', '.join(table.head)}",
     )
     say(table.note)
 
