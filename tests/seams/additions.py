@@ -1,0 +1,209 @@
+"""What a contributor would write for each row of CONTRIBUTING.md that `test_seams` follows to the letter."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Text for a file of the repository: in front of the only place with `before`, or at its end."""
+
+    path: str
+    text: str
+    before: str = ""
+
+    def make(self, package: Path) -> None:
+        """Write it into a copy of the package, in which analysis, dashboard and trainer are folders."""
+        file = package.joinpath(*Path(self.path.removeprefix("ratioscope/")).parts)
+        there = file.read_text(encoding="utf-8") if file.exists() else ""
+        if self.before:
+            assert there.count(self.before) == 1, f"{self.path}: {self.before!r}"
+            written = there.replace(self.before, self.text + self.before)
+        else:
+            written = there + self.text
+        file.write_text(written, encoding="utf-8")
+
+
+METRIC = Edit(
+    "ratioscope/catalogue/divergences.py",
+    """    Metric(
+        key="seam_metric",
+        title="Mean size of the new log-ratio",
+        symbol=r"\\overline{|\\ell_{k+1}|}",
+        formula=r"\\mathrm{mean}\\,|\\log\\rho_{k+1}|",
+        definition="Mean size of the new policy's log-ratio.",
+        source="usual",
+        reading="Near 0 the new policy is still the sampler's.",
+        unit="nats",
+        over=NEW,
+        mean=Mean("abs(log_rho_new)"),
+    ),
+""",
+    before='    Metric(\n        key="s_k",\n',
+)
+
+GATE = Edit(
+    "ratioscope/gates.py",
+    '''
+
+@declared("seam: stop what falls below a floor", Kind.MASK, reach=lambda current, up, *, floor: _either(up, 9.0, floor))
+def seam_gate(ratios: LogRatios, advantage: Tensor, *, floor: float) -> Gate:
+    """Nothing of what has a ratio below `floor` counts (a test)."""
+    below = (advantage != 0) & (ratios.behavior.exp() < floor)
+    return hard(below=below, above=torch.zeros_like(below))
+''',
+)
+FILTER = Edit(
+    "ratioscope/filters.py",
+    '''
+
+@declared("filter: seam, the oldest tokens", judged=Judged.AGE)
+def seam_filter(rows: Rows, *, max_lag: float) -> Gate:
+    """Drop tokens that were sampled more than `max_lag` updates ago (a test)."""
+    below = (rows.advantage != 0) & (rows.version_lag > max_lag)
+    return hard(below=below, above=torch.zeros_like(below))
+''',
+)
+WEIGHT = Edit(
+    "ratioscope/weights.py",
+    '''
+
+@declared("seam: the root of the ratio", rising=True)
+def seam_weight(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
+    """The root of rho (a test)."""
+    return (ratios.behavior / 2).exp()
+''',
+)
+PARAMETER = Edit(
+    "ratioscope/parameters.py",
+    """    "floor": RuleParameter(
+        "smallest ratio that counts", high=1, symbol="F", label="$F$ smallest ratio", scale=Scale(1e-2, 1, 0.9)
+    ),
+""",
+    before='    "max_lag": RuleParameter(\n',
+)
+ALGORITHM = Edit(
+    "trainer/algorithms.py",
+    """    Algorithm(
+        name="seam",
+        title="A test's algorithm",
+        source="a test",
+        gradient="(r_i - r̄) √ρ_θ 1[ρ_θ ≥ F] ∇log π_θ",
+        advantage="group_mean",
+        weight="seam_weight",
+        gate="seam_gate",
+        parameters=_set(floor=0.99),
+    ),
+""",
+    before=")\n\nALGORITHMS: dict",
+)
+FINDING = (
+    Edit(
+        "analysis/diagnosis/update.py",
+        '''
+
+def updates_were_made(evidence: Evidence) -> Finding | None:
+    """Every run with an update (a test)."""
+    return Finding(
+        rule="seam_finding",
+        severity=Severity.WARNING,
+        sentence="Updates were made.",
+        metric="u_k",
+        steps=steps_of(evidence.values["u_k"]),
+        numbers=(evidence.latest("u_k"),),
+        why="A trainer ran.",
+        do="Nothing.",
+        source="a test",
+        limit=0.0,
+    )
+''',
+    ),
+    Edit(
+        "analysis/diagnosis/__init__.py",
+        "from ratioscope.analysis.diagnosis.update import updates_were_made\n",
+        before="from ratioscope.analysis.diagnosis.weights import",
+    ),
+    Edit(
+        "analysis/diagnosis/__init__.py",
+        '    "seam_finding": updates_were_made,\n',
+        before='    "certificate_vacuous":',
+    ),
+    Edit("dashboard/evidence.py", '    "seam_finding": "seam",\n', before='    "certificate_vacuous":'),
+)
+CHECK = (
+    Edit(
+        "analysis/linter/values.py",
+        '''
+
+def seam_check(evidence: Evidence) -> list[Remark]:
+    """Whether there are rows (a test)."""
+    return passed("seam_check", f"There are {evidence.n_rows} rows.")
+''',
+    ),
+    Edit("analysis/linter/__init__.py", "        values.seam_check,\n", before="        alignment.shifted,\n"),
+)
+PAGE = (
+    Edit(
+        "dashboard/sections/seam.py",
+        '''"""Does the seam hold?"""
+
+from ratioscope.dashboard.sections.model import Paragraph, Section
+from ratioscope.dashboard.sections.subject import Subject, key_numbers
+
+
+def section(subject: Subject) -> Section:
+    """The new metric, and a sentence."""
+    blocks = (key_numbers(subject, ("seam_metric",)), said(subject))
+    return Section("seam", "Seam", "Does the seam hold?", "It holds.", blocks)
+
+
+def said(subject: Subject) -> Paragraph:
+    return Paragraph(f"It holds in {len(subject.summary.values)} steps.")
+''',
+    ),
+    Edit(
+        "dashboard/sections/__init__.py",
+        "from ratioscope.dashboard.sections import seam\n",
+        before="from ratioscope.dashboard.sections.model import",
+    ),
+    Edit("dashboard/sections/__init__.py", '    "seam": seam.section,\n', before='    "staleness": '),
+    Edit(
+        "dashboard/views/seam.py",
+        '''"""Seam: does it hold?"""
+
+from ratioscope.dashboard.components.blocks import draw, page_subject
+from ratioscope.dashboard.components.frame import run_page
+from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.sections import seam
+
+
+def render() -> None:
+    """The page."""
+    opened = run_page("Seam", "Does the seam hold?")
+    if opened is None:
+        return
+    metric_row(opened.summary, ("seam_metric",))
+    draw(seam.said(page_subject(opened)))
+''',
+    ),
+    Edit("dashboard/app.py", "    seam,\n", before="    sql,\n    staleness,\n"),
+    Edit(
+        "dashboard/app.py",
+        '    "seam": _Page(seam.render, "Seam", ":material/science:"),\n',
+        before='    "staleness": ',
+    ),
+)
+# Of tests, and only so that `tests.making.pages` knows the page.
+QUESTION = ("seam", "Does the seam hold?")
+
+ADDITIONS: dict[str, tuple[Edit, ...]] = {
+    "a metric that is a mean": (METRIC,),
+    "a gate": (GATE, PARAMETER),
+    "a filter": (FILTER,),
+    "a weight": (WEIGHT,),
+    "an algorithm": (ALGORITHM,),
+    "a finding": FINDING,
+    "a check of the log": CHECK,
+    "a page, and its section of the report": PAGE,
+}
+"""By the first column of CONTRIBUTING.md's table."""

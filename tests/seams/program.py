@@ -1,0 +1,84 @@
+"""A program: train with what `additions` adds, and ask everybody about it.
+
+python -m tests.seams.program FOLDER, with a changed copy of the package in front of the path; prints JSON.
+"""
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from streamlit.components.v2 import manifest_scanner
+
+from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.linter import lint
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.what_if import apply, load, own_rule, parse
+from ratioscope.dashboard import app
+from ratioscope.dashboard.evidence import PAGE_OF
+from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.json_report import json_text
+from ratioscope.dashboard.roots import serve_from
+from ratioscope.trainer.loop import Trainer
+from tests.making import pages
+from tests.making.training import small
+from tests.seams.additions import QUESTION
+
+OTHER = "seam_filter(max_lag~1.0)*seam_weight"
+
+
+def trained(folder: Path) -> None:
+    """Two updates of the new algorithm."""
+    schooling = ("warm_start.max_steps=20", "learning_rate=0.02", "sync_interval=2")
+    Trainer(small("algorithm=seam", "updates=2", *schooling), folder).run(lambda progress: None, lambda: False)
+
+
+def analysed(folder: Path) -> dict[str, Any]:
+    """What analysis and report say."""
+    run, opened = open_run(folder), open_folder(folder)
+    own, tokens = own_rule(run).rule, load(run)
+    assert own is not None
+    return {
+        "own": str(own),
+        "logged": opened.summary.values["clip_fraction"].tolist(),
+        "replayed": [numbers.values["clip_fraction"] for numbers in apply(own, tokens).by_step.values()],
+        "permitted": apply(own, tokens).values["permitted_drift"],
+        "filtered": apply(parse(OTHER), tokens).values["clip_fraction"],
+        "metric": opened.summary.values["seam_metric"].tolist(),
+        "findings": {finding.rule: finding.sentence for finding in opened.findings},
+        "remarks": {remark.check: remark.sentence for remark in lint(run)},
+        "report": json_text(run_report(opened)),
+    }
+
+
+def opened_pages(run: str) -> dict[str, Any]:
+    """Every page of the app, each with what a test asks it."""
+    pages.QUESTIONS.update([QUESTION])
+    seen = {name: pages.visit(name, run=run) for name in app.PAGES}
+    clipping, filtered = seen["clipping"], pages.visit("clipping", run=run, rule=OTHER)
+    return {
+        "menu": {name: page.title for name, page in seen["seam"].session_state["ratioscope"].pages.items()},
+        "evidence": PAGE_OF["seam_finding"],
+        "sentences": {name: pages.sentences(at) for name, at in seen.items()},
+        "checks": "".join(str(table.value.to_csv()) for table in seen["linter"].dataframe),
+        "gates": clipping.selectbox(key="whatif-gate").options,
+        "weights": clipping.selectbox(key="whatif-weight").options,
+        "slider": [clipping.select_slider(key="whatif-floor").label, clipping.select_slider(key="whatif-floor").value],
+        "filtered": [filtered.selectbox(key=f"whatif-{part}").value for part in ("gate", "weight")],
+        "tile": [seen["seam"].metric[0].label, seen["seam"].metric[0].help],
+    }
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    # As in tests/dashboard/conftest.py: otherwise every run of a script looks through all installed packages.
+    manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+    trained(folder)
+    serve_from([folder.parent])
+    print(json.dumps({"package": app.__file__, **analysed(folder), "pages": opened_pages(folder.name)}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
