@@ -45,6 +45,8 @@ _SHORT = ("findings",)
 _LONGEST = ("drift", "variance")
 """Sections that are begun first, the last of them before the others, lest all wait for one of them in the end."""
 _MOST_SENTENCES = 5
+_PATIENCE = 5.0
+"""Seconds after which another process is asked whether it is still there."""
 _LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
 
 
@@ -191,7 +193,7 @@ def _sections(
                 progress(done, len(jobs) + 1, f"{subject.opened.run_id}: {name}" if len(subjects) > 1 else name)
                 if future is not None and not future.cancel():
                     with suppress(BrokenExecutor):
-                        made[place, name] = future.result()
+                        made[place, name] = _result(executor, future)
                 if (place, name) not in made:
                     made[place, name] = _section(subject, name)
         finally:
@@ -201,6 +203,20 @@ def _sections(
         if remarks is not None:  # of another process: not to be looked for again
             vars(subjects[place]).setdefault("remarks", remarks)
     return [made[job][0] for job in pages_of]
+
+
+def _result(executor: Executor, future: Future[_Made]) -> _Made:
+    """What was made elsewhere.
+
+    Raises:
+        BrokenExecutor: its process was killed. A pool with withdrawn work may not say so of the rest (its messenger
+            ends at the first withdrawn future), but it takes no more work.
+    """
+    while True:
+        try:
+            return future.result(_PATIENCE)
+        except TimeoutError:
+            executor.submit(int)
 
 
 def _section(subject: Subject | bytes, name: str) -> _Made:
