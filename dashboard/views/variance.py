@@ -101,6 +101,7 @@ def _probes(subject: Subject) -> None:
     st.subheader("What bias and variance cost a step: the terms of the SGA lemma", anchor=False)
     estimators = variance.estimators(subject)
     if not estimators:
+        draw(variance.probes_table(variance.probes(subject)))
         st.info(
             "This run made no gradient probes. A probe estimates the true gradient from fresh on-policy samples and "
             "the algorithm's own one several times, on other prompts, and so tells bias from variance. The built-in "
@@ -122,7 +123,7 @@ def _probes(subject: Subject) -> None:
     chosen = right.selectbox("Estimator", estimators, key="estimator") if len(estimators) > 1 else estimators[0]
     probes = variance.probes(subject, chosen)
     if not len(probes):
-        st.info(f"No probe lies in the steps {subject.steps[0]} to {subject.steps[1]}.", icon=":material/info:")
+        draw(variance.probes_table(probes))
         return
     terms, rates = variance.lemma(subject, probes, eta, smoothness)
     say(terms.takeaway)

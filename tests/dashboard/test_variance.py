@@ -265,7 +265,9 @@ def test_the_curve_over_learning_rates_holds_the_best_and_the_chosen_one(probed:
 
 
 def test_probes_outside_of_the_brush_are_left_out(probed: str) -> None:
-    assert "No probe lies in the steps 1 to 3." in sentences(visit("variance", run=probed, **{"from": "1", "to": "3"}))
+    assert "No gradient probe lies in these steps" in sentences(
+        visit("variance", run=probed, **{"from": "1", "to": "3"})
+    )
 
 
 def test_responses_with_unusable_tokens_have_no_distance(tmp_path: Path) -> None:

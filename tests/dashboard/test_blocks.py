@@ -1,0 +1,66 @@
+"""One content for page and report: a page draws the blocks of its section, and never reads text as Markdown."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.dashboard.sections import SECTIONS
+from ratioscope.dashboard.sections.model import Paragraph, Table, cell_text
+from ratioscope.dashboard.sections.subject import Subject
+from tests.making.pages import charts, sentences
+
+Look = Callable[..., AppTest]
+
+PAGES = {name: name for name in ("drift", "ratios", "clipping", "variance", "staleness", "tokens", "linter")}
+
+
+@pytest.mark.parametrize(("page", "section"), [*PAGES.items(), ("overview", "learning")])
+def test_what_a_report_draws_and_says_is_on_the_page(look: Look, gallery: Path, page: str, section: str) -> None:
+    content = SECTIONS[section](Subject(open_folder(gallery / "finished")))
+    at = look(page, "finished")
+    drawn = charts(at)
+    for chart in content.charts:
+        assert json.loads(chart.figure) in drawn, chart.key
+    said = sentences(at)
+    assert all(block.text in said for block in content.blocks if isinstance(block, Paragraph))
+    if page != "overview":
+        assert f"**{content.answer}**" in said
+
+
+@pytest.mark.parametrize("page", ["drift", "variance", "staleness"])
+def test_tables_of_a_report_are_on_the_page(look: Look, gallery: Path, page: str) -> None:
+    """But for the numbers that the page has in tiles."""
+    content = SECTIONS[page](Subject(open_folder(gallery / "finished")))
+    shown = [(list(frame.value.columns), frame.value.to_numpy().tolist()) for frame in look(page, "finished").dataframe]
+    for block in content.blocks:
+        if isinstance(block, Table) and block.title != "In numbers":
+            assert (list(block.head), [list(map(cell_text, row)) for row in block.rows]) in shown, block.title
+
+
+def _script() -> None:
+    from ratioscope.dashboard.components.blocks import draw, draw_computed
+    from ratioscope.dashboard.sections.model import Paragraph, Table
+    from ratioscope.errors import RatioscopeError
+
+    def fails() -> list[Paragraph]:
+        raise RatioscopeError("No *such* step.")
+
+    text = "**bold** $x$ <b> [a](http://b)"
+    draw(
+        Paragraph(text, lead=text), Paragraph(text, small=True), Table(text, ("Name",), ((text,),), text, {"Name": "."})
+    )
+    draw_computed(fails, height=100)
+
+
+def test_text_is_never_read_as_markdown() -> None:
+    at = AppTest.from_function(_script).run()
+    assert not at.exception
+    for element in (*at.markdown, *at.caption):
+        bare = element.value.replace("\\*", "").replace("\\$", "").replace("\\[", "").replace("\\<", "")
+        assert not set("$<[") & set(bare), element.value
+    assert [text.value for text in at.text] == ["No *such* step."]
+    assert at.dataframe[0].value["Name"].tolist() == ["**bold** $x$ <b> [a](http://b)"]
