@@ -72,19 +72,10 @@ def folders(incomplete: str) -> list[str]:
 
 
 def algorithm_names() -> list[str]:
-    """Names and aliases of the trainer's algorithms, read from its source: importing it would import torch."""
-    tree = ast.parse((_package("trainer") / "algorithms.py").read_text(encoding="utf-8"))
-    return [*_declared(tree), *_keys(tree, "ALIASES")]
+    """Names and aliases of the trainer's algorithms."""
+    from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES
 
-
-def _declared(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Algorithm":
-            yield from (
-                str(keyword.value.value)
-                for keyword in node.keywords
-                if keyword.arg == "name" and isinstance(keyword.value, ast.Constant)
-            )
+    return [*ALGORITHMS, *ALIASES]
 
 
 def _keys(tree: ast.Module, name: str) -> Iterator[str]:

@@ -158,7 +158,7 @@ def test_values_that_a_shell_completes_are_those_that_there_are(monkeypatch: pyt
 
 def test_completion_and_help_need_none_of_the_large_libraries() -> None:
     code = (
-        "import sys; from dashboard import cli; from ratioscope.dashboard.cli import completion as c;"
+        "import sys; from ratioscope.dashboard import cli; from ratioscope.dashboard.cli import completion as c;"
         "c.presets(''), c.grids(''), c.explained(''), c.folders(''), c.metrics(''), c.frameworks(''), c.reported('');"
         "large = {'torch', 'pandas', 'duckdb', 'streamlit', 'scipy', 'plotly'};"
         "sys.exit(', '.join(large & sys.modules.keys()) or None)"
