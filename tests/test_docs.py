@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.catalogue import ENTRIES, THRESHOLDS
 from tests.making import docs
 
 ROOT = docs.ROOT
@@ -63,3 +66,14 @@ def test_examples_of_the_run_format_write_runs(tmp_path: Path, monkeypatch: pyte
         runs, ("finished", (), 1)
     )
     assert [len(run.read("tokens")) for run in runs.values()] == [12, 6]
+
+
+def test_every_metric_threshold_finding_and_check_is_defined() -> None:
+    text = PAGES["docs/metrics.md"]
+    assert [key for key in (*ENTRIES, *THRESHOLDS) if f'<a id="{key}"></a>' not in text] == []
+    assert [key for key in (*RULES, *CHECKS) if f"\n| `{key}` |" not in text] == []
+
+
+def test_a_rule_is_shown_with_its_limits_and_source() -> None:
+    row = next(line for line in PAGES["docs/metrics.md"].splitlines() if line.startswith("| `staleness_high` |"))
+    assert "(#epsilon_stale)" in row and "S0 5.6" in row
