@@ -1,14 +1,20 @@
 """The pages of docs/: their generated parts are those of the code, links lead somewhere, commands and examples work."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
 
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.catalogue import ENTRIES, THRESHOLDS
+from ratioscope.dashboard import cli
+from ratioscope.dashboard.cli import completion
+from ratioscope.metric import SOURCES
+from ratioscope.trainer.settings import load
 from tests.making import docs
 
 ROOT = docs.ROOT
@@ -77,3 +83,41 @@ def test_every_metric_threshold_finding_and_check_is_defined() -> None:
 def test_a_rule_is_shown_with_its_limits_and_source() -> None:
     row = next(line for line in PAGES["docs/metrics.md"].splitlines() if line.startswith("| `staleness_high` |"))
     assert "(#epsilon_stale)" in row and "S0 5.6" in row
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """Every `ratioscope ...` in the text of a page, and in its blocks of shell."""
+    inline = [(page, line) for page, text in PAGES.items() for line in re.findall(r"`ratioscope (.+?)`", prose(text))]
+    blocks = [
+        (page, line.removeprefix("ratioscope "))
+        for page, text in PAGES.items()
+        for block in re.findall(r"^```(?:sh)?\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+        for line in block.splitlines()
+        if line.startswith("ratioscope ")
+    ]
+    return [(page, shlex.split(re.split(r" [>|&]", line)[0], comments=True)) for page, line in inline + blocks]
+
+
+def test_every_command_parses_and_means_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = typer.main.get_command(cli.app)
+    for one in app.commands.values():
+        monkeypatch.setattr(one, "callback", lambda **values: None)
+    known = set(completion.explained(""))
+    for page, words in commands():
+        if words[0].startswith("--"):
+            continue
+        where = f"{page}: {' '.join(words)}"
+        assert words[0] in app.commands, where
+        if len(words) == 1:  # a name
+            continue
+        app.main([*words], prog_name="ratioscope", standalone_mode=False)
+        named = [word for word in words[1:] if word.startswith("sample_runs") and "nowhere" not in word]
+        assert all((ROOT / word).exists() for word in named), where
+        if words[0] == "train" and "--resume" not in words:
+            load(words[1], [word for word in words[2:] if re.match(r"[\w.]+=", word)])
+        if words[0] == "explain" and words[1] != words[1].upper():
+            assert words[1] in known, where
+
+
+def test_every_source_has_its_part_of_the_page() -> None:
+    assert [name for name in SOURCES if f"\n## {name}: " not in PAGES["docs/papers.md"]] == []

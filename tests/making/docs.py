@@ -185,7 +185,7 @@ def _glossary_pairs() -> str:
 
 def _parts(**kinds: Mapping[str, Callable[..., Any]]) -> Callable[[], str]:
     return lambda: "\n\n".join(
-        f"### {kind.replace('_', ' ').capitalize()}\n\n"
+        f"### {kind[0].upper()}{kind[1:].replace('_', ' ')}\n\n"
         + _terms((f"`{name}`", _first(part)) for name, part in of.items())
         for kind, of in kinds.items()
     )
