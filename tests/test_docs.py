@@ -60,7 +60,8 @@ def test_every_relative_link_leads_somewhere() -> None:
 
 def test_every_path_that_is_named_exists() -> None:
     named = [(page, path) for page, text in PAGES.items() for path in _PATH.findall(prose(text))]
-    assert [f"{page}: {path}" for page, path in named if "..." not in path and not (ROOT / path).exists()] == []
+    named = [(page, path) for page, path in named if not re.search(r"/x\b|\.\.\.", path)]  # any room, any file
+    assert [f"{page}: {path}" for page, path in named if not (ROOT / path).exists()] == []
 
 
 def test_examples_of_the_run_format_write_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
