@@ -130,12 +130,12 @@ def _code(function: Callable[..., Any]) -> list[ast.AST]:
 
 
 def _limits(function: Callable[..., Any]) -> list[str]:
-    """Thresholds that a rule asks for, by the attributes of `Limits` in its code."""
+    """Thresholds that a rule asks for, by the attributes of `Limits` and `Facts` in its code."""
     derived = {"update": "epsilon", "staleness": "epsilon_stale", "engine": "mult_prob_error", "log_chi2": "chi2"}
     used = (
         derived.get(node.attr, node.attr)
         for node in _code(function)
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("limits")
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith(("limits", "facts"))
     )
     return sorted(set(used) & THRESHOLDS.keys())
 
