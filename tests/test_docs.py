@@ -92,7 +92,8 @@ def commands() -> list[tuple[str, list[str]]]:
     blocks = [
         (page, line.removeprefix("ratioscope "))
         for page, text in PAGES.items()
-        for block in re.findall(r"^```(?:sh)?\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+        if language in ("", "sh")
         for line in block.splitlines()
         if line.startswith("ratioscope ")
     ]
@@ -109,7 +110,7 @@ def test_every_command_parses_and_means_something(monkeypatch: pytest.MonkeyPatc
             continue
         where = f"{page}: {' '.join(words)}"
         assert words[0] in app.commands, where
-        if len(words) == 1:  # a name
+        if len(words) == 1 or words[1].startswith("--"):  # the name of a command or of its option
             continue
         app.main([*words], prog_name="ratioscope", standalone_mode=False)
         named = [word for word in words[1:] if word.startswith("sample_runs") and "nowhere" not in word]
