@@ -23,6 +23,9 @@ from ratioscope.errors import RatioscopeError
 
 Caption = Literal["", "above", "below"]
 
+_WHOLE = 20
+"""Tables of so many rows are shown whole, longer ones scroll."""
+
 
 class PageSubject(Subject):
     """A run on a page: figures draw all of it and show the brushed steps, results are kept for all sessions.
@@ -111,6 +114,7 @@ def _table(table: Table) -> None:
     st.dataframe(
         pd.DataFrame([tuple(map(cell_text, row)) for row in table.rows], columns=list(table.head)),
         hide_index=True,
+        height="content" if len(table.rows) <= _WHOLE else "auto",
         column_config={head: st.column_config.TextColumn(help=table.help.get(head)) for head in table.head},
         alt=table.title or f"Columns: {', '.join(table.head)}",
     )
