@@ -81,7 +81,7 @@ def test_tails_from_kept_orders_are_those_of_sorted_weights(rule: Rule) -> None:
 def test_the_weights_that_are_taken_from_the_order_of_ratios_rise_with_them() -> None:
     order = np.argsort(LARGE.rows.ratios.behavior.numpy())
     rising = {name for name, weight in WEIGHTS.items() if weight.rising}
-    assert rising == {"none", "ratio", "truncated", "upper_clipped"}
+    assert rising >= {"none", "ratio", "truncated", "upper_clipped"}
     for name in rising:
         weight = apply(rule_of("none", name), LARGE).blocks[0].full.weight.numpy()
         signal = LARGE.signal.numpy()[order]

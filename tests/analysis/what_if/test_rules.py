@@ -117,7 +117,7 @@ BOUNDED = {name for name, gate in GATES.items() if gate.reach}
 
 
 def test_every_gate_either_permits_a_drift_or_says_why_not() -> None:
-    assert GATES.keys() - BOUNDED == {"none", "soft"}
+    assert GATES.keys() - BOUNDED >= {"none", "soft"}
     assert all(gate.stops == (name in BOUNDED) for name, gate in GATES.items())
     for rule in RULES:
         numbers = apply(rule, random_tokens()).overall
