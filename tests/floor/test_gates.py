@@ -26,9 +26,7 @@ from ratioscope.ratios import LogRatios
 from tests.oracles.gates import FORMULAS, PARAMETERS, Token, far, soft_value, sweep, tensors, tokens
 
 every_gate = pytest.mark.parametrize("name", GATES)
-every_hard_gate = pytest.mark.parametrize(
-    "name", [gate for gate, row in GATES.items() if row.kind is not Kind.SOFT]
-)
+every_hard_gate = pytest.mark.parametrize("name", [gate for gate, row in GATES.items() if row.kind is not Kind.SOFT])
 
 
 def side_at(name: str, rho: float, advantage: float, rho_k: float = 1.0, **parameters: float) -> int:
