@@ -250,13 +250,32 @@ def rooms() -> list[str]:
     return sorted(found.parent.name for found in folder.glob("*/__init__.py"))
 
 
+_IMPORT = re.compile(r"^\s*(?:from|import) ratioscope\.analysis\.(\w+)", re.MULTILINE)
+
+
+def floors() -> dict[str, int]:
+    """On which floor a room stands: one above the highest room that it imports.
+
+    Raises:
+        RecursionError: rooms import each other in a circle.
+    """
+    below: dict[str, set[str]] = {room: set() for room in rooms()}
+    for room in below:
+        for file in (ROOT / "analysis" / room).rglob("*.py"):
+            below[room] |= set(_IMPORT.findall(file.read_text(encoding="utf-8"))) - {room}
+
+    def floor(room: str) -> int:
+        return 1 + max(map(floor, below[room]), default=0)
+
+    return {room: floor(room) for room in below}
+
+
 def _rooms() -> str:
     def modules(room: str) -> str:
         folder = ROOT / "analysis" / room
-        inside = [path.stem for path in folder.glob("*.py")] + [
-            f"{path.parent.name}/" for path in folder.glob("*/*.py")
-        ]
-        return ", ".join(sorted({name for name in inside if name != "__init__"}))
+        inside = {path.stem for path in folder.glob("*.py")}
+        inside |= {f"{path.parent.name}/" for path in folder.glob("*/*.py")}
+        return ", ".join(sorted(inside - {"__init__"}))
 
     def question(room: str) -> str:
         tree = ast.parse((ROOT / "analysis" / room / "__init__.py").read_text(encoding="utf-8"))
@@ -271,8 +290,11 @@ def _rooms() -> str:
         )
         return ", ".join(found)
 
-    rows = ((f"[`{room}`](../analysis/{room})", question(room), modules(room), seen(room)) for room in rooms())
-    return _table(("room", "question", "modules", "in the dashboard"), rows)
+    rows = (
+        (str(floor), f"[`{room}`](../analysis/{room})", question(room), modules(room), seen(room))
+        for room, floor in sorted(floors().items(), key=lambda item: (item[1], item[0]))
+    )
+    return _table(("floor", "room", "question", "modules", "in the dashboard"), rows)
 
 
 PARTS: dict[str, Callable[[], str]] = {

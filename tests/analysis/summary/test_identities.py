@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.making.runs import plain_step, write_files
+from tests.making.samples import summary_of
 
 TOLERANCE = 1e-9
 sweep = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
@@ -98,6 +99,11 @@ def test_the_distance_of_the_new_policy_obeys_the_triangle_inequality(batch: lis
     for _, found in summaries(batch):
         assert at_most(found["tv_new_behavior"], found["u_k"] + found["s_k"])
         assert at_most(found["s_k"], found["u_k"] + found["tv_new_behavior"])
+
+
+def test_staleness_is_at_most_that_of_the_version_and_that_of_the_engine() -> None:
+    values = summary_of("mismatch-grpo-seed0").values
+    assert (values["s_k"] <= (values["s_k_version"] + values["s_k_engine"]) * (1 + TOLERANCE)).all()
 
 
 @given(batches)

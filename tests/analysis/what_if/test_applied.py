@@ -63,7 +63,7 @@ def test_an_icepop_mask_keeps_the_band_whatever_the_sign() -> None:
 
 
 def test_selection_by_staleness_says_less_than_the_policies_differ() -> None:
-    """Metric definitions, section 5: b = (.98, .02), c = (.5, .5), epsilon = .5: kept S .245, true TV .48."""
+    """`docs/metrics.md`, gates: b = (.98, .02), c = (.5, .5), epsilon = .5: kept S .245, true TV .48."""
     ratio = [0.5 / 0.98] * 98 + [0.5 / 0.02] * 2
     tokens = tokens_of(columns(ratio, [1.0] * 100))
     outcome = apply(rule_of("stale", epsilon_stale=0.5), tokens)
