@@ -123,3 +123,10 @@ def test_every_command_parses_and_means_something(monkeypatch: pytest.MonkeyPatc
 
 def test_every_source_has_its_part_of_the_page() -> None:
     assert [name for name in SOURCES if f"\n## {name}: " not in PAGES["docs/papers.md"]] == []
+
+
+def test_views_of_the_protocol_are_made_where_the_page_says() -> None:
+    rows = re.findall(r"^\| (`\w+`.*?) \|.*\| (?:`(.+?)`|the same) \|$", PAGES["docs/architecture.md"], re.MULTILINE)
+    views = [(view, path) for names, path in rows if path.endswith(".sql") for view in re.findall(r"`(\w+)`", names)]
+    assert len(views) > 5
+    assert [view for view, path in views if f"view {view} as" not in (ROOT / path).read_text(encoding="utf-8")] == []
