@@ -7,6 +7,7 @@ report = comparison_report([open_folder(folder) for folder in folders])
 import pickle
 import platform
 import shlex
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
@@ -26,6 +27,7 @@ from ratioscope.analysis.runs.window import Steps
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
 from ratioscope.dashboard.formats import count
+from ratioscope.dashboard.report.workers import processes
 from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS
 from ratioscope.dashboard.sections.compare import comparison_sections, member_of
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Quantity, Report, Section, Table
@@ -45,8 +47,6 @@ _SHORT = ("findings",)
 _LONGEST = ("drift", "variance")
 """Sections that are begun first, the last of them before the others, lest all wait for one of them in the end."""
 _MOST_SENTENCES = 5
-_PATIENCE = 5.0
-"""Seconds after which another process is asked whether it is still there."""
 _LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
 
 
@@ -175,48 +175,50 @@ def _sections(
 ) -> list[Section]:
     """These pages of the first run, then those of the next.
 
-    The pool begins at the long end of the work, this thread at the other: what it can still withdraw, it does itself.
+    The pool begins at the long end of the work, with a job for each of its processes, this thread at the other.
     """
     pages_of = [(place, name) for place in range(len(subjects)) for name in pages]
-    jobs = sorted(pages_of, key=lambda job: -_LONGEST.index(job[1]) if job[1] in _LONGEST else 1)
+    waiting = deque(sorted(pages_of, key=lambda job: -_LONGEST.index(job[1]) if job[1] in _LONGEST else 1))
+    begun: dict[tuple[int, str], Future[_Made]] = {}
     made: dict[tuple[int, str], _Made] = {}
     with ThreadPoolExecutor(1, thread_name_prefix="report") if pool is None else nullcontext(pool) as executor:
         # Another process gets them as they are now: what this one works with keeps growing caches.
         handed = list(subjects) if pool is None else list(map(pickle.dumps, subjects))
-        begun: dict[tuple[int, str], Future[_Made]] = {}
+
+        def hand_out(_: object = None) -> None:
+            """One more job for the pool. What it has is never withdrawn: of that a pool that breaks may hang."""
+            with suppress(IndexError):
+                job = waiting.popleft()
+                try:
+                    begun[job] = executor.submit(_section, handed[job[0]], job[1])
+                except (BrokenExecutor, RuntimeError):  # it is dead, or the report has failed: then all is done here
+                    waiting.append(job)
+                else:
+                    begun[job].add_done_callback(hand_out)
+
         try:
-            with suppress(BrokenExecutor):  # somebody has killed it: then all is done here
-                for place, name in jobs:
-                    begun[place, name] = executor.submit(_section, handed[place], name)
-            for done, (place, name) in enumerate(reversed(jobs)):
+            for _ in range(1 if pool is None else processes()):
+                hand_out()
+            while waiting or begun.keys() - made.keys():
+                try:
+                    place, name = waiting.pop()
+                except IndexError:
+                    place, name = next(job for job in reversed(begun) if job not in made)
                 subject, future = subjects[place], begun.get((place, name))
-                progress(done, len(jobs) + 1, f"{subject.opened.run_id}: {name}" if len(subjects) > 1 else name)
-                if future is not None and not future.cancel():
+                progress(
+                    len(made), len(pages_of) + 1, f"{subject.opened.run_id}: {name}" if len(subjects) > 1 else name
+                )
+                if future is not None:
                     with suppress(BrokenExecutor):
-                        made[place, name] = _result(executor, future)
+                        made[place, name] = future.result()
                 if (place, name) not in made:
                     made[place, name] = _section(subject, name)
         finally:
-            for future in begun.values():
-                future.cancel()
+            waiting.clear()
     for (place, _), (_, remarks) in made.items():
         if remarks is not None:  # of another process: not to be looked for again
             vars(subjects[place]).setdefault("remarks", remarks)
     return [made[job][0] for job in pages_of]
-
-
-def _result(executor: Executor, future: Future[_Made]) -> _Made:
-    """What was made elsewhere.
-
-    Raises:
-        BrokenExecutor: its process was killed. A pool with withdrawn work may not say so of the rest (its messenger
-            ends at the first withdrawn future), but it takes no more work.
-    """
-    while True:
-        try:
-            return future.result(_PATIENCE)
-        except TimeoutError:
-            executor.submit(int)
 
 
 def _section(subject: Subject | bytes, name: str) -> _Made:

@@ -19,10 +19,15 @@ _WORTH_IT = 20_000_000  # bytes of tokens, about half a million
 _MOST = 3
 
 
+def processes() -> int:
+    """How many there are beside this one, where they are worth it."""
+    return min(_MOST, (os.cpu_count() or 1) - 1)
+
+
 @contextmanager
 def workers(folders: Sequence[Path]) -> Iterator[Executor | None]:
     """Processes for the runs in these folders, this one not counted; None: they would not be worth their start."""
-    number = min(_MOST, (os.cpu_count() or 1) - 1)
+    number = processes()
     size = sum(file.stat().st_size for folder in folders for file in folder.glob("tokens/*.parquet"))
     if size < _WORTH_IT or not number:
         yield None

@@ -5,16 +5,14 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
 
 import pytest
 
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.dashboard.report import build, workers
+from ratioscope.dashboard.report import workers
 from ratioscope.dashboard.report.build import run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.sections.model import Report
@@ -40,6 +38,7 @@ def test_processes_make_the_same_report(opened: Opened, report: Report, monkeypa
         assert html(run_report(opened, pool=pool)) == html(report)
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_process_that_is_killed_costs_time_alone(
     opened: Opened, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,18 +46,6 @@ def test_a_process_that_is_killed_costs_time_alone(
     with ProcessPoolExecutor(1) as pool:
         pool.submit(os.kill, pool.submit(os.getpid).result(), signal.SIGKILL)
         assert html(run_report(opened, pool=pool)) == html(report)
-
-
-def test_a_pool_that_broke_while_work_was_withdrawn_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its messenger is gone, so the future never gets an answer; the pool refuses more work all the same."""
-    monkeypatch.setattr(build, "_PATIENCE", 0.05)
-
-    class Broken(ThreadPoolExecutor):
-        def submit(self, *_: object, **__: object) -> NoReturn:
-            raise BrokenProcessPool
-
-    with pytest.raises(BrokenExecutor):
-        build._result(Broken(), Future())
 
 
 def test_a_small_run_is_not_worth_a_process(opened: Opened) -> None:
