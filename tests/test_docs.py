@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.catalogue import ENTRIES, THRESHOLDS
 from ratioscope.dashboard import cli
 from ratioscope.dashboard.cli import completion
+from ratioscope.manifest import Manifest
 from ratioscope.metric import SOURCES
 from ratioscope.trainer.settings import load
 from tests.making import docs
@@ -84,6 +86,11 @@ def test_every_metric_threshold_finding_and_check_is_defined() -> None:
 def test_a_rule_is_shown_with_its_limits_and_source() -> None:
     row = next(line for line in PAGES["docs/metrics.md"].splitlines() if line.startswith("| `staleness_high` |"))
     assert "(#epsilon_stale)" in row and "S0 5.6" in row
+
+
+def test_every_field_of_the_manifest_is_in_the_format() -> None:
+    named = {field.name for field in fields(Manifest)} - {"extra"}
+    assert [name for name in sorted(named) if f"`{name}`" not in PAGES["docs/run_format.md"]] == []
 
 
 def commands() -> list[tuple[str, list[str]]]:
