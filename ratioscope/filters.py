@@ -90,9 +90,9 @@ class _Aggregated(NamedTuple):
 
 
 _aggregated = {
-    "sum": _Aggregated("summed over sequences", sum_over_sequence),
-    "mean": _Aggregated("mean over sequences", mean_over_sequence),
-    "max": _Aggregated("largest of a sequence", _max_over_sequence),
+    "sum": _Aggregated("summed over responses", sum_over_sequence),
+    "mean": _Aggregated("mean over responses", mean_over_sequence),
+    "max": _Aggregated("largest of a response", _max_over_sequence),
 }
 
 
@@ -110,7 +110,7 @@ def _rejection(estimator: str, over: str) -> None:
 
     reject.__name__ = f"reject_{over}_{estimator}"
     reject.__doc__ = (
-        f"Drop {f'sequences by the {over} over their tokens' if aggregated else 'tokens'} with {estimator} above "
+        f"Drop {f'responses by the {over} over their tokens' if aggregated else 'tokens'} with {estimator} above "
         "`threshold` nats; the side is the log-ratio's."
     )
     words = aggregated.words if aggregated else "of tokens"
@@ -121,7 +121,7 @@ for _estimator in _divergence:
     _rejection(_estimator, "token")
 
 
-@declared("filter: far sequences with A < 0 (OPSM)", sequences=True)
+@declared("filter: far responses with A < 0 (OPSM)", sequences=True)
 def opposite_sign(rows: Rows, *, delta: float) -> Gate:
     """OPSM: drop A<0 in sequences whose mean k1, -log rho_theta, is above `delta` nats (DeepSeek-V3.2)."""
     divergence = mean_over_sequence(-rows.ratios.behavior, rows.sequence)

@@ -106,7 +106,7 @@ class Manifest:
             if not fits:
                 raise RunFormatError(f"{path}: field {declared.name!r} has the wrong type ({type(value).__name__}).")
         if self.status not in WRITTEN_STATES:
-            raise RunFormatError(f"{path}: status {self.status!r} is none of {', '.join(WRITTEN_STATES)}.")
+            raise RunFormatError(f"{path}: status {self.status!r} is not one of {', '.join(WRITTEN_STATES)}.")
 
     def heartbeat_age(self, at: datetime | None = None) -> float:
         """Seconds since the writer's last sign of life; infinite when it never gave one."""

@@ -102,7 +102,7 @@ PARAMETERS: dict[str, RuleParameter] = {
         symbol="τ, A < 0", label=r"$\tau_{-}$ temperature, A < 0", scale=Scale(1e-2, 100, 1.05),
     ),
     "delta": RuleParameter(
-        "largest mean divergence of a sequence with A < 0, in nats",
+        "largest mean divergence of a response with A < 0, in nats",
         symbol="δ (nats)", label=r"$\delta$ divergence, nats", scale=Scale(1e-4, 10, 0.1),
     ),
     "difference_low": RuleParameter(
@@ -118,7 +118,7 @@ PARAMETERS: dict[str, RuleParameter] = {
         symbol="threshold (nats)", label="threshold, nats", scale=Scale(1e-4, 10, 0.01),
     ),
     "max_lag": RuleParameter(
-        "updates since the oldest token of a sequence was sampled, at most",
+        "largest number of updates since the oldest token of a response was sampled",
         symbol="W − 1", label="$W-1$ oldest lag kept", scale=Scale(0, 64, 8, logarithmic=False),
     ),
 }  # fmt: skip

@@ -66,7 +66,7 @@ TOKENS = Table(
     key=("step", "seq_id", "position"),
     columns=(
         Column("step", _INT32, "update index k", required=True),
-        Column("seq_id", _INT64, "sequence, unique within a step", required=True),
+        Column("seq_id", _INT64, "response, unique within a step", required=True),
         Column("group_id", _INT64, "prompt group: the unit of dependence; never straddles two files", required=True),
         Column("position", _INT32, "0-based index in the response", required=True),
         Column("token_id", _INT32, "token in the vocabulary", required=True),
@@ -101,7 +101,7 @@ SEQUENCES = Table(
     key=("step", "seq_id"),
     columns=(
         Column("step", _INT32, "update index k", required=True),
-        Column("seq_id", _INT64, "sequence, unique within a step", required=True),
+        Column("seq_id", _INT64, "response, unique within a step", required=True),
         Column("group_id", _INT64, "prompt group", required=True),
         Column("prompt_id", _INT64, "prompt in the task's data"),
         Column("prompt", pa.string(), "prompt text"),
@@ -111,9 +111,9 @@ SEQUENCES = Table(
         Column("behavior_version_min", _INT32, "oldest policy version that sampled a token of it"),
         Column("behavior_version_max", _INT32, "newest policy version that sampled a token of it"),
         Column("finish_reason", pa.string(), "stop, length, ..."),
-        Column("sample_weight", _FLOAT, "weight of the sequence in the loss"),
+        Column("sample_weight", _FLOAT, "weight of the response in the loss"),
         Column("dropped", pa.string(), "why it was left out of the loss; null: it was not"),
-        Column("source", pa.string(), "where the sequence came from, when sources are mixed"),
+        Column("source", pa.string(), "where the response came from, when sources are mixed"),
     ),
 )
 
@@ -121,8 +121,8 @@ SEQUENCES = Table(
 DROPPED = {
     "tokens_dropped_stale": "for a ratio beyond ε_stale",
     "tokens_dropped_window": "for a version outside of the window",
-    "tokens_dropped_excess_negative": "to balance good and bad answers",
-    "tokens_dropped_no_signal": "with groups without a signal, which were sampled again",
+    "tokens_dropped_excess_negative": "to balance good and bad responses",
+    "tokens_dropped_no_signal": "in prompt groups with zero signal, which were sampled again",
 }
 
 STEPS = Table(

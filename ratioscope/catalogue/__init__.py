@@ -1,4 +1,4 @@
-"""What every number means: one entry a metric, read by tooltips, `ratioscope explain`, findings and axis titles.
+"""What every number means: one entry per metric, read by tooltips, `ratioscope explain`, findings and axis titles.
 
 Keys of `CATALOGUE` are those of the step summary; `ENTRIES` has those of the theory pages as well. `source` names section or equation of one of `SOURCES`; "usual" is textbook
 knowledge. `moment` says which moment of the ratio an estimate needs, and with that when its sample value can be trusted

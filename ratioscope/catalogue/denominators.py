@@ -1,7 +1,7 @@
-"""What metrics are taken over, and the reason why one is missing where there is nothing of it.
+"""What metrics are averaged over, and why one is missing where there is nothing to average.
 
-Terms and conditions are SQL (`analysis/summary/sums.py`); a metric names its denominator, and has with it what must be
-logged and what a note says where it is not.
+Terms and conditions are SQL (`analysis/summary/sums.py`); a metric names its denominator, which says what must be
+logged and which note stands where it is not.
 """
 
 from ratioscope.metric import TOKENS, Denominator, not_logged
@@ -68,4 +68,4 @@ EXACT_OF_NEW = Denominator(
 
 RESPONSES = Denominator("n_sequences", _undefined("the sequences table has no rows for this step"))
 REWARDED = Denominator("n_reward", _undefined("no finite reward"), "isfinite(reward)")
-WEIGHTS = Denominator("n_weights", _undefined("no response without an unusable token"), within=TOKENS)
+WEIGHTS = Denominator("n_weights", _undefined("every response has an unusable token"), within=TOKENS)

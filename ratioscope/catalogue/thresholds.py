@@ -39,12 +39,12 @@ _ENTRIES = (
     Threshold("mean_ratio_low", "", 0.5, _VERL, "smallest mean ratio", 0, 1),
     Threshold("mean_ratio_high", "", 2.0, _VERL, "largest mean ratio", 1, 1000),
     Threshold(
-        "mean_ratio_z", "", 3.0, "usual", "standard errors from which on the mean ratio is not 1", 1, 100
+        "mean_ratio_z", "", 3.0, "usual", "standard errors from 1 above which the mean ratio counts as different from 1", 1, 100
     ),
     Threshold(
-        "mean_ratio_trifle", "", 1e-3, _CHOSEN, "deviation of the mean ratio from 1 that rounding can make and many tokens make significant", 0, 1
+        "mean_ratio_trifle", "", 1e-3, _CHOSEN, "deviation of the mean ratio from 1 that is too small to matter: rounding causes it, many tokens make it significant", 0, 1
     ),
-    Threshold("missing_mass", "", 0.05, _CHOSEN, "mass outside of the sampler's support that is no trifle", 0, 1),
+    Threshold("missing_mass", "", 0.05, _CHOSEN, "probability mass outside of the sampler's support that matters", 0, 1),
     Threshold(
         "mult_prob_error",
         "",
@@ -55,23 +55,23 @@ _ENTRIES = (
         10,
     ),
     Threshold(
-        "engine_to_update", "", 0.5, _CHOSEN, "engine mismatch, as a share of the update drift, that is worth a word", 0, 100
+        "engine_to_update", "", 0.5, _CHOSEN, "engine mismatch, as a share of the update drift, that is reported", 0, 100
     ),
-    Threshold("dropped_share", "", 0.1, _CHOSEN, "share of the tokens dropped before the loss that skews a batch", 0, 1),
-    Threshold("khat", "k̂", 0.7, "Vehtari et al., Pareto-smoothed importance sampling", "tail index of the ratios", 0, 10),
+    Threshold("dropped_share", "", 0.1, _CHOSEN, "share of tokens dropped before the loss above which a batch counts as skewed", 0, 1),
+    Threshold("khat", "k̂", 0.7, "Vehtari et al., Pareto-smoothed importance sampling", "largest tail index of the ratios", 0, 10),
     Threshold(
-        "tail_share", "", 0.1, _CHOSEN, "share of Σρ² in the top 1 % of tokens from which on a heavy tail matters", 0.01, 1
+        "tail_share", "", 0.1, _CHOSEN, "share of Σρ² in the top 1 % of tokens above which a heavy tail matters", 0.01, 1
     ),
     Threshold("ess", "ESS", 0.3, _VERL, "smallest effective sample size, as a share of the sample", 0, 1),
     Threshold(
-        "chi2", "χ²", 1.0, f"{_VERL} (χ² ≤ 1, standard deviation ≤ 1)", "largest variance of a ratio, of a token or of a whole response; from 1 on weights cost more than half of the sample", 0, 1e6
+        "chi2", "χ²", 1.0, f"{_VERL} (χ² ≤ 1, standard deviation ≤ 1)", "largest variance of the ratio of a token or a response; above 1, weighting costs more than half of the sample", 0, 1e6
     ),
-    Threshold("clip_saturated", "", 0.5, "chosen here, for S3 B.3", "share of clipped tokens from which on the clip decides", 0, 1),
-    Threshold("zero_signal", "", 0.5, "chosen here, for S4 5.4.2 (DAPO)", "share of prompt groups that may teach nothing", 0, 1),
-    Threshold("entropy_share", "", 0.2, "chosen here, for S3 4.3", "share of the first entropy that must be left", 0, 1),
-    Threshold("reward_fall", "", 0.25, _CHOSEN, "fall from the best level, as a share of it, that is a collapse", 0, 10),
+    Threshold("clip_saturated", "", 0.5, "chosen here, for S3 B.3", "share of clipped tokens above which the clip decides the update", 0, 1),
+    Threshold("zero_signal", "", 0.5, "chosen here, for S4 5.4.2 (DAPO)", "share of prompt groups that may have zero signal", 0, 1),
+    Threshold("entropy_share", "", 0.2, "chosen here, for S3 4.3", "share of the initial entropy that must be left", 0, 1),
+    Threshold("reward_fall", "", 0.25, _CHOSEN, "fall from the best level, as a share of it, that counts as a collapse", 0, 10),
     Threshold(
-        "step_share", "", 0.1, _CHOSEN, "share of the steps (and at least three) that must show what single steps show by chance", 0, 1
+        "step_share", "", 0.1, _CHOSEN, "share of the steps (and at least three) that must show what a single step may show by chance", 0, 1
     ),
 )  # fmt: skip
 THRESHOLDS = {threshold.name: threshold for threshold in _ENTRIES}
@@ -80,7 +80,7 @@ THRESHOLDS = {threshold.name: threshold for threshold in _ENTRIES}
 def explain() -> str:
     """All thresholds as text, for the command line."""
     lines = [
-        "Limits of findings; move them in the table [thresholds] of a ratioscope.toml beside a run or above it.",
+        "Limits of findings; change them in the table [thresholds] of a ratioscope.toml beside a run or in a folder above.",
         "",
     ]
     for row in THRESHOLDS.values():

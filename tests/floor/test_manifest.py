@@ -66,7 +66,7 @@ def test_a_manifest_with_its_version_alone_is_enough(tmp_path: Path) -> None:
         ({"seed": True}, "field 'seed' has the wrong type (bool)"),
         ({"planned_updates": 1.5}, "field 'planned_updates' has the wrong type (float)"),
         ({"process_id": None}, "field 'process_id' has the wrong type (NoneType)"),
-        ({"status": "sleeping"}, "status 'sleeping' is none of running, finished, interrupted, failed"),
+        ({"status": "sleeping"}, "status 'sleeping' is not one of running, finished, interrupted, failed"),
         ({"schema_version": 2}, "upgrade ratioscope"),
         ({"schema_version": "one"}, "schema version 'one' is not of the form"),
     ],
