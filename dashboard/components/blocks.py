@@ -111,11 +111,15 @@ def _chart(chart: Chart, caption: Caption) -> None:
 def _table(table: Table) -> None:
     if table.title:
         st.markdown(f"###### {escape(table.title)}")
+    # A run's or an algorithm's name may be that of another column.
+    head = [
+        name if name not in table.head[:place] else f"{name} ({place + 1})" for place, name in enumerate(table.head)
+    ]
     st.dataframe(
-        pd.DataFrame([tuple(map(cell_text, row)) for row in table.rows], columns=list(table.head)),
+        pd.DataFrame([tuple(map(cell_text, row)) for row in table.rows], columns=head),
         hide_index=True,
         height="content" if len(table.rows) <= _WHOLE else "auto",
-        column_config={head: st.column_config.TextColumn(help=table.help.get(head)) for head in table.head},
+        column_config={name: st.column_config.TextColumn(help=table.help.get(name)) for name in head},
         alt=table.title or f"Columns: {', '.join(table.head)}",
     )
     say(table.note)

@@ -10,13 +10,16 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.compare import Member, curves, settings, standing
+from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.metric_choice import METRICS, metric_label
 from ratioscope.dashboard.figures.base import MOST_POINTS
 from ratioscope.dashboard.figures.line_styles import names, styles
+from ratioscope.dashboard.report.build import comparison_report
 from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.sections.model import Chart, Paragraph, Table, cell_text
 from ratioscope.dashboard.views.compare.difference import LEADER
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.pages import charts, checked, query, sentences, visit
@@ -91,10 +94,10 @@ def test_seeds_are_one_line_and_the_page_opens_with_the_answer(page: AppTest) ->
     assert "paired over 4 seeds; probability of improvement 1.00" in said
     assert "Bands: 95 % bootstrap over 4 seeds." in said
     assert "up to step 7, which every run reaches." in said
-    (table,) = [table.value for table in page.dataframe if "Best" in table.value]
+    (table,) = [table.value for table in page.dataframe if "P(best)" in table.value]
     assert list(table["Setting"]) == ["grpo", "reinforce"]
-    assert list(table["Seeds"]) == [SEEDS, SEEDS]
-    assert table["Best"][0] > 0.9
+    assert list(table["Seeds"]) == [str(SEEDS)] * 2
+    assert float(table["P(best)"][0].removesuffix("%")) > 90
 
 
 def test_one_run_alone_is_drawn_without_a_band_or_a_difference(two: list[str]) -> None:
@@ -203,9 +206,36 @@ def test_rewards_on_the_same_prompts_are_compared_on_demand(page: AppTest, on_de
 
 
 def test_parts_of_the_algorithms_show_what_differs_or_all(page: AppTest, on_demand: AppTest) -> None:
-    (parts,) = [table.value for table in page.dataframe if list(table.value.columns) == ["grpo", "reinforce"]]
-    assert list(parts.loc["step"]) == ["grpo", "reinforce"]
-    assert any("differs" in table.value.columns for table in on_demand.dataframe)
+    (parts,) = [table.value for table in page.dataframe if "Component" in table.value]
+    assert parts.to_dict("list") == {"Component": ["step"], "grpo": ["grpo"], "reinforce": ["reinforce"]}
+    (whole,) = [table.value for table in on_demand.dataframe if "Component" in table.value]
+    assert list(whole.columns) == ["Component", "Differs", "grpo", "reinforce"]
+    assert set(whole["Differs"][whole["grpo"] != whole["reinforce"]]) == {"yes"}
+
+
+def test_an_algorithm_called_as_a_column_has_a_column_of_its_own(tmp_path: Path, two: list[str]) -> None:
+    for name in ("Component", "other"):
+        write_run(tmp_path / name, _steps(2, 0.0, 1), algorithm={"name": name, "parts": {"step": name}})
+    serve_from([tmp_path])
+    heads = [list(table.value.columns) for table in visit("compare", run=["Component", "other"]).dataframe]
+    assert ["Component", "Component (2)", "other"] in heads
+
+
+def test_page_and_report_say_the_same_of_two_settings(page: AppTest, folder: Path, two: list[str]) -> None:
+    """Tables cell by cell, and titles; where the page has a chart a panel, the report has one figure."""
+    runs = [open_folder(folder / run_id) for run_id in two]
+    (_, section, _) = comparison_report(runs, pages=["setting"], metric="eval_accuracy").sections[:3]
+    shown = [table.value.to_numpy().tolist() for table in page.dataframe]
+    said = sentences(page)
+    for block in section.blocks:
+        if isinstance(block, Table) and block.title != "The best of each schedule against the others":  # of one row
+            assert [list(map(cell_text, row)) for row in block.rows] in shown, block.title
+            assert block.title in said
+            assert block.note in said
+        if isinstance(block, Chart):
+            assert block.title in said
+        if isinstance(block, Paragraph):
+            assert block.text in said
 
 
 def test_words_keep_only_the_runs_that_have_them(two: list[str]) -> None:

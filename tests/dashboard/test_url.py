@@ -93,8 +93,8 @@ def test_an_unknown_metric_in_the_url_falls_back_to_a_known_one(three: list[str]
 def test_two_runs_are_ranked_with_what_differs(three: list[str]) -> None:
     at = visit("compare", run=three, metric="reward")
     ranking, differing = (table.value for table in at.dataframe)
-    assert sorted(ranking["Seeds"]) == [1, 2]
-    assert set(differing.loc["algorithm.name"]) == {"grpo", "reinforce"}
+    assert sorted(ranking["Seeds"]) == ["1", "2"]
+    assert set(differing.set_index("Setting").loc["algorithm.name"]) == {"grpo", "reinforce"}
 
 
 def test_one_run_alone_is_nothing_to_compare(three: list[str]) -> None:

@@ -1,17 +1,22 @@
 """Compare: is the difference real?"""
 
 import time
+from collections.abc import Sequence
 
 import streamlit as st
 
-from ratioscope.analysis.compare import Member, schedule_words
+from ratioscope.analysis.compare import Member, Standing, schedule_words
 from ratioscope.analysis.runs.store import Listed, signature
 from ratioscope.dashboard import state
+from ratioscope.dashboard.components.blocks import draw
 from ratioscope.dashboard.components.frame import POLL_SECONDS, answer, how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.sections.compare import QUESTION, tables
+from ratioscope.dashboard.sections.compare.comparison import Comparison
 from ratioscope.dashboard.session import session
-from ratioscope.dashboard.views.compare import controls, data, tables
+from ratioscope.dashboard.views.compare import controls, data
 from ratioscope.dashboard.views.compare.difference import difference
+from ratioscope.dashboard.views.compare.findings import findings_by_run
 from ratioscope.dashboard.views.compare.panels import panels
 from ratioscope.errors import RatioscopeError
 
@@ -40,7 +45,7 @@ fewer than four seeds nothing is cut off and it is the mean.
 def render() -> None:
     """The page."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        page_head("Compare", "Is the difference real?")
+        page_head("Compare", QUESTION)
         link()
     session().clicked_step = None  # a step of which run?
     known = state.runs()
@@ -53,36 +58,47 @@ def render() -> None:
         return
     _follow([known[member.run_id] for member in members], members)
     opening = st.empty()
-    measure = controls.measure()
-    groups = data.groups(members, measure.by)
-    for reason in groups.absent.values():
-        st.warning("A run was left out.", icon=":material/warning:")
-        st.text(reason)
-    if not groups.settings:
+    comparison, absent = data.comparison(members, controls.measure())
+    for reason in absent.values():
+        _left_out(reason)
+    if not comparison.settings:
         return
-    standing = data.ends(groups, measure.metric, measure.by)
     with opening.container():
-        first, *others = standing.sentences
-        answer(first)
-        if others:
-            st.markdown("  \n".join(map(escape, others)))
-        if standing.caveat:
-            st.caption(standing.caveat)
-    look, mode = controls.look(groups.settings), state.mode()
-    if len(standing.without) == len(groups.settings):
-        st.info(_why_missing(groups, measure.metric), icon=":material/help:")
+        _answer(comparison.standing)
+    look = controls.look(comparison.settings)
+    if len(comparison.standing.without) == len(comparison.settings):
+        st.info(_why_missing(comparison), icon=":material/help:")
     else:
-        if measure.by == "step":
+        if comparison.measure.by == "step":
             _range()
-        found = data.drawn(groups, measure.metric, measure.by, measure.statistic, measure.window)
-        panels(found, measure, look, mode, " ".join(standing.sentences))
-        tables.ranking(standing)
-        if len(groups.settings) > 1:
-            difference(groups, standing, measure, mode)
-    tables.algorithms(groups, mode)
-    tables.configurations(members)
-    tables.sick_runs(members)
+        panels(comparison, look)
+        draw(tables.ranking(comparison))
+        for table in tables.contests(comparison):
+            if len(table.rows) > 1:  # a single answer stands at the head of the page already
+                draw(table)
+        draw(*tables.over_schedules(comparison), *tables.changes(comparison))
+        if len(comparison.settings) > 1:
+            difference(comparison)
+    _settings(comparison, members)
+    findings_by_run(members)
     how_to_read(_HOW_TO_READ)
+
+
+def _answer(standing: Standing) -> None:
+    first, *others = standing.sentences
+    answer(first)
+    if others:
+        st.markdown("  \n".join(map(escape, others)))
+    if standing.caveat:
+        st.caption(standing.caveat)
+
+
+def _settings(comparison: Comparison, members: Sequence[Member]) -> None:
+    """In what the algorithms and the runs differ."""
+    differing = tables.parts(comparison.settings)
+    if differing and st.toggle("Parts of the algorithms: also what is alike", key="parts", bind="query-params"):
+        differing = tables.parts(comparison.settings, alike=True)
+    draw(*differing, *tables.other_settings(members))
 
 
 def _range() -> None:
@@ -155,10 +171,10 @@ def _left_out(reason: str) -> None:
     st.text(reason)
 
 
-def _why_missing(groups: data.Groups, metric: str) -> str:
+def _why_missing(comparison: Comparison) -> str:
     """Why the metric is not there, as the runs' summaries say it; reasons come from the analysis, not from a log."""
-    members = [member for setting in groups.settings for member in setting.members]
-    notes = (member.summary.last_note(metric) for member in members)
+    members = [member for setting in comparison.settings for member in setting.members]
+    notes = (member.summary.last_note(comparison.measure.metric) for member in members)
     return f"No run has it: {next(filter(None, notes), 'it is not logged')}."
 
 

@@ -1,38 +1,18 @@
 """The controls of the Compare page; all of them are bound to the URL."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import streamlit as st
 
-from ratioscope.analysis.compare import AXES, NOTHING, Axis, Setting, attributes
+from ratioscope.analysis.compare import AXES, NOTHING, Setting, attributes
 from ratioscope.analysis.compare.aggregates import StatisticName
 from ratioscope.dashboard.components.metric_choice import metric_choice
+from ratioscope.dashboard.sections.compare.comparison import Look, Measure
 
 WINDOWS = (1, 3, 5, 10, 20, 50)
 _STATISTICS: dict[str, StatisticName] = {"mean": "mean", "IQM": "iqm"}
 _IQM = "Over the seeds: their mean, or the interquartile mean, which is the mean of the middle half."
 _WINDOW = "Over the last logged values of each run, before anything is averaged over seeds; 1 is none. S3 uses 3."
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What is compared."""
-
-    metric: str
-    by: Axis
-    statistic: StatisticName
-    window: int
-
-
-@dataclass(frozen=True)
-class Look:
-    """How it is drawn."""
-
-    colour: str
-    dash: str
-    facet: str
-    seeds: bool
-    logarithmic: bool
 
 
 def measure() -> Measure:
@@ -50,20 +30,20 @@ def measure() -> Measure:
         )  # fmt: skip
         with st.container(width=170):
             window = st.select_slider(
-                "Running mean over", WINDOWS, value=3, key="smooth", bind="query-params", help=_WINDOW
+                "Running mean over", WINDOWS, value=Measure.window, key="smooth", bind="query-params", help=_WINDOW
             )
     return Measure(metric, by, _STATISTICS.get(str(statistic), "mean"), window)
 
 
-def look(settings: list[Setting]) -> Look:
+def look(settings: Sequence[Setting]) -> Look:
     """What colours, dashes and panels tell apart; each by algorithm, variant, schedule or any key that differs."""
     keys = [*attributes(settings), NOTHING]
     chosen = {}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         for title, key, usual in (
-            ("Colour by", "colour", "algorithm"),
-            ("Dash by", "dash", "variant"),
-            ("Panels by", "facet", "schedule"),
+            ("Colour by", "colour", Look.colour),
+            ("Dash by", "dash", Look.dash),
+            ("Panels by", "facet", Look.facet),
         ):
             with st.container(width=165):
                 chosen[key] = st.selectbox(title, keys, index=keys.index(usual), key=key, bind="query-params")

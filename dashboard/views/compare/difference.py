@@ -1,68 +1,58 @@
 """A minus B: the curve of the difference, the ends, and the prompts that both saw."""
 
 import math
+from functools import partial
 
 import streamlit as st
 
-from ratioscope.analysis.compare import Answer, Standing
-from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard import state
-from ratioscope.dashboard.components.chart import plain_chart, step_chart
-from ratioscope.dashboard.figures import compare as figures
-from ratioscope.dashboard.formats import escape, number, plain, share
-from ratioscope.dashboard.theme import Mode
-from ratioscope.dashboard.views.compare import data
-from ratioscope.dashboard.views.compare.controls import Measure
-from ratioscope.errors import RatioscopeError
+from ratioscope.analysis.compare import Answer
+from ratioscope.dashboard.components.blocks import draw, draw_computed
+from ratioscope.dashboard.formats import number, plain
+from ratioscope.dashboard.sections.compare import pair
+from ratioscope.dashboard.sections.compare.comparison import Comparison
 
 LEADER, RUNNER_UP = "the leader", "the runner-up"
 
 
-def difference(groups: data.Groups, standing: Standing, measure: Measure, mode: Mode) -> None:
+def difference(comparison: Comparison) -> None:
     """Two settings against each other; without a choice, the leader and the best of the others under its schedule."""
     st.markdown("##### A minus B")
+    named = comparison.labels
     left, right = st.columns(2)
-    chosen_a = left.selectbox("A", [LEADER, *groups.labels], key="a", bind="query-params")
-    chosen_b = right.selectbox("B", [RUNNER_UP, *groups.labels], key="b", bind="query-params")
-    a, b = _pair(groups, standing, chosen_a, chosen_b)
+    chosen_a = left.selectbox("A", [LEADER, *named], key="a", bind="query-params")
+    chosen_b = right.selectbox("B", [RUNNER_UP, *named], key="b", bind="query-params")
+    a, b = _pair(comparison, chosen_a, chosen_b)
     if a is None or b is None or a == b:
         st.text("A and B are the same setting." if a is not None and a == b else "There is no second setting.")
         return
-    st.text(f"A is {groups.labels[a]}.  B is {groups.labels[b]}.")
-    table, answer = data.contrast(groups, a, b, standing, measure.window)
-    _ends(answer, measure.metric)
-    if len(table):
-        by_step = measure.by == "step"
-        steps = state.step_range() if by_step else (None, None)
-        draw = step_chart if by_step else plain_chart
-        draw(
-            figures.difference(table, measure.metric, mode, by=measure.by, x=steps),
-            key="difference",
-            title=f"{CATALOGUE[measure.metric].title}: A minus B, with its 95 % interval over seeds",
-            takeaway=f"{answer.sentence}.",
-            data=table,
-        )
-        st.caption(_how(answer))
-    else:
-        st.text("At no place on this axis do both have a value.")
-    _prompts(groups, a, b)
+    st.text(f"A is {named[a]}.  B is {named[b]}.")
+    _ends(pair.contrast(comparison, a, b)[1], comparison.measure.metric)
+    draw(*pair.difference(comparison, a, b))
+    # On demand, because it reads the sequences of all runs of both.
+    asked = st.toggle(
+        "Compare on the same prompts", key="prompts", bind="query-params",
+        help="Training reward of A minus B on each prompt that runs of one seed saw at the same step.",
+    )  # fmt: skip
+    if asked:
+        draw_computed(partial(pair.on_prompts, comparison, a, b), height=60)
 
 
-def _pair(groups: data.Groups, standing: Standing, a: str, b: str) -> tuple[int | None, int | None]:
+def _pair(comparison: Comparison, a: str, b: str) -> tuple[int | None, int | None]:
     """Places of A and B among the settings; the leader and the runner-up are those of the ranking."""
+    settings, named, standing = comparison.settings, comparison.labels, comparison.standing
     order = [int(place) for place in standing.ranking.index]
 
     def best_beside(other: int) -> int | None:
         rest = [place for place in order if place != other]
-        under = [place for place in rest if groups.settings[place].schedule == groups.settings[other].schedule]
+        under = [place for place in rest if settings[place].schedule == settings[other].schedule]
         return next(iter([*under, *rest]), None)
 
     if a != LEADER and b != RUNNER_UP:
-        return groups.labels.index(a), groups.labels.index(b)
+        return named.index(a), named.index(b)
     if a != LEADER:
-        return groups.labels.index(a), best_beside(groups.labels.index(a))
+        return named.index(a), best_beside(named.index(a))
     if b != RUNNER_UP:
-        return best_beside(groups.labels.index(b)), groups.labels.index(b)
+        return best_beside(named.index(b)), named.index(b)
     if standing.contests:
         return standing.contests[0].pairs[0]
     return order[0], best_beside(order[0])
@@ -93,40 +83,3 @@ def _ends(answer: Answer, metric: str) -> None:
             height="stretch",
         )  # fmt: skip
     st.text(f"{answer.sentence[:1].upper()}{answer.sentence[1:]}.")
-
-
-def _how(answer: Answer) -> str:
-    paired = (
-        "Paired: at each place the difference is taken seed by seed, then averaged."
-        if answer.difference.paired
-        else "Unpaired: A and B share fewer than two seeds, so their means are subtracted (Welch)."
-    )
-    return f"{paired} The band is pointwise: of many places some leave out 0 by chance. The ends decide."
-
-
-def _prompts(groups: data.Groups, a: int, b: int) -> None:
-    """On demand, because it reads the sequences of all runs: the reward on the prompts that both saw."""
-    asked = st.toggle(
-        "Compare on the same prompts", key="prompts", bind="query-params",
-        help="Training reward of A minus B on each prompt that runs of one seed saw at the same step.",
-    )  # fmt: skip
-    if not asked:
-        return
-    first, last = state.step_range()
-    try:
-        with st.spinner("Reading the rewards of both"):
-            found = data.on_prompts(groups, a, b, first, last)
-    except RatioscopeError as error:
-        st.text(str(error))
-        return
-    if not found.pairs:
-        st.text(f"The prompts cannot be compared: {found.reason}.")
-        return
-    low, high = found.interval
-    interval = f" (95 %: {share(low)} to {share(high)})" if math.isfinite(low) else ""
-    steps = "all steps" if first is None else f"steps {first} to {last}"
-    st.markdown(
-        f"Reward of A minus B on the same prompts: **{share(found.value)}**{interval}, over {found.pairs:,} pairs of "
-        f"{found.prompts:,} prompts, {escape(steps)}."
-    )
-    st.caption("The interval is over prompts. It is about these runs: what other seeds would give, it does not know.")

@@ -1,0 +1,106 @@
+"""Is the difference real? What page and report say of several runs together: how they were set, who is better."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ratioscope.analysis.compare import Member, Setting
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.formats import number
+from ratioscope.dashboard.sections.compare import tables
+from ratioscope.dashboard.sections.compare.comparison import Comparison, Measure
+from ratioscope.dashboard.sections.compare.curves import multiples, span
+from ratioscope.dashboard.sections.compare.pair import difference
+from ratioscope.dashboard.sections.model import Block, Section, Table
+from ratioscope.dashboard.sections.subject import Subject
+
+QUESTION = "Is the difference real?"
+# Whose extremes the section on the course opens with.
+_ANSWER = ("s_k", "clip_fraction")
+# Beside the metric that is compared: what moves, what is thrown away, what it costs.
+_OTHERS = ("reward", "s_k", "u_k", "clip_fraction", "khat_token", "ess_token", "entropy", "response_length")
+# Of more runs a table of their settings is wider than paper.
+_MOST_COLUMNS = 6
+
+
+def member_of(subject: Subject) -> Member:
+    """The run as the comparison takes it."""
+    return Member(subject.opened.run_id, subject.opened.run, subject.summary, subject.opened.limits)
+
+
+def comparison_sections(groups: Sequence[Setting], subjects: Sequence[Subject], metric: str) -> Iterator[Section]:
+    """The sections that stand before those of the single runs."""
+    comparison = Comparison(groups, Measure(metric))
+    yield _runs(comparison, subjects)
+    yield _standing(comparison)
+    yield _course(comparison)
+
+
+def _runs(comparison: Comparison, subjects: Sequence[Subject]) -> Section:
+    """What was run, and in what it differs."""
+    groups = comparison.settings
+    blocks: list[Block] = [_table_of_runs(comparison, subjects), *tables.parts(groups)]
+    if len(subjects) <= _MOST_COLUMNS:
+        blocks += tables.other_settings([member_of(subject) for subject in subjects])
+    seeds = sorted({len({member.unit for member in group.members}) for group in groups})
+    schedules = len({group.schedule for group in groups})
+    answer = (
+        f"{len(subjects)} runs of {len(groups)} settings, {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])} "
+        f"each, under {schedules} schedule{'s' * (schedules != 1)}."
+    )
+    return Section("runs", "What was compared", "What was run, and in what do the runs differ?", answer, tuple(blocks))
+
+
+def _table_of_runs(comparison: Comparison, subjects: Sequence[Subject]) -> Table:
+    named = zip(comparison.labels, comparison.settings, strict=True)
+    setting_of = {member.run_id: label for label, setting in named for member in setting.members}
+    rows = []
+    for subject in subjects:
+        opened, worst = subject.opened, next(iter(subject.opened.findings), None)
+        seed = opened.run.manifest.seed
+        rows.append(
+            (opened.run_id, setting_of[opened.run_id], "–" if seed is None else str(seed),
+             f"{len(subject.summary.values):,}", f"{subject.summary.values['n_tokens'].sum():,.0f}", opened.run.status,
+             f"{worst.severity.word}: {worst.rule.replace('_', ' ')}" if worst else "none")
+        )  # fmt: skip
+    return Table("Runs", ("Run", "Setting", "Seed", "Steps", "Tokens", "Status", "Worst finding"), tuple(rows))
+
+
+def _standing(comparison: Comparison) -> Section:
+    """The curves, the ranking, the best against the others."""
+    groups, found = comparison.settings, comparison.standing
+    blocks: list[Block] = []
+    if len(found.without) < len(groups):
+        blocks += [multiples(comparison, span(comparison)), tables.ranking(comparison)]
+        blocks += [*tables.contests(comparison), *tables.over_schedules(comparison)]
+        if found.contests and len(groups) == 2:
+            blocks += difference(comparison, *found.contests[0].pairs[0])
+        blocks += tables.changes(comparison)
+    return Section("standing", QUESTION, QUESTION, " ".join(found.sentences), tuple(blocks))
+
+
+def _course(comparison: Comparison) -> Section:
+    """The other metrics, panel by panel on equal axes."""
+    blocks, sentences = [], []
+    for key in _OTHERS:
+        named = zip(comparison.labels, comparison.settings, strict=True)
+        known = [(label, setting, runs) for label, setting in named if (runs := _with(setting, key))]
+        if key == comparison.measure.metric or not known:
+            continue
+        peaks = sorted(
+            (max(float(member.summary.values[key].max()) for member in runs), label) for label, _, runs in known
+        )
+        (low, least), (high, most) = peaks[0], peaks[-1]
+        said = f"{CATALOGUE[key].title} goes up to {number(key, high)} in {most}"
+        said += "." if most == least else f", and to {number(key, low)} at most in {least}."
+        measure = replace(comparison.measure, metric=key)
+        blocks.append(multiples(Comparison([setting for _, setting, _ in known], measure), said))
+        if key in _ANSWER:
+            sentences.append(said)
+    answer = " ".join(sentences)
+    return Section("course", "How the runs went", "What moved, what was thrown away, what did it cost?", answer,
+                   tuple(blocks))  # fmt: skip
+
+
+def _with(setting: Setting, key: str) -> list[Member]:
+    """The runs of a setting that have the metric."""
+    return [member for member in setting.members if member.summary.values[key].notna().any()]

@@ -1,0 +1,72 @@
+"""What a comparison is about: settings, by what they are compared, and how their curves are drawn."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Concatenate
+
+from ratioscope.analysis.compare import Axis, Curve, Setting, Standing, curves, labels, standing
+from ratioscope.analysis.compare.aggregates import StatisticName
+from ratioscope.analysis.runs.window import Steps
+from ratioscope.dashboard.sections.subject import Arguments, Result
+from ratioscope.dashboard.theme import LIGHT, Mode
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is compared."""
+
+    metric: str
+    by: Axis = "step"
+    statistic: StatisticName = "mean"
+    """Over the seeds."""
+    window: int = 3
+    """Each run's running mean is over so many logged values; 1: none. S3 draws its curves with 3."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How curves are drawn: by what colours, dashes and panels tell settings apart (`analysis.compare.attribute`)."""
+
+    colour: str = "algorithm"
+    dash: str = "variant"
+    facet: str = "schedule"
+    seeds: bool = False
+    """Whether each seed is drawn, too."""
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Settings, and by what they are compared; for a page see `views.compare.data.PageComparison`."""
+
+    settings: Sequence[Setting]
+    measure: Measure
+    steps: Steps = (None, None)
+    """What is shown of the axis where it is the step."""
+    mode: Mode = LIGHT
+
+    def compute(
+        self,
+        function: Callable[Concatenate[Sequence[Setting], Arguments], Result],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        """`function(settings, *arguments, **options)`. The arguments are small and hashable."""
+        return function(self.settings, *arguments, **options)
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """A name for each setting that no other has."""
+        return labels(self.settings)
+
+    @cached_property
+    def standing(self) -> Standing:
+        """Who leads at the end, and whether that is more than chance."""
+        return self.compute(standing, self.measure.metric, self.measure.by)
+
+    @property
+    def curves(self) -> list[Curve]:
+        """Of all settings, in their order."""
+        measure = self.measure
+        return self.compute(curves, measure.metric, measure.by, measure.statistic, measure.window)

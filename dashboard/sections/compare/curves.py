@@ -1,0 +1,101 @@
+"""The curves of a comparison: settings as lines with bands over their seeds, on equal axes."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from ratioscope.analysis.compare import Curve, Setting, attribute, band_words
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.figures import compare as figures
+from ratioscope.dashboard.formats import number
+from ratioscope.dashboard.sections.compare.comparison import Comparison, Look, Measure
+from ratioscope.dashboard.sections.model import Chart
+from ratioscope.dashboard.sections.subject import chart
+from ratioscope.dashboard.theme import Mode
+
+_OVER_SEEDS = {"mean": "mean over seeds", "iqm": "interquartile mean over seeds"}
+
+
+def heading(measure: Measure) -> str:
+    """What curves show."""
+    words = f"{CATALOGUE[measure.metric].title}, {_OVER_SEEDS[measure.statistic]}"
+    return words if measure.window == 1 else f"{words}, running over {measure.window} logged values"
+
+
+def span(comparison: Comparison) -> str:
+    """From where to where the settings end, of which one at least has the metric."""
+    metric = comparison.measure.metric
+    known = comparison.standing.ranking.dropna(subset=["mean"]).sort_values("mean")
+    (low, least), (high, most) = (
+        (number(metric, float(row["mean"])), f"{row['setting']}, {row['schedule']}")
+        for row in (known.iloc[0], known.iloc[-1])
+    )
+    if len(known) == 1:
+        return f"{most} ends with {high}."
+    return f"The settings end between {low} ({least}) and {high} ({most})."
+
+
+def legend(comparison: Comparison, look: Look) -> str:
+    """What bands and thin lines are, and whether lines look alike."""
+    found = comparison.curves
+    seeds = sorted({int(curve.frame["seeds"].max()) for curve in found if len(curve.frame)})
+    said = [f"Bands: {'; '.join(dict.fromkeys(map(band_words, seeds)))}."]
+    if comparison.measure.window > 1:
+        said.append("Thin lines are what was logged, without the running mean.")
+    drawn = [(attribute(line.curve.setting, look.facet), line.style) for line in lines(found, look)]
+    if len(set(drawn)) < len(drawn):
+        said.append("Lines of the same look differ in what neither colour nor dash nor panel tells apart.")
+    return " ".join(said)
+
+
+def lines(found: Sequence[Curve], look: Look) -> list[figures.Line]:
+    """Curves with the styles that tell them apart."""
+    return figures.lines(found, look.colour, look.dash)
+
+
+def panels(comparison: Comparison, look: Look) -> list[Chart]:
+    """The curves, a chart a facet on equal axes; as small multiples see `multiples`."""
+    measure, found = comparison.measure, comparison.curves
+    drawn, said = lines(found, look), span(comparison)
+    facets: dict[str, list[int]] = {}
+    for place, curve in enumerate(found):
+        facets.setdefault(attribute(curve.setting, look.facet), []).append(place)
+    by_step = measure.by == "step"
+    x = comparison.steps if by_step else (None, None)
+    y = figures.value_range(drawn, x, seeds=look.seeds, logarithmic=look.logarithmic)
+    return [
+        chart(
+            comparison.mode, f"compare-{number_of}",
+            (f"{look.facet} = {value}" if "." in look.facet else value) or "All settings",
+            partial(
+                figures.panel, [drawn[place] for place in places], measure.metric, by=measure.by, x=x, y=y,
+                extent=figures.extent_of(drawn), logarithmic=look.logarithmic, seeds=look.seeds,
+                height={1: 420, 2: 360}.get(len(facets), 300),
+            ),
+            said, _numbers(comparison, places), (measure.metric,), by_step=by_step,
+        )
+        for number_of, (value, places) in enumerate(facets.items())
+    ]  # fmt: skip
+
+
+def multiples(comparison: Comparison, takeaway: str) -> Chart:
+    """The curves as one figure for paper: a panel a schedule, equal axes."""
+    measure, facets = comparison.measure, dict[str, list[Setting]]()
+    for setting in comparison.settings:
+        facets.setdefault(setting.schedule, []).append(setting)
+
+    def draw(mode: Mode) -> go.Figure:
+        return figures.small_multiples(facets, measure.metric, mode, smoothing=measure.window)
+
+    said, data = f"{takeaway} {legend(comparison, Look())}", _numbers(comparison, range(len(comparison.settings)))
+    key = f"compare-{measure.metric}"
+    return chart(comparison.mode, key, heading(measure), draw, said, data, (measure.metric,))
+
+
+def _numbers(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame:
+    """The numbers behind curves: the settings below each other."""
+    found = comparison.curves
+    frames = [found[place].frame.assign(setting=comparison.labels[place]).reset_index() for place in places]
+    return pd.concat(frames, ignore_index=True)

@@ -1,0 +1,86 @@
+"""Two settings against each other: A minus B along the axis, at the end, and on the prompts that both saw."""
+
+from collections.abc import Sequence
+from functools import partial
+from math import isfinite
+
+import pandas as pd
+
+from ratioscope.analysis.compare import (
+    Answer,
+    Axis,
+    PromptDifference,
+    Setting,
+    common_end,
+    difference_over,
+    pairs_by_seed,
+    prompt_difference,
+    smoothed,
+    verdict,
+)
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.figures import compare as figures
+from ratioscope.dashboard.formats import share
+from ratioscope.dashboard.sections.compare.comparison import Comparison
+from ratioscope.dashboard.sections.model import Paragraph, Piece
+from ratioscope.dashboard.sections.subject import chart, where
+
+
+def contrast(comparison: Comparison, a: int, b: int) -> tuple[pd.DataFrame, Answer]:
+    """A minus B along the axis, of running means, and which ends better; both by their places among the settings."""
+    measure = comparison.measure
+    return comparison.compute(_contrast, a, b, measure.metric, measure.by, measure.window)
+
+
+def _contrast(
+    settings: Sequence[Setting], a: int, b: int, metric: str, by: Axis, window: int
+) -> tuple[pd.DataFrame, Answer]:
+    pair = settings[a], settings[b]
+    running_a, running_b = smoothed(pair, metric, window)
+    table, _ = difference_over(running_a, running_b, metric, by)
+    return table, verdict(*pair, metric, common_end(settings, metric, by))
+
+
+def difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
+    """A minus B along the axis, and what its band is."""
+    measure = comparison.measure
+    table, answer = contrast(comparison, a, b)
+    if not len(table):
+        return [Paragraph("At no place on this axis do both have a value.")]
+    by_step = measure.by == "step"
+    draw = partial(
+        figures.difference, table, measure.metric, by=measure.by, x=comparison.steps if by_step else (None, None)
+    )
+    paired = (
+        "Paired: at each place the difference is taken seed by seed, then averaged."
+        if answer.difference.paired
+        else "Unpaired: A and B share fewer than two seeds, so their means are subtracted (Welch)."
+    )
+    said = f"{paired} The band is pointwise: of many places some leave out 0 by chance. The ends decide."
+    return [
+        chart(comparison.mode, "difference", f"{CATALOGUE[measure.metric].title}: {answer.a} minus {answer.b}", draw,
+              f"{answer.sentence}.", table, (measure.metric,), by_step=by_step),
+        Paragraph(said, small=True),
+    ]  # fmt: skip
+
+
+def on_prompts(comparison: Comparison, a: int, b: int) -> list[Paragraph]:
+    """The reward on the prompts that both saw; reads the sequences of all runs of both.
+
+    Raises:
+        RatioscopeError: a file that was there at opening cannot be read any more.
+    """
+    first, last = comparison.steps
+    found = comparison.compute(_on_prompts, a, b, first, last)
+    if not found.pairs:
+        return [Paragraph(f"The prompts cannot be compared: {found.reason}.")]
+    low, high = found.interval
+    interval = f" (95 %: {share(low)} to {share(high)})" if isfinite(low) else ""
+    steps = "all steps" if first is None or last is None else where(first, last)
+    text = f"{share(found.value)}{interval}, over {found.pairs:,} pairs of {found.prompts:,} prompts, {steps}."
+    caveat = "The interval is over prompts. It is about these runs: what other seeds would give, it does not know."
+    return [Paragraph(text, "Reward of A minus B on the same prompts:"), Paragraph(caveat, small=True)]
+
+
+def _on_prompts(settings: Sequence[Setting], a: int, b: int, first: int | None, last: int | None) -> PromptDifference:
+    return prompt_difference(pairs_by_seed(settings[a], settings[b]), first, last)

@@ -1,0 +1,145 @@
+"""The tables of a comparison: in what algorithms and runs differ, who is best, what one change does."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
+
+from ratioscope.analysis.compare import Member, Setting, SingleChange, components, differences, single_changes
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.formats import number, plain, share
+from ratioscope.dashboard.sections.compare.comparison import Comparison
+from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
+
+# Keys of a configuration that `parts` shows.
+_OF_PARTS = ("algorithm.parts.", "algorithm.parameters.")
+
+
+def parts(settings: Sequence[Setting], *, alike: bool = False) -> list[Piece]:
+    """The parts and parameters in which the algorithms differ, a column a variant; nothing of a single one.
+
+    Args:
+        alike: also those in which they do not.
+    """
+    variants = {setting.variant: setting for setting in reversed(settings)}
+    variants = {name: variants[name] for name in dict.fromkeys(setting.variant for setting in settings)}
+    table = components(list(variants.values()))
+    if len(variants) < 2 or not len(table):
+        return []
+    rows = [(str(name), *map(str, row)) for name, row in zip(table.index, table.to_numpy(), strict=True)]
+    differs = [len(set(row[1:])) > 1 for row in rows]
+    if alike:
+        marked = [(row[0], "yes" if here else "", *row[1:]) for row, here in zip(rows, differs, strict=True)]
+        return [Table("Parts of the algorithms", ("Component", "Differs", *variants), tuple(marked))]
+    if not any(differs):
+        return [Paragraph("The algorithms have the same parts and parameters.")]
+    rows = [row for row, here in zip(rows, differs, strict=True) if here]
+    return [Table("Parts of the algorithms that differ", ("Component", *variants), tuple(rows))]
+
+
+def other_settings(members: Sequence[Member]) -> list[Piece]:
+    """What was set differently beside the parts of the algorithm, a column a run."""
+    table = differences(members)
+    if not len(table):
+        return [Paragraph("The runs differ in nothing but the seed, or in nothing at all.")]
+    rows = [(str(name), *map(str, row)) for name, row in zip(table.index, table.to_numpy(), strict=True)]
+    rows = [row for row in rows if not row[0].startswith(_OF_PARTS)]
+    return [Table("Other settings that differ", ("Setting", *map(str, table.columns)), tuple(rows))] if rows else []
+
+
+def ranking(comparison: Comparison) -> Table:
+    """The settings, best first."""
+    metric, found = comparison.measure.metric, comparison.standing
+    explained = {
+        "Setting": "",
+        "Schedule": "",
+        "Seeds": "Seeds with a value.",
+        "Mean": "Over the seeds.",
+        "95 % over seeds": "t interval of the mean.",
+        "IQM": "Mean of the middle half of the seeds.",
+        "Band of the IQM": "Bootstrap from 4 seeds on, else lowest to highest.",
+        "P(best)": "Probability that no other setting has a better mean; none with one seed.",
+    }
+    rows = tuple(
+        (str(row["setting"]), str(row["schedule"]), str(row["seeds"]), number(metric, row["mean"]),
+         _interval(metric, row["low"], row["high"]) if row["seeds"] > 1 else "one seed",
+         number(metric, row["iqm"]), _interval(metric, row["iqm_low"], row["iqm_high"]),
+         share(row["best"]) if isfinite(row["best"]) else "–")
+        for row in found.ranking.to_dict("records")
+    )  # fmt: skip
+    title = f"Ranking: {CATALOGUE[metric].title} at the end"
+    return Table(title, tuple(explained), rows, found.where, _helps(explained))
+
+
+def contests(comparison: Comparison) -> list[Table]:
+    """One row for each setting but the best of its schedule, against the best; no table where there is none."""
+    metric, found = comparison.measure.metric, comparison.standing
+    explained = {
+        "Schedule": "",
+        "Best": "",
+        "Other": "",
+        "Difference": "Mean of the best minus mean of the other.",
+        "95 %": "t interval over seeds, paired where both share seeds.",
+        "P(improvement)": "Probability that a run of the best ends better than a run of the other.",
+        "Verdict": "Better where the interval leaves out 0.",
+        "Why, or what to do": "",
+    }
+    rows = tuple(
+        (contest.schedule or "all", answer.a, answer.b, number(metric, answer.difference.value),
+         _interval(metric, *answer.difference.interval), plain(answer.probability_of_improvement),
+         {"a": "the best is better", "b": "the other is better", None: "cannot tell"}[answer.better], answer.reason)
+        for contest in found.contests
+        for answer in contest.answers
+    )  # fmt: skip
+    title = "The best of each schedule against the others"
+    return [Table(title, tuple(explained), rows, found.caveat, _helps(explained))] if rows else []
+
+
+def over_schedules(comparison: Comparison) -> list[Table]:
+    """Variants that ran under every schedule; no table where there is none, or one schedule only."""
+    metric = comparison.measure.metric
+    rows = tuple(
+        (str(name), f"{int(row['seeds'])}", number(metric, row["mean"]),
+         _interval(metric, row["mean_low"], row["mean_high"]), number(metric, row["iqm"]),
+         _interval(metric, row["iqm_low"], row["iqm_high"]))
+        for name, row in comparison.standing.over_schedules.iterrows()
+    )  # fmt: skip
+    note = (
+        "Variants that ran under every schedule, their runs pooled. Intervals resample seeds inside each schedule; a "
+        "schedule with one seed leaves none."
+    )
+    head = ("Variant", "Runs", "Mean", "95 %", "IQM", "95 % of the IQM")
+    return [Table("Over all schedules", head, rows, note)] if rows else []
+
+
+def changes(comparison: Comparison) -> list[Table]:
+    """What one change of an algorithm does; no table where no two settings differ in one component only."""
+    metric = comparison.measure.metric
+    found = comparison.compute(single_changes, metric, comparison.measure.by)
+    if not found:
+        return []
+    rows = tuple(row for change in found for row in _changed(change, metric))
+    note = (
+        "After minus before, at the end of the runs; speed: of the mean over the first half; fall: of the fall from "
+        f"the best running mean to the end. Alike: the interval lies within ±{number(metric, found[0].margin)}."
+    )
+    head = ("Change", "Schedule", "Before, after", "Ends", "95 %", "Speed", "Fall", "Verdict")
+    return [Table("What one change of an algorithm does", head, rows, note)]
+
+
+def _changed(change: SingleChange, metric: str) -> Iterator[tuple[str, ...]]:
+    """A row for each schedule, and one for all of them together where there are several."""
+    for place in change.schedules:
+        yield (change.what, place.schedule, f"{change.of}, {change.to}", number(metric, place.end.value),
+               _interval(metric, *place.end.interval), number(metric, place.speed.value),
+               number(metric, place.fall.value), place.verdict)  # fmt: skip
+    if len(change.schedules) > 1:
+        yield (change.what, f"all, {change.end.basis}", f"{change.of}, {change.to}", number(metric, change.end.value),
+               _interval(metric, *change.end.interval), number(metric, change.speed.value),
+               number(metric, change.fall.value), change.verdict)  # fmt: skip
+
+
+def _helps(explained: Mapping[str, str]) -> dict[str, str]:
+    return {head: words for head, words in explained.items() if words}
+
+
+def _interval(metric: str, low: float, high: float) -> str:
+    return f"{number(metric, low)} to {number(metric, high)}" if isfinite(low) else "none"
