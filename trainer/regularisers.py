@@ -26,7 +26,7 @@ def none(ratios: LogRatios, places: Places) -> Tensor:
 
 
 def squared_log_ratio(ratios: LogRatios, places: Places, *, tau: float) -> Tensor:
-    """OPMD: of -(tau/2) (log pi_theta(y) - log pi_old(y))^2 with pi_old the behavior policy (S3 4.2)."""
+    """OPMD: the gradient of -(tau/2) (log pi_theta(y) - log pi_old(y))^2 with pi_old the behavior policy (S3 4.2)."""
     return -tau * _whole(ratios.behavior, places.sequence)
 
 
@@ -50,11 +50,16 @@ def _whole(log_ratio: Tensor, sequence: Tensor) -> Tensor:
     return sequence_log_ratio(log_ratio, sequence, n)[sequence]
 
 
+def adaptive_kl(ratios: LogRatios, places: Places) -> Tensor:
+    """PPO's KL to the policy before the update, steered to a target (S4 4.7.4): a term of the loss, nothing here."""
+    return none(ratios, places)
+
+
 REGULARISERS: dict[str, Callable[..., Tensor]] = {
     "none": none,
     "squared_log_ratio": squared_log_ratio,
     "pair_consistency": pair_consistency,
-    "adaptive_kl": none,  # acts through whole distributions
+    "adaptive_kl": adaptive_kl,
 }
 
 

@@ -29,11 +29,15 @@ def balanced(reward: Tensor, generator: torch.Generator) -> Tensor:
     return ~negative | (order < allowed)
 
 
-# "mixed_groups" keeps every response of a batch from which the sampler has left out groups without signal (DAPO).
+def mixed_groups(reward: Tensor, generator: torch.Generator) -> Tensor:
+    """DAPO: every response of a batch that was sampled again until its groups had a signal (S4 5.4.2)."""
+    return all_responses(reward, generator)
+
+
 SELECTIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "all": all_responses,
     "balanced": balanced,
-    "mixed_groups": all_responses,
+    "mixed_groups": mixed_groups,
 }
 
 
