@@ -65,9 +65,10 @@ def violations(source: str, text: str) -> set[str]:
     return (names & ALLOWED.keys() - allowed) | (names & forbidden - allowed)
 
 
-@pytest.mark.parametrize("source", sources())
-def test_no_import_runs_the_wrong_way(source: str) -> None:
-    assert violations(source, (ROOT / source).read_text(encoding="utf-8")) == set()
+def test_no_import_runs_the_wrong_way() -> None:
+    found = {source: violations(source, (ROOT / source).read_text(encoding="utf-8")) for source in sources()}
+    assert len(found) > 200
+    assert {source: names for source, names in found.items() if names} == {}
 
 
 @pytest.mark.parametrize(

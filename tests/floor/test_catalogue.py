@@ -15,9 +15,10 @@ from ratioscope.dashboard.theme import PALETTE
 from ratioscope.metric import KHAT_LIMIT, Grain, Metric, Moment, khat_limit
 from ratioscope.notes import Kind
 from ratioscope.schema import TOKENS
+from tests.making.loops import in_one_loop
 from tests.making.runs import random_step, write_run
 
-every_metric = pytest.mark.parametrize("metric", ENTRIES.values(), ids=ENTRIES)
+every_metric = in_one_loop("metric", ENTRIES)
 
 
 @every_metric

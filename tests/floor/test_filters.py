@@ -13,6 +13,7 @@ from ratioscope.filters import FILTERS, Rows
 from ratioscope.gates import GATES, two_side
 from ratioscope.parameters import Judged
 from ratioscope.ratios import LEVELS, LogRatios
+from tests.making.loops import in_one_loop
 from tests.oracles.gates import far, sweep
 
 # log rho, log rho_k, advantage, sequence, log-probability when sampled, version lag.
@@ -70,7 +71,7 @@ def random_rows(seed: int, n: int = 60, spread: float = 0.4) -> list[Row]:
     ]  # fmt: skip
 
 
-every_filter = pytest.mark.parametrize("name", FILTERS)
+every_filter = in_one_loop("name", {name: name for name in FILTERS})
 seeds = pytest.mark.parametrize("seed", range(3))
 
 

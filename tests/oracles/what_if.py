@@ -15,6 +15,7 @@ from ratioscope.filters import FILTERS
 from ratioscope.gates import GATES
 from ratioscope.ratios import LEVELS
 from ratioscope.weights import WEIGHTS
+from tests.making.loops import in_one_loop
 
 # Where a sweep of a parameter stops nothing or truncates nothing, and what a rule has elsewhere.
 USUAL = {
@@ -42,7 +43,7 @@ def every_rule() -> Iterator[Rule]:
 
 
 RULES = list(dict.fromkeys(every_rule()))
-rules = pytest.mark.parametrize("rule", RULES, ids=str)
+rules = in_one_loop("rule", {str(rule): rule for rule in RULES})
 
 
 def columns(

@@ -21,10 +21,11 @@ from tests.making.batches import (
     random_batch,
     tensors,
 )
+from tests.making.loops import in_one_loop
 from tests.oracles.formulas import FORMULAS, expected_gradient
 from tests.oracles.objectives import OBJECTIVES, objective_gradient
 
-every_algorithm = pytest.mark.parametrize("name", sorted(ALGORITHMS))
+every_algorithm = in_one_loop("name", {name: name for name in sorted(ALGORITHMS)})
 quick = settings(max_examples=15, deadline=None)
 # Algorithms that weigh each token with an unbounded ratio, whatever the ratio is.
 UNBOUNDED = {"trpo", "ppo_kl", "seq_is"}
@@ -67,7 +68,7 @@ def test_the_gradient_of_a_realistic_batch_is_the_one_of_the_source_equation(nam
     assert found == pytest.approx(expected_gradient(name, groups, parameters_of(name)), rel=1e-6, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+@in_one_loop("name", {name: name for name in sorted(OBJECTIVES)})
 @quick
 @given(groups=batches())
 def test_the_gradient_is_the_derivative_of_the_printed_objective(name: str, groups: Groups) -> None:
@@ -76,7 +77,7 @@ def test_the_gradient_is_the_derivative_of_the_printed_objective(name: str, grou
     assert found == pytest.approx(printed, rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+@in_one_loop("name", {name: name for name in sorted(OBJECTIVES)})
 def test_the_gradient_at_every_exact_bound_is_the_derivative_of_the_printed_objective(name: str) -> None:
     groups = at_every_bound()
     found = gradient(name, tensors(name, groups))

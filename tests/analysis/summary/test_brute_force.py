@@ -10,6 +10,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import LOGGED, StepSummary, summarise
 from ratioscope.catalogue import CATALOGUE
+from tests.making.loops import in_one_loop
 from tests.making.runs import Step, random_step, write_run
 from tests.oracles import brute_force
 
@@ -71,7 +72,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return folder, summarise(open_run(folder))
 
 
-@pytest.mark.parametrize("key", COMPUTED)
+@in_one_loop("key", {key: key for key in COMPUTED})
 def test_every_number_is_what_its_definition_says(run: tuple[Path, StepSummary], key: str) -> None:
     folder, summary = run
     for step in range(STEPS):
@@ -92,7 +93,7 @@ def test_every_computed_metric_is_held_against_a_definition() -> None:
     assert len(MEANS) >= 23 and len(FRACTIONS) >= 8
 
 
-@pytest.mark.parametrize("key", MEANS)
+@in_one_loop("key", {key: key for key in MEANS})
 def test_intervals_of_means_are_cluster_robust(run: tuple[Path, StepSummary], key: str) -> None:
     folder, summary = run
     for step in range(STEPS):
@@ -105,7 +106,7 @@ def test_intervals_of_means_are_cluster_robust(run: tuple[Path, StepSummary], ke
         assert found == pytest.approx(expected, rel=1e-8, abs=1e-9 * abs(value) + 1e-13), (key, step)
 
 
-@pytest.mark.parametrize("key", FRACTIONS)
+@in_one_loop("key", {key: key for key in FRACTIONS})
 def test_intervals_of_fractions_are_wilson_at_the_effective_number(run: tuple[Path, StepSummary], key: str) -> None:
     folder, summary = run
     for step in range(STEPS):

@@ -37,10 +37,11 @@ def test_the_order_of_the_rows_does_not_matter(rule: Rule) -> None:
 
 
 @rules
-def test_the_size_of_the_blocks_does_not_matter(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_the_blocks_does_not_matter(rule: Rule) -> None:
     expected = apply(rule, random_tokens())
-    monkeypatch.setattr("ratioscope.analysis.what_if.tokens.BLOCK_TOKENS", 10)
-    found = apply(rule, random_tokens())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ratioscope.analysis.what_if.tokens.BLOCK_TOKENS", 10)
+        found = apply(rule, random_tokens())
     assert len(found.blocks) > 5 and len(expected.blocks) == 1
     row, expected_row = found.overall.row, expected.overall.row
     assert row.pop("unreliable") == expected_row.pop("unreliable")

@@ -15,6 +15,7 @@ from ratioscope.dashboard.report.build import comparison_report, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.report.markdown import markdown
+from ratioscope.dashboard.sections.model import Report
 from tests.dashboard.report.reading import Page, read
 from tests.making.runs import random_step
 
@@ -47,9 +48,15 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def pages(folders: list[Path]) -> list[Page]:
-    runs = [open_folder(folder) for folder in folders]
-    return [read(html(run_report(runs[0]))), read(html(comparison_report(runs, pages=["setting", "tokens"])))]
+def reports(folders: list[Path]) -> list[Report]:
+    """Of the one and of both; their ids turn the direction of writing, too."""
+    runs = [replace(opened, run_id=f"a\u202eb\x1b[2Jc{opened.run_id}") for opened in map(open_folder, folders)]
+    return [run_report(runs[0]), comparison_report(runs, pages=["setting", "learning", "tokens"])]
+
+
+@pytest.fixture(scope="module")
+def pages(reports: list[Report]) -> list[Page]:
+    return [read(html(report)) for report in reports]
 
 
 def test_text_of_a_log_makes_no_element(pages: list[Page], page: Page) -> None:
@@ -82,17 +89,15 @@ def test_labels_of_figures_hold_no_markup_of_a_log(pages: list[Page]) -> None:
                 assert "<a " not in label, key
 
 
-def test_nothing_turns_the_direction_of_writing(folders: list[Path]) -> None:
-    opened = replace(open_folder(folders[0]), run_id="a\u202eb\x1b[2Jc")
-    runs = [opened, replace(opened, run_id="other")]
-    for text in (html(comparison_report(runs, pages=["learning"])), markdown(run_report(opened), "files")):
-        assert not re.search("[\u202e\x1b]", text)
+def test_nothing_turns_the_direction_of_writing(reports: list[Report]) -> None:
+    for report in reports:
+        for text in (html(report), markdown(report, "files")):
+            assert not re.search("[\u202e\x1b]", text)
     assert safe_json(json.dumps(["a\u202eb\x1b\n\\u202e"])) == json.dumps(["a\ufffdb\ufffd\n\\ufffd"])
 
 
-def test_no_cloud_button(folders: list[Path]) -> None:
-    text = html(run_report(open_folder(folders[0]), pages=["setting"]))
-    assert "showSendToCloud: false" in text
+def test_no_cloud_button(reports: list[Report]) -> None:
+    assert "showSendToCloud: false" in html(reports[0])
 
 
 def test_markdown_is_escaped_and_json_is_text(folders: list[Path]) -> None:

@@ -11,10 +11,12 @@ from types import ModuleType
 
 import pytest
 
-from ratioscope.analysis.diagnosis.opened import Opened
+from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.dashboard.report import workers
 from ratioscope.dashboard.report.build import run_report
 from ratioscope.dashboard.report.html import html
+from ratioscope.dashboard.report.json_report import json_text
+from ratioscope.dashboard.report.markdown import markdown
 from ratioscope.dashboard.sections.model import Report
 
 WAITS = """
@@ -30,12 +32,17 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_make_the_same_report(opened: Opened, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_make_the_same_files_of_the_same_run(
+    opened: Opened, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workers, "_WORTH_IT", 0)
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # other tests leave a script that is gone
     with workers.workers([opened.run.folder]) as pool:
         assert pool is not None
-        assert html(run_report(opened, pool=pool)) == html(report)
+        again = run_report(open_folder(opened.run.folder), pool=pool)
+    assert html(again) == html(report)
+    assert json_text(again) == json_text(report)
+    assert markdown(again, "files") == markdown(report, "files")
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
