@@ -14,6 +14,7 @@ from ratioscope.dashboard import state
 from ratioscope.dashboard.components.step_dialog import show_step
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.roots import roots
+from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
@@ -192,8 +193,8 @@ def _range_bar(opened: Opened) -> None:
     """The step range: what a drag over a chart sets, for the keyboard too, and the way back."""
     first, last = state.step_range()
     end = opened.summary.last_step
-    if first is not None:
-        st.badge(f"steps {first} to {last}", icon=":material/straighten:", color="blue")
+    if first is not None and last is not None:
+        st.badge(where(first, last), icon=":material/straighten:", color="blue")
     with st.popover("Steps", icon=":material/straighten:", type="tertiary", key="steps", on_change="rerun") as popover:
         if popover.open:
             st.caption("A drag over any chart does the same. A click on a chart opens a step.")

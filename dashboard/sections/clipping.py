@@ -14,6 +14,7 @@ from ratioscope.dashboard.formats import share
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
 
+QUESTION = "What did the loss throw away?"
 _KEYS = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
          "gate_mean", "effective_token_fraction")  # fmt: skip
 
@@ -26,7 +27,7 @@ def section(subject: Subject) -> Section:
         *(found for found in logged(subject) if values[list(found.metrics)].notna().any(axis=None)),
         *attempt(lambda: who_drives(subject, subject.window())),
     ]
-    return Section("clipping", "Clipping", "What did the loss throw away?", answer(subject), tuple(blocks))
+    return Section("clipping", "Clipping", QUESTION, answer(subject), tuple(blocks))
 
 
 def answer(subject: Subject) -> str:

@@ -16,6 +16,7 @@ from ratioscope.dashboard.formats import plain, share
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
 
+QUESTION = "Staleness, engine, or the update?"
 _KEYS = ("s_k", "u_k", "tv_new_behavior")
 _NUMBERS = ("s_k_bounded", "s_k_version", "s_k_engine", "ratio_mean", "kl_k3")
 _LEVELS: dict[tuple[Level, Aggregation], str] = {
@@ -41,7 +42,7 @@ def section(subject: Subject) -> Section:
         *attempt(partial(bound, subject)),
         *attempt(partial(clip, subject)),
     ]
-    return Section("drift", "Drift", "Staleness, engine, or the update?", answer(subject), tuple(blocks))
+    return Section("drift", "Drift", QUESTION, answer(subject), tuple(blocks))
 
 
 def answer(subject: Subject) -> str:

@@ -13,6 +13,8 @@ from ratioscope.dashboard.formats import plain, share
 from ratioscope.dashboard.sections.model import Block, Paragraph, Piece, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, attempt, chart
 
+QUESTION = "Can this log be trusted?"
+
 
 def section(subject: Subject) -> Section:
     """Every check with its outcome, impossible values, the noise floor, metrics that are nowhere defined."""
@@ -27,7 +29,7 @@ def section(subject: Subject) -> Section:
         *noise_floor(subject),
         *undefined(subject),
     ]
-    return Section("linter", "Linter", "Can this log be trusted?", verdict(remarks), tuple(blocks))
+    return Section("linter", "Linter", QUESTION, verdict(remarks), tuple(blocks))
 
 
 def _row(remark: Remark) -> tuple[str, ...]:

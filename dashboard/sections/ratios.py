@@ -17,6 +17,7 @@ from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
 
+QUESTION = "How heavy are the tails?"
 CURRENT = "current/behavior"
 """The pair of policies whose ratio is ρ_k; the step summary has its quantiles."""
 
@@ -45,7 +46,7 @@ def section(subject: Subject) -> Section:
         *attempt(partial(tails, subject)),
         *attempt(partial(lengths, subject)),
     ]  # fmt: skip
-    return Section("ratios", "Ratios", "How heavy are the tails?", answer(subject), tuple(blocks))
+    return Section("ratios", "Ratios", QUESTION, answer(subject), tuple(blocks))
 
 
 def answer(subject: Subject) -> str:

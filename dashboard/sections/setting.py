@@ -9,6 +9,7 @@ from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections.model import Block, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, where
 
+TITLE = "What was run"
 _PARTS = ("algorithm", "schedule", "sampler", "model", "task", "optimiser")
 
 
@@ -40,4 +41,4 @@ def section(subject: Subject) -> Section:
         ("tags", ", ".join(manifest.tags) or "none"),
         ("notes", manifest.notes or "none"),
     )
-    return Section("setting", "What was run", "What was run?", answer, (Table("Run", ("", ""), rows), *blocks))
+    return Section("setting", TITLE, "What was run?", answer, (Table("Run", ("", ""), rows), *blocks))

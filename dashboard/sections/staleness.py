@@ -15,6 +15,7 @@ from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_n
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import from_cells
 
+QUESTION = "How old is the data, and does age hurt?"
 TOKENS = 200_000
 """What looks at single tokens looks at the latest steps with so many of them."""
 
@@ -27,7 +28,7 @@ def section(subject: Subject) -> Section:
         *attempt(partial(by_lag, subject)),
         *attempt(partial(versions, subject)),
     ]
-    return Section("staleness", "Staleness", "How old is the data, and does age hurt?", answer(subject), tuple(blocks))
+    return Section("staleness", "Staleness", QUESTION, answer(subject), tuple(blocks))
 
 
 def answer(subject: Subject) -> str:

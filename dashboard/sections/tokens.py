@@ -13,6 +13,7 @@ from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, 
 from ratioscope.dashboard.sections.subject import Subject, attempt, chart
 from ratioscope.errors import RatioscopeError
 
+QUESTION = "Which tokens did it?"
 TOKENS = 200_000
 """What looks at single tokens looks at the latest steps with so many of them."""
 MEASURE, OWNER, TOP = "rho_squared", "token_position", 0.01
@@ -29,7 +30,7 @@ def section(subject: Subject) -> Section:
         said = answer(subject, window)
     except RatioscopeError as error:
         said = str(error)
-    return Section("tokens", "Tokens", "Which tokens did it?", said, tuple(blocks))
+    return Section("tokens", "Tokens", QUESTION, said, tuple(blocks))
 
 
 def answer(subject: Subject, window: Window) -> str:

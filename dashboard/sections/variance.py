@@ -17,6 +17,8 @@ from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_n
 if TYPE_CHECKING:
     from ratioscope.analysis.variance.truncation import Truncation
 
+TITLE = "Bias and variance"
+QUESTION = "Which failure mode is it?"
 SWEPT = 100_000
 """So many tokens are swept over the cap, a random sample of whole prompt groups."""
 
@@ -36,7 +38,7 @@ def section(subject: Subject) -> Section:
         *attempt(partial(truncation, subject)),
         probes_table(probes(subject)),
     ]
-    return Section("variance", "Bias and variance", "Which failure mode is it?", answer(subject), tuple(blocks))
+    return Section("variance", TITLE, QUESTION, answer(subject), tuple(blocks))
 
 
 def answer(subject: Subject) -> str:

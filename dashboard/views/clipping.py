@@ -26,7 +26,7 @@ TILES = ("clip_fraction", "clip_fraction_positive", "clip_fraction_negative", "e
 
 def render() -> None:
     """The page."""
-    opened = run_page("Clipping", "What did the loss throw away?")
+    opened = run_page("Clipping", clipping.QUESTION)
     if opened is None:
         return
     subject = page_subject(opened)

@@ -1,4 +1,4 @@
-"""Drift: staleness, or the update?"""
+"""Drift: staleness, engine, or the update?"""
 
 from functools import partial
 
@@ -29,7 +29,7 @@ DISCOUNTS: dict[str, float | None] = {"by length": None} | {
 
 def render() -> None:
     """The page."""
-    opened = run_page("Drift", "Staleness, or the update?")
+    opened = run_page("Drift", drift.QUESTION)
     if opened is None:
         return
     subject = page_subject(opened)

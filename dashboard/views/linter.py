@@ -62,7 +62,7 @@ def _kept() -> dict[_Scope, _Checked]:
 
 def render() -> None:
     """The page."""
-    opened = run_page("Linter", "Can this log be trusted?")
+    opened = run_page("Linter", linter.QUESTION)
     if opened is None:
         return
     subject = page_subject(opened)

@@ -18,7 +18,7 @@ TILES = ("khat_token", "ess_token", "ess_seq", "log1p_chi2_seq")
 
 def render() -> None:
     """The page."""
-    opened = run_page("Ratios", "How heavy are the tails?")
+    opened = run_page("Ratios", ratios.QUESTION)
     if opened is None:
         return
     subject = page_subject(opened)

@@ -15,8 +15,9 @@ from ratioscope.dashboard.formats import count, escape
 from ratioscope.dashboard.report.build import command_line, comparison_report, default_pages, run_report
 from ratioscope.dashboard.report.chromium import find_chromium
 from ratioscope.dashboard.report.write import contents
-from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, frameworks
+from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, frameworks, setting, variance
 from ratioscope.dashboard.sections.model import Report
+from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
@@ -157,8 +158,8 @@ def _order(opened: list[Opened]) -> _Order | None:
         if len(usable) < len(_NAMES):
             st.caption("PDF and Markdown need Chromium or Chrome on this machine (on Debian: apt install chromium).")
         first, last = state.step_range()
-        if first is not None:
-            st.badge(f"steps {first} to {last}", icon=":material/straighten:", color="blue")
+        if first is not None and last is not None:
+            st.badge(where(first, last), icon=":material/straighten:", color="blue")
             st.button("All steps", key="all-steps", on_click=state.clear_range, type="tertiary")
     if not pages and len(opened) == 1:
         st.info("Choose at least one page.", icon=":material/info:")
@@ -168,7 +169,7 @@ def _order(opened: list[Opened]) -> _Order | None:
 
 
 def _title(name: str) -> str:
-    titles = {"setting": "What was run", "variance": "Bias and variance", "frameworks": frameworks.TITLE}
+    titles = {"setting": setting.TITLE, "variance": variance.TITLE, "frameworks": frameworks.TITLE}
     return titles.get(name, name.capitalize())
 
 

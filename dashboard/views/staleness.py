@@ -33,7 +33,7 @@ SAMPLED_TOKENS = 100_000
 
 def render() -> None:
     """The page."""
-    opened = run_page("Staleness", "How old is the data, and does age hurt?")
+    opened = run_page("Staleness", staleness.QUESTION)
     if opened is None:
         return
     subject = page_subject(opened)

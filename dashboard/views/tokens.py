@@ -40,7 +40,7 @@ the shares describe these tokens and no others, and have no intervals.
 
 def render() -> None:
     """The page."""
-    opened = run_page("Tokens", "Which tokens did it?")
+    opened = run_page("Tokens", tokens.QUESTION)
     if opened is None:
         return
     subject = page_subject(opened)

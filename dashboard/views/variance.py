@@ -19,7 +19,7 @@ SMOOTHNESS = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.
 
 def render() -> None:
     """The page."""
-    opened = run_page("Bias and variance", "Which failure mode is it?")
+    opened = run_page(variance.TITLE, variance.QUESTION)
     if opened is None:
         return
     subject = page_subject(opened)

@@ -234,7 +234,7 @@ def _table(before: Digest, after: Digest, name: str) -> None:
             "doubt": both or "; ".join(f"{which}: {note}" for which, note in notes.items() if note),
             "definition": definition,
         })  # fmt: skip
-    st.markdown("###### In numbers", help="95 % intervals, cluster-robust over prompt groups.")
+    st.markdown("###### Run and what-if, in numbers", help="95 % intervals, cluster-robust over prompt groups.")
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,

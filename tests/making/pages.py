@@ -18,7 +18,7 @@ PAGES = tuple(app.PAGES)
 QUESTIONS = {
     "runs": "What is there, what is alive, what is sick?",
     "overview": "Is this run healthy?",
-    "drift": "Staleness, or the update?",
+    "drift": "Staleness, engine, or the update?",
     "ratios": "How heavy are the tails?",
     "clipping": "What did the loss throw away?",
     "variance": "Which failure mode is it?",

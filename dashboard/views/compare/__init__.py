@@ -13,6 +13,7 @@ from ratioscope.dashboard.components.frame import POLL_SECONDS, answer, how_to_r
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.compare import QUESTION, tables
 from ratioscope.dashboard.sections.compare.comparison import Comparison
+from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.views.compare import controls, data
 from ratioscope.dashboard.views.compare.difference import difference
@@ -104,9 +105,9 @@ def _settings(comparison: Comparison, members: Sequence[Member]) -> None:
 def _range() -> None:
     """The brushed steps, and the way back."""
     first, last = state.step_range()
-    if first is not None:
+    if first is not None and last is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.badge(f"steps {first} to {last}", icon=":material/straighten:", color="blue")
+            st.badge(where(first, last), icon=":material/straighten:", color="blue")
             st.button("All steps", key="all-steps", on_click=state.clear_range, type="tertiary")
 
 
