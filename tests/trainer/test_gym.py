@@ -6,6 +6,8 @@ import os
 import random
 import subprocess
 import sys
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from ratioscope.trainer.tasks.gym import REFUSED, GymTask, check, task_names
 from ratioscope.trainer.tasks.task import Task
 from tests.making.training import QUICK
 
-reasoning_gym = pytest.importorskip("reasoning_gym", reason="the extra [gym] is not installed")
+# Not imported before a test needs it: that takes a second, and every process collects this file.
+pytestmark = pytest.mark.skipif(find_spec("reasoning_gym") is None, reason="the extra [gym] is not installed")
 
 ROOT = Path(__file__).parents[2]
 DIGITS = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
@@ -29,12 +32,18 @@ def gym(name: str = "chain_sum", *, size: int = 300, held_out: int = 20, seed: i
     return GymTask(name, size=size, evaluation_prompts=held_out, response_length=8, seed=seed, options=options)
 
 
-SUMS = gym(**DIGITS)
-SCORED = [gym(name, size=30, held_out=2) for name in SOME]
+@cache
+def sums() -> GymTask:
+    return gym(**DIGITS)
+
+
+@cache
+def scored(name: str) -> GymTask:
+    return gym(name, size=30, held_out=2)
 
 
 def test_it_is_a_task_for_pretrained_models() -> None:
-    task: Task = SUMS
+    task: Task = sums()
     assert (task.characters, task.prompt_length, task.response_length) == ("", 0, 8)
     assert (task.size, task.evaluation_ids) == (300, range(20))
 
@@ -42,25 +51,25 @@ def test_it_is_a_task_for_pretrained_models() -> None:
 @QUICK
 @given(st.integers(0, 1_000), st.integers(1, 40))
 def test_training_never_draws_a_held_out_question_nor_a_prompt_twice(seed: int, n: int) -> None:
-    drawn = SUMS.draw(random.Random(seed), n)
+    drawn = sums().draw(random.Random(seed), n)
     assert len(set(drawn)) == n
     assert all(20 <= prompt_id < 300 for prompt_id in drawn)
     # 200 questions under 300 numbers: some of the held-out ones come again.
-    held_out = {SUMS.prompt(prompt_id) for prompt_id in SUMS.evaluation_ids}
-    assert held_out.isdisjoint(SUMS.prompt(prompt_id) for prompt_id in drawn)
+    held_out = {sums().prompt(prompt_id) for prompt_id in sums().evaluation_ids}
+    assert held_out.isdisjoint(sums().prompt(prompt_id) for prompt_id in drawn)
 
 
 def test_training_draws_every_question_that_is_not_held_out() -> None:
-    held_out = {SUMS.prompt(prompt_id) for prompt_id in SUMS.evaluation_ids}
-    left = [prompt_id for prompt_id in range(20, 300) if SUMS.prompt(prompt_id) not in held_out]
+    held_out = {sums().prompt(prompt_id) for prompt_id in sums().evaluation_ids}
+    left = [prompt_id for prompt_id in range(20, 300) if sums().prompt(prompt_id) not in held_out]
     assert len(left) < 280
-    assert sorted(SUMS.draw(random.Random(1), len(left))) == left
+    assert sorted(sums().draw(random.Random(1), len(left))) == left
     with pytest.raises(RatioscopeError, match=rf"{len(left)} of 300 prompts are left for training, 280 are drawn"):
-        SUMS.draw(random.Random(1), 280)
+        sums().draw(random.Random(1), 280)
 
 
 def test_the_same_seed_draws_the_same_prompts() -> None:
-    assert SUMS.draw(random.Random(4), 12) == SUMS.draw(random.Random(4), 12)
+    assert sums().draw(random.Random(4), 12) == sums().draw(random.Random(4), 12)
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -87,8 +96,9 @@ def test_a_new_python_makes_the_same_prompts() -> None:
         assert there.stdout.strip() == repr(here)
 
 
-@pytest.mark.parametrize("task", SCORED, ids=SOME)
-def test_a_right_answer_earns_everything_bare_in_tags_or_on_the_last_line(task: GymTask) -> None:
+@pytest.mark.parametrize("name", SOME)
+def test_a_right_answer_earns_everything_bare_in_tags_or_on_the_last_line(name: str) -> None:
+    task = scored(name)
     for prompt_id in range(5):
         right = task.answer(prompt_id)
         assert task.reward(prompt_id, f"I think.\n<answer>{right}</answer> So it is.", ended=True) == 1.0
@@ -97,17 +107,18 @@ def test_a_right_answer_earns_everything_bare_in_tags_or_on_the_last_line(task: 
                 assert task.reward(prompt_id, response, ended=False) == 1.0
 
 
-@pytest.mark.parametrize("task", SCORED, ids=SOME)
+@pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("response", ["", "wrong", "<answer></answer>", "<answer>wrong</answer>"])
-def test_a_wrong_answer_earns_less(task: GymTask, response: str) -> None:
+def test_a_wrong_answer_earns_less(name: str, response: str) -> None:
+    task = scored(name)
     assert all(task.reward(prompt_id, response, ended=True) < 1.0 for prompt_id in range(5))
 
 
 def test_the_last_tags_count_and_then_the_last_line() -> None:
-    right, wrong = SUMS.answer(3), str(int(SUMS.answer(3)) + 1)
-    assert SUMS.reward(3, f"<answer>{wrong}</answer><answer>{right}</answer>\n{wrong}", ended=True) == 1.0
-    assert SUMS.reward(3, f"<answer>{right}</answer><answer>{wrong}</answer>\n{right}", ended=True) < 1.0
-    assert SUMS.reward(3, f"{right}\n{wrong}", ended=True) < 1.0
+    right, wrong = sums().answer(3), str(int(sums().answer(3)) + 1)
+    assert sums().reward(3, f"<answer>{wrong}</answer><answer>{right}</answer>\n{wrong}", ended=True) == 1.0
+    assert sums().reward(3, f"<answer>{right}</answer><answer>{wrong}</answer>\n{right}", ended=True) < 1.0
+    assert sums().reward(3, f"{right}\n{wrong}", ended=True) < 1.0
 
 
 ODD = [
@@ -116,8 +127,9 @@ ODD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("task", SCORED, ids=SOME)
-def test_any_response_has_a_reward(task: GymTask) -> None:
+@pytest.mark.parametrize("name", SOME)
+def test_any_response_has_a_reward(name: str) -> None:
+    task = scored(name)
     for response in ODD:
         reward = task.reward(1, response, ended=False)
         assert math.isfinite(reward) and 0 <= reward <= 1
@@ -126,17 +138,19 @@ def test_any_response_has_a_reward(task: GymTask) -> None:
 @QUICK
 @given(st.text(max_size=60), st.integers(0, 29))
 def test_any_text_has_a_reward(response: str, prompt_id: int) -> None:
-    for task in SCORED:
+    for task in map(scored, SOME):
         assert 0 <= task.reward(prompt_id, response, ended=True) <= 1
 
 
 def test_no_task_that_can_be_chosen_runs_what_the_model_wrote() -> None:
+    from reasoning_gym import factory
+
     assert len(task_names()) > 80
     assert set(task_names()).isdisjoint(REFUSED)
     # These evaluate their own text only: the expected answer, and a formula with a parser of their own.
     harmless = {"number_sorting", "propositional_logic"}
     for name in set(task_names()) - harmless:
-        scorer = reasoning_gym.factory.DATASETS[name][0].score_answer
+        scorer = factory.DATASETS[name][0].score_answer
         source = inspect.getsource(sys.modules[scorer.__module__])
         in_scorer = inspect.getsource(scorer)
         assert " eval(" not in in_scorer and "parse_expr(" not in source and "sympify(" not in source, name

@@ -2,20 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
-from datasets import Dataset
 from tokenizers import Tokenizer, models
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from trl import GRPOConfig, GRPOTrainer
 
 from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.losses import ReferenceKL, Size, TokenBatch, policy_loss
 from ratioscope.trainer.policy import evaluate
 from ratioscope.trainer.rollout import Rollout
+
+# Not imported before a test needs it: that takes a second, and every process collects this file.
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
 
 VOCABULARY, PROMPTS, COPIES, LONGEST = 12, 3, 4, 6
 SEQUENCES = PROMPTS * COPIES
@@ -91,11 +93,14 @@ def sampled(model: LlamaForCausalLM) -> Sampled:
     return Sampled(rollout._replace(logp=drawn), torch.randn(SEQUENCES, generator=generator), reference)
 
 
-def oracle(model: LlamaForCausalLM, folder: Path, *, beta: float = 0.0, **settings: Any) -> GRPOTrainer:
+def oracle(model: LlamaForCausalLM, folder: Path, *, beta: float = 0.0, **settings: Any) -> "GRPOTrainer":
     """A real GRPOTrainer around the policy; everything that is not under test is off.
 
     `beta` is set afterwards: TRL would load a reference model by name, and its log-probs come with the batch here.
     """
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
     tokenizer = Tokenizer(models.WordLevel({str(token): token for token in range(VOCABULARY)}, unk_token="0"))
     trainer = GRPOTrainer(
         model=model,
