@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ratioscope.analysis.sql import Answer, QueryError
     from ratioscope.analysis.what_if import Digest
-    from ratioscope.dashboard.views.report import Made
+    from ratioscope.dashboard.report.ordered import Made
 
 _KEY = "ratioscope"
 

@@ -1,9 +1,10 @@
-"""The packages import one way: dashboard -> analysis -> ratioscope <- trainer; the floor needs pyarrow alone."""
+"""Imports run one way, in no circle: dashboard -> analysis -> ratioscope <- trainer; the floor needs pyarrow alone."""
 
 import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,33 @@ def test_no_import_runs_the_wrong_way() -> None:
     found = {source: violations(source, (ROOT / source).read_text(encoding="utf-8")) for source in sources()}
     assert len(found) > 200
     assert {source: names for source, names in found.items() if names} == {}
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Not even inside of functions or for type checkers; `ratioscope.open_run` alone reaches up, and says why."""
+    modules = {_module(source): source for source in sources()}
+    graph = {
+        name: {
+            module if (module := f"{node.module}.{alias.name}") in modules else str(node.module)
+            for node in ast.walk(ast.parse((ROOT / source).read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for name, source in modules.items()
+        if source not in ("ratioscope/__init__.py", "ratioscope/__main__.py")
+    }
+    assert len([*TopologicalSorter(graph).static_order()]) > len(modules) - 2  # raises at a circle
+    rooms: dict[str, set[str]] = {}
+    for name, found in graph.items():
+        if name.startswith("ratioscope.analysis."):
+            inside = {module.split(".")[2] for module in found if module.startswith("ratioscope.analysis.")}
+            rooms.setdefault(name.split(".")[2], set()).update(inside - {name.split(".")[2]})
+    assert len([*TopologicalSorter(rooms).static_order()]) == len(rooms)
+
+
+def _module(source: str) -> str:
+    name = source.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return name if name.split(".")[0] == "ratioscope" else f"ratioscope.{name}"
 
 
 @pytest.mark.parametrize(

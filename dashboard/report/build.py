@@ -27,7 +27,7 @@ from ratioscope.analysis.runs.window import Steps
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
 from ratioscope.dashboard.formats import count
-from ratioscope.dashboard.report.workers import processes
+from ratioscope.dashboard.report.processes import processes
 from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS
 from ratioscope.dashboard.sections.compare import comparison_sections, member_of
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Quantity, Report, Section, Table

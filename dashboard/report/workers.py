@@ -15,13 +15,9 @@ from contextlib import contextmanager
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 
+from ratioscope.dashboard.report.processes import processes
+
 _WORTH_IT = 20_000_000  # bytes of tokens, about half a million
-_MOST = 3
-
-
-def processes() -> int:
-    """How many there are beside this one, where they are worth it."""
-    return min(_MOST, (os.cpu_count() or 1) - 1)
 
 
 @contextmanager

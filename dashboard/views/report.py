@@ -1,22 +1,18 @@
 """Report: take it away."""
 
-import re
-from dataclasses import dataclass, replace
-
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.runs.window import Steps
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.frame import how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.components.metric_choice import metric_choice
 from ratioscope.dashboard.formats import count, escape
 from ratioscope.dashboard.report.build import command_line, comparison_report, default_pages, run_report
 from ratioscope.dashboard.report.chromium import find_chromium
+from ratioscope.dashboard.report.ordered import Made, Order
 from ratioscope.dashboard.report.write import contents
 from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, frameworks, setting, variance
-from ratioscope.dashboard.sections.model import Report
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
@@ -42,37 +38,6 @@ It looks at all steps, or at those that are brushed on any page. Findings are al
 single tokens looks at the latest 50,000 to 300,000 of them and says so; a brush chooses others. The same input gives
 the same file.
 """
-
-
-@dataclass(frozen=True)
-class _Order:
-    """What is asked for; two equal orders of runs in the same state give the same file."""
-
-    runs: tuple[tuple[str, str], ...]
-    """Of each run its id and its state."""
-    pages: tuple[str, ...]
-    metric: str | None
-    steps: Steps
-    kind: str
-
-    def without_states(self) -> "_Order":
-        """The same, whatever the runs' states."""
-        return replace(self, runs=tuple((run_id, "") for run_id, _ in self.runs))
-
-    @property
-    def file_name(self) -> str:
-        """What the browser is told to call the file."""
-        about = self.runs[0][0] if len(self.runs) == 1 else f"{len(self.runs)} runs"
-        return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', about).strip('.-')[:80]}-report{self.kind}"
-
-
-@dataclass(frozen=True)
-class Made:
-    """A report that was made, and its file."""
-
-    order: _Order
-    report: Report
-    contents: bytes
 
 
 def render() -> None:
@@ -136,7 +101,7 @@ def _runs() -> list[Opened]:
     return opened
 
 
-def _order(opened: list[Opened]) -> _Order | None:
+def _order(opened: list[Opened]) -> Order | None:
     """Pages, metric, steps, format; None while no page is chosen."""
     left, right = st.columns([3, 2], gap="large", vertical_alignment="top")
     with left:
@@ -165,7 +130,7 @@ def _order(opened: list[Opened]) -> _Order | None:
         st.info("Choose at least one page.", icon=":material/info:")
         return None
     states = tuple((each.run_id, each.run.signature) for each in opened)
-    return _Order(states, tuple(name for name in SECTIONS if name in pages), metric, (first, last), str(kind))
+    return Order(states, tuple(name for name in SECTIONS if name in pages), metric, (first, last), str(kind))
 
 
 def _title(name: str) -> str:
@@ -173,7 +138,7 @@ def _title(name: str) -> str:
     return titles.get(name, name.capitalize())
 
 
-def _make(order: _Order, opened: list[Opened], place: DeltaGenerator) -> Made | None:
+def _make(order: Order, opened: list[Opened], place: DeltaGenerator) -> Made | None:
     """The report and its file; the session keeps the last one.
 
     Args:

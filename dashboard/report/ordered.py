@@ -1,0 +1,38 @@
+"""What somebody asks of the Report page, and what was made of it."""
+
+import re
+from dataclasses import dataclass, replace
+
+from ratioscope.analysis.runs.window import Steps
+from ratioscope.dashboard.sections.model import Report
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked for; two equal orders of runs in the same state give the same file."""
+
+    runs: tuple[tuple[str, str], ...]
+    """Of each run its id and its state."""
+    pages: tuple[str, ...]
+    metric: str | None
+    steps: Steps
+    kind: str
+
+    def without_states(self) -> "Order":
+        """The same, whatever the runs' states."""
+        return replace(self, runs=tuple((run_id, "") for run_id, _ in self.runs))
+
+    @property
+    def file_name(self) -> str:
+        """What the browser is told to call the file."""
+        about = self.runs[0][0] if len(self.runs) == 1 else f"{len(self.runs)} runs"
+        return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', about).strip('.-')[:80]}-report{self.kind}"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A report that was made, and its file."""
+
+    order: Order
+    report: Report
+    contents: bytes
