@@ -17,8 +17,9 @@ from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.report.figures import in_dark
 from ratioscope.dashboard.theme import DARK, LIGHT, MODES, Mode
 from tests.making.figure_cases import CASES, DIP, MARK, SPIKE, Case, Material, material
+from tests.making.loops import in_one_loop
 
-BY_NAME = pytest.mark.parametrize("case", CASES, ids=[f"{number}-{case.name}" for number, case in enumerate(CASES)])
+BY_NAME = in_one_loop("case", {f"{number}-{case.name}": case for number, case in enumerate(CASES)})
 BY_MODE = pytest.mark.parametrize("mode", MODES.values(), ids=list(MODES))
 
 CHOSEN = (4, 90)

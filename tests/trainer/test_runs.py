@@ -13,6 +13,7 @@ from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.parameters import taken_by
 from ratioscope.trainer.schedule import behavior_version
 from ratioscope.trainer.vocabulary import CharacterVocabulary
+from tests.making.loops import in_one_loop
 from tests.making.training import same_tables, small, table, train
 from tests.oracles.replay import (
     Run,
@@ -29,6 +30,7 @@ from tests.oracles.replay import (
 from tests.oracles.what_if import logged
 from tests.trainer.conftest import RESTLESS
 
+every_algorithm = in_one_loop("algorithm", {name: name for name in sorted(ALGORITHMS)})
 SCHEDULES: tuple[list[str], ...] = (
     [],
     ["sync_interval=3"],
@@ -40,6 +42,7 @@ SCHEDULES: tuple[list[str], ...] = (
 LENIENT = {"none", "soft", "masked"}
 
 
+@every_algorithm
 def test_a_run_has_all_required_columns_and_what_the_trainer_adds(recorded: Run, algorithm: str) -> None:
     run = recorded(algorithm)
     assert run.status == "finished"
@@ -56,6 +59,7 @@ def test_a_run_has_all_required_columns_and_what_the_trainer_adds(recorded: Run,
     assert ("logp_gate" in tokens.column_names) == (run.config.epochs > 1)
 
 
+@every_algorithm
 def test_every_number_of_a_run_is_finite(recorded: Run, algorithm: str) -> None:
     run = recorded(algorithm)
     for tokens in steps_of(run.folder):
@@ -68,6 +72,7 @@ def test_every_number_of_a_run_is_finite(recorded: Run, algorithm: str) -> None:
         assert torch.isfinite(torch.tensor(column.to_numpy())).all()
 
 
+@every_algorithm
 def test_the_manifest_says_what_was_trained(recorded: Run, algorithm: str) -> None:
     run, declared = recorded(algorithm), ALGORITHMS[algorithm]
     manifest = Manifest.read(run.folder)
@@ -79,6 +84,7 @@ def test_the_manifest_says_what_was_trained(recorded: Run, algorithm: str) -> No
     assert manifest.model["parameters"] == sum(weight.numel() for weight in run.policies[0].parameters())
 
 
+@every_algorithm
 def test_every_policy_of_a_run_is_the_one_that_its_columns_say(recorded: Run, algorithm: str) -> None:
     run = recorded(algorithm)
     for step, tokens in enumerate(steps_of(run.folder)):
@@ -104,6 +110,7 @@ def test_every_logged_log_prob_is_that_of_its_version(tmp_path: Path, overrides:
             assert (tokens["logp_behavior"] - tokens["logp_current"]).abs().max() > 0.01
 
 
+@every_algorithm
 def test_the_logged_gate_is_the_one_replayed_from_the_logged_columns(recorded: Run, algorithm: str) -> None:
     run, stopped = recorded(algorithm), 0
     for tokens in steps_of(run.folder):
@@ -117,6 +124,7 @@ def test_the_logged_gate_is_the_one_replayed_from_the_logged_columns(recorded: R
     assert stopped == 0 or gate_name not in ("none", "soft")
 
 
+@every_algorithm
 def test_the_gradient_weight_is_what_the_loss_gives_to_the_logged_columns(recorded: Run, algorithm: str) -> None:
     run = recorded(algorithm)
     for step, tokens in enumerate(steps_of(run.folder)):
@@ -124,6 +132,7 @@ def test_the_gradient_weight_is_what_the_loss_gives_to_the_logged_columns(record
         assert not tokens["gradient_weight"][tokens["clipped"]].any() or ALGORITHMS[algorithm].regulariser != "none"
 
 
+@every_algorithm
 def test_the_gate_of_several_passes_is_evaluated_after_the_policy_moved(recorded: Run, algorithm: str) -> None:
     """Between the start of the update and its end; were it at the start, Method Two could never stop a token."""
     run = recorded(algorithm)
@@ -133,6 +142,7 @@ def test_the_gate_of_several_passes_is_evaluated_after_the_policy_moved(recorded
             assert not torch.equal(tokens["logp_gate"], tokens["logp_new"])
 
 
+@every_algorithm
 def test_group_advantages_are_those_of_the_logged_rewards(recorded: Run, algorithm: str) -> None:
     run, advantage = recorded(algorithm), GROUP_ADVANTAGES.get(ALGORITHMS[algorithm].advantage)
     for step, tokens in enumerate(steps_of(run.folder)):
@@ -185,6 +195,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_does_not(recorded: Run
         assert not table(first, name).equals(table(other, name))
 
 
+@every_algorithm
 def test_the_own_rule_of_an_algorithm_gives_its_logged_clipping(recorded: Run, algorithm: str) -> None:
     run = open_run(recorded(algorithm).folder)
     own, tokens = own_rule(run), load(run)
@@ -199,6 +210,7 @@ def test_the_own_rule_of_an_algorithm_gives_its_logged_clipping(recorded: Run, a
     assert decision.value.tolist() == pytest.approx(rows["gate"].tolist(), rel=1e-6, abs=0)
 
 
+@every_algorithm
 def test_ratios_are_those_of_the_loss(recorded: Run, algorithm: str) -> None:
     run = recorded(algorithm)
     tokens = load(open_run(run.folder), 2, 2)

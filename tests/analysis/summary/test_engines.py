@@ -14,6 +14,7 @@ from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metrics import BatchMetrics, batch_metrics, unreliable
 from ratioscope.notes import Kind, Note
+from tests.making.loops import in_one_loop
 from tests.making.runs import Step, plain_step, random_step, write_files
 
 # What a batch of tokens cannot know.
@@ -182,7 +183,7 @@ def largest_term(key: str, values: pd.Series) -> float:
     return 0.0
 
 
-@pytest.mark.parametrize("key", SHARED)
+@in_one_loop("key", {key: key for key in SHARED})
 def test_torch_and_sql_agree(both: list[Both], key: str) -> None:
     for step in both:
         expected = float(step.values[key])
@@ -195,7 +196,7 @@ def test_torch_and_sql_agree(both: list[Both], key: str) -> None:
             assert step.batch[key] == pytest.approx(expected, rel=1e-9, abs=tolerance), step.name
 
 
-@pytest.mark.parametrize("key", SHARED)
+@in_one_loop("key", {key: key for key in SHARED})
 def test_every_key_is_compared_on_several_steps(both: list[Both], key: str) -> None:
     assert sum(key in step.batch for step in both) > 3
 
