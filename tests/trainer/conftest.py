@@ -7,7 +7,6 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.tasks.addition import Addition
 from ratioscope.trainer.warm_start import warm_started
 from tests.making.training import Recorded, small, train
@@ -46,9 +45,3 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Record
         return runs[algorithm]
 
     return run_of
-
-
-@pytest.fixture(params=sorted(ALGORITHMS))
-def algorithm(request: pytest.FixtureRequest) -> str:
-    """Every algorithm of the catalogue, one test each."""
-    return str(request.param)
