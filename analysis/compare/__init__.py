@@ -17,6 +17,7 @@ prompt_difference(pairs_by_seed(a, b))                           # reward on the
 
 from ratioscope.analysis.compare.aggregates import aggregate, band_words, t_interval, welch_interval
 from ratioscope.analysis.compare.alignment import AXES, Aligned, Axis, End, align, common_end, ends
+from ratioscope.analysis.compare.changed_component import Component
 from ratioscope.analysis.compare.configuration import configuration, differing_keys
 from ratioscope.analysis.compare.contrast import (
     Difference,
@@ -32,9 +33,9 @@ from ratioscope.analysis.compare.grouping import LAST_VALUES, Member, Setting, e
 from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
 from ratioscope.analysis.compare.ranking import over_schedules, probability_best, ranking
 from ratioscope.analysis.compare.report import Report, default_metric, report
-from ratioscope.analysis.compare.single_changes import Component, Effect, SingleChange, UnderSchedule, single_changes
+from ratioscope.analysis.compare.single_changes import Effect, SingleChange, UnderSchedule, single_changes
 from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
-from ratioscope.analysis.compare.verdicts.conclusions import conclusions, doing
+from ratioscope.analysis.compare.verdicts.conclusions import change_words, conclusions
 from ratioscope.analysis.compare.verdicts.standing import Contest, Standing, standing
 from ratioscope.analysis.compare.verdicts.verdict import Answer, verdict
 
@@ -64,6 +65,7 @@ __all__ = [
     "attribute",
     "attributes",
     "band_words",
+    "change_words",
     "collapses",
     "common_end",
     "component_differences",
@@ -76,7 +78,6 @@ __all__ = [
     "difference_over",
     "differences",
     "differing_keys",
-    "doing",
     "end_difference",
     "end_value",
     "ends",

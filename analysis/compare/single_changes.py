@@ -6,7 +6,6 @@ changes[0].end.value               # after minus before at the end, mean over sc
 changes[0].schedules[0].verdict    # "better", "worse", "alike", "cannot tell", under one schedule
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -17,33 +16,18 @@ import pandas as pd
 
 from ratioscope.analysis.compare.aggregates import t_interval
 from ratioscope.analysis.compare.alignment import Axis, End, align, common_end, ends, logged
-from ratioscope.analysis.compare.configuration import UNSET, configuration
+from ratioscope.analysis.compare.changed_component import Component, changed_component, configured
 from ratioscope.analysis.compare.contrast import ROUNDING, Difference, difference
 from ratioscope.analysis.compare.curves import smoothed
 from ratioscope.analysis.compare.grouping import LAST_VALUES, Setting, check_metric
-from ratioscope.analysis.compare.verdicts.collapses import margin, orientation
+from ratioscope.analysis.compare.margins import margin, orientation
 from ratioscope.analysis.compare.verdicts.verdict import judge
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 
 Verdict = Literal["better", "worse", "alike", "cannot tell"]
-Kind = Literal["part", "parameters", "setting"]
 
-_PARTS, _PARAMETERS = "algorithm.parts.", "algorithm.parameters."
-# What a part is called when it does nothing: a change is told as taking it away.
-ABSENT = frozenset({"none", "all", "equal", UNSET})
 # Of what an interval is over: these have none.
 ONE_SEED, NO_VALUE = "one seed each", "no value"
-# Two sides of one bound are one component: epsilon_low and epsilon_high.
-_SIDE = re.compile(r"_(low|high|positive|negative)$")
-
-
-class Component(NamedTuple):
-    """What differs between two settings, told in the direction of the change."""
-
-    kind: Kind
-    names: tuple[str, ...]
-    before: tuple[str, ...]
-    after: tuple[str, ...]
 
 
 class Effect(NamedTuple):
@@ -99,8 +83,7 @@ class SingleChange:
     @property
     def what(self) -> str:
         """The component, from what, to what; text as in the logs."""
-        before, after = (_value(side) for side in (self.component.before, self.component.after))
-        return f"{', '.join(self.component.names)}: {before} → {after}"
+        return self.component.words
 
     @property
     def trades(self) -> tuple[UnderSchedule, ...]:
@@ -110,12 +93,12 @@ class SingleChange:
     @property
     def faster(self) -> Verdict:
         """Better: it has more in the first half."""
-        return _told(self.speed, self.margin, orientation(self.metric))
+        return _verdict_of(self.speed, self.margin, orientation(self.metric))
 
     @property
     def steadier(self) -> Verdict:
         """Better: it falls less from its best to its end."""
-        return _told(self.fall, self.margin, -1)
+        return _verdict_of(self.fall, self.margin, -1)
 
 
 @np.errstate(invalid="ignore")  # infinities of both signs have no mean
@@ -131,11 +114,11 @@ def single_changes(settings: Sequence[Setting], metric: str, by: Axis = "step") 
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     check_metric(metric)
-    flat = [_flat(setting) for setting in settings]
+    flat = [configured(setting) for setting in settings]
     found: dict[tuple[Component, str, str], list[tuple[int, int]]] = {}
     for one, other in permutations(range(len(settings)), 2):
         same = settings[one].schedule == settings[other].schedule
-        component = _component(flat[one], flat[other]) if same else None
+        component = changed_component(flat[one], flat[other]) if same else None
         if component is not None:
             found.setdefault((component, settings[one].variant, settings[other].variant), []).append((one, other))
     if not found:
@@ -146,83 +129,6 @@ def single_changes(settings: Sequence[Setting], metric: str, by: Axis = "step") 
         _change(component, metric, [_under(settings, measures, metric, *pair) for pair in pairs])
         for (component, _, _), pairs in found.items()
     )
-
-
-def components_between(a: Setting, b: Setting) -> tuple[str, ...]:
-    """The names of the components in which two settings of one schedule differ, for saying that they are too many."""
-    flat_a, flat_b = _flat(a), _flat(b)
-    keys = _differing(flat_a, flat_b)
-    parts = [key for key in keys if key.startswith(_PARTS)]
-    shared = [key for key in keys if not parts or (key in flat_a and key in flat_b)]
-    names = [key.removeprefix(_PARTS).removeprefix(_PARAMETERS).removeprefix("optimiser.") for key in (*parts, *shared)]
-    return tuple(dict.fromkeys(_SIDE.sub("", name) for name in names))
-
-
-def _flat(setting: Setting) -> dict[str, str]:
-    """What was set, as text; a length alone makes no other algorithm, for runs are compared where all have been."""
-    flat = configuration(setting.members[0].run)
-    return {key: str(value) for key, value in flat.items() if key not in ("updates", "algorithm.name")}
-
-
-def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
-    return [key for key in dict.fromkeys((*a, *b)) if _differs(key, a.get(key, UNSET), b.get(key, UNSET))]
-
-
-def _differs(key: str, a: str, b: str) -> bool:
-    """Whether two values differ. What one log does not say, because it is older, tells no setting from another: that
-    holds for parts that do nothing, and for all that is neither part nor parameter."""
-    if UNSET in (a, b) and not key.startswith(_PARAMETERS):
-        return key.startswith(_PARTS) and not {a, b} <= ABSENT
-    return a != b
-
-
-def _component(before: Mapping[str, str], after: Mapping[str, str]) -> Component | None:
-    """The one component in which they differ; None where it is none or several, or told the other way round."""
-    keys = _differing(before, after)
-    parts = [key for key in keys if key.startswith(_PARTS)]
-    parameters = [key for key in keys if key.startswith(_PARAMETERS)]
-    rest = [key for key in keys if key not in parts and key not in parameters]
-    if any(key.startswith("schedule.") for key in rest):
-        return None
-    if parts:
-        # A parameter that only one side has comes and goes with the part.
-        of_both = [key for key in parameters if key in before and key in after]
-        known = all(any(key.startswith(_PARTS) for key in side) for side in (before, after))
-        if not known or parts[1:] or of_both or rest:
-            return None
-        return _told_once("part", _PARTS, parts, before, after)
-    if parameters:
-        bounds = {_SIDE.sub("", key) for key in parameters}
-        return None if rest or len(bounds) > 1 else _told_once("parameters", _PARAMETERS, parameters, before, after)
-    return _told_once("setting", "", rest, before, after) if len(rest) == 1 else None
-
-
-def _told_once(
-    kind: Kind, prefix: str, keys: Sequence[str], before: Mapping[str, str], after: Mapping[str, str]
-) -> Component | None:
-    sides = [tuple(side.get(key, UNSET) for key in keys) for side in (before, after)]
-    if _place(sides[0], kind) >= _place(sides[1], kind):
-        return None
-    return Component(kind, tuple(key.removeprefix(prefix) for key in keys), *sides)
-
-
-def _place(values: tuple[str, ...], kind: Kind) -> tuple[bool, tuple[float, ...], tuple[str, ...]]:
-    """Where a side stands in the telling: parts that do nothing last; numbers by size, other text by letters."""
-    numbers = tuple(map(number, values))
-    return kind == "part" and values[0] in ABSENT, () if None in numbers else numbers, values  # type: ignore[return-value]
-
-
-def number(text: str) -> float | None:
-    """A configured value as a number; None where it is none."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
-
-
-def _value(values: tuple[str, ...]) -> str:
-    return values[0] if len(values) == 1 else f"({', '.join(values)})"
 
 
 class _Measures(NamedTuple):
@@ -276,7 +182,7 @@ def _under(
     end, speed, fall = (difference(*pair) for pair in zip(measures[after], measures[before], strict=True))
     a, b = settings[after], settings[before]
     allowed = margin(metric, float(measures[before].end.mean()))
-    verdict = _told(_effect(end), allowed, orientation(metric))
+    verdict = _verdict_of(_effect(end), allowed, orientation(metric))
     reason = judge(a, b, metric, end).reason if verdict == "cannot tell" else ""
     return UnderSchedule(a.schedule, b, a, end, speed, fall, allowed, verdict, reason)
 
@@ -284,7 +190,7 @@ def _under(
 def _change(component: Component, metric: str, schedules: Sequence[UnderSchedule]) -> SingleChange:
     end, speed, fall = (_over([getattr(under, name) for under in schedules]) for name in ("end", "speed", "fall"))
     allowed = float(np.mean([under.margin for under in schedules if min(under.end.seeds)] or [float("nan")]))
-    verdict = _told(end, allowed, orientation(metric))
+    verdict = _verdict_of(end, allowed, orientation(metric))
     reason = "" if verdict != "cannot tell" else _why_not(end, schedules)
     of, to = schedules[0].before.variant, schedules[0].after.variant
     return SingleChange(component, of, to, metric, tuple(schedules), end, speed, fall, allowed, verdict, reason)
@@ -316,7 +222,7 @@ def _effect(found: Difference) -> Effect:
     return Effect(found.value, found.interval, basis)
 
 
-def _told(effect: Effect, allowed: float, better: int) -> Verdict:
+def _verdict_of(effect: Effect, allowed: float, better: int) -> Verdict:
     low, high = effect.interval
     if -allowed <= low and high <= allowed:
         return "alike"
@@ -330,7 +236,7 @@ def _trades(place: UnderSchedule, better: int) -> bool:
     directions = []
     for found, way in ((place.speed, better), (place.fall, 1)):
         known = np.isfinite(found.interval.low)
-        told = _told(_effect(found), place.margin, 1) in ("better", "worse")
+        told = _verdict_of(_effect(found), place.margin, 1) in ("better", "worse")
         directions.append(np.sign(found.value) * way if (told if known else abs(found.value) > place.margin) else 0)
     return bool(directions[0] and directions[0] == directions[1])
 

@@ -10,18 +10,11 @@ from math import isfinite
 import numpy as np
 
 from ratioscope.analysis.compare.alignment import Axis
+from ratioscope.analysis.compare.changed_component import ABSENT, components_between, number
 from ratioscope.analysis.compare.grouping import Setting, check_metric
-from ratioscope.analysis.compare.single_changes import (
-    ABSENT,
-    NO_VALUE,
-    ONE_SEED,
-    SingleChange,
-    UnderSchedule,
-    components_between,
-    number,
-    single_changes,
-)
-from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses, margin, orientation
+from ratioscope.analysis.compare.margins import margin, orientation
+from ratioscope.analysis.compare.single_changes import NO_VALUE, ONE_SEED, SingleChange, UnderSchedule, single_changes
+from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
 from ratioscope.analysis.compare.verdicts.standing import MOST_NAMED, Contest, Standing, standing
 from ratioscope.analysis.compare.verdicts.wording import (
     capital,
@@ -71,7 +64,7 @@ def conclusions(settings: Sequence[Setting], metric: str = "eval_accuracy", by: 
     return tuple(f"{sentence}." for sentence in sentences if sentence)
 
 
-def doing(change: SingleChange) -> str:
+def change_words(change: SingleChange) -> str:
     """The change as what one does: "taking the gate away (one_side → none)"; text as in the logs."""
     kind, names, before, after = change.component
     arrow = change.what.partition(": ")[2]
@@ -191,7 +184,7 @@ def _what_collapses(
     decided = []
     for component, brings in dict.fromkeys((change.component, change.to in collapsed) for change in causes):
         same = [change for change in causes if (change.component, change.to in collapsed) == (component, brings)]
-        decided.append(f"{doing(same[0])} {'is enough for' if brings else 'prevents'} it: {_starts(same)}")
+        decided.append(f"{change_words(same[0])} {'is enough for' if brings else 'prevents'} it: {_starts(same)}")
     return "; ".join([*told, some(decided, "; ")] if decided else told)
 
 
@@ -232,7 +225,7 @@ def _effect(change: SingleChange) -> str:
 def _named(change: SingleChange, among: Sequence[SingleChange]) -> str:
     """What one does, and from where, when the same is done to several."""
     several = sum(other.component == change.component for other in among) > 1
-    return f"{doing(change)}{f' in {change.of}' * several}"
+    return f"{change_words(change)}{f' in {change.of}' * several}"
 
 
 def _what_changes(
@@ -247,8 +240,8 @@ def _what_changes(
     shown = [change for change in others if change.verdict in ("better", "worse")]
     open_ones = [change for change in others if change.verdict == "cannot tell" and change.end.basis != NO_VALUE]
     alone = [change for change in open_ones if change.end.basis == ONE_SEED and isfinite(change.end.value)]
-    told = [_told(change, others, fallen) for change in shown]
-    told += [_told(change, others, fallen) for change in open_ones if change not in alone]
+    told = [_in_words(change, others, fallen) for change in shown]
+    told += [_in_words(change, others, fallen) for change in open_ones if change not in alone]
     text = some(told, "; ")
     if alone:
         text += "; " * bool(text) + f"what one seed each cannot tell from chance: {_alone(alone)}"
@@ -261,7 +254,7 @@ def _alone(changes: Sequence[SingleChange]) -> str:
     for component in dict.fromkeys(change.component for change in changes):
         same = [change for change in changes if change.component == component]
         ends = [f"{differing(change.end.value, change.metric)} in {change.of}" for change in same]
-        told.append(f"{doing(same[0])} ends {some(ends)}")
+        told.append(f"{change_words(same[0])} ends {some(ends)}")
     return some(told, "; ")
 
 
@@ -278,7 +271,7 @@ def _no_single_change(settings: Sequence[Setting]) -> str:
     return f"Between {variants}, {len(names)} components differ ({some(names)}), {untold}"
 
 
-def _told(change: SingleChange, among: Sequence[SingleChange], fallen: Sequence[Collapse]) -> str:
+def _in_words(change: SingleChange, among: Sequence[SingleChange], fallen: Sequence[Collapse]) -> str:
     text, metric = _named(change, among), change.metric
     if not isfinite(change.end.value):
         return f"{text} cannot be judged: {change.reason}"
@@ -334,7 +327,7 @@ def _what_makes_no_difference(others: Sequence[SingleChange]) -> str:
     widths = list(dict.fromkeys(margin_words(change.metric, change.margin) for change in same))
     told = []
     for change in same:
-        text = f"{doing(change)}, from {change.of} to {change.to}, ends "
+        text = f"{change_words(change)}, from {change.of} to {change.to}, ends "
         text += differing(change.end.value, change.metric, change.end.interval)
         if len(change.schedules) > 1:
             largest = max(abs(place.end.value) for place in change.schedules)

@@ -26,6 +26,7 @@ class Contest:
     pairs: tuple[tuple[int, int], ...]
     """Best and other, by their places among the settings, the runner-up first."""
     answers: tuple[Answer, ...]
+    """Of each pair."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Standing:
     ranking: pd.DataFrame
     """`ranking`, best first."""
     over_schedules: pd.DataFrame
+    """The variants that ran under every schedule, best first; `ranking.over_schedules`."""
     contests: tuple[Contest, ...]
     """Those of the most seeds first; else in the settings' order."""
     without: tuple[int, ...]

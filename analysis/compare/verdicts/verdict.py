@@ -15,9 +15,10 @@ from ratioscope.notes import remark
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer for one metric at the end of the runs."""
+    """Whether setting A ends better than setting B, by one metric; what `verdict` answers."""
 
     a: str
+    """The setting's variant, with its schedule where the two differ in it."""
     b: str
     metric: str
     difference: Difference

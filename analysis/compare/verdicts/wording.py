@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from math import isfinite
 
-from ratioscope.analysis.compare.verdicts.collapses import RELATIVE_MARGIN, in_points
+from ratioscope.analysis.compare.margins import RELATIVE_MARGIN, in_points
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 from ratioscope.catalogue import CATALOGUE
 

@@ -14,10 +14,10 @@ from ratioscope.analysis.compare import (
     Member,
     Setting,
     SingleChange,
+    change_words,
     collapses,
     common_end,
     conclusions,
-    doing,
     end_difference,
     settings,
     single_changes,
@@ -91,7 +91,7 @@ def test_another_key_of_the_configuration_is_a_change_where_it_is_the_only_one()
     slow, fast = ({"learning_rate": rate, "beta1": 0.9} for rate in (1e-5, 3e-4))
     [change] = of(flat(0.4, GATED, optimiser=fast), flat(0.5, GATED, optimiser=slow))
     assert (change.what, change.end.value) == ("optimiser.learning_rate: 1e-05 → 0.0003", pytest.approx(-0.1))
-    assert doing(change) == "raising learning_rate (1e-05 → 0.0003)"
+    assert change_words(change) == "raising learning_rate (1e-05 → 0.0003)"
     assert not of(flat(0.4, GATED, optimiser=fast), flat(0.5, GATED, optimiser=slow | {"beta1": 0.5}))
     assert not of(flat(0.4, GATED, optimiser=fast), flat(0.5, OPEN, optimiser=slow))
     # What one log does not say is no difference, and neither is how long a run was to be.

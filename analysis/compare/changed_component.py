@@ -1,0 +1,117 @@
+"""In which component two settings differ: a part of the algorithm, a parameter, or another key of the configuration."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ratioscope.analysis.compare.configuration import UNSET, configuration
+from ratioscope.analysis.compare.grouping import Setting
+
+Kind = Literal["part", "parameters", "setting"]
+
+_PARTS, _PARAMETERS = "algorithm.parts.", "algorithm.parameters."
+# What a part is called when it does nothing: a change takes it away.
+ABSENT = frozenset({"none", "all", "equal", UNSET})
+# Two sides of one bound are one component: epsilon_low and epsilon_high.
+_SIDE = re.compile(r"_(low|high|positive|negative)$")
+
+
+class Component(NamedTuple):
+    """What differs between two settings, in the direction of the change."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    """Keys that change together, such as both sides of a bound; without the words that all of the kind begin with."""
+    before: tuple[str, ...]
+    """Of each name its value; `UNSET` where it is not set."""
+    after: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """The component, from what, to what; text as in the logs."""
+        before, after = (_value(side) for side in (self.before, self.after))
+        return f"{', '.join(self.names)}: {before} → {after}"
+
+
+def configured(setting: Setting) -> dict[str, str]:
+    """What was set, as text by key. A length makes no other algorithm, for runs are compared where all have been."""
+    flat = configuration(setting.members[0].run)
+    return {key: str(value) for key, value in flat.items() if key not in ("updates", "algorithm.name")}
+
+
+def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Component | None:
+    """The one component in which two settings (`configured`) differ; None where it is none or several.
+
+    A change has one direction: from what does something to what does not, and from small numbers to large ones. The
+    other way round it is none.
+    """
+    keys = _differing(before, after)
+    parts = [key for key in keys if key.startswith(_PARTS)]
+    parameters = [key for key in keys if key.startswith(_PARAMETERS)]
+    rest = [key for key in keys if key not in parts and key not in parameters]
+    if any(key.startswith("schedule.") for key in rest):
+        return None
+    if parts:
+        # A parameter that only one side has comes and goes with the part.
+        of_both = [key for key in parameters if key in before and key in after]
+        known = all(any(key.startswith(_PARTS) for key in side) for side in (before, after))
+        if not known or parts[1:] or of_both or rest:
+            return None
+        return _in_order("part", _PARTS, parts, before, after)
+    if parameters:
+        bounds = {_SIDE.sub("", key) for key in parameters}
+        return None if rest or len(bounds) > 1 else _in_order("parameters", _PARAMETERS, parameters, before, after)
+    return _in_order("setting", "", rest, before, after) if len(rest) == 1 else None
+
+
+def components_between(a: Setting, b: Setting) -> tuple[str, ...]:
+    """The names of the components in which two settings of one schedule differ, for saying that they are too many."""
+    flat_a, flat_b = configured(a), configured(b)
+    keys = _differing(flat_a, flat_b)
+    parts = [key for key in keys if key.startswith(_PARTS)]
+    shared = [key for key in keys if not parts or (key in flat_a and key in flat_b)]
+    names = [key.removeprefix(_PARTS).removeprefix(_PARAMETERS).removeprefix("optimiser.") for key in (*parts, *shared)]
+    return tuple(dict.fromkeys(_SIDE.sub("", name) for name in names))
+
+
+def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+    return [key for key in dict.fromkeys((*a, *b)) if _differs(key, a.get(key, UNSET), b.get(key, UNSET))]
+
+
+def _differs(key: str, a: str, b: str) -> bool:
+    """Whether two values differ. What one log does not say, because it is older, tells no setting from another: that
+    holds for parts that do nothing, and for all that is neither part nor parameter."""
+    if UNSET in (a, b) and not key.startswith(_PARAMETERS):
+        return key.startswith(_PARTS) and not {a, b} <= ABSENT
+    return a != b
+
+
+def _in_order(
+    kind: Kind, prefix: str, keys: Sequence[str], before: Mapping[str, str], after: Mapping[str, str]
+) -> Component | None:
+    """The component of these keys, unless the change goes the other way."""
+    sides = [tuple(side.get(key, UNSET) for key in keys) for side in (before, after)]
+    if _rank(sides[0], kind) >= _rank(sides[1], kind):
+        return None
+    return Component(kind, tuple(key.removeprefix(prefix) for key in keys), *sides)
+
+
+def _rank(values: tuple[str, ...], kind: Kind) -> tuple[bool, tuple[float, ...], tuple[str, ...]]:
+    """Which side comes first: parts that do nothing last; numbers by size, other text by letters."""
+    numbers = tuple(map(number, values))
+    return kind == "part" and values[0] in ABSENT, () if None in numbers else numbers, values  # type: ignore[return-value]
+
+
+def number(text: str) -> float | None:
+    """A configured value as a number; None where it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+def _value(values: tuple[str, ...]) -> str:
+    return values[0] if len(values) == 1 else f"({', '.join(values)})"
