@@ -182,7 +182,7 @@ def test_columns_that_are_not_logged_are_named_and_not_shown_as_zero(look: Look,
 
 
 def test_answers_say_what_is_not_logged(look: Look) -> None:
-    assert "so the update drift is unknown" in sentences(look("drift", "broken"))
+    assert "so the update is unknown" in sentences(look("drift", "broken"))
     assert "Clip masks are not logged in this run." in sentences(look("clipping", "broken"))
 
 
