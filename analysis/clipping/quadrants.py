@@ -6,6 +6,8 @@ takes seconds to import, for those who only want to know what was done.
 
 import pandas as pd
 
+from ratioscope.analysis.findings.numbers import percent
+
 QUADRANTS = [(sign, side) for sign in ("A > 0", "A < 0") for side in ("ρ > 1", "ρ ≤ 1")]
 
 
@@ -25,10 +27,10 @@ def quadrant_sentence(frame: pd.DataFrame) -> str:
     if not known:
         return "The gradient of single tokens is not logged in these steps."
     top = max(known, key=lambda row: row["gradient"])
-    text = f"Tokens with {top['advantage']} and {top['ratio']} carry {top['gradient']:.0%} of the gradient"
-    text += f" and are {top['share']:.0%} of the tokens with an advantage."
+    text = f"Tokens with {top['advantage']} and {top['ratio']} carry {percent(top['gradient'])} of the gradient"
+    text += f" and are {percent(top['share'])} of the tokens with an advantage."
     clipped = [row for row in rows if row["clipped"] > 0]
     if clipped:
         most = max(clipped, key=lambda row: row["clipped"])
-        text += f" Most is clipped where {most['advantage']} and {most['ratio']}: {most['clipped']:.0%}."
+        text += f" Most is clipped where {most['advantage']} and {most['ratio']}: {percent(most['clipped'])}."
     return text

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.clipping.quadrants import QUADRANTS
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.what_if import STOPPING, Outcome, Rule, Tokens, tokens_of
 from ratioscope.analysis.what_if.judging import judge
 from ratioscope.filters import FilterRow
@@ -80,7 +81,7 @@ def profile(rule: Rule, seen: Density) -> Profile:
     empty = np.empty(0)
     gate, weight = STOPPING[rule.gate], WEIGHTS[rule.weight]
     if gate.judged is Judged.AGE:
-        return Profile(empty, empty, empty, reason="the age of a sequence decides here, not its ratio")
+        return Profile(empty, empty, empty, reason="the age of a response decides here, not its ratio")
     logs = np.log(seen.ratio) if len(seen.ratio) else np.array([-np.log(2), np.log(2)])
     grid = np.linspace(logs[0], logs[-1], _POINTS)
     b = seen.logp_behavior if np.isfinite(seen.logp_behavior) else -1.0
@@ -100,7 +101,7 @@ def profile(rule: Rule, seen: Density) -> Profile:
     )
     about = [_ASSUMED[part.judged] for part in (gate, weight) if part.judged in _ASSUMED][:1]
     if rule.gate_level != "token" or rule.weight_level != "token" or (isinstance(gate, FilterRow) and gate.sequences):
-        about.append("over the ratio of a sequence")
+        about.append("over the ratio of a response")
     return Profile(np.exp(grid), positive, negative, ", ".join(about))
 
 
@@ -139,6 +140,6 @@ def replay_sentence(logged: "pd.Series[float]", replayed: "pd.Series[float]") ->
     if apart.max() < 5e-4:
         return "Replayed on the logged log-probs, the stated gate stops what the log says was stopped."
     return (
-        f"Replayed on the logged log-probs, the stated gate stops a share of the tokens up to {apart.max():.1%} "
-        f"away from the logged one (step {apart.idxmax()}): the log's mask and the stated rule do not belong together."
+        f"Replayed on the logged log-probs, the stated gate stops a share of the tokens up to {percent(apart.max())} "
+        f"away from the logged one (step {apart.idxmax()}): the log's mask and the stated rule do not match."
     )

@@ -75,7 +75,7 @@ def prompt_difference(
         parts.append(sides[0].merge(sides[1], on=["step", "prompt_id"], suffixes=("_a", "_b")))
     both = pd.concat(parts) if parts else pd.DataFrame()
     if not len(both):
-        reason = "no prompt comes at the same step in both" if parts else "no seed is in both settings"
+        reason = "no prompt occurs at the same step in both" if parts else "no seed is in both settings"
         return PromptDifference(float("nan"), NO_INTERVAL, 0, 0, reason)
     clusters = (both["reward_a"] - both["reward_b"]).groupby(both["prompt_id"]).agg(["sum", "size"])
     sums, sizes = clusters["sum"].to_numpy(), clusters["size"].to_numpy(dtype=float)

@@ -14,6 +14,7 @@ from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed,
 from ratioscope.analysis.compare.ranking import over_schedules, ranking
 from ratioscope.analysis.compare.verdicts.verdict import Answer, verdict
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.numbers import bracketed, number
 from ratioscope.analysis.findings.plain import plain
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
@@ -81,7 +82,7 @@ class Report:
             lines.append(answer.sentence)
             if prompts.pairs:
                 low, high = prompts.interval
-                what = f"reward of {answer.a} minus {answer.b} is {prompts.value:.3g} [{low:.3g}, {high:.3g}]"
+                what = f"reward of {answer.a} minus {answer.b} is {bracketed(prompts.value, low, high)}"
                 count = f"{prompts.pairs:,} pairs of {prompts.prompts:,} prompts"
                 lines.append(f"  on the same prompts: {what} ({count}; not about other seeds)")
         if len(self.answers) > 1:
@@ -126,7 +127,7 @@ def report(members: Sequence[Member], metric: str, by: Axis = "step") -> Report:
 
 
 def _table(frame: pd.DataFrame) -> str:
-    return frame.to_string(float_format=lambda value: f"{value:.3g}", na_rep="-")
+    return frame.to_string(float_format=number, na_rep="-")
 
 
 def _ranked(row: Mapping[Hashable, Any]) -> dict[str, Any]:

@@ -250,4 +250,4 @@ def _why_not(end: Effect, schedules: Sequence[UnderSchedule]) -> str:
     if not np.isfinite(end.interval.low):
         return "every schedule gives the same, so the spread is not known"
     fewest = min(min(under.end.seeds) for under in known)
-    return f"the interval over {len(known)} schedules holds 0" + "; run at least 3 seeds under each" * (fewest < 3)
+    return f"the interval over {len(known)} schedules contains 0" + "; run at least 3 seeds under each" * (fewest < 3)

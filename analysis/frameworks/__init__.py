@@ -110,7 +110,7 @@ def beside_ours(frame: pd.DataFrame, framework: str, summary: StepSummary) -> pd
 
 def _dialect(framework: str) -> Dialect:
     if framework not in DIALECTS:
-        raise unknown("a framework of the definition switch", framework, DIALECTS)
+        raise unknown("a framework whose numbers are known", framework, DIALECTS)
     return DIALECTS[framework]
 
 
@@ -128,7 +128,7 @@ def _evaluate(
         note = Note(Kind.NOT_LOGGED, f"{' and '.join(missing)} not logged in this step")
         return float("nan"), 0, note, missing
     if "gate" in row.needs and (n := len(tokens.gate) - len(tokens.gated.gate)):
-        tokens, beside = tokens.gated, f"{n} tokens left out: their logp_gate is no log-probability"
+        tokens, beside = tokens.gated, f"{n} tokens left out: their logp_gate is not a log-probability"
     value, clamped, found = _compute(row, tokens, parameters)
     return value, clamped, joined(found, beside), []
 

@@ -71,7 +71,7 @@ _PASSES = (
 the log has the last pass."
 )
 _PROBABILITIES = (
-    "Difference of the sampled tokens' probabilities, not of ratios: at most 1, blind to rare tokens, and no \
+    "Difference of the sampled tokens' probabilities, not of ratios: at most 1, blind to rare tokens, and not a \
 divergence."
 )
 
@@ -205,7 +205,7 @@ DIALECT = Dialect(
         ),
         Reported(
             "training/rollout_actor_probs_pearson_corr", "correlation of rollout and old probabilities over tokens",
-            "Blind to a common factor and ruled by the spread of the probabilities, not by their distance.",
+            "Blind to a common factor and dominated by the spread of the probabilities, not by their distance.",
             lambda t, p: _correlation(t), instead="s_k",
         ),
         Reported(

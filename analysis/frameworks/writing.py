@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.plain import plain
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.definition import Dialect, Parameters, Reported
@@ -35,7 +36,10 @@ def difference(line: Line) -> str:
         return ""
     theirs, ours = line.at(step)
     of = int(line.compared.sum())
-    return f"differs in {int(line.differs.sum())} of {of} steps, most in step {step}: {theirs:.3g} against {ours:.3g}"
+    return (
+        f"differs in {int(line.differs.sum())} of {of} steps, most in step {step}: {number(theirs)} against "
+        f"{number(ours)}"
+    )
 
 
 def without(line: Line) -> str:

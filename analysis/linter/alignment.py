@@ -17,7 +17,7 @@ _WORDS = {"before": "one position late", "after": "one position early"}
 def shifted(evidence: Evidence) -> list[Remark]:
     """A column whose probabilities agree better with logp_current one position away than at their own position."""
     found, every = evidence.neighbours, evidence.sampled
-    groups, sample = int(found["n_groups"]), f" (in one of {every} sequences)" if every > 1 else ""
+    groups, sample = int(found["n_groups"]), f" (in one of {every} responses)" if every > 1 else ""
     if groups < FEWEST_GROUPS:
         return not_checked("shifted", f"Fewer than {FEWEST_GROUPS} prompt groups have responses of several tokens.")
     remarks, measured = [], []

@@ -26,7 +26,7 @@ def files(evidence: Evidence) -> list[Remark]:
             Outcome.FOUND,
             f"{problems[0]}{more}",
             Severity.WARNING,
-            "Write the files again, or take them away: what they hold is missing from every number.",
+            "Write the files again, or remove them: what they contain is missing from every number.",
             (estimate("files left out", len(problems)),),
         )
     ]
@@ -54,7 +54,7 @@ def steps(evidence: Evidence) -> list[Remark]:
             sorted(with_tokens - set(present)),
             Severity.WARNING,
             "Steps with tokens and no row in the steps table",
-            "Without policy_version the step number stands for it: log one row a step.",
+            "Without policy_version the step number is used instead: log one row per step.",
         ),
         (
             empty,
@@ -144,7 +144,7 @@ def sequence_rows(evidence: Evidence) -> list[Remark]:
     ]
     return remarks or passed(
         "sequence_rows",
-        "Every sequence is in both tables, with as many rows as it has tokens, in one group, each position once"
+        "Every response is in both tables, with as many rows as it has tokens, in one group, each position once"
         + (" (rows that filters dropped aside)." if len(evidence.sequences) else "."),
     )
 
@@ -162,21 +162,21 @@ def _contradictions(evidence: Evidence) -> Iterator[_Contradiction]:
         Severity.CRITICAL,
         "with several rows for one position",
         ("step", "seq_id", "position"),
-        "A key that is there twice counts twice: number sequences uniquely within a step, and write each row once.",
+        "A repeated key counts twice: number responses uniquely within a step, and write each row once.",
     )
     yield (
         found[found["n_listed"] > 1],
         Severity.CRITICAL,
         "with several rows in the sequences table",
         ("step", "seq_id"),
-        "Number sequences uniquely within a step.",
+        "Number responses uniquely within a step.",
     )
     yield (
         found[found["n_listed"].isna()],
         Severity.WARNING,
         "with tokens and no row in the sequences table",
         ("seq_id",),
-        "Write a row for every sequence; without it there is no reward, length or text.",
+        "Write a row for every response; without it there is no reward, length or text.",
     )
     yield (
         found[(found["lowest_group"] != found["highest_group"]) & found["n_rows"].notna()],
@@ -215,7 +215,7 @@ def _contradictions(evidence: Evidence) -> Iterator[_Contradiction]:
         Severity.NOTICE,
         "with token rows although they are marked as dropped from the loss",
         ("dropped",),
-        "Token rows are what the loss saw; leave out those of dropped sequences.",
+        "Token rows are what the loss saw; leave out those of dropped responses.",
     )
     gaps = found[(found["last_position"] + 1 > found["n_positions"]) & ~found.index.isin(short.index)]
     yield (
@@ -263,7 +263,8 @@ def prompts(evidence: Evidence) -> list[Remark]:
             f"Groups with answers to several prompts (up to {mixed['prompts'].max()}): {len(mixed):,}, "
             f"{in_steps(where)}.",
             Severity.CRITICAL,
-            "group_id must be the prompt's: intervals resample groups, and group advantages compare within one prompt.",
+            "group_id must identify the prompt: intervals resample groups, and group advantages compare within one "
+            "prompt.",
             (estimate("groups", len(mixed)),),
             where,
             ("group_id", "prompt_id"),

@@ -22,7 +22,7 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
         return not_checked(
             name,
             "No token was sampled by the policy that it updates, and logp_behavior_train is not logged: "
-            "what the engine does cannot be told from staleness.",
+            "engine mismatch cannot be separated from staleness.",
         )
     steps = evidence.steps
     shape, dtype = (float(steps[f"noise_floor_{kind}"].max()) for kind in ("shape", "dtype"))

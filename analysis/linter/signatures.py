@@ -15,6 +15,7 @@ import pandas as pd
 
 from ratioscope import schema
 from ratioscope.analysis.findings.finding import Number, Severity
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.evidence import Evidence, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
@@ -58,28 +59,28 @@ def temperature(evidence: Evidence) -> list[Remark]:
         return not_checked(
             name,
             "Too few groups have responses that share a state with different tokens in it: "
-            "a temperature cannot be told from other differences.",
+            "a temperature cannot be separated from other differences.",
         )
     if any("same weights" in number.label for number in measured):
         return passed(name, "On the same weights the log-ratio does not follow the log-probability.", *measured)
     return passed(
         name,
-        "Under older versions the log-ratio is no straight line in the log-probability; with no tokens of the same "
-        "weights, a temperature beneath the staleness cannot be excluded.",
+        "Under older versions the log-ratio is not a straight line in the log-probability; without tokens of the "
+        "same weights, a temperature hidden by the staleness cannot be excluded.",
         *measured,
     )
 
 
 def _temperature_found(evidence: Evidence, fresh: bool, slope: Number, r2: float, states: pd.DataFrame) -> Remark:
     value, low, high = (_temperature_of(s) for s in (slope.value, slope.low, slope.high))
-    attributed = f"the sampler drew at {value:.3g} × the temperature of the trainer's log-probabilities"
+    attributed = f"the sampler drew at {number(value)} × the temperature of the trainer's log-probabilities"
     logged = evidence.run.manifest.sampler.get("temperature")
     stated = "" if logged is None else f" The manifest states a sampler temperature of {logged:g}."
     return Remark(
         "temperature",
         Outcome.FOUND,
         f"The log-ratio is a straight line in the log-probability (slope {slope.value:.3f}, R² {r2:.2f}): "
-        + (f"{attributed}." if fresh else f"suspected that {attributed}; a policy that got sharper looks alike.")
+        + (f"{attributed}." if fresh else f"suspected that {attributed}; a policy that became sharper looks the same.")
         + stated,
         Severity.WARNING if fresh else Severity.NOTICE,
         "Divide the trainer's logits by the same temperature, or log the sampler's processed log-probabilities; "
@@ -124,8 +125,9 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
         Remark(
             name,
             Outcome.FOUND,
-            f"On the same weights the mean ratio is {mean:.4f} and {1 - share_above:.0%} of the log-ratios that differ "
-            f"from 0 are negative: the sampler leaves tokens out (top-k, top-p) and renormalises; it kept {mean:.1%} "
+            f"On the same weights the mean ratio is {mean:.4f} and {percent(1 - share_above)} of the log-ratios that "
+            "differ from 0 are negative: the sampler leaves tokens out (top-k, top-p) and renormalises; it kept "
+            f"{percent(mean)} "
             "of the mass." + (f" The manifest states {stated}." if stated else ""),
             Severity.WARNING,
             "Apply the same truncation in the trainer, or sample without it; read the bounded staleness meanwhile, "
@@ -177,7 +179,7 @@ def mean_ratio(evidence: Evidence) -> list[Remark]:
             + (f"; explained by: {', '.join(reasons)}." if reasons else "; nothing else that was checked explains it."),
             Severity.NOTICE if reasons else Severity.WARNING,
             "Look at what the ratio's denominator is (which version, raw or processed log-probabilities), whether the "
-            "sampler leaves tokens out, and what was selected after sampling; S_k is no distance until then.",
+            "sampler leaves tokens out, and what was selected after sampling; until then, S_k is not a distance.",
             numbers,
             tuple(int(step) for step in side.index),
             ("logp_behavior", "logp_current"),
@@ -200,7 +202,7 @@ def _reasons(evidence: Evidence) -> list[str]:
     if dropped or evidence.frame("select count(dropped) as n from sequence")["n"].iloc[0]:
         reasons.append("selection after sampling (tokens were dropped)")
     if evidence.doubt:
-        reasons.append(f"a tail that its standard error does not see ({evidence.doubt.reason})")
+        reasons.append(f"a tail that its standard error does not cover ({evidence.doubt.reason})")
     return reasons
 
 

@@ -1,6 +1,7 @@
 """Are the values possible: not a number, infinite, above zero, zero where there should be a value, all the same."""
 
 from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.evidence import LOG_PROBS, ROW_FAULTS, Evidence, in_steps, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
@@ -13,7 +14,7 @@ COPIED_SHARE = 0.99
 
 _CAUSES = {
     "nan": ("is NaN or missing in a log-probability", LOG_PROBS),
-    "infinite": ("has an infinite log-probability that is no legitimate ratio of 0", LOG_PROBS),
+    "infinite": ("has an infinite log-probability that is not a legitimate ratio of 0", LOG_PROBS),
     "positive": ("has a log-probability above zero", LOG_PROBS),
     "advantage": ("has an advantage that is not finite", ("advantage",)),
 }
@@ -34,9 +35,9 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
                 name,
                 Outcome.FOUND,
                 f"{count:,} of {evidence.n_rows:,} rows: the row {words}, {in_steps(steps)}; "
-                f"up to {share:.2%} of a step's rows.",
+                f"up to {percent(share)} of a step's rows.",
                 _severity(share),
-                "These rows are left out of every moment, which selects the others: mend the writer. "
+                "These rows are left out of every mean, which biases it: fix the writer. "
                 "Subtract and normalise logits in float32, and mask padding before it is logged.",
                 (estimate("rows", count), estimate("largest share of a step's rows", share)),
                 steps,
@@ -115,7 +116,7 @@ def _severity(share: float) -> Severity:
 
 
 def _pattern(evidence: Evidence, column: str, fault: str) -> str:
-    """Which rows are zero: all of them, one position, whole sequences, or here and there."""
+    """Which rows are zero: all of them, one position, whole responses, or here and there."""
     found = evidence.frame(
         f"with sequences as (select count(*) as n, count(*) filter ({column} = 0) as zeros, "
         f"count(*) filter ({ROW_FAULTS[fault]}) as faults, "
@@ -129,8 +130,8 @@ def _pattern(evidence: Evidence, column: str, fault: str) -> str:
     if found["low"] == found["high"]:
         return f"always at position {int(found['low'])}"
     if found["whole"] == found["affected"]:
-        return f"{int(found['whole']):,} whole sequences"
-    return f"single tokens of {int(found['affected']):,} sequences"
+        return f"{int(found['whole']):,} whole responses"
+    return f"single tokens of {int(found['affected']):,} responses"
 
 
 def constant_columns(evidence: Evidence) -> list[Remark]:
@@ -179,10 +180,10 @@ def copied_columns(evidence: Evidence) -> list[Remark]:
             Remark(
                 name,
                 Outcome.FOUND,
-                f"logp_behavior equals logp_current in {share:.1%} of the {stale:,} tokens that were sampled by older "
-                "versions: it is a copy, or behavior_version is wrong.",
+                f"logp_behavior equals logp_current in {percent(share)} of the {stale:,} tokens that were sampled by "
+                "older versions: it is a copy, or behavior_version is wrong.",
                 Severity.CRITICAL,
-                "Log what the sampler returned with the tokens; the trainer's own recomputation belongs into "
+                "Log what the sampler returned with the tokens; the trainer's own recomputation belongs in "
                 "logp_current (or, for the old weights, into logp_behavior_train).",
                 (estimate("share of equal tokens", share),),
                 steps_with(evidence.by_step["copied_behavior"]),
@@ -195,8 +196,8 @@ def copied_columns(evidence: Evidence) -> list[Remark]:
             Remark(
                 name,
                 Outcome.FOUND,
-                f"logp_new equals logp_current in {share_new:.1%} of {moved:,} tokens although gradients are not 0: "
-                "it is a copy, and the update drift would read as 0.",
+                f"logp_new equals logp_current in {percent(share_new)} of {moved:,} tokens although gradients are not "
+                "0: it is a copy, and the update drift would read as 0.",
                 Severity.CRITICAL,
                 "Compute logp_new by a forward pass after the optimiser's last step of the update.",
                 (estimate("share of equal tokens", share_new),),
@@ -207,7 +208,9 @@ def copied_columns(evidence: Evidence) -> list[Remark]:
         )
     measured = []
     if stale >= FEWEST_ROWS:
-        measured.append(f"logp_behavior equals logp_current in {share:.2%} of {stale:,} tokens from older versions")
+        measured.append(
+            f"logp_behavior equals logp_current in {percent(share)} of {stale:,} tokens from older versions"
+        )
     if moved >= FEWEST_ROWS:
-        measured.append(f"logp_new equals logp_current in {share_new:.2%} of {moved:,} tokens")
+        measured.append(f"logp_new equals logp_current in {percent(share_new)} of {moved:,} tokens")
     return remarks or passed(name, f"No copies: {'; '.join(measured)}.")

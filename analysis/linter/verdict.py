@@ -17,17 +17,17 @@ def verdict(remarks: Sequence[Remark]) -> str:
     unknown = [name for name, outcome in checks.items() if outcome is Outcome.NOT_CHECKED]
     counts = f"{passed} of {len(checks)} checks passed"
     if unknown:
-        counts += f", {len(unknown)} could not look"
+        counts += f", {len(unknown)} could not run"
     if problems:
         grave = any(problem.severity is Severity.CRITICAL for problem in problems)
-        opening = "This log cannot be trusted as it is" if grave else "Trust this log with care"
+        opening = "This log cannot be trusted as it is" if grave else "Use this log with care"
         more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""
         return f"{opening}: {counts}. {problems[0].sentence}{more}"
     if 2 * len(unknown) > len(checks):
-        return f"Whether this log can be trusted cannot be told: {counts}."
+        return f"Whether this log can be trusted is unknown: {counts}."
     notices = sum(remark.severity is Severity.NOTICE for remark in remarks)
     aside = f" {notices} remark{'s' * (notices > 1)} worth knowing." if notices else ""
-    return f"Nothing speaks against this log: {counts}.{aside}"
+    return f"No check found a problem in this log: {counts}.{aside}"
 
 
 def outcomes(remarks: Iterable[Remark]) -> dict[str, Outcome]:

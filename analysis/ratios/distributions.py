@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.drift.pairs import PAIRS, create_units
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.order_statistics import LAST_BIN, bin_log_ratio
@@ -74,7 +75,7 @@ class Survival:
         """What both tails say, in words."""
         if not self.n:
             return f"No ratio in these steps: {self.reason}."
-        lost = f"{100 * self.far_below:.2g}%" if self.far_below else "none"
+        lost = percent(self.far_below) if self.far_below else "none"
         lost += f" of the ratios {'are' if self.far_below else 'is'} below {1 / FAR:g}"
         lost += f", {self.n_zero} are 0" if self.n_zero else ""
         beyond = f" {self.n_infinite} ratios are infinite." if self.n_infinite else ""

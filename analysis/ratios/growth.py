@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ratioscope.analysis.drift.pairs import PAIRS, create_units
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.ratios.lengths import FEWEST_SEQUENCES
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
@@ -140,7 +141,7 @@ def _answer(table: pd.DataFrame) -> str:
     if t == 1:
         return "The responses are single tokens: product, geometric mean and token ratio are the same."
     if np.isnan(spread):
-        return f"The spread over {t} tokens cannot be told: {last['note'] or 'there is one response'}."
+        return f"The spread over {t} tokens is unknown: {last['note'] or 'there is only one response'}."
     one = expected / np.sqrt(t)
     if not one > 0:
         return "The ratios do not spread: there is no growth to measure."
@@ -148,7 +149,7 @@ def _answer(table: pd.DataFrame) -> str:
     if np.isfinite(last["spread_low"]):
         interval = f" ({last['spread_low'] / one:.1f} to {last['spread_high'] / one:.1f})"
     return (
-        f"Over the first {t} tokens the product's logarithm spreads {spread / one:.1f} ×{interval} as much as that "
+        f"Over the first {t} tokens the log of the product spreads {spread / one:.1f} ×{interval} as much as that "
         f"of a token's ratio; independent tokens would give {np.sqrt(t):.1f} ×. "
-        f"The geometric mean spreads {spread / one / t:.2g} × as much: it hides the growth, it does not remove it."
+        f"The geometric mean spreads {number(spread / one / t)} × as much: it hides the growth, it does not remove it."
     )

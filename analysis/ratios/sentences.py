@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.summary.metrics import INVALID_CAUSES
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.metric import Moment, khat_limit
@@ -31,20 +32,22 @@ def answer(summary: StepSummary, limits: Limits = Limits()) -> str:
     means, squares = (summary.unreliable(key) for key in ("ratio_mean", "chi2_token"))
     top = summary.values["top1pct_share"]
     heavy = means & (top >= limits.tail_share)
-    largest = f"{khat.max():.2f} in step {khat.idxmax()} (means hold below {_limit(summary):.2f})"
+    largest = f"{khat.max():.2f} in step {khat.idxmax()} (means are reliable below {_limit(summary):.2f})"
     if means.mean() < limits.step_share:
         text = f"The tails are light: a tail index of {khat.median():.2f} in the median step, at most {largest}. "
-        text += f"Means of the ratio hold in {_of(~means)}, squares (χ², effective sample size) in {_of(~squares)}"
+        text += (
+            f"Means of the ratio are reliable in {_of(~means)}, squares (χ², effective sample size) in {_of(~squares)}"
+        )
         return f"{text}: read squares only where their points are filled." if squares.any() else f"{text}."
     if heavy.mean() < limits.step_share:
         return (
-            f"The tail index is high in {_of(means)} and reaches {largest}, but it carries little: the top 1 % of the "
-            f"tokens hold {top[means].median():.1%} of Σρ² there. There is nothing to truncate; squares (χ², "
-            f"effective sample size) are doubtful in {int(squares.sum())} steps."
+            f"The tail index is high in {_of(means)} and reaches {largest}, but its weight is small: the top 1 % of "
+            f"the tokens hold {percent(top[means].median())} of Σρ² there. There is nothing to truncate; squares (χ², "
+            f"effective sample size) are unreliable in {int(squares.sum())} steps."
         )
     return (
         f"The tails are heavy {_since(heavy)}{_with_age(heavy, summary)}: the tail index reaches {largest}, and the "
-        f"top 1 % of the tokens hold {top[heavy].median():.0%} of Σρ². Means of the ratio cannot be trusted in "
+        f"top 1 % of the tokens hold {percent(top[heavy].median())} of Σρ². Means of the ratio are unreliable in "
         f"{int(means.sum())} steps, squares (χ², effective sample size) in {int(squares.sum())}. Truncate the ratio or "
         "sync weights more often; until then read bounded staleness and clip fractions."
     )
@@ -89,7 +92,10 @@ def _with_age(heavy: "pd.Series[bool]", summary: StepSummary) -> str:
     fresh, stale = heavy[lag <= lag.quantile(0.25)].mean(), heavy[lag >= lag.quantile(0.75)].mean()
     if stale - fresh < 0.4:
         return ""
-    return f", mostly on stale data ({stale:.0%} of the stalest quarter of the steps, {fresh:.0%} of the freshest)"
+    return (
+        f", mostly on stale data ({percent(stale)} of the stalest quarter of the steps, {percent(fresh)} of the "
+        "freshest)"
+    )
 
 
 def unfitted(summary: StepSummary, key: str) -> "pd.Series[str]":
@@ -115,12 +121,15 @@ def spread(summary: StepSummary) -> str:
     if not len(inside):
         return "No usable ratio in these steps."
     last, step = inside.iloc[-1], inside.index[-1]
-    text = f"In step {step}, 98 % of the ratios lie between {last['ratio_p01']:.3g} and {last['ratio_p99']:.3g}."
+    text = (
+        f"In step {step}, 98 % of the ratios lie between {number(last['ratio_p01'])} and {number(last['ratio_p99'])}."
+    )
     with np.errstate(divide="ignore"):
         width = np.log(inside["ratio_max"]) - np.log(inside["ratio_min"])
     widest = inside.loc[width.idxmax()]
     return (
-        f"{text} The widest step is {width.idxmax()}: from {widest['ratio_min']:.3g} to {widest['ratio_max']:.3g}."
+        f"{text} The widest step is {width.idxmax()}: from {number(widest['ratio_min'])} to "
+        f"{number(widest['ratio_max'])}."
         if len(inside) > 1
         else text
     )
@@ -129,19 +138,23 @@ def spread(summary: StepSummary) -> str:
 def cost(summary: StepSummary) -> str:
     """What weighting would cost at worst, in a sentence."""
     parts = []
-    for key, what in (("ess_token", "tokens"), ("ess_seq", "sequences")):
+    for key, what in (("ess_token", "tokens"), ("ess_seq", "responses")):
         known = summary.values[key].dropna()
         if len(known):
             lowest = int(known.index[int(np.argmin(known))])
-            doubt = " (not to be trusted)" if is_unreliable(summary.note(lowest, key)) else ""
-            parts.append(f"{known.min():.1%} of the {what} in step {lowest}{doubt}")
-    return f"Weighting leaves at worst {' and '.join(parts)}." if parts else "No effective sample size in these steps."
+            doubt = " (unreliable)" if is_unreliable(summary.note(lowest, key)) else ""
+            parts.append(f"{percent(known.min())} of the {what} in step {lowest}{doubt}")
+    return (
+        f"At worst, weighting leaves {' and '.join(parts)} effective."
+        if parts
+        else "No effective sample size in these steps."
+    )
 
 
 def left_out(summary: StepSummary) -> pd.DataFrame:
-    """Rows that no ratio can be had of, by step: a column for each cause that occurs, and the responses without W."""
+    """Rows without a usable ratio, by step: a column for each cause that occurs, and the responses without W."""
     causes = {f"n_invalid_{cause}": f"tokens: {name}" for cause, name in _CAUSES.items()}
-    names = causes | {"n_undefined": "responses without a product"}
+    names = causes | {"n_undefined": "responses without a sequence ratio"}
     found = summary.values[list(names)].rename(columns=names)
     return found.loc[:, found.sum() > 0]
 

@@ -176,7 +176,7 @@ def _answer(sql: str, returned: bytes, code: int | None, limits: Limits) -> Answ
         raise QueryError(_too_slow(limits))
     header, _, data = returned.partition(b"\n")
     if not header:
-        raise QueryError("The query was ended: it took more memory than it may; aggregate, or look at fewer steps.")
+        raise QueryError("The query was ended: it needed more memory than allowed; aggregate, or look at fewer steps.")
     answer = json.loads(header)
     if "refused" in answer:
         raise QueryError(answer["refused"])

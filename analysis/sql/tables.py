@@ -222,4 +222,4 @@ def extent(summary: StepSummary, tables: Sequence[Documented]) -> str:
     values = summary.values
     tokens, steps = int(values["n_tokens"].sum()), len(values)
     names = ", ".join(table.name for table in tables)
-    return f"{tokens:,} tokens in {steps:,} step{'s' * (steps != 1)} answer to SQL, in the tables {names}."
+    return f"{tokens:,} tokens in {steps:,} step{'s' * (steps != 1)} can be queried, in the tables {names}."

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text, whose_staleness
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
@@ -45,7 +46,7 @@ class Verdict(Enum):
 
     HURTS = "the oldest tokens are further from the policy than the freshest"
     DOES_NOT = "the oldest tokens are closer to the policy than the freshest"
-    CANNOT_TELL = "the difference cannot be told from chance, or from a heavy tail"
+    CANNOT_TELL = "the difference may be chance, or a heavy tail"
     ONE_AGE = "all tokens are of one age"
 
 
@@ -118,13 +119,15 @@ def how_old(lags: pd.DataFrame) -> str:
         text = "Every token was sampled by the policy that it updates."
         text = text if high == 0 else f"Every token is {high} updates old."
     else:
-        text = f"The tokens are {mean:.3g} updates old on average and {high} at most."
+        text = f"The tokens are {number(mean)} updates old on average and {high} at most."
     if low < 0:
         ahead = known.loc[known["lag"] < 0, "tokens"].sum() / total
-        text += f" {ahead:.1%} of them seem newer than the policy that they update: version numbers are wrong."
+        text += (
+            f" {percent(ahead)} of them are newer than the policy that they update, so the version numbers are wrong."
+        )
     if len(known) < len(lags):
         unknown = lags.loc[lags["lag"].isna(), "tokens"].sum() / total
-        text += f" Of {unknown:.1%} of the tokens no version is logged."
+        text += f" {percent(unknown)} of the tokens have no logged version."
     return text
 
 
@@ -133,13 +136,13 @@ _NAMES = {"s_k": "S_k", "s_k_bounded": "S_k in its bounded form"}
 
 def _does_age_hurt(strata: Strata, effect: AgeEffect, limit: float) -> str:
     if effect.freshest is None or effect.oldest is None:
-        return "With tokens of one age only it cannot be told whether age hurts."
+        return "All tokens are of one age, so whether age hurts is unknown."
     against = (
         f"staleness ({_NAMES[effect.metric]}) is {_words(effect.oldest)} at {effect.oldest.label} "
         f"against {_words(effect.freshest)} at {effect.freshest.label}"
     )
     if effect.verdict is Verdict.CANNOT_TELL:
-        return f"Whether age hurts cannot be told: {against}, and {effect.reason}."
+        return f"Whether age hurts is unknown: {against}, and {effect.reason}."
     opening = "Age hurts" if effect.verdict is Verdict.HURTS else "Age does not hurt"
     rows = _ages(strata, effect.metric)
     above = rows[rows["value"] > limit]
@@ -154,20 +157,16 @@ def _does_age_hurt(strata: Strata, effect: AgeEffect, limit: float) -> str:
 
 
 def _of_fresh_tokens(strata: Strata, facts: Facts) -> str:
-    """What staleness cannot be age, where engine and age are not told apart."""
+    """The staleness that is not age, where engine and age cannot be separated."""
     rows = strata.metric(facts.form.staleness)
     fresh = rows.loc[rows["label"] == "lag 0", "value"].dropna()
     if facts.split or not len(fresh):
         return ""
-    return f"Tokens of lag 0 have a staleness of {tv_text(float(fresh.iloc[0]))}, and that is no age."
+    return f"Tokens of lag 0 have a staleness of {tv_text(float(fresh.iloc[0]))}, which age does not explain."
 
 
-def _words(number: Number) -> str:
-    text = _plain(number.value)
-    if np.isfinite(number.low) and np.isfinite(number.high):
-        text += f" ({_plain(number.low)} to {_plain(number.high)})"
-    return text
-
-
-def _plain(value: float) -> str:
-    return "0" if value == 0 else f"{value:.1e}" if abs(value) < 1e-3 else f"{value:.3g}"
+def _words(of: Number) -> str:
+    value, low, high = of.value, of.low, of.high
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return number(value)
+    return f"{number(value, low, high)} ({number(low, low, high)} to {number(high, low, high)})"

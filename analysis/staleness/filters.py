@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.what_if import Numbers, Rule, Tokens, apply, sweep
 
 STALE_VALUES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0)
@@ -77,8 +78,8 @@ def sentence(found: FilterEffect) -> str:
         return f"{name}: {found.numbers.notes['kept_tokens']}."
     dropped = 1 - values["kept_tokens"]
     interval = found.numbers.intervals.get("kept_tokens")
-    between = f" ({1 - interval.high:.1%} to {1 - interval.low:.1%})" if interval else ""
-    text = f"{name} would drop {dropped:.1%}{between} of the tokens that carry a signal"
+    between = f" ({percent(1 - interval.high)} to {percent(1 - interval.low)})" if interval else ""
+    text = f"{name} would drop {percent(dropped)}{between} of the tokens that carry a signal"
     if np.isnan(values["staleness"]):
         return f"{text}: nothing would be left."
     text += f"; what is kept has a staleness of {values['staleness']:.2g} instead of {values['staleness_raw']:.2g}"

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import fraction_intervals
@@ -130,11 +131,11 @@ def sentence(found: pd.DataFrame) -> str:
     several, responses = int(found["several"].sum()), int(found["responses"].sum())
     if not several:
         return (
-            "Every response was sampled by one version: versions are logged for whole responses, or the sampler's "
-            "weights never change inside of one."
+            "Every response was sampled by one version: versions are logged per response, or the sampler's weights "
+            "never change within one."
         )
     with_switch = int((found["several"] > 0).sum())
     return (
-        f"{several:,} of {responses:,} responses ({several / responses:.1%}) have tokens of several versions, "
+        f"{several:,} of {responses:,} responses ({percent(several / responses)}) have tokens of several versions, "
         f"in {with_switch} of {len(found)} steps."
     )

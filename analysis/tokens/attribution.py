@@ -16,6 +16,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.runs.database import query
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
@@ -59,7 +60,7 @@ MEASURES: dict[str, Measure] = {
 
 @dataclass(frozen=True)
 class Owner:
-    """A way to say whose a token is."""
+    """What tokens are grouped by."""
 
     title: str
     keys: tuple[str, ...]
@@ -96,7 +97,7 @@ OWNERS: dict[str, Owner] = {
     "version": Owner("Behavior version", ("behavior_version",), lambda keys, _: f"version {keys[0]}"),
     "version_lag": Owner("Version lag", ("version_lag",), lambda keys, _: f"lag {keys[0]}"),
     "step": Owner("Step", ("step",), lambda keys, _: f"step {keys[0]}"),
-    "sequence": Owner("Sequence", ("step", "seq_id"), lambda keys, _: f"step {keys[0]}, sequence {keys[1]}"),
+    "sequence": Owner("Response", ("step", "seq_id"), lambda keys, _: f"step {keys[0]}, response {keys[1]}"),
     "group": Owner("Prompt group", ("step", "group_id"), lambda keys, _: f"step {keys[0]}, group {keys[1]}"),
     "advantage": Owner("Sign of the advantage", ("sign(advantage)::int",), lambda keys, _: _SIGNS[keys[0]]),
 }
@@ -104,7 +105,7 @@ OWNERS: dict[str, Owner] = {
 
 @dataclass(frozen=True)
 class Attribution:
-    """Who owns a measure over a range of steps."""
+    """Which tokens, prompts or versions a measure comes from, over a range of steps."""
 
     measure: Measure
     owner: Owner
@@ -138,7 +139,7 @@ def shares(
     top: int | None = 20,
     among_top: float | None = None,
 ) -> Attribution:
-    """Shares of a measure by owner over the steps first..last, both included.
+    """Shares of a measure by group (the owner of a token) over the steps first..last, both included.
 
     Args:
         top: how many owners to list, the largest first; None: all.
@@ -207,7 +208,7 @@ def _why_no_shares(measure: Measure, parts: Array) -> str:
     if parts[0] == inf:
         return f"{measure.symbol} is infinite: a ratio is 0"
     if parts[0] == -inf:
-        return f"{measure.symbol} is 0: nobody owns it"
+        return f"{measure.symbol} is 0: there is nothing to attribute"
     return ""
 
 
@@ -357,7 +358,7 @@ def sentence(result: Attribution) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+    return percent(share)
 
 
 def _prompts(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:

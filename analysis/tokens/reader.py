@@ -128,4 +128,4 @@ def same_prompt_in(run: Run, other: Run, logged: Mapping[str, Any], step: int) -
         return Elsewhere(frame, "")
     if not known:
         return Elsewhere(nothing, "that run logs neither prompts nor their ids")
-    return Elsewhere(nothing, "that run never had this prompt")
+    return Elsewhere(nothing, "that run has no response to this prompt")

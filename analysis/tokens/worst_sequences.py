@@ -109,6 +109,6 @@ def group_of(run: Run, step: int, seq_id: int) -> pd.DataFrame:
 
 def _missing(run: Run, step: int, seq_id: int) -> str:
     return (
-        f"{run.folder}: there is no sequence {seq_id} in step {step}; "
+        f"{run.folder}: there is no response {seq_id} in step {step}; "
         f"take one of the steps up to {run.last_step} and a seq_id of that step."
     )

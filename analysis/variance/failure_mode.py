@@ -15,6 +15,7 @@ from ratioscope.analysis.drift.pairs import PAIRS, create_units
 from ratioscope.analysis.findings.facts import Concern, Facts, Form, chi2_is_trusted
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.regime import log_chi2_of_responses, regime
 from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.runs.relations import relations
@@ -42,7 +43,7 @@ class Answer:
 
 _UNTIL_TOLD = (
     "Token-level importance sampling with a clip is reasonable for what can be seen; truncate or mask large ratios "
-    "until the variance can be told, which costs little bias where it is small."
+    "until the variance is known, which adds little bias where it is small."
 )
 
 
@@ -63,9 +64,9 @@ def answer(summary: StepSummary, facts: Facts) -> Answer:
     if found.concern is Concern.NEITHER and about_variance:
         level = facts.staleness
         size = (
-            f"Bias is small: total variation is {tv_text(level.median)}, at most {level.limit:g}. "
-            f"Cannot tell whether variance is: the χ² of whole responses looks like {np.expm1(facts.log_chi2):.2g}, "
-            f"but {about_variance[0].lower()}{about_variance[1:]}"
+            f"Bias is small: total variation is {tv_text(level.median)}, at most {level.limit:g}. Cannot tell whether "
+            f"variance is: the χ² of whole responses looks like {number(np.expm1(facts.log_chi2))}, but "
+            f"{about_variance[0].lower()}{about_variance[1:]}"
         )
         sentence, remedy = " ".join(filter(None, [found.origin, size, doubts[0]])), _UNTIL_TOLD
     return Answer(sentence, remedy, found.source, found.numbers)
@@ -78,7 +79,7 @@ def _doubted_distance(summary: StepSummary, facts: Facts) -> str:
         return ""
     bounded = float(summary.values[Form.BOUNDED.staleness].median())
     text = f"In {level.n_doubtful} of {level.n_known} steps the tail is too heavy for that total variation; "
-    text += f"its bounded form, which no tail can move, is {tv_text(bounded)}"
+    text += f"its bounded form, which heavy tails do not distort, is {tv_text(bounded)}"
     if (level.median > level.limit) == (bounded > level.limit):
         return f"{text} and agrees."
     return f"{text}: cannot tell whether bias matters."
@@ -89,7 +90,7 @@ def _doubted_chi2(facts: Facts) -> str:
         return ""
     return (
         f"In {facts.n_doubtful_chi2} of {facts.n_chi2} steps the tail is too heavy for a χ² of whole responses: such "
-        "samples mostly show too little of it."
+        "samples mostly underestimate it."
     )
 
 
@@ -99,8 +100,8 @@ def _infinite_chi2(summary: StepSummary) -> str:
     if not infinite:
         return ""
     return (
-        f"From full distributions the χ² is infinite in {infinite} of {n} steps: the sampler leaves out what the "
-        "policy may do, and no sample shows that."
+        f"From full distributions the χ² is infinite in {infinite} of {n} steps: the sampler excludes tokens that the "
+        "policy can produce, which no sample shows."
     )
 
 
@@ -138,14 +139,14 @@ def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
     tokens = (known["tv"] <= near) & (known["chi2_token"] > far)
     if not hidden.any():
         return (
-            f"In none of {len(known)} steps a total variation of at most {near:g} hides a χ² of whole responses above "
-            f"{far:g}."
+            f"In none of {len(known)} steps does a total variation of at most {near:g} hide a χ² of whole responses "
+            f"above {far:g}."
         )
     worst = int(str(known.loc[hidden, "chi2_seq"].idxmax()))
     return (
         f"In {int(hidden.sum())} of {len(known)} steps the total variation is at most {near:g} and the χ² of whole "
         f"responses above {far:g}, that of tokens in {int(tokens.sum())}; at step {worst} a total variation of "
-        f"{known['tv'].loc[worst]:.2g} goes with a χ² of {known['chi2_seq'].loc[worst]:.2g}."
+        f"{known['tv'].loc[worst]:.2g} goes with a χ² of {number(known['chi2_seq'].loc[worst])}."
     )
 
 
@@ -156,12 +157,14 @@ def growth_sentence(summary: StepSummary) -> str:
         return "No step has a χ² of whole responses."
     measured, predicted = float(both[_MEASURED].median()), float(both[_PREDICTED].median())
     length = float(both["response_length"].median())
-    over = f" over responses of {length:.3g} tokens" if not np.isnan(length) else ""
+    over = f" over responses of {number(length)} tokens" if not np.isnan(length) else ""
     text = f"Median log(1 + χ²){over}: {measured:.2g} measured, {predicted:.2g} if tokens were independent."
     if measured < 0.5 * predicted and predicted > log1p(0.1):
-        text += " So much less measured than predicted: the sample is too small to show the tail."
+        text += " Much less is measured than predicted: the sample is too small to show the tail."
     elif measured > 2 * predicted and measured > log1p(0.1):
-        text += " The ratios of a response's tokens go together, so products vary more than independent ones would."
+        text += (
+            " Token ratios within a response are correlated, so products vary more than those of independent tokens."
+        )
     return text
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import LEVEL
 from ratioscope.errors import RatioscopeError
@@ -146,7 +147,7 @@ def answer(probe: "pd.Series[float]", learning_rate: float, smoothness: float) -
     found = progress(probe, learning_rate, smoothness)
     ideal, total, error = float(found.true_progress), float(found.total), float(found.total_error)
     if np.isnan(total):
-        return f"The probe lacks a term of the lemma, so neither bias nor variance can be weighed. {NOT_ADAM}"
+        return f"The probe lacks a term of the lemma, so neither bias nor variance can be assessed. {NOT_ADAM}"
     variance = float(found.noise_of_variance)
     bias = float(found.noise_penalty) - variance - float(found.bias_error)
     apart = 2 * _error_of_bias_minus_variance(probe, learning_rate, smoothness)
@@ -155,17 +156,19 @@ def answer(probe: "pd.Series[float]", learning_rate: float, smoothness: float) -
     elif abs(bias - variance) > apart:
         opening = f"{'Bias' if bias > variance else 'Variance'} dominates"
     else:
-        opening = "Whether bias or variance dominates cannot be told from this probe"
-    left = f"{total:.3g} is left" if abs(total) > 2 * error else "what is left cannot be told from 0"
+        opening = "This probe cannot tell whether bias or variance dominates"
+    left = (
+        f"{number(total)} is left" if abs(total) > 2 * error else "what is left is not significantly different from 0"
+    )
     text = (
-        f"{opening}: of a true progress of {ideal:.3g} a step, bias {'takes' if bias > 0 else 'adds'} {abs(bias):.3g} "
-        f"and variance takes {variance:.3g}; {left} (standard error {error:.2g})."
+        f"{opening}: of a true progress of {number(ideal)} per step, bias {'takes' if bias > 0 else 'adds'} "
+        f"{number(abs(bias))} and variance takes {number(variance)}; {left} (standard error {number(error)})."
     )
     if abs(total) <= 2 * error:
         return f"{text} {NOT_ADAM}"
     best = best_step(probe, smoothness).learning_rate
     if best > 0:
-        text += f" The bound is largest at a learning rate of {best:.3g}."
+        text += f" The bound is largest at a learning rate of {number(best)}."
     elif best == 0:
         text += " The estimate points downhill: no learning rate helps."
     return f"{text} {NOT_ADAM}"

@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.what_if import Rule, apply, load, own_rule, sweep
 
@@ -48,9 +49,9 @@ class Truncation:
         what = "tokens" if self.level == "token" else "whole responses"
         hard, loose = (float(self.caps.index[place]) for place in (0, -2))
         text = (
-            f"Truncating the ratio of {what} at {hard:g} takes {bias.loc[hard]:.2g} of its mass away, at a variance "
-            f"(mean v²) of {variance.loc[hard]:.2g}; at {loose:g} it takes {bias.loc[loose]:.2g}, at "
-            f"{variance.loc[loose]:.2g}."
+            f"Truncating the ratio of {what} at {hard:g} removes {number(bias.loc[hard])} of its mass, with a variance "
+            f"(mean v²) of {number(variance.loc[hard])}; at {loose:g} it removes {number(bias.loc[loose])}, with "
+            f"{number(variance.loc[loose])}."
         )
         doubted = self.doubted("variance_proxy")
         if doubted.any():
@@ -78,7 +79,7 @@ def truncation(run: Run, first: int, last: int, level: str, max_tokens: int | No
     if own is None:
         words = why_not
     elif own.weight_level != level and own.weight != "none":
-        words = f"The run's own rule does not weigh this level: {own.words}."
+        words = f"The run's own rule does not weight at this level: {own.words}."
     else:
         words = f"The run's own rule: {own.words}."
         row = apply(own, tokens).overall.row

@@ -38,7 +38,7 @@ class Measure:
 
 
 TAILS = {
-    "raw": "rho of the signal tokens (of their sequences, for weights of sequences)",
+    "raw": "rho of the signal tokens (of their responses, for sequence-level weights)",
     "weight": "the rule's weight before its gate, of the signal tokens",
     "applied": "v of the kept tokens",
     "kept": "rho_k of the kept tokens",
@@ -82,7 +82,7 @@ MEASURES: dict[str, Measure] = {
         "Masked mass", "Mean rho (1 - gate) of the signal tokens.", "masked", "signal", Moment.FIRST, "raw"
     ),
     "bias_proxy": Measure(
-        "Bias proxy", "Truncated and masked mass together: the part of E rho that the rule takes away.",
+        "Bias proxy", "Truncated and masked mass together: the part of E rho that the rule removes.",
         "taken", "signal", Moment.FIRST, "raw",
     ),
     "staleness": Measure(

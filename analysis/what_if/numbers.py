@@ -181,7 +181,7 @@ def _why_absent(key: str, rule: Rule) -> Note:
     if key in ("truncated_mass", "masked_mass", "bias_proxy"):
         return Note(
             Kind.UNDEFINED,
-            "a geometric mean is not an importance ratio: its mean need not be 1, and no mass of it can be missed",
+            "a geometric mean is not an importance ratio: its mean need not be 1, so missing mass cannot be seen",
         )
     return NEW.missing
 

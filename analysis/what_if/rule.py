@@ -49,7 +49,7 @@ class Rule:
             if name not in known:
                 raise unknown(what, name, known)
         if self.gate in FILTERS and self.gate_level != "token":
-            raise RatioscopeError(f"{self.gate} looks at whole sequences by itself; leave its level at 'token'.")
+            raise RatioscopeError(f"{self.gate} looks at whole responses by itself; leave its level at 'token'.")
         gate = _checked(STOPPING[self.gate], self.gate_parameters)
         weight = _checked(WEIGHTS[self.weight], self.weight_parameters)
         # In the order of declaration, so that equal rules have equal strings.
@@ -135,14 +135,16 @@ def own_rule(run: Run) -> Own:
             level, level,
         )  # fmt: skip
     except KeyError as error:
-        return Own(None, f"{run.manifest.name} has {gate} and {weight}, and {error} of them is not known here.")
+        return Own(None, f"{run.manifest.name} has {gate} and {weight}, of which {error} is not known here.")
     except RatioscopeError as error:
         return Own(None, f"{run.manifest.name} states a rule that cannot be replayed: {error}")
     except (TypeError, ValueError):
-        return Own(None, f"{run.manifest.name} states parameters of {gate} and {weight} that are no numbers.")
+        return Own(None, f"{run.manifest.name} states parameters of {gate} and {weight} that are not numbers.")
     if gate != "none" and takes_several_passes(run) and not _logs_gate_ratios(run):
         return Own(
-            None, f"{run.manifest.name} takes several passes an update and does not log logp_gate, where they gated."
+            None,
+            f"{run.manifest.name} takes several passes per update and does not log logp_gate, so the gate's ratios "
+            "are not known.",
         )
     return Own(rule)
 

@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.what_if.measures import MEASURES
 from ratioscope.analysis.what_if.numbers import Numbers
 from ratioscope.analysis.what_if.outcome import Digest, Extract, apply, combined
@@ -14,8 +15,8 @@ from ratioscope.analysis.what_if.scales import value_of
 from ratioscope.analysis.what_if.tokens import Tokens
 
 SELECTION_CAVEAT = (
-    "The staleness of what is kept is measured in-sample: selection is on the action, so the policies themselves can "
-    "be further apart."
+    "Staleness of the kept tokens is in-sample: selection is by the sampled token, so the policies themselves can be "
+    "further apart."
 )
 
 
@@ -88,18 +89,20 @@ def sentence(own: Judged, other: Judged) -> str:
     if np.isnan(b["kept_tokens"]):
         return "No token has an advantage other than 0: there is no gradient that a rule could change."
     parts = [
-        f"stops {b['clip_fraction']:.1%} of the tokens instead of {a['clip_fraction']:.1%}",
+        f"stops {percent(b['clip_fraction'])} of the tokens instead of {percent(a['clip_fraction'])}",
         f"keeps {_share(b['kept_gradient'])} of its gradient's mass instead of {_share(a['kept_gradient'])}",
         f"has an effective sample size of {_number(b['ess'])} instead of {_number(a['ess'])} "
         f"(raw {_number(b['ess_raw'])})",
     ]
     if not np.isnan(a["bias_proxy"] + b["bias_proxy"]):
-        parts.append(f"takes {b['bias_proxy']:.3g} of the ratio's mass away instead of {a['bias_proxy']:.3g}")
+        parts.append(f"removes {number(b['bias_proxy'])} of the ratio's mass instead of {number(a['bias_proxy'])}")
     if not np.isnan(b["permitted_drift"]):
         before = (
-            "where the own has no bound" if np.isnan(a["permitted_drift"]) else f"instead of {a['permitted_drift']:.3g}"
+            "where the run's own rule has no bound"
+            if np.isnan(a["permitted_drift"])
+            else f"instead of {number(a['permitted_drift'])}"
         )
-        parts.append(f"permits an update drift of {b['permitted_drift']:.3g} {before}")
+        parts.append(f"permits an update drift of {number(b['permitted_drift'])} {before}")
     text = f"On the logged tokens, {other.rule.words} {', '.join(parts)}."
     kept = {"kept_gradient", "ess", "bias_proxy", "permitted_drift"}
     doubtful = [MEASURES[key].title.lower() if key in MEASURES else "ESS" for key in kept & other.overall.notes.keys()
@@ -108,7 +111,7 @@ def sentence(own: Judged, other: Judged) -> str:
         text += f" Tails are too heavy to trust: {', '.join(sorted(doubtful))}."
     if not np.isnan(b["staleness"]) and b["clip_fraction"] > 0:
         text += (
-            f" What it keeps has a staleness of {b['staleness']:.2g}, everything {b['staleness_raw']:.2g}. "
+            f" The kept tokens have a staleness of {b['staleness']:.2g}, all tokens {b['staleness_raw']:.2g}. "
             + SELECTION_CAVEAT
         )
     return text
@@ -119,4 +122,4 @@ def _number(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    return "an undefined share" if np.isnan(value) else f"{value:.1%}"
+    return "an undefined share" if np.isnan(value) else f"{percent(value)}"

@@ -54,7 +54,7 @@ def test_a_problem_ends_with_1_and_comes_first_with_what_to_do(ratioscope: Ratio
     assert outcome.code == cli.PROBLEMS_FOUND == 1
     first, second, *_ = outcome.out.splitlines()
     assert first.startswith("critical     invalid_values: ")
-    assert "mend the writer" in second
+    assert "fix the writer" in second
 
 
 def test_a_notice_is_printed_and_ends_with_0(ratioscope: Ratioscope, noticed: Path) -> None:

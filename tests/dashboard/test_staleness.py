@@ -104,7 +104,7 @@ def test_one_age_and_one_version_are_said(root: Path) -> None:
     ]
     write_run(root / "fresh", steps)
     said = sentences(visit("staleness", run="fresh"))
-    assert "Every token was sampled by the policy that it updates. With tokens of one age only" in said
+    assert "Every token was sampled by the policy that it updates. All tokens are of one age" in said
     assert "All tokens are of the newest version: no window drops any." in said
     assert "Every response was sampled by one version" in said
 

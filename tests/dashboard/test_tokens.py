@@ -73,7 +73,7 @@ def test_without_a_link_the_worst_sequence_is_open(served: Path) -> None:
 
 def test_the_page_opens_with_who_owns_the_sum(served: Path) -> None:
     said = sentences(visit("tokens", run="here"))
-    assert "Steps 0 to 4: 1 % of the tokens carry" in re.sub(r"\\(.)", r"\1", said)
+    assert "Steps 0 to 4: 1% of the tokens carry" in re.sub(r"\\(.)", r"\1", said)
 
 
 def test_a_link_restores_sequence_token_colour_and_criterion(served: Path) -> None:
@@ -100,7 +100,7 @@ def test_one_step_can_be_looked_at_alone(served: Path) -> None:
 def test_a_sequence_that_is_not_there_is_said(served: Path, step: str, seq: str) -> None:
     said = sentences(visit("tokens", run="here", step=step, seq=seq))
     assert f"Step {step}, sequence {seq} cannot be read." in said
-    assert f"there is no sequence {seq} in step {step}" in said
+    assert f"there is no response {seq} in step {step}" in said
 
 
 @pytest.mark.parametrize("value", ["-1", "9" * 40, "²"])

@@ -122,7 +122,7 @@ def _one_lead(settings: Sequence[Setting], stands: Standing, contest: Contest) -
     if answer.better is None and means[0] == means[1]:
         text = f"{names[0]} and {names[1]} are level with {means[0]}; "
     if answer.better is None:
-        text += f"whether that is more than chance cannot be told: {answer.reason}"
+        text += f"whether that is more than chance is unknown: {answer.reason}"
     else:
         seeds = f"paired over {answer.difference.seeds[0]} seeds" if answer.difference.paired else "unpaired seeds"
         found = differing(answer.difference.value, stands.metric, answer.difference.interval)
@@ -244,7 +244,7 @@ def _what_changes(
     told += [_in_words(change, others, fallen) for change in open_ones if change not in alone]
     text = some(told, "; ")
     if alone:
-        text += "; " * bool(text) + f"what one seed each cannot tell from chance: {_alone(alone)}"
+        text += "; " * bool(text) + f"possibly chance, with one seed each: {_alone(alone)}"
     return capital(text)
 
 
@@ -259,7 +259,7 @@ def _alone(changes: Sequence[SingleChange]) -> str:
 
 
 def _no_single_change(settings: Sequence[Setting]) -> str:
-    untold = "so what a single change does cannot be told"
+    untold = "so the effect of a single change is unknown"
     if len(settings) < 2:
         return ""
     if not all(setting.members[0].run.manifest.algorithm.get("parts") for setting in settings):
@@ -352,7 +352,7 @@ def _how_sure(settings: Sequence[Setting], stands: Standing, changes: Sequence[S
         told.append(some(trades) or "no single change is seen to trade speed for stability")
     bounded = sum(isfinite(change.end.interval.low) for change in changes)
     if bounded > 1:
-        told.append(f"the {bounded} intervals hold with 95 % each, not all together")
+        told.append(f"the {bounded} intervals cover 95 % each, not all together")
     if stands.without and stands.contests:
         missing = some(settings[place].label for place in stands.without)
         told.append(f"no value of {CATALOGUE[stands.metric].title.lower()}: {missing}")

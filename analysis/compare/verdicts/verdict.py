@@ -9,6 +9,7 @@ from ratioscope.analysis.compare.alignment import End, common_end
 from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference, end_difference
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.numbers import bracketed
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import remark
 
@@ -41,14 +42,13 @@ class Answer:
         value, (low, high) = self.difference.value, self.difference.interval
         chance = self.probability_of_improvement
         if self.better is None:
-            interval = f" [{low:.3g}, {high:.3g}]" if np.isfinite(low) else ""
-            number = f"{self.a} minus {self.b} is {value:.3g}{interval} ({self._basis(chance)}); "
-            return f"cannot tell: {number if np.isfinite(value) else ''}{self.reason}"
+            found = f"{self.a} minus {self.b} is {bracketed(value, low, high)} ({self._basis(chance)}); "
+            return f"cannot tell: {found if np.isfinite(value) else ''}{self.reason}"
         winner, loser = (self.a, self.b) if self.better == "a" else (self.b, self.a)
         nearest, farthest = sorted((abs(low), abs(high)))
         how = {"higher": "better", "lower": "better (lower)"}.get(_direction(self.metric), "higher")
         basis = self._basis(chance if self.better == "a" else 1 - chance)
-        return f"{winner} is {how} than {loser} by {abs(value):.3g} [{nearest:.3g}, {farthest:.3g}] ({basis})"
+        return f"{winner} is {how} than {loser} by {bracketed(abs(value), nearest, farthest)} ({basis})"
 
     def to_json(self) -> dict[str, Any]:
         """The part of `ratioscope compare --json` that this is; every estimate has value, interval and note."""

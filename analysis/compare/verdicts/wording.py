@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 
 from ratioscope.analysis.compare.margins import RELATIVE_MARGIN, in_points
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 from ratioscope.catalogue import CATALOGUE
 
@@ -16,7 +17,7 @@ _FINE = 0.0095
 def quantity(value: float, metric: str, digits: int = 2) -> str:
     """A value as a sentence quotes it: shares as .48, anything else with three digits."""
     if not CATALOGUE[metric].share or not isfinite(value):
-        return f"{value:.3g}"
+        return number(value)
     text = f"{value:.{digits}f}"
     if float(text) == 0:
         return "0"
@@ -26,7 +27,7 @@ def quantity(value: float, metric: str, digits: int = 2) -> str:
 def differing(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
     """A difference, after minus before, with its interval: ".31 lower [-.45, -.17]"."""
     if not isfinite(value):
-        return "by no finite number"
+        return "without a finite difference"
     # Two digits, but where they would hide a small difference, or on which side of 0 an end of its interval lies.
     digits = 3 if any(0 < abs(number) < _FINE for number in (value, *interval)) else 2
     size = quantity(abs(value), metric, digits)

@@ -41,14 +41,14 @@ def test_profiles_of_a_truncated_weight_a_centred_clip_and_a_filter() -> None:
     assert centred.positive == pytest.approx((centred.ratio <= 1.3).astype(float))
     stale = profile(rule_of("stale", "none", epsilon_stale=0.5), SEEN)
     assert stale.negative == pytest.approx((np.abs(stale.ratio - 1) <= 0.5).astype(float))
-    assert "age of a sequence" in profile(rule_of("window"), SEEN).reason
+    assert "age of a response" in profile(rule_of("window"), SEEN).reason
 
 
 @rules
 def test_every_rule_has_a_profile_or_says_why_not(rule: Rule) -> None:
     shape = profile(rule, density(random_tokens()))
     assert shape.reason or (np.isfinite(shape.positive).all() and np.isfinite(shape.negative).all())
-    assert ("sequence" in shape.about + shape.reason) >= (rule.weight_level == "sequence")
+    assert ("response" in shape.about + shape.reason) >= (rule.weight_level == "sequence")
 
 
 def test_the_density_counts_tokens_by_sign_and_ratio() -> None:
@@ -107,7 +107,7 @@ def test_a_replay_that_fits_the_log_and_one_that_does_not() -> None:
     replayed = pd.Series([0.1, 0.2, 0.3], index=[4, 5, 6])
     assert "stops what the log says" in replay_sentence(replayed, replayed)
     apart = replay_sentence(replayed + np.array([0, 0.05, 0]), replayed)
-    assert "up to 5.0%" in apart and "step 5" in apart
+    assert "up to 5%" in apart and "step 5" in apart
     assert "no clip mask" in replay_sentence(pd.Series([np.nan] * 3, index=[4, 5, 6]), replayed)
 
 

@@ -231,7 +231,7 @@ def test_a_clear_difference_is_one_sentence() -> None:
     low, high = stats.ttest_rel([0.50, 0.52, 0.51], [0.40, 0.41, 0.41]).confidence_interval(0.95)
     assert answer.better == "a"
     assert answer.sentence == (
-        f"a is better than b by 0.103 [{low:.3g}, {high:.3g}] (paired over 3 seeds; probability of improvement 1.00)"
+        f"a is better than b by 0.103 [{low:.3f}, {high:.3f}] (paired over 3 seeds; probability of improvement 1.00)"
     )
     assert verdict(b, a).sentence == answer.sentence
     assert verdict(b, a).better == "b"

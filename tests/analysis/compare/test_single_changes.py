@@ -198,10 +198,10 @@ def test_a_collapse_is_what_the_rule_finds() -> None:
         assert [finding.numbers[0].value for finding in found] == [best for run_id, best in fallen if run_id == name]
     assert conclusions(groups) == (
         "Evaluation accuracy at the end (step 149): grpo leads with .47, reinforce has .23; whether that is more than "
-        "chance cannot be told: one seed says nothing about the spread; run at least 3 seeds of each.",
+        "chance is unknown: one seed says nothing about the spread; run at least 3 seeds of each.",
         "reinforce collapses, evaluation accuracy from .38 to .23; no other setting does.",
-        "Between grpo and reinforce, 3 components differ (advantage, weight and gate), so what a single change does "
-        "cannot be told.",
+        "Between grpo and reinforce, 3 components differ (advantage, weight and gate), so the effect of a single "
+        "change is unknown.",
     )
 
 
@@ -272,11 +272,11 @@ def test_a_change_that_buys_speed_with_stability_is_named_with_its_schedule() ->
         ([flat(float("nan"), GATED), flat(0.5, OPEN)], "eval_accuracy",
          ["no other setting has values", "No collapse", "How sure"]),
         ([run([0.1, 0.2, np.inf, 0.4], GATED), flat(0.5, OPEN)], "eval_accuracy",
-         ["one_side ratio leads with inf", "No collapse", "cannot be judged: eval_accuracy is not finite", "How sure"]),
+         ["one_side ratio leads with ∞", "No collapse", "cannot be judged: eval_accuracy is not finite", "How sure"]),
         ([flat(0.5, {}, algorithm="*<b>&$_"), run([0.5, 0.4, 0.2], {}, algorithm="a")], "eval_accuracy",
          ["*<b>&$_ leads with .50", "a ends below where it began, evaluation accuracy from .50 to .37", "Not every"]),
         ([flat(0.5, GATED), flat(0.4, OPEN)], "eval_accuracy",
-         ["leads", "No collapse", "What one seed each cannot tell from chance: taking the gate away", "How sure"]),
+         ["leads", "No collapse", "Possibly chance, with one seed each: taking the gate away", "How sure"]),
     ],
 )  # fmt: skip
 def test_conclusions_of_odd_runs_say_what_is_there(runs: list[Member], metric: str, said: list[str]) -> None:

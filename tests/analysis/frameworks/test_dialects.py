@@ -338,7 +338,7 @@ def test_parameters_are_stated_and_can_be_set(folder: Path) -> None:
     assert loose.loc["rollout_corr/rollout_is_mean", "difference"] == pytest.approx(0, abs=1e-12)
     with pytest.raises(RatioscopeError, match="'clip_max' is not a parameter of verl"):
         report(run, "verl", parameters={"clip_max": 2.0})
-    with pytest.raises(RatioscopeError, match="'veRL' is not a framework of the definition switch; did you mean verl"):
+    with pytest.raises(RatioscopeError, match="'veRL' is not a framework whose numbers are known; did you mean verl"):
         report(run, "veRL")
 
 
@@ -384,7 +384,7 @@ def test_a_token_without_a_gate_is_left_out_of_what_needs_one_and_counted(
             if "gate" in row.needs:
                 expected = ORACLE[framework][row.name](batch)
                 assert value == pytest.approx(expected, rel=1e-6, abs=1e-12), (framework, row.name)
-                assert note.endswith("2 tokens left out: their logp_gate is no log-probability")
+                assert note.endswith("2 tokens left out: their logp_gate is not a log-probability")
             else:
                 assert (value, note) == tuple(with_gates.loc[(framework, row.name), ["value", "note"]])
 

@@ -143,7 +143,7 @@ def test_a_collapsed_sample_run_has_a_tail_too_heavy_for_its_mean_ratio() -> Non
     remarks = lint(run_of("offline-reinforce-seed0"))
     remark = the(remarks, "mean_ratio")
     assert problems(remarks) == set()
-    assert "a tail that its standard error does not see (the tail index of the ratios is " in remark.sentence
+    assert "a tail that its standard error does not cover (the tail index of the ratios is " in remark.sentence
     assert all(np.isnan(number.low) for number in remark.numbers)
     assert is_unreliable(remark.numbers[0].note)  # why there is no interval
 
@@ -256,7 +256,7 @@ FAULTS: dict[str, Fault] = {
         "tokens", at(position_one, logp_behavior=0.0), "zero_filled", CRITICAL, RATIOS, words="always at position 1"
     ),
     "zeros in sequences": Fault(
-        "tokens", at(some_sequences, logp_current=0.0), "zero_filled", CRITICAL, RATIOS, words="whole sequences"
+        "tokens", at(some_sequences, logp_current=0.0), "zero_filled", CRITICAL, RATIOS, words="whole responses"
     ),
     "zeros in a column": Fault(
         "tokens", at(everywhere, logp_new=0.0), "zero_filled", CRITICAL, words="the whole column"

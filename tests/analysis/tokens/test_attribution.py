@@ -210,7 +210,7 @@ def test_on_policy_data_have_nothing_to_own(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", [plain_step([-1, -2], [-1, -2])]))
     result = shares(run, "chi2", "token", among_top=0.5)
     assert result.frame["share"].isna().all()
-    assert sentence(result) == "Σ(ρ − 1)² is 0: nobody owns it."
+    assert sentence(result) == "Σ(ρ − 1)² is 0: there is nothing to attribute."
     assert shares(run, "rho_squared", "token").frame["share"].tolist() == [0.5, 0.5]
 
 
@@ -265,10 +265,10 @@ def test_sentences(tmp_path: Path) -> None:
     step = plain_step(behavior, current, sequence=[0] * 10, token_id=np.arange(10, dtype=np.int32))
     run = open_run(write_run(tmp_path / "run", [step], vocabulary=lambda token: f" {token}"))
     top = shares(run, "rho_squared", "token_position", among_top=0.1)
-    text = "10 % of the tokens carry 31 % of Σρ²; 100 % of that is the token ' 0' at position 0."
+    text = "10% of the tokens carry 30.8% of Σρ²; 100% of that is the token ' 0' at position 0."
     assert sentence(top).startswith(f"{text} Unreliable: k-hat of ρ cannot be estimated, only 10 weights")
     every = shares(run, "rho_squared", "token")
-    text = "31 % of Σρ² is the token ' 0', with 10 % of the tokens; 4 of 10 carry half of it."
+    text = "30.8% of Σρ² is the token ' 0', with 10% of the tokens; 4 of 10 carry half of it."
     assert sentence(every).startswith(f"{text} Unreliable: ")
 
 
@@ -376,9 +376,9 @@ def test_an_unusable_token_is_shown_and_leaves_the_weight_undefined(run: Run) ->
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda run: sequence_tokens(run, 0, 12345), "there is no sequence 12345 in step 0"),
+        (lambda run: sequence_tokens(run, 0, 12345), "there is no response 12345 in step 0"),
         (lambda run: sequence_tokens(run, 99, 0), "take one of the steps up to 2"),
-        (lambda run: group_of(run, 99, 0), "there is no sequence 0 in step 99"),
+        (lambda run: group_of(run, 99, 0), "there is no response 0 in step 99"),
         (lambda run: shares(run, "weight", "token"), "'weight' is not a measure; there are: rho_squared, "),
         (lambda run: shares(run, "chi2", "word"), "'word' is not an owner; there are: token, "),
         (lambda run: shares(run, "chi2", "token", among_top=0.0), "above 0 and at most 1"),

@@ -49,7 +49,7 @@ def test_a_sequence_that_the_loss_left_out_has_no_tokens(tmp_path: Path) -> None
 
 
 def test_an_unknown_sequence_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RatioscopeError, match="no sequence 9 in step 0"):
+    with pytest.raises(RatioscopeError, match="no response 9 in step 0"):
         read_sequence(_run(tmp_path / "run", plain_step([-1.0], [-1.0])), 0, 9)
 
 
@@ -74,7 +74,7 @@ def test_why_the_prompt_is_nowhere_else(tmp_path: Path) -> None:
     bare = _run(tmp_path / "bare", plain_step([-1.0], [-1.0]))
     assert "this run logs neither" in same_prompt_in(bare, here, {}, 0).reason
     assert "that run logs neither" in same_prompt_in(here, bare, {"prompt": "2+2="}, 0).reason
-    assert "never had" in same_prompt_in(here, here, {"prompt": "3+3="}, 0).reason
+    assert "no response to this prompt" in same_prompt_in(here, here, {"prompt": "3+3="}, 0).reason
 
 
 def test_an_id_means_nothing_in_another_task(tmp_path: Path) -> None:
@@ -83,4 +83,4 @@ def test_an_id_means_nothing_in_another_task(tmp_path: Path) -> None:
     step.sequences["prompt_id"] = [5]
     other = open_run(write_run(tmp_path / "other", [step], task={"name": "proofs"}))
     assert len(same_prompt_in(here, here, {"prompt_id": 5}, 0).frame) == 1
-    assert same_prompt_in(here, other, {"prompt_id": 5}, 0).reason == "that run never had this prompt"
+    assert same_prompt_in(here, other, {"prompt_id": 5}, 0).reason == "that run has no response to this prompt"

@@ -71,7 +71,7 @@ def test_selection_by_staleness_says_less_than_the_policies_differ() -> None:
     assert outcome.values["staleness"] <= 0.5 / 2
     assert outcome.values["staleness_raw"] == pytest.approx(0.48)
     assert outcome.values["clip_fraction"] == pytest.approx(0.02)
-    assert "selection is on the action" in sentence(apply(rule_of(), tokens), outcome)
+    assert "selection is by the sampled token" in sentence(apply(rule_of(), tokens), outcome)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.2, 0.7])
@@ -214,9 +214,9 @@ def test_a_sentence_says_what_changes_in_numbers() -> None:
     own = apply(rule_of("one_side", epsilon_high=0.2), tokens)
     other = apply(rule_of(weight="truncated", cap=1.25), tokens)
     text = sentence(own, other)
-    assert "stops 0.0% of the tokens instead of 50.0%" in text
-    assert "keeps 100.0% of its gradient's mass instead of 75.0%" in text
-    assert "takes 0.125 of the ratio's mass away instead of 0.5" in text and "cap 1.25" in text
+    assert "stops 0% of the tokens instead of 50%" in text
+    assert "keeps 100% of its gradient's mass instead of 75%" in text
+    assert "removes 0.125 of the ratio's mass instead of 0.5" in text and "cap 1.25" in text
     assert "permits" not in text and "permits an update drift of 0.11" in sentence(other, own)
     nothing = sentence(own, apply(rule_of("masked", cap=1.0), tokens_of(columns([2.0], [1.0]))))
     assert "effective sample size of undefined instead of" in nothing and "nan" not in nothing

@@ -103,10 +103,10 @@ PPO = {"gate": "one_side", "weight": "ratio", "level": "token"}
         (None, {"epsilon_low": 0.2}, "does not state its algorithm's parts and parameters"),
         (PPO, None, "does not state its algorithm's parts and parameters"),
         ({"gate": "none"}, {}, "does not state its algorithm's weight and level"),
-        (PPO, {"epsilon_low": 0.2}, "'epsilon_high' of them is not known here"),
-        (PPO | {"gate": "dual"}, {}, "'dual' of them is not known here"),
+        (PPO, {"epsilon_low": 0.2}, "of which 'epsilon_high' is not known here"),
+        (PPO | {"gate": "dual"}, {}, "of which 'dual' is not known here"),
         (PPO, {"epsilon_low": 2.0, "epsilon_high": 0.2}, "cannot be replayed: one_side: epsilon_low=2 must be"),
-        (PPO, {"epsilon_low": "wide", "epsilon_high": 0.2}, "that are no numbers"),
+        (PPO, {"epsilon_low": "wide", "epsilon_high": 0.2}, "that are not numbers"),
         (PPO, {"epsilon_low": 0.2, "epsilon_high": 0.2, "epochs": 4}, "does not log logp_gate"),
     ],
 )
