@@ -43,7 +43,7 @@ from tests.making.samples import NAMES, SAMPLE_RUNS, summary_of
 _NUMBER = r"\d+(?:\.\d+)?(?:e[+-]\d+)?"
 _CAUSE = "|".join(cause.words for cause in Cause)
 _LARGEST = re.compile(rf"({_CAUSE}) makes? up (\d+)% of the path[^(.;]*\(({_NUMBER}) of", re.IGNORECASE)
-_ALONE = re.compile(rf"All that can be seen of the path[^(.;]* is ({_CAUSE}) \(({_NUMBER})\)", re.IGNORECASE)
+_ALONE = re.compile(rf"The only part of the path[^(.;]* is ({_CAUSE}) \(({_NUMBER})\)", re.IGNORECASE)
 # What is quoted as a total variation or as the distance of two policies.
 _DISTANCES = re.compile(
     r"(?:[Ss]taleness is|staleness at most|[Uu]pdate drift(?: is)? at most|total variation(?: is)?|at its worst|"
@@ -213,7 +213,7 @@ def test_the_drift_page_of_fresh_data_blames_the_engine_with_one_number(
 ) -> None:
     """At version lag 0 the headline blamed the age and the path nobody; plain and bounded staleness stood side by side.
 
-    Without the column headline and path said "the age of the data makes up 59 %" and "cannot be told apart"; with it
+    Without the column headline and path said "the age of the data makes up 59 %" and "cannot be separated"; with it
     staleness was 0.0067 in the one and 0.013 in the other.
     """
     damaged(SAMPLE_RUNS / "mismatch-grpo-seed0", drift_page / "run", range(29, 39), *missing)
@@ -221,8 +221,8 @@ def test_the_drift_page_of_fresh_data_blames_the_engine_with_one_number(
     assert told(said) == {("the engine", "0.013")}
     plain = [line for line in said.splitlines() if "0.0067" in line]
     assert all(line.startswith("Plain form: ") for line in plain), plain
-    assert "the age of the data makes" not in said and "cannot be told apart" not in said
-    assert "staleness is the engine's, or the log is wrong" in said
+    assert "the age of the data makes" not in said and "cannot be separated" not in said
+    assert "staleness is engine mismatch, or the log is wrong" in said
 
 
 def test_findings_of_the_run_and_headlines_of_its_pages_count_the_same_steps() -> None:

@@ -2,11 +2,12 @@
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.numbers import percent
 
 _FRACTIONS = {
     "clip_fraction": "all tokens",
-    "clip_fraction_negative": "the tokens of bad answers (A < 0)",
-    "clip_fraction_positive": "the tokens of good answers (A > 0)",
+    "clip_fraction_negative": "the tokens with negative advantage (A < 0)",
+    "clip_fraction_positive": "the tokens with positive advantage (A > 0)",
 }
 
 
@@ -24,8 +25,8 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="clip_saturated",
         severity=Severity.WARNING,
-        sentence=f"The clip takes the gradient of more than {limit:.0%} of {_FRACTIONS[metric]} "
-        f"{share_text(steps, evidence)}; at most {steps.max():.0%}, in step {worst}.",
+        sentence=f"The clip takes the gradient of more than {percent(limit)} of {_FRACTIONS[metric]} "
+        f"{share_text(steps, evidence)}; at most {percent(steps.max())}, in step {worst}.",
         metric=metric,
         steps=steps_of(steps),
         numbers=(
@@ -33,7 +34,7 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
             evidence.median("effective_token_fraction", steps.index),
             evidence.latest(metric),
         ),
-        why=f"Most of what the loss looks at is outside of its band{side}. The optimiser works against its own bounds, "
+        why=f"Most of these tokens are outside of the clip's band{side}. The optimiser works against its own bounds, "
         "and stopped tokens stay where they are: a mask does not pull ratios back.",
         do="Make the data fresher, lower the learning rate, or take fewer passes. Under stale data centre the clip at "
         "ρ_k (Method One or Two), or use a ring, which pulls back from outside. Widening the band is the last resort.",
@@ -59,7 +60,7 @@ def clip_never_binds(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="clip_zero",
         severity=Severity.WARNING if far else Severity.NOTICE,
-        sentence=f"In {len(clipped)} steps {named} did not stop a single token: it plays no part in this run.",
+        sentence=f"In {len(clipped)} steps {named} stopped no token: it has no effect in this run.",
         metric="clip_fraction",
         steps=steps_of(clipped),
         numbers=(evidence.latest("clip_fraction"),),

@@ -7,6 +7,7 @@ import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, step_of, steps_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.catalogue import CATALOGUE
 
 # What can go wrong before the reward does, causes first, and in which direction: +1 up, -1 down, 0 both.
@@ -63,7 +64,7 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="reward_collapse",
         severity=Severity.CRITICAL if fall.after < fall.best - 2 * share * abs(fall.best) else Severity.WARNING,
-        sentence=f"{title} fell from {fall.best:.2g} (step {fall.last_good}) to {fall.low.iloc[0]:.2g} "
+        sentence=f"{title} fell from {number(fall.best)} (step {fall.last_good}) to {number(fall.low.iloc[0])} "
         f"(step {fall.found}) and {_since(fall)}; {_first(movers)}.",
         metric=metric,
         steps=steps_of(fall.low),
@@ -73,8 +74,10 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
             evidence.latest(metric),
         ),
         why=_story(movers),
-        do="Go back to the last good state and remove what moved first. Nothing moved: see which tokens and prompts "
-        "changed, and evaluate more often, so that the fall can be placed.",
+        do=(
+            "Go back to the last good state and remove what moved first. If nothing moved: look at which tokens and "
+            "prompts changed, and evaluate more often, so that the fall can be dated."
+        ),
         source="S3 figures 3 and 9; S1 3",
         limit=fall.best - share * abs(fall.best),
     )
@@ -180,10 +183,13 @@ def _first(movers: list[Mover]) -> str:
 
 def _story(movers: list[Mover]) -> str:
     if not movers:
-        return "None moved before: what is logged was in its usual band, or the fall came too early to know one."
+        return (
+            "No metric moved before: those logged were in their usual bands, or the fall came too early to know "
+            "these bands."
+        )
     told = [
-        f"{CATALOGUE[mover.metric].label} {'rose' if mover.value > mover.usual else 'fell'} to {mover.value:.2g} "
-        f"(usually {mover.usual:.2g}) in step {mover.step}"
+        f"{CATALOGUE[mover.metric].label} {'rose' if mover.value > mover.usual else 'fell'} to {number(mover.value)} "
+        f"(usually {number(mover.usual)}) in step {mover.step}"
         for mover in movers[:3]
     ]
     return "; ".join(told) + ". What moves first is the likely cause, not a proven one."

@@ -2,6 +2,7 @@
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.numbers import percent
 
 _WINDOW = 10
 """Steps over which shares of a few groups are averaged, all there are in a shorter run: one step's have too coarse a
@@ -23,8 +24,10 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="zero_signal",
         severity=Severity.WARNING,
-        sentence=f"Over {window} steps up to {smooth.max():.0%} of the prompt groups had no signal, every response "
-        f"with the same reward; more than {limit:.0%} {share_text(steps, evidence)}.",
+        sentence=(
+            f"Over {window} steps up to {percent(smooth.max())} of the prompt groups had zero signal, every response "
+            f"with the same reward; more than {percent(limit)} {share_text(steps, evidence)}."
+        ),
         metric=metric,
         steps=steps_of(steps),
         numbers=(
@@ -33,10 +36,11 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
             evidence.latest(metric),
         ),
         why=f"The mean reward is {reward:.2g} there against {before:.2g} at the start: "
-        + ("the prompts have become too easy." if solved else "nearly every answer is wrong."),
-        do="Harder prompts, or dynamic sampling, which asks again until a group has a signal."
+        + ("the prompts have become too easy." if solved else "nearly every response is wrong."),
+        do="Harder prompts, or dynamic sampling, which samples again until a group has a signal."
         if solved
-        else "Easier prompts, a less sparse reward, or more samples a prompt; first see whether the policy collapsed.",
+        else "Easier prompts, a less sparse reward, or more responses per prompt; first check whether the policy "
+        "collapsed.",
         source="S4 5.4.2 (DAPO)",
         limit=limit,
     )
@@ -60,15 +64,21 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
         rule="entropy_collapse",
         severity=Severity.NOTICE if better else Severity.WARNING,
         sentence=f"Entropy has fallen from {start:.2g} to {smooth.iloc[-1]:.2g} nats, below "
-        f"{evidence.limits.entropy_share:.0%} of its start since step {first}.",
+        f"{percent(evidence.limits.entropy_share)} of its start since step {first}.",
         metric="entropy",
         steps=steps_of(low),
         numbers=(Number("median of the first ten steps", start), evidence.latest("entropy")),
-        why="The policy has become sure, and its reward has risen: what it does not try any more it cannot learn."
+        why=(
+            "The policy has become nearly deterministic while its reward rose: it cannot learn what it no longer "
+            "samples."
+        )
         if better
-        else "The policy has become sure without having become better: it repeats itself and explores no more.",
-        do="If learning stalls: raise the upper clip bound (clip-higher), add an entropy bonus or a KL penalty, or "
-        "raise the temperature and log the probabilities that it gives.",
+        else "The policy has become nearly deterministic without a better reward: it repeats itself and no longer "
+        "explores.",
+        do=(
+            "If learning stalls: raise the upper clip bound (clip-higher), add an entropy bonus or a KL penalty, or "
+            "raise the temperature and log the log-probs at that temperature."
+        ),
         source="S4 5.4.2 (DAPO, decoupled clip); S3 B.3",
         limit=limit,
     )

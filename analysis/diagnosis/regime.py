@@ -59,9 +59,11 @@ def variance_dominates(evidence: Evidence) -> Finding | None:
             evidence.median("chi2_token", large.index),
             evidence.median("top1pct_share", large.index),
         ),
-        why="Few, very large ratios: they hardly move the distance between the policies and own the variance of "
-        "every importance-weighted mean."
-        + ("" if pays else " This loss does not multiply by such ratios; a switch to one that does would pay."),
+        why=(
+            "A few very large ratios hardly change the distance between the policies and dominate the variance of "
+            "every importance-weighted mean."
+        )
+        + ("" if pays else " This loss does not multiply by such ratios; one that does would have that variance."),
         do=f"{found.remedy} High variance forces the learning rate down in proportion.",
         source=f"{found.source}; verl, documented health limits of rollout correction",
         limit=limit,

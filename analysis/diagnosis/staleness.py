@@ -68,7 +68,7 @@ def staleness_is_high(evidence: Evidence) -> Finding | None:
         why += " (all batches: " + f"{lag.mean():.0f})." if lag_in_excess > 1.2 * lag.mean() else "."
         drift = values["u_k"].loc[excess.index].mean()
         if cause is not Cause.ENGINE and np.isfinite(drift):
-            why += f" The policy moves {drift:.3f} an update there: age is what such moves add up to."
+            why += f" The policy moves {drift:.2g} per update there, and age adds such moves up."
     return Finding(
         rule="staleness_high",
         severity=Severity.CRITICAL if excess.max() > 2 * level.limit else Severity.WARNING,
@@ -91,7 +91,7 @@ _ALIGN = (
 )
 _FRESHER = (
     "Push weights to the sampler more often (smaller sync_interval), buffer fewer batches (sync_offset), "
-    "or drop tokens with |ρ - 1| > ε_stale. Until then prefer a clip: it stops what REINFORCE does to stale data."
+    "or drop tokens with |ρ - 1| > ε_stale. Until then prefer a loss with a clip to plain REINFORCE."
 )
 _TELL_APART = " Log logp_behavior_train for some steps to see whether it is the engine."
 

@@ -8,6 +8,7 @@ import pandas as pd
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
 from ratioscope.analysis.findings.facts import Cause, Facts, Form
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text
 from ratioscope.schema import DROPPED
 
@@ -29,7 +30,7 @@ def engine_differs(evidence: Evidence) -> Finding | None:
         severity, steps = Severity.WARNING, high
         sentence = f"The sampler's engine is {high.max():.2g} away from the trainer's with the same weights"
         sentence += " in the plain form" * (facts.form is Form.BOUNDED)
-        sentence += f" (limit {limit:.3g}) {share_text(high, evidence)}."
+        sentence += f" (limit {number(limit)}) {share_text(high, evidence)}."
     elif evidence.often(larger) and len(larger) > _MOST * len(engine) and facts.cause_of_staleness is Cause.ENGINE:
         severity, steps = Severity.NOTICE, larger
         sentence = "More of the staleness comes from the sampler's engine than from old weights "
@@ -95,17 +96,20 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
     worst = step_of(missing.idxmax())
     dropped = _dropped(evidence).sum().sum() > 0
     if dropped:
-        why = "Tokens were dropped after sampling; what is left is no sample of the sampler's policy."
+        why = "Tokens were dropped after sampling; what is left is not a sample of the sampler's policy."
     elif settings := _settings(evidence, _TRUNCATION):
-        why = f"The sampler cuts off what the policy may still say{settings}."
+        why = f"The sampler excludes tokens that the policy can produce{settings}."
     else:
-        why = "The sampler cuts off what the policy may still say (top-p, top-k), its log-probs are too high, or the "
+        why = (
+            "The sampler excludes tokens that the policy can produce (top-p, top-k), its log-probs are too high, or "
+            "the "
+        )
         why += "mass sits in tokens that are too rare to have been sampled."
     return Finding(
         rule="truncated_support",
         severity=Severity.WARNING if missing.median() > limits.missing_mass else Severity.NOTICE,
-        sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: about {missing.median():.1%} "
-        "of the policy's probability lies where the sampler never goes.",
+        sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: about "
+        f"{percent(missing.median())} of the policy's probability lies on tokens that the sampler never draws.",
         metric="ratio_mean",
         steps=steps_of(below),
         numbers=(
@@ -144,8 +148,8 @@ def denominator_is_wrong(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="denominator_wrong",
         severity=Severity.CRITICAL if extreme else Severity.WARNING,
-        sentence=f"The mean ratio is {found} {share_text(steps, evidence)}; it is {steps.loc[worst]:.3g} in step "
-        f"{worst} and would be 1 if the logged log-probs were those that sampled.",
+        sentence=f"The mean ratio is {found} {share_text(steps, evidence)}; it is {number(steps.loc[worst])} in step "
+        f"{worst} and would be 1 if the logged log-probs were the sampler's.",
         metric="ratio_mean",
         steps=steps_of(steps),
         numbers=(evidence.number("ratio_mean", worst, "worst"), evidence.median("ratio_mean_z", steps.index)),
@@ -172,8 +176,8 @@ def survivors_are_biased(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="survivor_bias",
         severity=Severity.WARNING if by_ratio else Severity.NOTICE,
-        sentence=f"{steps.median():.0%} of the tokens (median) were dropped before the loss "
-        f"{share_text(steps, evidence)}, mostly {DROPPED[reason]}: the numbers here are those of the survivors.",
+        sentence=f"{percent(steps.median())} of the tokens (median) were dropped before the loss "
+        f"{share_text(steps, evidence)}, mostly {DROPPED[reason]}: the numbers here describe the kept tokens only.",
         metric="ratio_mean",
         steps=steps_of(steps),
         numbers=(

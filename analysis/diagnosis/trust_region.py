@@ -5,6 +5,7 @@ import pandas as pd
 from ratioscope.analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
 from ratioscope.analysis.drift.feasibility import LOWER_BOUND, feasibility, recommendation, vocabulary_is_large
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.parameters import Judged
 
 _MOST = 0.5
@@ -47,8 +48,9 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="trust_region_infeasible",
         severity=Severity.WARNING,
-        sentence=f"No policy is within ε/2 = {epsilon / 2:g} of all versions in {at_least}{share.mean():.1%} of the "
-        f"states ({len(found)} of the latest steps, {versions:.0f} versions each): a clip around 1 cannot hold there.",
+        sentence=f"No policy is within ε/2 = {epsilon / 2:g} of all versions in {at_least}{percent(share.mean())} of "
+        f"the states ({len(found)} of the latest steps, {versions:.0f} versions each): no policy satisfies a clip around "
+        "1 there.",
         metric="tv_new_behavior",
         steps=steps_of(share),
         numbers=(
@@ -82,10 +84,12 @@ def certificate_is_vacuous(evidence: Evidence) -> Finding | None:
     times = (penalty / terms["largest_gap"]).median()
     return _finding(
         terms, "certificate_vacuous",
-        sentence=f"Theory certifies nothing here: the penalties are {times:.3g} × the largest possible gap of returns "
-        f"(median of {len(terms)} of the latest {len(bound.terms)} steps, γ = {bound.gamma:.3g}).",
-        why="No fault of this run: the factors grow with the square of the horizon, so the bound says something for "
-        "very short responses or nearly on-policy data only.",
+        sentence=f"Theory certifies nothing here: the penalties are {number(times)} × the largest possible difference "
+        f"of returns (median of {len(terms)} of the latest {len(bound.terms)} steps, γ = {number(bound.gamma)}).",
+        why=(
+            "This is not the run's fault: the factors grow with the square of the horizon, so the bound is "
+            "informative only for very short responses or nearly on-policy data."
+        ),
         do="Nothing. Compare its terms over time and between runs, or read it with γ = 0, the response as one action.",
     )  # fmt: skip
 
@@ -102,7 +106,7 @@ def certificate_is_negative(evidence: Evidence) -> Finding | None:
         terms, "certificate_negative",
         sentence=f"The improvement bound is negative in {len(terms)} of the latest {len(bound.terms)} steps (median "
         f"{terms['improvement_bound'].median():.2g} in units of reward): these updates are not certified to help.",
-        why="The penalties for update and staleness exceed what the surrogate promises. A bound below 0 does not say "
+        why="The penalties for update and staleness exceed the surrogate objective. A bound below 0 does not say "
         "that the policy got worse.",
         do="Lower the larger penalty: smaller updates for the one, fresher data for the other.",
     )  # fmt: skip

@@ -4,6 +4,7 @@ import numpy as np
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, step_of, steps_of
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import over_limit, tv_text
 
 
@@ -22,7 +23,7 @@ def update_is_large(evidence: Evidence) -> Finding | None:
     elif clipped == 0:
         why += "No token was clipped in these steps: nothing held the update back."
     else:
-        why += f"The gate removed {clipped:.1%} of the tokens' gradients there: "
+        why += f"The gate removed {percent(clipped)} of the tokens' gradients there: "
         why += "a mask stops gradients, it does not bound steps."
     return Finding(
         rule="update_large",

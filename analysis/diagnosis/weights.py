@@ -4,11 +4,12 @@ import numpy as np
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.catalogue import CATALOGUE
 
 _TRUNCATE = (
-    "Truncate or mask the ratio, or make the data fresher. Read the bounded staleness and the clip fraction, "
-    "which no tail can spoil; ignore χ² and effective sample size in these steps."
+    "Truncate or mask the ratio, or make the data fresher. Read the bounded staleness and the clip fraction, which "
+    "no tail can distort; ignore χ² and effective sample size in these steps."
 )
 
 
@@ -36,8 +37,10 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
             ),
             Number("largest ratio", float(values["ratio_max"].loc[excess.index].max())),
         ),
-        why="A few tokens that the sampler found unlikely have become likely. They own importance-weighted sums, "
-        "while total variation can still look small.",
+        why=(
+            "A few tokens that the sampler found unlikely have become likely. They dominate importance-weighted "
+            "sums, while total variation can still look small."
+        ),
         do=_TRUNCATE,
         source=CATALOGUE["khat_token"].source,
         limit=limit,
@@ -58,8 +61,8 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="ess_collapse",
         severity=Severity.WARNING if weighted else Severity.NOTICE,
-        sentence=f"Importance weighting leaves less than {limit:.0%} of the tokens effective "
-        f"{share_text(few, evidence)}; at worst {few.min():.1%}, in step {worst}.",
+        sentence=f"Importance weighting leaves less than {percent(limit)} of the tokens effective "
+        f"{share_text(few, evidence)}; at worst {percent(few.min())}, in step {worst}.",
         metric="ess_token",
         steps=steps_of(few),
         numbers=(evidence.number("ess_token", worst, "worst"), evidence.latest("ess_token")),
@@ -91,14 +94,14 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
         rule="length_trap",
         severity=Severity.WARNING if uses_them else Severity.NOTICE,
         sentence=(
-            f"Weights of whole responses leave {trap.median():.1%} of the responses effective (median) "
+            f"Weights of whole responses leave {percent(trap.median())} of the responses effective (median) "
             f"{share_text(trap, evidence)}, where weights of tokens leave "
             if (trap < limit).any()
-            else "The products of the token ratios spread so far that the responses of a step are too few to show it "
-            f"{share_text(trap, evidence)}: the {trap.median():.0%} that seem to be effective (median) are no "
-            "evidence. Weights of tokens leave "
+            else "The products of the token ratios spread so far that a step has too few responses to show it "
+            f"{share_text(trap, evidence)}: the {percent(trap.median())} that seem effective (median) prove nothing. "
+            "Weights of tokens leave "
         )
-        + f"{values['ess_token'].loc[trap.index].median():.0%} of the tokens.",
+        + f"{percent(values['ess_token'].loc[trap.index].median())} of the tokens.",
         metric="ess_seq",
         steps=steps_of(trap),
         numbers=(

@@ -49,8 +49,8 @@ class Certificate:
     """Indexed by step. The keys of WITH_INTERVAL in units of reward (distances: none), each with <key>_low and
     <key>_high (95 %, cluster-robust over prompt groups, for a given |A|); c1, c2, advantage_bound and whether that is
     a lower_estimate; largest_gap, finite_horizon_penalty, discounted_penalty, delta_max, longest; n_responses,
-    n_counted, n_groups; mark ("vacuous": the penalties exceed the largest possible gap of returns; "negative"; "") and
-    note. Undefined is NaN, and the note says why."""
+    n_counted, n_groups; mark ("vacuous": the penalties exceed the largest possible difference of returns;
+    "negative"; "") and note. Undefined is NaN, and the note says why."""
 
 
 class Factors(NamedTuple):
@@ -289,7 +289,9 @@ def _notes(n: "pd.Series[Any]", step: "pd.Series[Any]", gamma: float) -> list[st
     elif n["n_baseline"] == 0:
         notes.append("no group has a second response: no baseline, so no advantage")
     if n["n_shortened"]:
-        notes.append(f"{n['n_shortened']:.0f} responses lack tokens that the loss dropped: their distances are low")
+        notes.append(
+            f"{n['n_shortened']:.0f} responses lack tokens that the loss dropped: their distances are underestimated"
+        )
     if n["n_mixed"] and gamma > 0:
         notes.append(
             f"biased: {n['n_mixed']:.0f} responses come from several versions, the advantage assumes one (S0 6.3)"

@@ -144,7 +144,7 @@ def recommendation(
     """
     if isnan(staleness) and not large_vocabulary:
         return None
-    need = {True: "A clip around 1 asks for the impossible in some states", False: "A clip around 1 can be met here"}
+    need = {True: "A clip around 1 cannot be met in some states", False: "A clip around 1 can be met here"}
     opening = "Whether a clip around 1 can be met is unknown" if isnan(infeasible_share) else need[infeasible_share > 0]
     limit = epsilon_stale / 2
     if staleness > limit:

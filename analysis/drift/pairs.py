@@ -187,7 +187,7 @@ def measure_units(connection: duckdb.DuckDBPyConnection, name: str, units: str, 
         else:
             missing = of_stratum["missing"].dropna().unique()
             lines = _missing(
-                not_logged(missing[0]) if len(missing) else Note(Kind.UNDEFINED, "nothing without an unusable token")
+                not_logged(missing[0]) if len(missing) else Note(Kind.UNDEFINED, "no token or response is usable")
             )
         rows += _rows(counts, lines)
     return _frame(rows)

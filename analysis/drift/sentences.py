@@ -13,6 +13,7 @@ import pandas as pd
 from ratioscope.analysis.drift.certificate import Certificate
 from ratioscope.analysis.drift.feasibility import LOWER_BOUND, UNKNOWN, Recommendation
 from ratioscope.analysis.findings.facts import Cause, Facts, Form, path_of, split_in_form
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import (
     largest_part,
     over_limit,
@@ -112,11 +113,11 @@ def triangle_sentence(facts: Facts) -> str:
         return "The new policy's log-probs are not logged, so the triangle of U, S and PPO's distance is unknown."
     both = update.value + staleness
     if both == 0:
-        return "Neither the data nor the update have moved the policy."
+        return "Neither the data nor the update has moved the policy."
     share = staleness / both
     return (
-        f"PPO's distance is {ppo / both:.0%} of U + S on average; staleness, which no update of this step can undo, "
-        f"makes up {share:.0%} of U + S."
+        f"PPO's distance is {ppo / both:.0%} of U + S on average; staleness, which no update of this step can "
+        f"undo, makes up {share:.0%} of U + S."
     )
 
 
@@ -168,8 +169,8 @@ def certificate_sentence(found: Certificate) -> str:
     update, stale = (float(known[key].astype(float).median()) for key in ("update_penalty", "staleness_penalty"))
     gain, gap = (float(known[key].astype(float).median()) for key in ("surrogate", "largest_gap"))
     text += (
-        f" In the median step the surrogate promises {gain:.2g}, the update costs {update:.2g} and staleness "
-        f"{stale:.2g}, in units of reward; returns differ by at most {gap:.2g}."
+        f" In the median step the surrogate is {number(gain)}, the penalty for the update {number(update)} and for "
+        f"staleness {number(stale)}, in units of reward; returns differ by at most {number(gap)}."
     )
     if update + stale > 0:
         name, share = ("staleness", stale) if stale > update else ("the update", update)
@@ -194,17 +195,17 @@ def feasibility_sentence(found: pd.DataFrame, epsilon: float) -> str:
         at_least = "at least " if (several["kind"] == LOWER_BOUND).any() else ""
         if share.max() > 0:
             text = (
-                f"In {at_least}{share.mean():.1%} of the states two behavior versions are more than ε = {epsilon:g} "
-                f"apart (mean of {len(several)} steps, most {share.max():.1%}; largest distance {spread.max():.2g}): "
-                f"no policy is within ε/2 of both, and a clip around 1 asks for the impossible there."
+                f"In {at_least}{percent(share.mean())} of the states two behavior versions are more than ε = "
+                f"{epsilon:g} apart (mean of {len(several)} steps, most {percent(share.max())}; largest distance "
+                f"{spread.max():.2g}): no policy is within ε/2 of both, and no policy satisfies a clip around 1 there."
             )
         else:
             text = (
-                f"In no state that can be judged two behavior versions are more than ε = {epsilon:g} apart (largest "
+                f"In no state that can be judged are two behavior versions more than ε = {epsilon:g} apart (largest "
                 f"distance {spread.max():.2g}, {len(several)} steps)."
             )
     unknown = len(found) - steps
-    return text + (f" In {unknown} more steps it cannot be told." if unknown else "")
+    return text + (f" In {unknown} more steps it is unknown." if unknown else "")
 
 
 def feasibility_caveat(found: pd.DataFrame) -> str:

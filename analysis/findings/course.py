@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -17,14 +18,14 @@ def _course(summary: StepSummary, key: str) -> str:
     if not len(series):
         return f"{title} is not logged."
     first, last = series.index[0], series.index[-1]
-    text = f"{title} is {series.iloc[0]:.3g} in step {first}"
+    text = f"{title} is {number(series.iloc[0])} in step {first}"
     if first == last:
         return f"{text}."
-    text += f" and {series.iloc[-1]:.3g} in step {last}"
+    text += f" and {number(series.iloc[-1])} in step {last}"
     low, high = series.min(), series.max()
     if low == high:
         return f"{text}, always the same."
-    return f"{text}; lowest {low:.3g} in step {series.idxmin()}, highest {high:.3g} in step {series.idxmax()}."
+    return f"{text}; lowest {number(low)} in step {series.idxmin()}, highest {number(high)} in step {series.idxmax()}."
 
 
 def sync_steps(lag: "pd.Series[float]") -> list[int]:
@@ -55,6 +56,6 @@ def change(series: "pd.Series[float]", what: str, times: str, least: float = 0.0
     moved, spread = end.mean() - start.mean(), np.sqrt((start.var() + end.var()) / few) if few > 1 else 0.0
     clear = abs(moved) > max(least, 2 * spread)
     verb = ("rose" if moved > 0 else "fell") if clear else "shows no clear trend"
-    ends = f"{start.mean():.3g} to {end.mean():.3g}"
+    ends = f"{number(start.mean())} to {number(end.mean())}"
     means = f" (means of the first and last {few} {times})" if few > 1 else ""
     return f"{what} {verb} from {ends}{means}." if clear else f"{what} {verb}: {ends}{means}."

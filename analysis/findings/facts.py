@@ -38,7 +38,7 @@ class Form(Enum):
     PLAIN = "plain"
     """½ mean |ρ − 1|, S0's formula."""
     BOUNDED = "bounded"
-    """mean (1 − ρ)⁺: at most 1, and exact where the sampler leaves out what the policy may do."""
+    """mean (1 − ρ)⁺: at most 1, and exact where the sampler excludes tokens that the policy can produce."""
 
     @property
     def staleness(self) -> str:

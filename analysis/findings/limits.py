@@ -96,7 +96,7 @@ def read_limits(file: Path) -> Limits:
         raise RatioscopeError(f"{file}: cannot be read as TOML ({error}).") from None
     others = sorted(contents.keys() - {"thresholds"})
     if others:
-        raise RatioscopeError(f"{file}: {others[0]!r} means nothing here; thresholds stand in the table [thresholds].")
+        raise RatioscopeError(f"{file}: {others[0]!r} is not known here; thresholds belong in the table [thresholds].")
     table = contents.get("thresholds", {})
     if not isinstance(table, dict):
         raise RatioscopeError(f"{file}: 'thresholds' must be a table, [thresholds] with lines such as epsilon = 0.1.")

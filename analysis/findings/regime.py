@@ -46,20 +46,20 @@ class Regime:
 _SOURCES = {
     Cause.UPDATE: "a large policy change",
     Cause.AGE: "stale samples",
-    Cause.ENGINE: "an engine that differs from the trainer",
-    Cause.ENGINE_OR_AGE: "stale samples or an engine that differs, which cannot be told apart",
+    Cause.ENGINE: "engine mismatch",
+    Cause.ENGINE_OR_AGE: "stale samples or engine mismatch, which cannot be separated",
 }
 _PARTS = {Cause.ENGINE: "s_k_engine", Cause.AGE: "s_k_version", Cause.UPDATE: "u_k"}
 _REMEDIES = {
-    Concern.BIAS: "Token-level importance sampling leaves a bias of the order T²Δ_max. Remove the source first; until "
-    "then weigh whole responses, with a truncated ratio, because the plain product pays with variance.",
+    Concern.BIAS: "Token-level importance sampling leaves a bias of the order T²Δ_max. Remove the source first; "
+    "until then weight whole responses with a truncated ratio, because the plain product has too much variance.",
     Concern.VARIANCE: "Keep token-level importance sampling, whose bias is tolerable while total variation is small; "
     "truncate or mask large ratios, and take no products over whole responses.",
     Concern.NEITHER: "Token-level importance sampling with a clip is reasonable here (PPO, GRPO).",
     Concern.UNKNOWN: "",
 }
 _AFFORDABLE = (
-    "Token-level importance sampling leaves a bias of the order T²Δ_max. Remove the source first; until then weigh "
+    "Token-level importance sampling leaves a bias of the order T²Δ_max. Remove the source first; until then weight "
     "whole responses (sequence-level importance sampling): it has no bias, and its chi-square is still affordable."
 )
 

@@ -5,7 +5,7 @@ from math import isfinite
 from ratioscope.analysis.findings.facts import Cause, Facts, Form, Level
 
 _PATH = "the path from the sampler to the new policy"
-_NOT_RECOMPUTED = "the sampling version is not recomputed in this log, so engine and age cannot be told apart"
+_NOT_RECOMPUTED = "the sampling version is not recomputed in this log, so engine and age cannot be separated"
 
 
 def tv_text(value: float) -> str:
@@ -35,13 +35,13 @@ def largest_part(facts: Facts) -> str:
     if not path.parts:
         return ""
     if not isfinite(path.total):
-        return f"A mean ratio is infinite, so what {_PATH} is made of cannot be told"
+        return f"A mean ratio is infinite, so the parts of {_PATH} are unknown"
     largest = path.largest
     if largest is None:
         return "Sampler, policy and updated policy are the same" if facts.updates_logged else "Sampler and policy agree"
     words, numbers = largest.cause.words, ""
     if len(path.parts) == 1:
-        return f"All that can be seen of {_PATH} is {words} ({tv_text(largest.value)})"
+        return f"The only part of {_PATH} that can be measured is {words} ({tv_text(largest.value)})"
     if all(part.value <= 1 for part in path.parts):
         numbers = f" ({tv_text(largest.value)} of {path.total:.2g})"
     verb = "make up" if largest.cause is Cause.ENGINE_OR_AGE else "makes up"
@@ -67,7 +67,7 @@ def why_not_age(facts: Facts) -> str:
     """Whose staleness it is on data of the current policy; empty where there is age, or nothing to explain."""
     if not facts.fresh or not facts.staleness.mean > 0:
         return ""
-    return "every batch is of the policy that it updates, so staleness is the engine's, or the log is wrong"
+    return "every batch was sampled by the policy that it updates, so staleness is engine mismatch, or the log is wrong"
 
 
 def whose_staleness(facts: Facts) -> str:
@@ -92,7 +92,10 @@ def which_form(facts: Facts) -> str:
     if facts.form is Form.PLAIN:
         return ""
     if facts.truncated:
-        return "in bounded form, because the mean ratio is below 1: the sampler leaves out what the policy may do"
+        return (
+            "in bounded form, because the mean ratio is below 1: the sampler excludes tokens that the policy can "
+            "produce"
+        )
     return "in bounded form, because a tail is too heavy for the plain one"
 
 

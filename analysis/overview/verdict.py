@@ -10,6 +10,7 @@ import numpy as np
 from ratioscope.analysis.findings.facts import Concern, Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.words import (
     at_most,
     largest_part,
@@ -105,14 +106,14 @@ def _trust(summary: StepSummary, remarks: Sequence[Remark]) -> str:
     elif problems:
         text = f"With care ({counts}): {problems[0].sentence.rstrip('.')}"
     elif 2 * unknown > len(checks):
-        text = f"Cannot be told ({counts}, {unknown} could not look)"
+        text = f"Unknown ({counts}, {unknown} could not run)"
     else:
-        text = f"Nothing speaks against the log ({counts})"
+        text = f"No check found a problem in the log ({counts})"
     (first, steps), (second, _) = (_doubtful(summary, key) for key in ("ratio_mean", "chi2_token"))
     if first or second:
         text += (
-            f"; tails that are too heavy, or cannot be judged, leave means of the ratio doubtful in {first} of {steps} "
-            f"steps, squares (χ², effective sample size) in {second}"
+            f"; tails that are too heavy, or cannot be judged, make means of the ratio unreliable in {first} of "
+            f"{steps} steps, squares (χ², effective sample size) in {second}"
         )
     return f"{text}."
 
@@ -124,7 +125,7 @@ def _doubtful(summary: StepSummary, key: str) -> tuple[int, int]:
 
 
 def _short(value: float) -> str:
-    return "∞" if value == np.inf else f"{value:.2g}"
+    return number(value)
 
 
 def _change(findings: Sequence[Finding]) -> str:
@@ -132,5 +133,5 @@ def _change(findings: Sequence[Finding]) -> str:
     if grave:
         return grave[0].do
     if findings:
-        return f"Nothing must change. Worth a thought: {findings[0].do.removeprefix('Nothing. ')}"
+        return f"Nothing needs to change. Consider: {findings[0].do.removeprefix('Nothing. ')}"
     return "Nothing: no rule has found anything."

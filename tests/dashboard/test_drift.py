@@ -74,7 +74,7 @@ def test_the_recomputed_policy_is_a_node_where_it_is_logged(gallery: Path, tmp_p
     lean = open_run(write_run(tmp_path / "unrecomputed", steps))
     without = measure(lean)
     assert list(figures.path_diagram(without, DARK).data[-1].text) == ["behavior", "current", "new"]
-    assert "engine and age cannot be told apart" in drift_answers.path_sentence(facts_of(summarise(lean)))
+    assert "engine and age cannot be separated" in drift_answers.path_sentence(facts_of(summarise(lean)))
 
 
 def test_edges_say_what_is_not_logged_or_not_reliable(gallery: Path) -> None:

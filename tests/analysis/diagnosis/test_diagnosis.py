@@ -64,7 +64,7 @@ def test_a_finding_quotes_the_summary(tmp_path: Path) -> None:
     assert finding.steps == tuple(range(6))
     assert "1.5 × the limit" in finding.sentence
     assert "0.3, 1.5 ×" in finding.sentence
-    assert "staleness is the engine's" in finding.why and "engines" in finding.do
+    assert "staleness is engine mismatch" in finding.why and "engines" in finding.do
 
 
 def test_truncated_support_makes_the_bounded_form_the_primary_one(tmp_path: Path) -> None:

@@ -248,13 +248,13 @@ def test_a_length_trap_is_seen_where_the_sample_is_too_small_to_show_it() -> Non
     assert finding_of("length_trap", made_up(log1p_chi2_seq_predicted=np.log(100) + 0.1)).rule == "length_trap"
     assert RULES["length_trap"](made_up(log1p_chi2_seq_predicted=np.log(100) - 0.1)) is None
     said = finding_of("length_trap", made_up(log1p_chi2_seq_predicted=np.log(100) + 0.1)).sentence
-    assert "are no evidence" in said  # the measured 90 % is not what is wrong
+    assert "prove nothing" in said  # the measured 90 % is not what is wrong
     assert RULES["length_trap"](made_up(n_sequences=1.0, ess_seq=1.0)) is None
 
 
 def test_a_clip_may_be_saturated_for_one_sign_of_the_advantage() -> None:
     finding = finding_of("clip_saturated", made_up(clip_fraction_negative=0.6))
-    assert finding.metric == "clip_fraction_negative" and "bad answers" in finding.sentence
+    assert finding.metric == "clip_fraction_negative" and "negative advantage" in finding.sentence
 
 
 def test_a_clip_that_never_binds_is_a_warning_on_stale_data_only(tmp_path: Path) -> None:

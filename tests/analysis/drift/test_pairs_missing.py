@@ -100,7 +100,7 @@ def test_an_unusable_token_leaves_its_sequence_undefined(tmp_path: Path) -> None
     spoilt = step.with_tokens(logp_current=np.full(4, nan, np.float32))
     nothing = measure(open_run(write_run(tmp_path / "spoilt", [spoilt])), level="sequence")
     line = one_line(nothing, "current/behavior", "tv")
-    assert np.isnan(line["value"]) and line["note"] == "nothing without an unusable token"
+    assert np.isnan(line["value"]) and line["note"] == "no token or response is usable"
 
 
 def test_one_group_has_no_interval(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_the_nearest_file_beside_the_run_or_above_it_holds(tmp_path: Path, monke
         ("[thresholds]\nepsilon = nan\n", "it must lie between 0.001 and 0.99."),
         ("[thresholds]\nkl = inf\n", "it must lie between 0 and 100."),
         ("thresholds = 3\n", "must be a table"),
-        ("epsilon = 0.1\n", "thresholds stand in the table [thresholds]."),
+        ("epsilon = 0.1\n", "thresholds belong in the table [thresholds]."),
         ("[thresholds\n", "cannot be read as TOML"),
     ],
 )

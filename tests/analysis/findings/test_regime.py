@@ -50,7 +50,7 @@ LINES: dict[str, tuple[dict[str, float], Control, Concern, str, str]] = {
         {"u_k": 0.15}, Control.UNCONTROLLED, Concern.NEITHER, "a large policy change", "reasonable",
     ),
     "engine": (
-        {"s_k_engine": 0.03}, Control.UNCONTROLLED, Concern.NEITHER, "an engine that differs", "reasonable",
+        {"s_k_engine": 0.03}, Control.UNCONTROLLED, Concern.NEITHER, "engine mismatch", "reasonable",
     ),
     "rounding": (
         {"s_k": 1e-3, "s_k_version": 0, "s_k_engine": 1e-3},
@@ -62,7 +62,7 @@ LINES: dict[str, tuple[dict[str, float], Control, Concern, str, str]] = {
     ),
     "two sources": (
         {"s_k": 0.5, "s_k_version": NAN, "s_k_engine": NAN, "u_k": 0.3}, Control.UNCONTROLLED, Concern.BIAS,
-        "a large policy change and stale samples or an engine that differs, which cannot be told apart. The engine's",
+        "a large policy change and stale samples or engine mismatch, which cannot be separated. The engine's",
         "T²Δ_max",
     ),
     "truncated support": (
