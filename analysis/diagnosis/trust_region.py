@@ -49,8 +49,8 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         rule="trust_region_infeasible",
         severity=Severity.WARNING,
         sentence=f"No policy is within ε/2 = {epsilon / 2:g} of all versions in {at_least}{percent(share.mean())} of "
-        f"the states ({len(found)} of the latest steps, {versions:.0f} versions each): no policy satisfies a clip around "
-        "1 there.",
+        f"the states ({len(found)} of the latest steps, {versions:.0f} versions each): no policy satisfies a clip "
+        "around 1 there.",
         metric="tv_new_behavior",
         steps=steps_of(share),
         numbers=(
