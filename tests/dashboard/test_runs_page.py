@@ -12,7 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import Manifest, RunRecorder
 from ratioscope.analysis.diagnosis import Severity
-from ratioscope.analysis.runs.store import Run, discover, open_run
+from ratioscope.analysis.diagnosis.opened import Opened, open_folder
+from ratioscope.analysis.runs.store import discover, open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard import notes
 from ratioscope.dashboard.components.run_list import NOT_READ
@@ -83,11 +84,11 @@ def test_a_thousand_runs_are_listed_and_only_the_newest_are_opened(root: Path, m
         (root / f"{number:04d}" / "run.json").write_text(json.dumps(contents | created))
     opened = []
 
-    def refuse(folder: Path) -> Run:
+    def refuse(folder: Path, **_: object) -> Opened:
         opened.append(folder.name)
         raise RatioscopeError("this one is not to be read")
 
-    monkeypatch.setattr(headlines, "open_run", refuse)
+    monkeypatch.setattr(headlines, "open_folder", refuse)
     at = visit("runs")
     assert len(frame(at)) == 1_000
     assert "1,000 runs, none live" in sentences(at)
@@ -248,7 +249,7 @@ def test_halves_of_characters_in_a_manifest_do_not_break_the_list(root: Path) ->
 def test_a_headline_is_kept_on_disk_until_the_run_changes(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert headline(fresh / "mine", compute=False) is None
     found = headline(fresh / "mine")
-    monkeypatch.setattr(headlines, "open_run", _refuse)
+    monkeypatch.setattr(headlines, "open_folder", _refuse)
     assert found == headline(fresh / "mine", compute=False)
     (fresh / "ratioscope.toml").write_text("[thresholds]\nepsilon = 0.02\n")
     assert headline(fresh / "mine", compute=False) is None
@@ -258,19 +259,19 @@ def test_a_headline_is_kept_on_disk_until_the_run_changes(fresh: Path, monkeypat
     assert "cannot be read as TOML" in broken.problem
 
 
-def _refuse(folder: Path) -> Run:
+def _refuse(folder: Path, **_: object) -> Opened:
     raise AssertionError("opened")
 
 
 def test_a_run_that_cannot_be_read_keeps_the_others_from_nothing(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = open_run
+    real = open_folder
 
-    def odd(folder: Path) -> Run:
+    def odd(folder: Path, **options: Any) -> Opened:
         if folder.name == "mine":
             raise ValueError("a bug")
-        return real(folder)
+        return real(folder, **options)
 
-    monkeypatch.setattr(headlines, "open_run", odd)
+    monkeypatch.setattr(headlines, "open_folder", odd)
     reader, listed = Reader(), discover([fresh])
     assert reader.ask(listed, compute=2) == 2
     while reader.ask(listed, compute=2):
