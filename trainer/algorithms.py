@@ -26,7 +26,7 @@ _CLIP = _set(epsilon_low=0.2, epsilon_high=0.2)
 _RING = _set(epsilon_low=0.2, epsilon_high=0.2, outer_low=0.6, outer_high=2.0)
 _CRITIC = {"gamma": 1.0, "value_coefficient": 0.5}
 _TOKENS = "token mean over the batch, as in S3's experiments, instead of the sum over a group"
-_PASSES = "four passes an update, for a gate anchored at pi_k cannot bind in the first; group mean as advantage"
+_PASSES = "four passes per update, because a gate anchored at pi_k cannot bind in the first; group mean as advantage"
 
 _ROWS = (
     Algorithm(
@@ -53,7 +53,10 @@ _ROWS = (
         gradient="(Ĝ_t - V(s_t)) ∇log π_θ",
         advantage="gae",
         parameters=_set(**_CRITIC, gae_lambda=1.0),
-        differs="takes the behavior's data as they are; the critic is a head on the policy's own last layer",
+        differs=(
+            "uses the data of the behavior policy without a correction; the critic is a head on the policy's own "
+            "last layer"
+        ),
     ),
     Algorithm(
         name="trpo",
@@ -122,7 +125,7 @@ _ROWS = (
         weight="ratio",
         gate="one_side",
         parameters=_set(epsilon_low=0.2, epsilon_high=0.28, max_rounds=4, overlong_fraction=0.2),
-        differs="after max_rounds the batch is filled up with groups without signal, so that no run hangs",
+        differs="after max_rounds the batch is filled up with zero-signal groups, so that no run hangs",
     ),
     Algorithm(
         name="gspo",
@@ -285,7 +288,7 @@ _ROWS = (
         regulariser="pair_consistency",
         parameters=_set(tau=1.0),
         epochs=4,
-        differs="four passes an update, for the first one is REINFORCE",
+        differs="four passes per update, because the first is REINFORCE",
     ),
     Algorithm(
         name="adaptive_clip",
@@ -367,7 +370,7 @@ def describe(algorithm: Algorithm) -> str:
         f"  gradient       {algorithm.gradient}",
         f"  source         {algorithm.source}",
         *(f"  {part:<13}  {choice}" for part, choice in algorithm.parts().items()),
-        f"  epochs         {algorithm.epochs} an update",
+        f"  epochs         {algorithm.epochs} per update",
     ]
     if algorithm.differs:
         lines.append(f"  differs        {algorithm.differs}")

@@ -71,8 +71,8 @@ def _check_passes(config: TrainConfig) -> None:
         )
     if GATES[algorithm.gate].judged is Judged.STEP and config.epochs * minibatches == 1:
         raise RatioscopeError(
-            f"algorithm.epochs=1 makes the clip of {algorithm.name} idle: it is centred at the policy before the "
-            "update, which has not moved in the first pass; use at least 2 epochs or minibatches."
+            f"algorithm.epochs=1 leaves the clip of {algorithm.name} without effect: it is centred at the policy "
+            "before the update, which has not moved in the first pass; use at least 2 epochs or minibatches."
         )
     if not algorithm.has_critic and algorithm.advantage != "reward_to_go" and config.sampler.samples_per_prompt < 2:
         raise RatioscopeError(
@@ -91,7 +91,7 @@ def _check_schedule(config: TrainConfig) -> None:
     if schedule.window is not None and newest >= schedule.window:
         raise RatioscopeError(
             f"schedule.window={schedule.window} leaves nothing of schedule.mixture={schedule.mixture}: its newest "
-            f"version is the {newest + 1}. newest one."
+            f"version is {newest} behind the newest."
         )
     if schedule.switch_probability > 0 and len(schedule.mixture) < 2:
         raise RatioscopeError(
@@ -102,8 +102,8 @@ def _check_schedule(config: TrainConfig) -> None:
         raise RatioscopeError("schedule.offline=true has one version only; it goes with neither mixture nor actors.")
     if schedule.actors and config.logging.probe_every:
         raise RatioscopeError(
-            f"logging.probe_every={config.logging.probe_every} samples by the schedule, which actors have none of; "
-            "set it to 0."
+            f"logging.probe_every={config.logging.probe_every} samples by the schedule, which does not apply to "
+            "actors; set it to 0."
         )
     others = schedule.mixture or schedule.sync_interval > 1 or schedule.sync_offset
     if schedule.actors and others:

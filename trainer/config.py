@@ -22,8 +22,8 @@ class Algorithm(Section):
     name: str = "grpo"
     parameters: dict[str, float] = Field(default_factory=dict)
     aggregation: str | None = Field(default=None, description="how token terms are averaged; default: the algorithm's")
-    epochs: int | None = Field(default=None, ge=1, description="times that an update goes over its batch")
-    minibatches: int = Field(default=1, ge=1, description="optimiser steps an epoch, each on some of the prompts")
+    epochs: int | None = Field(default=None, ge=1, description="passes over the batch per update")
+    minibatches: int = Field(default=1, ge=1, description="optimiser steps per epoch, each on some of the prompts")
     reference_kl: float = Field(default=0.0, ge=0, description="weight of the KL to the initial policy")
     reference_kl_estimator: Literal["k1", "k2", "k3", "in_reward"] = "k2"
 
@@ -35,12 +35,15 @@ class Schedule(Section):
     sync_offset: int = Field(default=0, ge=0, description="n: batches buffered before training starts")
     offline: bool = Field(default=False, description="only the initial policy ever samples")
     mixture: list[float] = Field(
-        default_factory=list, description="weights of the newest, second newest, ... version; one draw a prompt"
+        default_factory=list, description="weights of the newest, second newest, ... version; one draw per prompt"
     )
     switch_probability: float = Field(
-        default=0.0, ge=0, le=1, description="chance that a response goes on with the newest version after a segment"
+        default=0.0,
+        ge=0,
+        le=1,
+        description="probability that a response continues with the newest version after a segment",
     )
-    segment_length: int = Field(default=1, ge=1, description="tokens between two chances to switch")
+    segment_length: int = Field(default=1, ge=1, description="tokens per segment")
     actors: int = Field(default=0, ge=0, le=64, description="processes that sample while the learner trains")
     epsilon_stale: float | None = Field(default=None, gt=0, description="drop tokens with |rho_k - 1| above it")
     window: int | None = Field(default=None, ge=1, description="W: drop responses of all but the newest W versions")
@@ -93,7 +96,9 @@ class Task(Section):
     evaluation_prompts: int = Field(default=512, ge=1)
     size: int = Field(default=2_000, ge=2, description="number of prompts, for a task of reasoning-gym")
     seed: int = Field(default=0, ge=0, lt=2**31, description="of the prompts of a task of reasoning-gym")
-    response_length: int = Field(default=24, ge=1, description="most tokens of a response, for reasoning-gym")
+    response_length: int = Field(
+        default=24, ge=1, description="largest number of tokens of a response, for reasoning-gym"
+    )
     options: dict[str, bool | int | float | str] = Field(
         default_factory=dict, description="passed on to the task of reasoning-gym"
     )
@@ -128,7 +133,7 @@ class TrainConfig(Section):
     seed: int = Field(default=0, ge=0, lt=2**63)
     evaluate_every: int = Field(default=10, ge=1)
     checkpoint_every: int = Field(default=25, ge=1)
-    pace: float = Field(default=0.0, ge=0, description="least seconds an update takes; a demo is for watching")
+    pace: float = Field(default=0.0, ge=0, description="minimum seconds per update, so that a demo can be watched")
     notes: str = ""
     tags: list[str] = Field(default_factory=list)
     algorithm: Algorithm = Algorithm()

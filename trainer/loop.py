@@ -216,9 +216,9 @@ class Trainer:
         behind = state["next_update"] if state else 0
         if self.config.schedule.actors and behind <= self.recorder.last_step:
             raise RatioscopeError(
-                f"{self.folder}: actors do not sample the same twice, and this run was killed at update "
+                f"{self.folder}: actors cannot repeat their samples, and this run was killed at update "
                 f"{self.recorder.last_step}, after its last checkpoint (update {behind}); start a new one. "
-                "A run that Ctrl-C has stopped can go on."
+                "A run stopped with Ctrl-C can be resumed."
             )
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -242,5 +242,5 @@ def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:
             raise RatioscopeError(f"A resumed run keeps its settings; {override!r} cannot change (only updates, pace).")
     resumed = build(config, overrides)
     if manifest.status == "finished" and resumed.updates <= (manifest.planned_updates or 0):
-        raise RatioscopeError(f"{folder}: has finished its {manifest.planned_updates} updates; more with updates=N.")
+        raise RatioscopeError(f"{folder}: has finished its {manifest.planned_updates} updates; set updates=N for more.")
     return resumed

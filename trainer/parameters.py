@@ -14,7 +14,7 @@ _OF_PARTS = {name: row for part in (*GATES.values(), *WEIGHTS.values()) for name
 PARAMETERS: dict[str, Parameter] = _OF_PARTS | {
     "tau": Parameter("temperature, or strength of the pull", above=True),
     "baseline_shift": Parameter("how far the baseline is moved down", low=-math.inf),
-    "gamma": Parameter("discount a token", high=1),
+    "gamma": Parameter("discount per token", high=1),
     "gae_lambda": Parameter("lambda of the generalised advantage estimate", high=1),
     "value_coefficient": Parameter("weight of the value loss"),
     "entropy_coefficient": Parameter("weight of the entropy bonus"),
@@ -26,7 +26,9 @@ PARAMETERS: dict[str, Parameter] = _OF_PARTS | {
     "shrink": Parameter("factor from one trial of the line search to the next", above=True, high=0.99),
     "line_search_steps": Parameter("trials of the line search", low=1, whole=True),
     "overlong_fraction": Parameter("last part of the allowed length that is punished", above=True, high=1),
-    "max_rounds": Parameter("times that a batch is sampled at most to fill it with mixed groups", low=1, whole=True),
+    "max_rounds": Parameter(
+        "largest number of times that a batch is sampled to fill it with mixed groups", low=1, whole=True
+    ),
 }
 
 

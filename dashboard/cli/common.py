@@ -27,9 +27,9 @@ SeverityName = Literal["notice", "warning", "critical"]
 RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run's folder.", autocompletion=completion.folders, show_default=False)
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 Thresholds = Annotated[
-    Path | None, typer.Option(help="A TOML file; default: ratioscope.toml beside the run or above it.")
+    Path | None, typer.Option(help="A TOML file; default: ratioscope.toml beside the run or in a folder above.")
 ]
 StepRange = Annotated[str | None, typer.Option(metavar="FIRST:LAST", help="Both included; either may be empty.")]
 Root = Annotated[

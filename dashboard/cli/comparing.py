@@ -18,7 +18,7 @@ RunFolders = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN",
-        help="Folders of runs; a folder with runs in it will do.",
+        help="Run folders, or folders that contain runs.",
         autocompletion=completion.folders,
         show_default=False,
     ),
@@ -27,7 +27,7 @@ RunFolders = Annotated[
 Metric = Annotated[
     str | None,
     typer.Option(
-        help="Key of a metric; default: eval_accuracy, where no run logs it reward.", autocompletion=completion.metrics
+        help="Metric key; default: eval_accuracy, or reward where no run logs it.", autocompletion=completion.metrics
     ),
 ]
 
@@ -41,13 +41,13 @@ Metric = Annotated[
 def compare(
     runs: RunFolders,
     metric: Metric = None,
-    by: Annotated[Literal["step", "tokens", "time"], typer.Option(help="What runs are brought in line by.")] = "step",
+    by: Annotated[Literal["step", "tokens", "time"], typer.Option(help="Axis on which runs are aligned.")] = "step",
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Is A better than B: intervals over seeds.
 
-    Runs that differ in their seed only are one setting; the best is held against each of the others.
+    Runs that differ in their seed only are one setting; the best is compared with each of the others.
 
     --json prints an object: schema_version, metric, by, until, ranking, over_schedules, answers, caveat, prompts,
     components, differences. Undefined is null.

@@ -32,7 +32,7 @@ def report(
     pages: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated; default: all, of more than three runs the findings.",
+            help="Comma-separated; default: all, or findings for more than three runs.",
             autocompletion=completion.report_pages,
         ),
     ] = None,
@@ -41,7 +41,7 @@ def report(
     framework: Annotated[
         str | None,
         typer.Option(
-            help="Adds the log as it reports it: verl, trl, areal, nemo_rl or prime_rl.",
+            help="Adds the numbers as it would log them: verl, trl, areal, nemo_rl or prime_rl.",
             autocompletion=completion.frameworks,
         ),
     ] = None,
@@ -51,7 +51,7 @@ def report(
     thresholds: Thresholds = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write what is to be known of a run into one file; of several runs, with their comparison.
+    """Write the diagnosis of a run into one file; for several runs, with their comparison.
 
     HTML is one file that works offline, with interactive figures and their numbers. PDF and Markdown need Chromium.
     JSON follows a published schema. The same input gives the same file.

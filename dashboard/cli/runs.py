@@ -25,8 +25,8 @@ def list_runs(
 ) -> None:
     """List runs with status and number of steps.
 
-    --json prints a list with one object a run, newest first: run (its folder below ROOT), name, status, algorithm,
-    steps, created, problem. What is not known is null.
+    --json prints a list with one object per run, newest first: run (its folder below ROOT), name, status, algorithm,
+    steps, created, problem. Unknown is null.
     """
     from ratioscope.analysis.runs.store import discover
 
@@ -77,8 +77,8 @@ def summarize(
     Without --json or --csv it is a short table of the last steps.
 
     --json prints an object: schema_version, run, steps. Each step has step, every metric by its key (null: undefined,
-    the reason is in notes), intervals, and notes. --csv has one row a step and three columns a metric: KEY, KEY.low and
-    KEY.high; undefined is empty.
+    the reason is in notes), intervals, and notes. --csv has one row per step and three columns per metric: KEY, KEY.low
+    and KEY.high; undefined is empty.
     """
     from ratioscope.analysis.summary.summary import Summariser, to_json
 

@@ -16,7 +16,7 @@ def dashboard(
         list[Path],
         typer.Argument(
             metavar="ROOT",
-            help="Folders with runs; a run's own folder will do.",
+            help="Folders that contain runs, or run folders.",
             autocompletion=completion.folders,
             show_default=False,
         ),

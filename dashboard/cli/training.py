@@ -70,12 +70,10 @@ def train(
     overrides: Overrides = None,
     root: Root = DEFAULT_ROOT,
     folder: Annotated[Path | None, typer.Option(help="The run's own folder; default: ROOT/<name>.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the interrupted run in the folder PRESET.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the interrupted run in the folder PRESET.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train one run; Ctrl-C stops it, --resume goes on.
+    """Train one run; Ctrl-C stops it, --resume continues it.
 
     A run that was stopped has recorded its last update completely; the exit code is then 130.
     """
@@ -90,7 +88,7 @@ def train(
         folder = folder or root / config.run_name()
     stopped_by = _train(config, folder, resume=resume, quiet=quiet)
     if stopped_by:
-        say(f"Interrupted; go on with: ratioscope train --resume {folder}")
+        say(f"Interrupted; resume with: ratioscope train --resume {folder}")
         raise typer.Exit(128 + stopped_by)
     say(f"Finished: {folder}")
 
@@ -112,8 +110,8 @@ def ablate(
 ) -> None:
     """Train a grid of runs: a study, or a preset with several values.
 
-    Several values for a key make one run each. Finished runs are left as they are, interrupted ones go on. A study ends
-    with its claims, and whether these runs bear them out.
+    Several values for a key make one run each. Finished runs are left as they are, interrupted ones resume. A
+    study ends with its claims and whether these runs support them.
     """
     from ratioscope.manifest import MANIFEST_NAME, Manifest
     from ratioscope.trainer.ablation import plan
@@ -131,7 +129,7 @@ def ablate(
         # One file a table: nobody follows a grid live, and small files cost room.
         stopped_by = _train(cell.config, folder, resume=there, quiet=quiet, flush_seconds=600.0)
         if stopped_by:
-            say("Interrupted; the same command goes on.")
+            say("Interrupted; the same command resumes.")
             raise typer.Exit(128 + stopped_by)
     if grid.claims:
         _print_claims(grid, root)

@@ -47,21 +47,22 @@ def translate(
     key: Annotated[
         str | None,
         typer.Option(
-            help="One of their numbers, or those near a metric, step by step.", autocompletion=completion.reported
+            help="One of their numbers, or those closest to a metric of ours, step by step.",
+            autocompletion=completion.reported,
         ),
     ] = None,
     steps: StepRange = None,
     assumed: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of theirs; default: their own."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the framework; default: its own."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Every number at every step.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """A run's numbers as verl, TRL, AReaL, NeMo-RL or prime-rl would log them, and why they differ.
 
-    Each of their numbers is held against the metric that is closest to it: equal in every step, different and why,
-    without a counterpart, or not to be had from this log, with the column that is missing.
+    Each of their numbers is compared with the metric that is closest to it: equal in every step, different and why,
+    without a counterpart, or not computable from this log, with the column that is missing.
 
     --json prints an object: schema_version, run, steps, frameworks. Each framework has framework, title, source,
     settings, parameters, numbers, not_reproducible. Each number has name, metric, same_definition, nearest, formula,

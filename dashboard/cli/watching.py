@@ -50,18 +50,18 @@ def watch(
             show_default=False,
         ),
     ],
-    severity: Annotated[SeverityName, typer.Option(help="The least severity that is reported.")] = "warning",
+    severity: Annotated[SeverityName, typer.Option(help="Lowest severity that is reported.")] = "warning",
     fail_on: Annotated[
-        SeverityName, typer.Option(help="Exit code 1 when a finding of this severity or worse was there.")
+        SeverityName, typer.Option(help="Exit code 1 when a finding of this severity or worse occurred.")
     ] = "warning",
-    file: Annotated[Path | None, typer.Option(help="Append each alert to this file, one JSON object a line.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Append each alert to this file, one JSON object per line.")] = None,
     webhook: Annotated[
         str | None,
         typer.Option(
             metavar="URL", envvar="RATIOSCOPE_WEBHOOK", help="POST each alert as JSON to this http or https URL."
         ),
     ] = None,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="Time between two looks.", min=0.05)] = 10.0,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="Time between two checks.", min=0.05)] = 10.0,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="Wait this long for a run that is live.", min=0.0)
     ] = 0.0,
@@ -108,7 +108,7 @@ def watch(
             time.sleep(every)
             watcher.judge()
     if not watcher.runs:
-        raise RatioscopeError(f"{runs[0]}: there is no run in this folder; with --wait SECONDS one is waited for.")
+        raise RatioscopeError(f"{runs[0]}: there is no run in this folder; --wait SECONDS waits for one.")
     if watcher.undelivered:
         complain("Some alerts were not delivered; the next watch on these runs sends them.")
     if watcher.worst and watcher.worst >= Severity[fail_on.upper()]:

@@ -86,7 +86,7 @@ def test_a_run_that_was_interrupted_is_resumed_to_its_end(
     finally:
         trainer.kill()
     assert (trainer.returncode, errors) == (INTERRUPTED, "")
-    assert printed == f"Interrupted; go on with: ratioscope train --resume {folder}\n"
+    assert printed == f"Interrupted; resume with: ratioscope train --resume {folder}\n"
     interrupted = open_run(folder)
     assert interrupted.status == "interrupted"
     assert interrupted.manifest.status_reason == "stopped by the user"

@@ -260,7 +260,7 @@ def test_a_run_that_is_waited_for_is_watched(ratioscope: Ratioscope, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("{folder}",), "there is no run in this folder; with --wait SECONDS"),
+        (("{folder}",), "there is no run in this folder; --wait SECONDS waits for one"),
         (("{folder}/nowhere",), "there is no such folder"),
         (("{torn}",), "cannot be read as JSON"),
         (("{folder}", "--webhook", "ftp://example.org"), "--webhook must be a URL"),

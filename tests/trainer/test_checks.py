@@ -36,7 +36,7 @@ MISTAKES: list[tuple[list[str], str]] = [
         "trpo judges its step by the token mean over the whole batch; it does not take algorithm.reference_kl=1.0.",
     ),
     (["algorithm=trpo", "aggregation=sequence_mean"], "it does not take algorithm.aggregation=sequence_mean."),
-    (["algorithm=method_one", "epochs=1"], "algorithm.epochs=1 makes the clip of adaptive_clip idle"),
+    (["algorithm=method_one", "epochs=1"], "algorithm.epochs=1 leaves the clip of adaptive_clip without effect"),
     (["algorithm=decoupled_ppo", "epochs=1"], "use at least 2 epochs or minibatches."),
     (["samples_per_prompt=1"], "sampler.samples_per_prompt=1 must be at least 2."),
     # the schedule

@@ -172,7 +172,7 @@ def test_a_finished_run_may_be_made_longer(whole: Path, tmp_path: Path) -> None:
 
 def test_a_finished_run_that_is_not_made_longer_has_nothing_left_to_do(whole: Path) -> None:
     for overrides in ([], ["updates=3"], [f"updates={UPDATES}"]):
-        with pytest.raises(RatioscopeError, match=rf"has finished its {UPDATES} updates; more with updates=N\.$"):
+        with pytest.raises(RatioscopeError, match=rf"has finished its {UPDATES} updates; set updates=N for more\.$"):
             configuration_of(whole, overrides)
 
 
