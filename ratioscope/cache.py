@@ -9,8 +9,8 @@ may take (4000; 0 keeps none). Any number of processes may use it at once. A cac
 reason to fail, and a broken entry is a missing one.
 
 An entry's key holds the code of all that the module imports (`code_of`): what another ratioscope computed is never
-mistaken for what this one would. Models and what must not be forgotten are no entries, they have folders of their own
-beside them (`cache_folder`) and stay.
+mistaken for what this one would. Models and what must not be forgotten are not entries: they have separate folders
+(`cache_folder`) and stay.
 """
 
 import ast
@@ -84,7 +84,7 @@ class Entry:
         """Keep the bytes, where that is possible; now and then, make room.
 
         Raises:
-            RatioscopeError: $RATIOSCOPE_CACHE_LIMIT is no number of megabytes.
+            RatioscopeError: $RATIOSCOPE_CACHE_LIMIT is not a number of megabytes.
         """
         limit, path = _limit(), self.path
         size = _on_disk(len(contents))

@@ -21,7 +21,7 @@ _MOST_LISTED = 12
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> RatioscopeError:
-    """The error for a name that is none of `known`: what it might have meant, or what there is.
+    """The error for a name that is not one of `known`: the closest ones, or all of them.
 
     Args:
         what: what it should name, with its article: "a metric", "a gate".

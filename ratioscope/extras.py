@@ -11,7 +11,7 @@ def needing(what: str, install: str) -> Iterator[None]:
     """Run a block that imports; where a package is missing, say what to install.
 
     Args:
-        what: what is wanted and cannot be had, the subject of the sentence.
+        what: what is wanted and missing, the subject of the sentence.
         install: what pip has to install for it.
 
     Raises:

@@ -161,7 +161,7 @@ def khat_limit(moment: Moment, n: int) -> float | None:
 
 
 def doubt(tail: str, khat: float | None, moment: Moment, n: int, missing: Note | None = None) -> Note | None:
-    """Why a mean of n terms of this moment cannot be trusted; None where nothing speaks against it.
+    """Why a mean of n terms of this moment cannot be trusted; None where it can.
 
     Args:
         tail: what the tail index is of, as a note should call it.

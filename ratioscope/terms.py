@@ -1,4 +1,4 @@
-"""Per-token terms of the metrics as functions of log-ratios: the torch twins of `analysis/sql/macros.sql`.
+"""Per-token terms of the metrics as functions of log-ratios: the torch twins of `analysis/runs/macros.sql`.
 
 They keep their digits where a log-ratio is tiny, which is where on-policy data live, and stay defined at a ratio of 0.
 All take and return float64 tensors of one shape.

@@ -1,4 +1,4 @@
-"""Old versions once more, in the training engine: what the sampler's record is held against."""
+"""Old versions once more, in the training engine: what the sampler's record is compared with."""
 
 from typing import NamedTuple
 

@@ -81,7 +81,7 @@ def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
 
 
 def _differs(key: str, a: str, b: str) -> bool:
-    """Whether two values differ. What one log does not say, because it is older, tells no setting from another: that
+    """Whether two values differ. What one log does not state, because it is older, does not separate settings: that
     holds for parts that do nothing, and for all that is neither part nor parameter."""
     if UNSET in (a, b) and not key.startswith(_PARAMETERS):
         return key.startswith(_PARTS) and not {a, b} <= ABSENT

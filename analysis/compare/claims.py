@@ -1,4 +1,4 @@
-"""What a study says about its runs, held against the runs: does our curve agree with the paper's finding?
+"""What a study says about its runs, compared with the runs: does our curve agree with the paper's finding?
 
 A claim is a difference (or a level) of one number a run, expected above, below or alike; the verdict is taken from a
 95 % t interval over seeds, paired by seed where two settings are compared.

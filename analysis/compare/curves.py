@@ -16,7 +16,7 @@ from ratioscope.analysis.compare.configuration import UNSET, configuration, diff
 from ratioscope.analysis.compare.grouping import Member, Setting, check_metric
 
 NOTHING = "nothing"
-"""An attribute that tells no setting from another."""
+"""An attribute that does not distinguish settings."""
 _NAMES = ("algorithm", "variant", "schedule")
 
 

@@ -56,7 +56,7 @@ class UnderSchedule:
     margin: float
     verdict: Verdict
     reason: str
-    """Why it cannot be told, and what to do; else empty."""
+    """Why it is unknown, and what to do; else empty."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class SingleChange:
     verdict: Verdict
     """Of the end: alike where the interval lies within the margin, else better or worse where it leaves out 0."""
     reason: str
-    """Why it cannot be told, and what to do; else empty."""
+    """Why it is unknown, and what to do; else empty."""
 
     @property
     def what(self) -> str:

@@ -77,7 +77,7 @@ def diagnose(summary: StepSummary, run: Run | None = None, limits: Limits = Limi
     """All findings, worst first; among equals causes come before their consequences, as in `RULES`.
 
     Args:
-        run: where the summary is from: its manifest and tokens let more rules speak.
+        run: where the summary is from: its manifest and tokens allow more rules.
         limits: that findings are measured against.
 
     Raises:

@@ -97,7 +97,7 @@ _TELL_APART = " Log logp_behavior_train for some steps to see whether it is the 
 
 
 def kl_is_high(evidence: Evidence) -> Finding | None:
-    """KL(behavior || current) beyond verl's health limit in many steps, by the estimator that no tail can spoil."""
+    """KL(behavior || current) beyond verl's health limit in many steps, by the estimator that no tail can distort."""
     limit = evidence.limits.kl
     excess = evidence.above("kl_k1", limit)
     if not evidence.often(excess):

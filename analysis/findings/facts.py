@@ -33,7 +33,7 @@ _MOST = 0.5
 
 
 class Form(Enum):
-    """Which estimate of a total variation speaks for a run, in everything that is said of it."""
+    """Which estimate of a total variation is used for a run, in every sentence about it."""
 
     PLAIN = "plain"
     """½ mean |ρ − 1|, S0's formula."""
@@ -180,7 +180,7 @@ class Facts:
 
     @property
     def split(self) -> bool:
-        """Engine and age are told apart: by the recomputed column, or because there is no age."""
+        """Engine and age can be separated: by the recomputed column, or because there is no age."""
         return self.path.part(Cause.ENGINE) is not None
 
     @property
@@ -200,7 +200,7 @@ def facts_of(
     """The facts of the steps first..last.
 
     Args:
-        summary: of the whole run: it decides the form, so that every window of a run speaks in the same one.
+        summary: of the whole run: it decides the form, so that every window of a run uses the same one.
         first, last: both included; None is the first or last step there is.
     """
     truncated = _is_truncated(summary, limits)

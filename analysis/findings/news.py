@@ -1,9 +1,9 @@
-"""Which findings of a watched run are news: a rule speaks once for a run, and again only when it has become worse.
+"""Which findings of a watched run are news: a rule reports once for a run, and again only when it has become worse.
 
-told = {}
-for finding in news(findings, told, Severity.WARNING):
+reported = {}
+for finding in news(findings, reported, Severity.WARNING):
     print(finding.sentence)
-    told = told_after(told, finding)
+    reported = reported_after(reported, finding)
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,42 +13,42 @@ from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.plain import plain
 from ratioscope.analysis.runs.store import Run
 
-Told = Mapping[str, Severity]
-"""The worst severity that somebody was told about one run, by rule."""
+Reported = Mapping[str, Severity]
+"""The worst severity that was reported about one run, by rule."""
 
 # Text of a finding may quote the log's manifest, of any length; an alert is for reading.
 LONGEST_TEXT = 1_000
 
 
-def news(findings: Sequence[Finding], told: Told, at_least: Severity) -> list[Finding]:
-    """The findings of at least this severity that are new or worse than what was told, in their order.
+def news(findings: Sequence[Finding], reported: Reported, at_least: Severity) -> list[Finding]:
+    """The findings of at least this severity that are new or worse than what was reported, in their order.
 
-    A finding that goes away and comes back is no news: near its limit it would come back at every other step.
+    A finding that goes away and comes back is not news: near its limit it would come back at every other step.
     """
     return [
         finding
         for finding in findings
-        if finding.severity >= at_least and (finding.rule not in told or finding.severity > told[finding.rule])
+        if finding.severity >= at_least and (finding.rule not in reported or finding.severity > reported[finding.rule])
     ]
 
 
-def told_after(told: Told, finding: Finding) -> dict[str, Severity]:
-    """What was told, once this finding was told, too."""
-    return dict(told) | {finding.rule: max(finding.severity, told.get(finding.rule, finding.severity))}
+def reported_after(reported: Reported, finding: Finding) -> dict[str, Severity]:
+    """What is reported after this finding, too."""
+    return dict(reported) | {finding.rule: max(finding.severity, reported.get(finding.rule, finding.severity))}
 
 
 def run_key(run: Run) -> str:
-    """What is told apart: the folder, and the run that is in it, as another may take its place."""
+    """What identifies a run: the folder, and the run in it, as another may take its place."""
     return f"{run.folder.resolve()}\n{run.manifest.run_id}"
 
 
-def told_to_json(told: Told) -> dict[str, str]:
+def reported_to_json(reported: Reported) -> dict[str, str]:
     """Severity words by rule."""
-    return {rule: severity.word for rule, severity in told.items()}
+    return {rule: severity.word for rule, severity in reported.items()}
 
 
-def told_from_json(contents: Any) -> dict[str, Severity]:
-    """The reverse of `told_to_json`; what is no severity is left out, so that it is told again."""
+def reported_from_json(contents: Any) -> dict[str, Severity]:
+    """The reverse of `reported_to_json`; what is not a severity is left out, so that it is reported again."""
     words = {severity.word: severity for severity in Severity}
     items = contents.items() if isinstance(contents, dict) else ()
     return {rule: words[word] for rule, word in items if isinstance(word, str) and word in words}

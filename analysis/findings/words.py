@@ -88,7 +88,7 @@ def whose_staleness(facts: Facts) -> str:
 
 
 def which_form(facts: Facts) -> str:
-    """Why it is not the plain form that speaks; empty where it is."""
+    """Why the plain form is not used; empty where it is."""
     if facts.form is Form.PLAIN:
         return ""
     if facts.truncated:

@@ -22,7 +22,7 @@ _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
 
 
 class Outcome(Enum):
-    """What comes out when a framework's number is held against ours over some steps."""
+    """How a framework's number compares with ours over some steps."""
 
     EQUAL = "equal"
     """In every step in which both are defined."""

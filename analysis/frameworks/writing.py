@@ -55,7 +55,7 @@ def settings(parameters: Parameters) -> str:
 
 
 def sentence(found: Translation) -> str:
-    """How many of a framework's numbers are ours, differ, have no counterpart, or cannot be had from the log."""
+    """How many of a framework's numbers are ours, differ, have no counterpart, or cannot be computed from the log."""
     words = {
         Outcome.EQUAL: "equal ours in every step", Outcome.DIFFERENT: "differ", Outcome.ALONE: "have no counterpart",
         Outcome.MISSING: "need a column that is not logged", Outcome.UNDEFINED: "are undefined",

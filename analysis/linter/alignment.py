@@ -1,4 +1,4 @@
-"""Do the log-probability columns speak of the same token: a column shifted by one position."""
+"""Do the log-probability columns mean the same token: a column shifted by one position."""
 
 import numpy as np
 

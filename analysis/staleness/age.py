@@ -60,7 +60,7 @@ class AgeEffect:
     freshest: Number | None = None
     oldest: Number | None = None
     reason: str = ""
-    """Why it cannot be told."""
+    """Why it is unknown."""
 
 
 def age_effect(strata: Strata, metric: str) -> AgeEffect:
@@ -68,7 +68,7 @@ def age_effect(strata: Strata, metric: str) -> AgeEffect:
 
     Args:
         strata: by "lag".
-        metric: the form of staleness that speaks for the run; where a tail is too heavy for it, the bounded form does.
+        metric: the form of staleness that is used for the run; where a tail is too heavy for it, the bounded form.
     """
     rows = _ages(strata, metric)
     if metric == "s_k" and (rows["note_kind"].iloc[[0, -1] if len(rows) else []] == Kind.UNRELIABLE).any():

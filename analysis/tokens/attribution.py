@@ -1,10 +1,11 @@
-"""Attribution: who owns a sum over tokens. Which sequences are the worst is in `analysis.tokens.worst_sequences`.
+"""Attribution: which tokens, prompts or versions a sum over tokens comes from.
 
 owned = shares(run, "rho_squared", "token_position", first=10, last=20, among_top=0.01)
 owned.frame, owned.half, sentence(owned)
 
 A share of a heavy-tailed sum describes the logged tokens and no others; where the sum's moment cannot be estimated the
-result says so and gives no intervals. Rows that cannot be used (`docs/metrics.md`, bad numbers) own nothing.
+result says so and gives no intervals. Rows that cannot be used (`docs/metrics.md`, bad numbers) contribute nothing. The
+worst responses: `analysis.tokens.worst_sequences`.
 """
 
 from collections.abc import Callable, Mapping

@@ -3,7 +3,7 @@
 worst_sequences(run, "largest_log_weight", first=10, last=20)
 sequence_tokens(run, step=12, seq_id=3), group_of(run, step=12, seq_id=3)
 
-Who owns a sum over tokens is in `attribution`. Ratios of any size rank as they should: sums over tokens stay
+What a sum comes from over tokens is in `attribution`. Ratios of any size rank as they should: sums over tokens stay
 logarithms (`attribution_sequences.sql`), and only the shown value leaves log space.
 """
 

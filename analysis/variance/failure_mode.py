@@ -73,7 +73,7 @@ def answer(summary: StepSummary, facts: Facts) -> Answer:
 
 
 def _doubted_distance(summary: StepSummary, facts: Facts) -> str:
-    """What the bounded form says, where the plain one speaks and cannot be trusted in most steps."""
+    """What the bounded form says, where the plain one is used and is unreliable in most steps."""
     level = facts.staleness
     if facts.form is Form.BOUNDED or level.n_doubtful <= level.n_known / 2:
         return ""
@@ -109,7 +109,7 @@ def blind_spot(summary: StepSummary, form: Form) -> pd.DataFrame:
     """What a trust region sees against what it does not, by step.
 
     Args:
-        form: of the total variation, the one that speaks for the run.
+        form: of the total variation, the one that is used for the run.
 
     Columns: tv, the total variation of the tokens; chi2_token; chi2_seq, that of whole responses, as the tokens predict
     it where the sample shows less; and <column>_trusted.
@@ -219,7 +219,7 @@ def response_staleness(run: Run, first: int, last: int, khat: "pd.Series[float]"
 
 
 def staleness_sentence(summary: StepSummary, responses: pd.DataFrame, form: Form) -> str:
-    """Tokens against whole responses, at the last step that has both, in the form that speaks for the run."""
+    """Tokens against whole responses, at the last step that has both, in the form that is used for the run."""
     key, column = form.staleness, "tv" if form is Form.PLAIN else "tv_bounded"
     both = responses[column].rename("responses").to_frame().join(summary.values[key].rename("tokens")).dropna()
     if not len(both):

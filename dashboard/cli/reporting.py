@@ -81,14 +81,14 @@ def report(
         opened = _opened(folders, thresholds, quiet)
         with imports_left_alone(), working("Writing the report", quiet) as progress:
 
-            def told(done: int, of: int, name: str) -> None:
+            def show(done: int, of: int, name: str) -> None:
                 progress(done, of)
 
             if len(opened) == 1:
-                made = run_report(opened[0], pages=chosen, steps=wanted, framework=asked, progress=told, pool=pool)
+                made = run_report(opened[0], pages=chosen, steps=wanted, framework=asked, progress=show, pool=pool)
             else:
                 made = comparison_report(
-                    opened, pages=chosen, metric=metric, steps=wanted, framework=asked, progress=told, pool=pool
+                    opened, pages=chosen, metric=metric, steps=wanted, framework=asked, progress=show, pool=pool
                 )
             written = write(made, output)
             if data:

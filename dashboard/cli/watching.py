@@ -136,8 +136,8 @@ class Watcher:
 
     Args:
         places: folders of runs, or with runs in them.
-        listeners: who is told.
-        severity: the least severity that they are told.
+        listeners: where alerts go.
+        severity: the lowest severity that is reported to them.
         limits: for all runs; without them those of ratioscope.toml beside or above each run.
     """
 
@@ -234,15 +234,16 @@ class Watcher:
         self.worst = max([*severities, self.worst] if self.worst else severities, default=None)
 
     def known(self, listener: "Listener") -> int:
-        """How many of the findings this listener was told before; they are not repeated."""
+        """How many of the findings were reported to this listener before; they are not repeated."""
         from ratioscope.analysis.findings.news import news
 
         pairs = [
-            ([finding for finding, _ in run.alerts], self._memory.told(listener, run.key)) for run in self.runs.values()
+            ([finding for finding, _ in run.alerts], self._memory.reported(listener, run.key))
+            for run in self.runs.values()
         ]
         return sum(
-            len(news(findings, {}, self._severity)) - len(news(findings, told, self._severity))
-            for findings, told in pairs
+            len(news(findings, {}, self._severity)) - len(news(findings, reported, self._severity))
+            for findings, reported in pairs
         )
 
     def deliver(self) -> None:
@@ -257,18 +258,18 @@ class Watcher:
 
     def _deliver_to(self, listener: "Listener", problems: list[str]) -> bool:
         """Whether something was left undelivered."""
-        from ratioscope.analysis.findings.news import news, told_after
+        from ratioscope.analysis.findings.news import news, reported_after
         from ratioscope.dashboard.watching.alerts import UndeliveredError
 
         for watched in self.runs.values():
-            told = self._memory.told(listener, watched.key)
+            reported = self._memory.reported(listener, watched.key)
             alerts = {finding.rule: alert for finding, alert in watched.alerts}
-            for finding in news([finding for finding, _ in watched.alerts], told, self._severity):
+            for finding in news([finding for finding, _ in watched.alerts], reported, self._severity):
                 try:
                     listener.deliver(alerts[finding.rule])
                 except UndeliveredError as error:
                     problems.append(str(error))
                     return True  # the next alert would fail likewise
-                told = told_after(told, finding)
-                self._memory.keep(listener, watched.key, told)
+                reported = reported_after(reported, finding)
+                self._memory.keep(listener, watched.key, reported)
         return False

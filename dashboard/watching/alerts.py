@@ -1,4 +1,4 @@
-"""Where alerts go (the terminal, a file, a webhook), and what each of these was told already."""
+"""Where alerts go (the terminal, a file, a webhook), and what was already reported to each."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
 from ratioscope import __version__
-from ratioscope.analysis.findings.news import Told, told_from_json, told_to_json
+from ratioscope.analysis.findings.news import Reported, reported_from_json, reported_to_json
 from ratioscope.cache import cache_folder
 from ratioscope.dashboard.cli.terminal import one_line, say
 from ratioscope.dashboard.report.target import check_folder
@@ -41,7 +41,7 @@ class Listener(Protocol):
 
     @property
     def is_new(self) -> bool:
-        """Whether it cannot know what it was told before."""
+        """Whether it cannot know what was reported to it before."""
 
     def deliver(self, alert: Alert) -> None:
         """Hand one alert over, or raise an `UndeliveredError`."""
@@ -127,30 +127,30 @@ class Webhook:
 
 
 class Memory:
-    """What each listener was told about each run, kept in the cache folder: a restart repeats nothing."""
+    """What was reported to each listener about each run, kept in the cache folder: a restart repeats nothing."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str], Told] = {}
+        self._reported: dict[tuple[str, str], Reported] = {}
 
-    def told(self, listener: Listener, run_key: str) -> Told:
-        """The worst severity by rule; empty for what was never told or cannot be read any more."""
+    def reported(self, listener: Listener, run_key: str) -> Reported:
+        """The worst severity by rule; empty for what was never reported or can no longer be read."""
         key = (listener.identity, run_key)
-        if key not in self._told:
-            self._told[key] = {}
+        if key not in self._reported:
+            self._reported[key] = {}
             if listener.is_new:
-                return self._told[key]
+                return self._reported[key]
             with suppress(OSError, ValueError):
-                self._told[key] = told_from_json(json.loads(_place(*key).read_text(encoding="utf-8")))
-        return self._told[key]
+                self._reported[key] = reported_from_json(json.loads(_place(*key).read_text(encoding="utf-8")))
+        return self._reported[key]
 
-    def keep(self, listener: Listener, run_key: str, told: Told) -> None:
+    def keep(self, listener: Listener, run_key: str, reported: Reported) -> None:
         """Remember; on disk, too, where that can be written."""
         key = (listener.identity, run_key)
-        self._told[key] = dict(told)
+        self._reported[key] = dict(reported)
         place = _place(*key)
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(place, json.dumps(told_to_json(told)).encode())
+            replace_atomically(place, json.dumps(reported_to_json(reported)).encode())
 
 
 def message(alert: Alert) -> dict[str, Any]:

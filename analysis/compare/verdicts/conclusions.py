@@ -141,7 +141,7 @@ def _certainty(stands: Standing) -> str:
 
 
 def _close(stands: Standing) -> str:
-    """How many end about as well as the leader; empty where nobody else could."""
+    """How many end about as well as the leader; empty where there is no other."""
     counts, widths = [], set()
     for contest in stands.contests:
         best = _end(stands, contest.pairs[0][0])
@@ -234,7 +234,7 @@ def _what_changes(
     others: Sequence[SingleChange],
     fallen: Sequence[Collapse],
 ) -> str:
-    """Changes for the better or worse, then those of which it cannot be told."""
+    """Changes for the better or worse, then those of which it is unknown."""
     if not changes:
         return _no_single_change(settings)
     shown = [change for change in others if change.verdict in ("better", "worse")]

@@ -13,11 +13,11 @@ from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.news import (
     LONGEST_TEXT,
     news,
+    reported_after,
+    reported_from_json,
+    reported_to_json,
     run_key,
     to_json,
-    told_after,
-    told_from_json,
-    told_to_json,
 )
 from ratioscope.analysis.runs.store import open_run
 from tests.making.runs import random_step, write_run
@@ -36,23 +36,23 @@ looks = st.lists(st.dictionaries(st.sampled_from(RULES), st.sampled_from(Severit
 def test_a_rule_speaks_when_it_is_worse_than_ever_and_only_then(
     looks: list[dict[str, Severity]], at_least: Severity
 ) -> None:
-    told: dict[str, Severity] = {}
+    reported: dict[str, Severity] = {}
     worst: dict[str, Severity] = {}
     for look in looks:
-        said = news([finding(rule, severity) for rule, severity in look.items()], told, at_least)
+        said = news([finding(rule, severity) for rule, severity in look.items()], reported, at_least)
         expected = {
             rule: severity for rule, severity in look.items() if severity >= at_least and severity > worst.get(rule, 0)
         }
         assert {one.rule: one.severity for one in said} == expected
         worst |= expected
         for one in said:
-            told = told_after(told, one)
-        assert told == worst == told_from_json(json.loads(json.dumps(told_to_json(told))))
+            reported = reported_after(reported, one)
+        assert reported == worst == reported_from_json(json.loads(json.dumps(reported_to_json(reported))))
 
 
 @pytest.mark.parametrize("contents", [None, [], "x", {"clip_zero": "grave"}, {"clip_zero": 3}, {"clip_zero": None}])
 def test_what_cannot_be_understood_was_not_told(contents: object) -> None:
-    assert told_from_json(contents) == {}
+    assert reported_from_json(contents) == {}
 
 
 def test_an_alert_says_what_the_finding_says_and_no_more(tmp_path: Path) -> None:
