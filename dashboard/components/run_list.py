@@ -11,8 +11,8 @@ import streamlit as st
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.runs.store import Listed
+from ratioscope.dashboard.annotations import Annotation, writable
 from ratioscope.dashboard.components.frame import status_words
-from ratioscope.dashboard.notes import Note, writable
 from ratioscope.dashboard.watching.headlines import Headline
 
 ROW_HEIGHT, MOST_HEIGHT = 38, 646
@@ -37,7 +37,7 @@ class Line:
     run: Listed
     status: str
     headline: Headline | None
-    note: Note
+    annotation: Annotation
 
     @property
     def algorithm(self) -> str:
@@ -51,13 +51,13 @@ class Line:
     def tags(self) -> list[str]:
         """The run's own tags, then the reader's."""
         own = self.run.manifest.tags if self.run.manifest else []
-        return list(dict.fromkeys([*map(writable, own), *self.note.tags]))
+        return list(dict.fromkeys([*map(writable, own), *self.annotation.tags]))
 
     @property
     def notes(self) -> str:
         """The reader's note, then the run's own, in one line."""
         own = self.run.manifest.notes if self.run.manifest else ""
-        return " · ".join(text for text in (self.note.text, writable(own)) if text.strip())
+        return " · ".join(text for text in (self.annotation.text, writable(own)) if text.strip())
 
     @property
     def problem(self) -> str:
@@ -91,8 +91,8 @@ class Line:
         return " ".join((*map(str, words), *self.tags)).lower()
 
 
-def line(run: Listed, headline: Headline | None, note: Note | None) -> Line:
-    return Line(run, status_words(run), headline, note or Note())
+def line(run: Listed, headline: Headline | None, annotation: Annotation | None) -> Line:
+    return Line(run, status_words(run), headline, annotation or Annotation())
 
 
 def _gravity(shown: Line) -> float:

@@ -9,10 +9,17 @@ import streamlit as st
 from ratioscope.analysis.findings.inventory import inventory
 from ratioscope.analysis.runs.store import Listed, discover
 from ratioscope.dashboard import state
+from ratioscope.dashboard.annotations import (
+    LONGEST_NOTE,
+    Annotation,
+    read_annotations,
+    split_tags,
+    writable,
+    write_annotation,
+)
 from ratioscope.dashboard.components.frame import answer, no_runs, status_words
 from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.run_list import LEGEND, NEEDS_HEADLINES, NOT_READ, ORDERS, Line, line, run_table
-from ratioscope.dashboard.notes import LONGEST_NOTE, Note, read_notes, split_tags, writable, write_note
 from ratioscope.dashboard.roots import roots
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.watching.headlines import Reader
@@ -121,8 +128,8 @@ def _changed(place: str) -> int:
 def _list(known: list[Listed]) -> None:
     """Answer, filters, table and what can be done with a row."""
     reader = _reader()
-    notes = read_notes(run.folder for run in known)
-    lines = [line(run, reader.get(run), notes.get(run.folder)) for run in known]
+    annotations = read_annotations(run.folder for run in known)
+    lines = [line(run, reader.get(run), annotations.get(run.folder)) for run in known]
     answer(_inventory(lines))
     left = reader.ask(known, compute=_computed(known))
     shown, filtered = _filter(lines, reading=bool(left))
@@ -232,8 +239,8 @@ def _about(one: Line) -> None:
     """What is written about the selected run, by itself and by the reader."""
     manifest = one.run.manifest
     with st.container(border=True):
-        own, mine = st.columns(2, gap="large")
-        with own:
+        theirs, mine = st.columns(2, gap="large")
+        with theirs:
             st.markdown("###### What the run says of itself")
             st.text(writable(one.run.run_id))
             for text in (
@@ -246,19 +253,20 @@ def _about(one: Line) -> None:
         with mine, st.form("note", border=False):
             st.markdown("###### Your tags and note")
             place = hashlib.sha256(str(one.run.folder).encode("utf-8", "replace")).hexdigest()[:12]
+            own = one.annotation
             tags = st.text_input(
-                "Tags", ", ".join(one.note.tags), key=f"tags-{place}", placeholder="separated by commas", max_chars=400
+                "Tags", ", ".join(own.tags), key=f"tags-{place}", placeholder="separated by commas", max_chars=400
             )
-            text = st.text_area("Note", one.note.text, key=f"note-{place}", height=100, max_chars=LONGEST_NOTE)
+            text = st.text_area("Note", own.text, key=f"note-{place}", height=100, max_chars=LONGEST_NOTE)
             saved = st.form_submit_button("Save", icon=":material/save:")
             st.caption("Kept among your own files; nothing is written into the run.")
         if saved:
-            _save(one.run, Note(split_tags(tags), text))
+            _save(one.run, Annotation(split_tags(tags), text))
 
 
-def _save(run: Listed, note: Note) -> None:
+def _save(run: Listed, annotation: Annotation) -> None:
     try:
-        write_note(run.folder, note)
+        write_annotation(run.folder, annotation)
     except OSError as error:
         st.error("The note could not be saved.", icon=":material/error:")
         st.text(str(error))

@@ -15,9 +15,9 @@ from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.runs.store import discover, open_run
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope.dashboard import notes
+from ratioscope.dashboard import annotations
+from ratioscope.dashboard.annotations import Annotation, read_annotations, split_tags, write_annotation
 from ratioscope.dashboard.components.run_list import NOT_READ
-from ratioscope.dashboard.notes import Note, read_notes, split_tags, write_note
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.session import Session
 from ratioscope.dashboard.views import runs as page
@@ -36,7 +36,7 @@ def frame(at: AppTest) -> pd.DataFrame:
 
 
 @pytest.fixture(autouse=True)
-def notes_of_ones_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_annotations(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("notes")
     monkeypatch.setenv("RATIOSCOPE_NOTES", str(folder))
     return folder
@@ -176,7 +176,7 @@ def fresh(root: Path) -> Path:
     return root
 
 
-def test_notes_are_saved_beside_nothing_of_the_run_and_found_again(fresh: Path, notes_of_ones_own: Path) -> None:
+def test_notes_are_saved_beside_nothing_of_the_run_and_found_again(fresh: Path, own_annotations: Path) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in fresh.rglob("*"))
     at = AppTest.from_function(_runs_page, default_timeout=60)
     at = _select(at, "mine")
@@ -192,7 +192,7 @@ def test_notes_are_saved_beside_nothing_of_the_run_and_found_again(fresh: Path, 
     assert runs_table(again)["mine"]["Notes"] == "look at step 12\nagain · their note"
     assert set(runs_table(visit("runs", q="step 12"))) == {"mine"}
     assert sorted((path, path.stat().st_mtime_ns) for path in fresh.rglob("*")) == before
-    assert len(list(notes_of_ones_own.iterdir())) == 1
+    assert len(list(own_annotations.iterdir())) == 1
 
 
 def _runs_page() -> None:
@@ -202,7 +202,7 @@ def _runs_page() -> None:
 
 
 def test_hostile_notes_are_shown_and_never_interpreted(fresh: Path) -> None:
-    write_note(fresh / "mine", Note((HOSTILE[:50],), HOSTILE + "\x00\ud800"))
+    write_annotation(fresh / "mine", Annotation((HOSTILE[:50],), HOSTILE + "\x00\ud800"))
     at = _select(AppTest.from_function(_runs_page, default_timeout=60), "mine")
     assert not at.exception
     assert HOSTILE in runs_table(at)["mine"]["Notes"]
@@ -211,23 +211,23 @@ def test_hostile_notes_are_shown_and_never_interpreted(fresh: Path) -> None:
             assert "alert(1)" not in str(element.value)
 
 
-def test_a_note_is_kept_cleaned_and_taken_away(tmp_path: Path, notes_of_ones_own: Path) -> None:
+def test_a_note_is_kept_cleaned_and_taken_away(tmp_path: Path, own_annotations: Path) -> None:
     run = tmp_path / "run"
-    kept = write_note(run, Note(tuple(f"t{n}" for n in range(50)), " \ud800x" * 9_000))
-    assert (len(kept.tags), len(kept.text) <= notes.LONGEST_NOTE) == (notes.MOST_TAGS, True)
-    assert read_notes([run, tmp_path]) == {run: kept}
+    kept = write_annotation(run, Annotation(tuple(f"t{n}" for n in range(50)), " \ud800x" * 9_000))
+    assert (len(kept.tags), len(kept.text) <= annotations.LONGEST_NOTE) == (annotations.MOST_TAGS, True)
+    assert read_annotations([run, tmp_path]) == {run: kept}
     kept.text.encode()
-    write_note(run, Note((), "  "))
-    assert read_notes([run]) == {}
-    assert not list(notes_of_ones_own.iterdir())
+    write_annotation(run, Annotation((), "  "))
+    assert read_annotations([run]) == {}
+    assert not list(own_annotations.iterdir())
     assert split_tags(" a, b,,a ,") == ("a", "b")
 
 
 @pytest.mark.parametrize("contents", ["", "[]", '{"tags": 3, "text": ""}', '{"text": "x"}', "\x00"])
-def test_a_file_that_is_no_note_is_passed_over(tmp_path: Path, notes_of_ones_own: Path, contents: str) -> None:
-    write_note(tmp_path, Note(("a",)))
-    next(notes_of_ones_own.iterdir()).write_text(contents)
-    assert read_notes([tmp_path]) == {}
+def test_a_file_that_is_no_note_is_passed_over(tmp_path: Path, own_annotations: Path, contents: str) -> None:
+    write_annotation(tmp_path, Annotation(("a",)))
+    next(own_annotations.iterdir()).write_text(contents)
+    assert read_annotations([tmp_path]) == {}
 
 
 def test_halves_of_characters_in_a_manifest_do_not_break_the_list(root: Path) -> None:

@@ -1,7 +1,7 @@
-"""The reader's own tags and notes on runs.
+"""The user's own tags and notes on runs.
 
-Runs are other people's and never written to: notes lie in the user's own data folder, one small file a run, found by
-the run's folder. Text is kept as it was typed; whoever shows it treats it like the text of a log.
+Runs are never written to: annotations are kept in the user's data folder, one small file per run, found by the run's
+folder. Text is kept as it was typed and must be escaped like the text of a log.
 """
 
 import hashlib
@@ -19,23 +19,23 @@ MOST_TAGS, LONGEST_TAG, LONGEST_NOTE = 20, 60, 4_000
 
 
 @dataclass(frozen=True)
-class Note:
-    """What the reader has written about a run."""
+class Annotation:
+    """What the user has written about a run."""
 
     tags: tuple[str, ...] = ()
     text: str = ""
 
 
-def notes_folder() -> Path:
+def annotations_folder() -> Path:
     """$RATIOSCOPE_NOTES, or a folder among the user's data; may not exist yet."""
     default = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "ratioscope" / "notes"
     return Path(os.environ.get("RATIOSCOPE_NOTES") or default)
 
 
-def read_notes(folders: Iterable[Path]) -> dict[Path, Note]:
-    """The notes on these runs' folders; runs without one are left out, and so is a file that is no note."""
+def read_annotations(folders: Iterable[Path]) -> dict[Path, Annotation]:
+    """The annotations of these runs' folders; runs without one and files that cannot be read are left out."""
     try:
-        written = {path.name for path in notes_folder().iterdir()}
+        written = {path.name for path in annotations_folder().iterdir()}
     except OSError:
         return {}
     found = {}
@@ -43,18 +43,18 @@ def read_notes(folders: Iterable[Path]) -> dict[Path, Note]:
         place = _place(folder)
         if place.name in written:
             with suppress(OSError, ValueError, KeyError, TypeError):
-                found[folder] = _note(json.loads(place.read_text(encoding="utf-8")))
+                found[folder] = _annotation(json.loads(place.read_text(encoding="utf-8")))
     return found
 
 
-def write_note(folder: Path, note: Note) -> Note:
-    """Keep a note on a run, replacing the one before; an empty one takes it away. Returns what was kept.
+def write_annotation(folder: Path, annotation: Annotation) -> Annotation:
+    """Keep an annotation of a run in place of the previous one; an empty one deletes it. Returns what was kept.
 
     Raises:
-        OSError: the notes folder cannot be written.
+        OSError: the folder of annotations cannot be written.
     """
-    place, kept = _place(folder), _note({"tags": note.tags, "text": note.text})
-    if kept == Note():
+    place, kept = _place(folder), _annotation({"tags": annotation.tags, "text": annotation.text})
+    if kept == Annotation():
         place.unlink(missing_ok=True)
         return kept
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -73,10 +73,10 @@ def writable(text: object) -> str:
     return str(text).encode("utf-8", "replace").decode("utf-8")
 
 
-def _note(contents: dict[str, Any]) -> Note:
+def _annotation(contents: dict[str, Any]) -> Annotation:
     tags = [writable(tag)[:LONGEST_TAG] for tag in list(contents["tags"])[:MOST_TAGS]]
-    return Note(tuple(tags), writable(contents["text"])[:LONGEST_NOTE].strip())
+    return Annotation(tuple(tags), writable(contents["text"])[:LONGEST_NOTE].strip())
 
 
 def _place(folder: Path) -> Path:
-    return notes_folder() / f"{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]}.json"
+    return annotations_folder() / f"{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]}.json"
