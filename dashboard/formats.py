@@ -1,4 +1,7 @@
-"""How numbers and text from a log are written: three significant digits, shares as percentages, all signs escaped."""
+"""How numbers and text from a log are written: three significant digits, shares as percentages, all signs escaped.
+
+A number that has an interval is rounded to the digits that the interval supports: two digits of its half width.
+"""
 
 import math
 import re
@@ -7,23 +10,41 @@ from ratioscope.analysis.findings.finding import Number
 from ratioscope.catalogue import ENTRIES
 from ratioscope.notes import Note, is_unreliable
 
+_MOST_DECIMALS = 4
+
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def plain(value: float) -> str:
-    """A number with three significant digits; undefined is a dash."""
+def plain(value: float, low: float = math.nan, high: float = math.nan) -> str:
+    """A number with three significant digits, fewer where its interval supports fewer; undefined is a dash."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
-    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
-        return f"{value:.1e}"
-    return f"{value:.3g}"
+    decimals = _decimals(low, high)
+    rounded = value if decimals is None else round(value, decimals) + 0.0  # no -0
+    if decimals is not None and decimals < _MOST_DECIMALS and abs(rounded) < 10.0 ** (2 - decimals):
+        return f"{rounded:.{decimals}f}"
+    if rounded != 0 and (abs(rounded) >= 1e5 or abs(rounded) < 1e-3):
+        return f"{rounded:.1e}"
+    if abs(rounded) >= 999.5:
+        return f"{float(f'{rounded:.3g}'):,.0f}"
+    return f"{rounded:.3g}"
 
 
-def share(value: float) -> str:
-    """A share as a percentage, with one decimal."""
-    return f"{value:.1%}" if math.isfinite(value) else plain(value)
+def share(value: float, low: float = math.nan, high: float = math.nan) -> str:
+    """A share as a percentage with one decimal, or none where its interval is too wide for it."""
+    if not math.isfinite(value):
+        return plain(value)
+    decimals = _decimals(low, high)
+    shown = 1 if decimals is None or decimals > 2 else 0
+    return f"{round(value, shown + 2) + 0.0:.{shown}%}"  # no -0
+
+
+def _decimals(low: float, high: float) -> int | None:
+    """After the point, to the second digit of the half width of an interval; None without one."""
+    half = (high - low) / 2
+    return max(0, 1 - math.floor(math.log10(half))) if math.isfinite(half) and half > 0 else None
 
 
 def is_share(key: str) -> bool:
@@ -31,9 +52,14 @@ def is_share(key: str) -> bool:
     return key in ENTRIES and ENTRIES[key].share
 
 
-def number(key: str, value: float) -> str:
-    """The value of a metric: as a percentage where the metric is a share."""
-    return share(value) if is_share(key) else plain(value)
+def number(key: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
+    """The value of a metric, rounded to its interval where it has one: as a percentage where the metric is a share."""
+    return share(value, low, high) if is_share(key) else plain(value, low, high)
+
+
+def interval(key: str, low: float, high: float) -> str:
+    """Both ends of a metric's interval."""
+    return f"{number(key, low, low, high)} to {number(key, high, low, high)}"
 
 
 def count(value: float) -> str:
@@ -48,19 +74,18 @@ def estimate(key: str, value: float, low: float = math.nan, high: float = math.n
     """A metric's value with its 95 % interval, or with why there is none."""
     if math.isnan(value):
         return f"– ({note})" if note else "–"
-    text = number(key, value)
     if is_unreliable(note):
-        return f"{text} (cannot be trusted here)"
+        return f"{number(key, value)} (unreliable)"
     if math.isfinite(low) and math.isfinite(high):
-        return f"{text} ({number(key, low)} to {number(key, high)})"
-    return text
+        return f"{number(key, value, low, high)} ({interval(key, low, high)})"
+    return number(key, value)
 
 
 def quote(metric: str, quoted: Number) -> str:
     """A number of a finding about a metric, with its label and its interval."""
-    text = f"{quoted.label}: {number(metric, quoted.value)}"
+    text = f"{quoted.label}: {number(metric, quoted.value, quoted.low, quoted.high)}"
     if math.isfinite(quoted.low) and math.isfinite(quoted.high):
-        return f"{text} (95 %: {number(metric, quoted.low)} to {number(metric, quoted.high)})"
+        return f"{text} (95 %: {interval(metric, quoted.low, quoted.high)})"
     return f"{text} (interval withheld)" if is_unreliable(quoted.note) else text
 
 

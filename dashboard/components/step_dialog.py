@@ -72,7 +72,7 @@ def _numbers(opened: Opened, step: int) -> None:
     for start in range(0, len(known), 4):
         for column, key in zip(st.columns(4), known[start : start + 4], strict=False):
             value, low, high = (float(frame[key].loc[step]) for frame in (summary.values, summary.low, summary.high))
-            text = number(key, value)
+            text = number(key, value, low, high)
             beside = estimate(key, value, low, high, summary.note(step, key)).removeprefix(text).strip(" ()–")
             column.metric(
                 CATALOGUE[key].label,

@@ -9,7 +9,7 @@ import streamlit as st
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.base import reduce
-from ratioscope.dashboard.formats import number
+from ratioscope.dashboard.formats import interval, number
 from ratioscope.metric import KHAT_LIMIT, Moment
 from ratioscope.notes import Kind, is_unreliable, text_of
 
@@ -42,10 +42,10 @@ def metric_tile(summary: StepSummary, key: str) -> None:
         return
     step = int(series.index[-1])
     symbol = f" ${metric.symbol}$" if len(metric.label) + len(metric.symbol) < 30 else ""  # a tile is narrow
-    value = float(series.iloc[-1])
+    value, low, high = (float(frame[key].loc[step]) for frame in (summary.values, summary.low, summary.high))
     st.metric(
         f"{metric.label}{symbol}",
-        number(key, value),
+        number(key, value, low, high),
         delta=_beside(summary, key, step),
         delta_color="off",
         delta_arrow="off",
@@ -60,11 +60,11 @@ def _beside(summary: StepSummary, key: str, step: int) -> str:
     """The interval, or why there is none."""
     low, high, note = float(summary.low[key].loc[step]), float(summary.high[key].loc[step]), summary.note(step, key)
     if is_unreliable(note):
-        return "cannot be trusted here"
+        return "unreliable: no interval"
     if note and note.kind is Kind.INFINITE:
         return note.text
     if math.isfinite(low) and math.isfinite(high):
-        return f"95 %: {number(key, low)} to {number(key, high)}"
+        return f"95 %: {interval(key, low, high)}"
     return f"step {step}"
 
 

@@ -1,4 +1,4 @@
-"""What every figure shares: the template, axes by step, thresholds, sync ticks, marks for what cannot be trusted."""
+"""What every figure shares: the template, axes by step, thresholds, sync ticks, marks for unreliable values."""
 
 from collections.abc import Iterable
 from html import escape
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.theme import Mode
 
-# More points than a chart has pixels help nobody; a reduction keeps the extremes of every bucket.
+# A chart shows no more points than it has pixels; a reduction keeps the extremes of every bucket.
 MOST_POINTS = 2_000
 
 Values = NDArray[np.floating[Any]]
@@ -91,7 +91,7 @@ def add_line(
     dash: str = "solid",
     width: float = 1.8,
     legend: bool = True,
-    number: str = ".4g",
+    number: str = ".3g",
     marks: bool = False,
 ) -> None:
     """A line by step; gaps stay gaps. `marks` for series that were logged only now and then."""
@@ -140,7 +140,7 @@ def add_untrusted(fig: go.Figure, series: "pd.Series[float]", trusted: "pd.Serie
         fig.add_scatter(
             x=shown.index.to_numpy(np.int32),
             y=shown.to_numpy(np.float32),
-            name="not reliable",
+            name="unreliable",
             mode="markers",
             marker={"symbol": "circle-open", "size": 5, "color": mode.muted, "line": {"width": 1}},
             hoverinfo="skip",
@@ -182,7 +182,7 @@ def add_threshold(fig: go.Figure, value: float, name: str, mode: Mode) -> None:
 
 
 def add_sync_ticks(fig: go.Figure, steps: Iterable[int], mode: Mode) -> None:
-    """A faint tick on the step axis where fresh weights had reached the sampler."""
+    """A faint tick on the step axis where new weights reached the sampler."""
     places = np.asarray(list(steps), np.int32)
     if not len(places) or len(places) > 200:  # at every step a tick says nothing
         return
@@ -197,7 +197,7 @@ def add_sync_ticks(fig: go.Figure, steps: Iterable[int], mode: Mode) -> None:
         hoverinfo="skip",
     )
     fig.update_layout(yaxis3={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})
-    fig.update_xaxes(title={"text": "update k (ticks: weights reach the sampler)"})
+    fig.update_xaxes(title={"text": "update k (ticks: the sampler gets new weights)"})
 
 
 def set_steps(fig: go.Figure, steps: tuple[int | None, int | None], index: "pd.Index[int]") -> go.Figure:

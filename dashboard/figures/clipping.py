@@ -65,7 +65,7 @@ def against(
             "hovertemplate": "%{y:" + number + "}",
         })  # fmt: skip
         marks += _doubtful(at, values, curve.trusted, mode) + _infinite(at, values, name, mode, layout)
-    for trace in [trace for trace in marks if trace["name"] == "not reliable"][1:]:
+    for trace in [trace for trace in marks if trace["name"] == "unreliable"][1:]:
         trace["showlegend"] = False
     layout["yaxis"] |= {"rangemode": "tozero"} | ({"tickformat": "~p"} if share else {})
     if share and not any(c is not None and np.nanmax(c.values, initial=0) > 0 for _, c in curves.values()):
@@ -242,7 +242,7 @@ def _doubtful(
         return []
     shown = np.sort(doubtful[np.argsort(-np.abs(values[doubtful]))][: base.MOST_POINTS // 4])
     return [{
-        "x": np.asarray(at, np.float32)[shown], "y": values[shown].astype(np.float32), "name": "not reliable",
+        "x": np.asarray(at, np.float32)[shown], "y": values[shown].astype(np.float32), "name": "unreliable",
         "mode": "markers", "hoverinfo": "skip",
         "marker": {"symbol": "circle-open", "size": size, "color": mode.muted, "line": {"width": 1}},
     }]  # fmt: skip

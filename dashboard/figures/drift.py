@@ -103,15 +103,16 @@ def _add_edge(fig: go.Figure, of: dict[Any, Any], pair: str, x: Any, y: Any, col
 
 
 def _value(row: dict[str, Any]) -> str:
-    return plain(float(row["value"]))
+    return plain(float(row["value"]), row["low"], row["high"])
 
 
 def _ends(row: dict[str, Any]) -> str:
     if np.isnan(row["value"]):
         return "not logged" if row["note_kind"] == Kind.NOT_LOGGED else "unknown"
     if row["note_kind"] == Kind.UNRELIABLE:
-        return "not reliable"
-    return f"{plain(row['low'])} to {plain(row['high'])}" if np.isfinite(row["low"]) else "no interval"
+        return "unreliable"
+    low, high = row["low"], row["high"]
+    return f"{plain(low, low, high)} to {plain(high, low, high)}" if np.isfinite(low) else "no interval"
 
 
 def _add_label(

@@ -61,7 +61,7 @@ def heat_map(summary: StepSummary, mode: Mode, steps: _Steps = _ALL, *, ratio: s
         y=rows.astype(np.float32),
         z=colour,
         customdata=np.stack([np.broadcast_to(centre[:, None], share.shape), share], axis=-1).astype(np.float32),
-        hovertemplate=where + ": %{customdata[1]:.2%} of the tokens near ratio %{customdata[0]:.4g}<extra></extra>",
+        hovertemplate=where + ": %{customdata[1]:.2p} of the tokens near ratio %{customdata[0]:.3g}<extra></extra>",
         hoverongaps=False,
         colorscale=list(zip(_DENSITY_STOPS, mode.density, strict=True)),
         zmin=-3.5,
@@ -200,7 +200,7 @@ def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sig
         name=name,
         mode="lines+markers" if len(tail.weight) == 1 else "lines",
         line={"color": colour, "width": 2},
-        hovertemplate=f"%{{y:.3~%}} are {name.removesuffix('x')}%{{x:.4g}}<extra></extra>",
+        hovertemplate=f"%{{y:.2p}} are {name.removesuffix('x')}%{{x:.3g}}<extra></extra>",
     )
     if not len(tail.fit_weight):
         return

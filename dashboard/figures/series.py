@@ -62,7 +62,7 @@ def over_steps(
     for key in untrusted:
         series = summary.values[key]
         base.add_untrusted(fig, series.where(series > ROUNDING) if logarithmic else series, summary.trusted(key), mode)
-    for trace in [trace for trace in fig.data if trace.name == "not reliable"][1:]:
+    for trace in [trace for trace in fig.data if trace.name == "unreliable"][1:]:
         trace.showlegend = False
     for limit in limits:
         base.add_threshold(fig, limit.value, limit.name, mode)

@@ -91,7 +91,7 @@ def by_lag(rows: pd.DataFrame, key: str, title: str, mode: Mode, limits: tuple[L
         fig.add_scatter(
             x=doubtful["label"],
             y=doubtful["value"].to_numpy(np.float32),
-            name="not reliable",
+            name="unreliable",
             mode="markers",
             marker={"symbol": "circle-open", "size": 9, "color": mode.text, "line": {"width": 1.5}},
             hoverinfo="skip",
@@ -155,7 +155,7 @@ def filter_curve(
         fig.add_scatter(
             x=x[doubtful],
             y=curve[column].to_numpy(np.float32)[doubtful],
-            name="not reliable",
+            name="unreliable",
             mode="markers",
             marker={"symbol": "circle-open", "size": 9, "color": mode.muted, "line": {"width": 1.5}},
             hoverinfo="skip",

@@ -258,5 +258,5 @@ def _with_interval(
         marker={"size": 7, "color": colour, "symbol": symbol},
         line={"color": colour, "width": 1.8},
         name=name,
-        hovertemplate="%{x:.4~g} tokens: %{y:.3g} nats<extra></extra>",
+        hovertemplate="%{x:.3~s} tokens: %{y:.3g} nats<extra></extra>",
     )

@@ -77,7 +77,7 @@ def blind_spot(
     trusted = drawn["tv_trusted"] & drawn[f"{column}_trusted"]
     for name, chosen, symbol in (
         ("reliable", drawn[trusted], "circle"),
-        ("not reliable", drawn[~trusted], "circle-open"),
+        ("unreliable", drawn[~trusted], "circle-open"),
     ):
         if len(chosen):
             _add_steps(fig, chosen["tv"], chosen[column], chosen.index, name, symbol)
@@ -202,7 +202,7 @@ def staleness_of_levels(
     if plain:
         base.add_untrusted(fig, distances, responses["trusted"].astype(bool), mode)
     base.add_infinite(fig, distances, mode)
-    marks = [trace for trace in fig.data if trace.name == "not reliable"]
+    marks = [trace for trace in fig.data if trace.name == "unreliable"]
     for trace in marks[1:]:
         trace.showlegend = False
     return fig
@@ -227,7 +227,7 @@ def truncation_curve(
         x=bias, y=variance, mode="lines", line={"color": mode.muted, "width": 1}, hoverinfo="skip", showlegend=False
     )
     open_mark = variance_doubted.reindex(known.index).fillna(False).to_numpy(dtype=bool)
-    for name, chosen, symbol in (("cap C", ~open_mark, "circle"), ("variance not reliable", open_mark, "circle-open")):
+    for name, chosen, symbol in (("cap C", ~open_mark, "circle"), ("variance unreliable", open_mark, "circle-open")):
         if not chosen.any():
             continue
         fig.add_scatter(

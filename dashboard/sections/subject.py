@@ -20,7 +20,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures.kept import over_steps as drawn_over_steps
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import number
+from ratioscope.dashboard.formats import interval, number
 from ratioscope.dashboard.sections.model import Block, Cell, Chart, Paragraph, Quantity, Table
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import is_unreliable, text_of
@@ -107,8 +107,9 @@ class Subject:
 
     def quantity(self, key: str, step: int) -> Quantity:
         """A metric in a step."""
-        value = float(self.summary.values[key].loc[step])
-        return Quantity(self.opened.run_id, key, step, value, number(key, value))
+        summary = self.summary
+        value, low, high = (float(frame[key].loc[step]) for frame in (summary.values, summary.low, summary.high))
+        return Quantity(self.opened.run_id, key, step, value, number(key, value, low, high))
 
 
 def attempt(make: Callable[[], Iterable[Block]]) -> list[Block]:
@@ -198,7 +199,7 @@ def _at(subject: Subject, key: str, step: int) -> Quantity:
 def _interval(summary: StepSummary, key: str, step: int) -> str:
     low, high = float(summary.low[key].loc[step]), float(summary.high[key].loc[step])
     if isfinite(low) and isfinite(high):
-        return f"{number(key, low)} to {number(key, high)}"
+        return interval(key, low, high)
     return "withheld: the tail is too heavy" if is_unreliable(summary.note(step, key)) else "none"
 
 

@@ -218,8 +218,7 @@ def probes_table(found: pd.DataFrame) -> Piece:
         (
             str(int(row["step"])),
             str(row["estimator"]),
-            *(plain(row[term]) + ("" if pd.isna(row[f"{term}_se"]) else f" ± {plain(row[f'{term}_se'])}")
-              for term in titles),
+            *(_with_error(row[term], row[f"{term}_se"]) for term in titles),
             str(row["note"] or ""),
         )
         for row in found.to_dict("records")
@@ -227,3 +226,9 @@ def probes_table(found: pd.DataFrame) -> Piece:
     explained = {title: f"{ENTRIES[term].title}. {ENTRIES[term].definition}" for term, title in titles.items()}
     head = ("Step", "Estimator", *titles.values(), "Note")
     return Table("What the probes measured, ± jackknife standard error", head, rows, help=explained)
+
+
+def _with_error(value: float, error: float) -> str:
+    """A probe's estimate ± its standard error, both to the error's second digit."""
+    ends = value - error, value + error
+    return plain(value, *ends) + ("" if pd.isna(error) else f" ± {plain(error, *ends)}")

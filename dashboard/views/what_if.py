@@ -1,6 +1,6 @@
 """The what-if instrument of the Clipping page: any rule on the logged tokens, beside the one that was applied."""
 
-from math import isfinite
+from math import isfinite, nan
 
 import pandas as pd
 import streamlit as st
@@ -196,15 +196,15 @@ def _exactly(
         return []
 
 
-def _number(key: str, value: float) -> str:
-    return share(value) if is_share(key) else plain(value)
+def _number(key: str, value: float, low: float = nan, high: float = nan) -> str:
+    return share(value, low, high) if is_share(key) else plain(value, low, high)
 
 
 def _tiles(before: Digest, after: Digest, name: str) -> None:
     for key, column in zip(TILES, st.columns(len(TILES)), strict=True):
         title, definition = described(key)
         value, note = after.values[key], text_of(after.overall.notes.get(key))
-        doubt = " · cannot be trusted" if after.overall.unreliable(key) else ""
+        doubt = " · unreliable" if after.overall.unreliable(key) else ""
         with column:
             st.metric(
                 title,
@@ -253,10 +253,12 @@ def _table(before: Digest, after: Digest, name: str) -> None:
 
 def _estimate(key: str, digest: Digest) -> str:
     value, interval = digest.values[key], digest.overall.intervals.get(key)
-    text = _number(key, value)
     if digest.overall.unreliable(key):
-        return f"{text} (cannot be trusted)"
-    return f"{text} ({_number(key, interval.low)} to {_number(key, interval.high)})" if interval else text
+        return f"{_number(key, value)} (unreliable)"
+    if not interval:
+        return _number(key, value)
+    text, low, high = (_number(key, each, interval.low, interval.high) for each in (value, interval.low, interval.high))
+    return f"{text} ({low} to {high})"
 
 
 def _curves(before: Digest, after: Digest, name: str, steps: tuple[int | None, int | None]) -> None:

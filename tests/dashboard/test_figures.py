@@ -106,7 +106,7 @@ def test_many_infinite_values_are_thinned_and_still_all_counted() -> None:
 
 def test_what_cannot_be_trusted_is_an_open_circle_named_once() -> None:
     figure = series.over_steps(_summary(20, np.random.default_rng(0)), ["s_k", "u_k"], LIGHT)
-    circles = [trace for trace in figure.data if trace.name == "not reliable"]
+    circles = [trace for trace in figure.data if trace.name == "unreliable"]
     assert [list(trace.x) for trace in circles] == [list(range(0, 20, 2))] * 2
     assert [trace.showlegend is not False for trace in circles] == [True, False]
 

@@ -162,8 +162,8 @@ def test_the_blind_spot_keeps_its_extremes_and_marks_what_has_no_place(column: s
     figure = figures.blind_spot(points, column, mode, axes=axes, tv_limit=0.2, chi2_limit=1.0)
     assert all(len(trace.x) <= base.MOST_POINTS for trace in figure.data)
     names = {trace.name for trace in figure.data}
-    assert {"reliable", "not reliable", "infinite in 1 steps", "on-policy in 1 steps"} <= names
-    drawn = np.concatenate([trace.y for trace in figure.data if trace.name in ("reliable", "not reliable")])
+    assert {"reliable", "unreliable", "infinite in 1 steps", "on-policy in 1 steps"} <= names
+    drawn = np.concatenate([trace.y for trace in figure.data if trace.name in ("reliable", "unreliable")])
     known = points[column][np.isfinite(points[column]) & (points[column] > 0)]
     assert (np.nanmin(drawn), np.nanmax(drawn)) == pytest.approx((known.min(), known.max()))
     assert (figure.layout.xaxis.range, figure.layout.yaxis.range) == axes
@@ -207,7 +207,7 @@ def test_the_own_rule_has_a_mark_of_its_own() -> None:
     doubted = pd.Series([False, True], index=caps.index)
     figure = figures.truncation_curve(caps, doubted, {"bias_proxy": 0.1, "variance_proxy": 1.2}, DARK)
     assert "this run's own rule" in {trace.name for trace in figure.data}
-    assert "variance not reliable" in {trace.name for trace in figure.data}
+    assert "variance unreliable" in {trace.name for trace in figure.data}
     assert figure.layout.yaxis.type == "log"
     without = figures.truncation_curve(caps * np.nan, doubted, {}, LIGHT)
     assert "this run's own rule" not in {trace.name for trace in without.data}

@@ -75,9 +75,11 @@ def on_prompts(comparison: Comparison, a: int, b: int) -> list[Paragraph]:
     if not found.pairs:
         return [Paragraph(f"The prompts cannot be compared: {found.reason}.")]
     low, high = found.interval
-    interval = f" (95 %: {share(low)} to {share(high)})" if isfinite(low) else ""
+    interval = f" (95 %: {share(low, low, high)} to {share(high, low, high)})" if isfinite(low) else ""
     steps = "all steps" if first is None or last is None else where(first, last)
-    text = f"{share(found.value)}{interval}, over {found.pairs:,} pairs of {found.prompts:,} prompts, {steps}."
+    text = (
+        f"{share(found.value, low, high)}{interval}, over {found.pairs:,} pairs of {found.prompts:,} prompts, {steps}."
+    )
     caveat = "The interval is over prompts. It is about these runs: what other seeds would give, it does not know."
     return [Paragraph(text, "Reward of A minus B on the same prompts:"), Paragraph(caveat, small=True)]
 

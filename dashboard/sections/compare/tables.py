@@ -5,7 +5,7 @@ from math import isfinite
 
 from ratioscope.analysis.compare import Member, Setting, SingleChange, components, differences, single_changes
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.formats import number, plain, share
+from ratioscope.dashboard.formats import interval, number, plain, share
 from ratioscope.dashboard.sections.compare.comparison import Comparison
 from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
 
@@ -59,9 +59,10 @@ def ranking(comparison: Comparison) -> Table:
         "P(best)": "Probability that no other setting has a better mean; none with one seed.",
     }
     rows = tuple(
-        (str(row["setting"]), str(row["schedule"]), str(row["seeds"]), number(metric, row["mean"]),
+        (str(row["setting"]), str(row["schedule"]), str(row["seeds"]),
+         number(metric, row["mean"], row["low"], row["high"]),
          _interval(metric, row["low"], row["high"]) if row["seeds"] > 1 else "one seed",
-         number(metric, row["iqm"]), _interval(metric, row["iqm_low"], row["iqm_high"]),
+         *_cells(metric, row["iqm"], row["iqm_low"], row["iqm_high"]),
          share(row["best"]) if isfinite(row["best"]) else "–")
         for row in found.ranking.to_dict("records")
     )  # fmt: skip
@@ -83,8 +84,9 @@ def contests(comparison: Comparison) -> list[Table]:
         "Why, or what to do": "",
     }
     rows = tuple(
-        (contest.schedule or "all", answer.a, answer.b, number(metric, answer.difference.value),
-         _interval(metric, *answer.difference.interval), plain(answer.probability_of_improvement),
+        (contest.schedule or "all", answer.a, answer.b,
+         *_cells(metric, answer.difference.value, *answer.difference.interval),
+         plain(answer.probability_of_improvement),
          {"a": "the best is better", "b": "the other is better", None: "cannot tell"}[answer.better], answer.reason)
         for contest in found.contests
         for answer in contest.answers
@@ -97,9 +99,9 @@ def over_schedules(comparison: Comparison) -> list[Table]:
     """Variants that ran under every schedule; no table where there is none, or one schedule only."""
     metric = comparison.measure.metric
     rows = tuple(
-        (str(name), f"{int(row['seeds'])}", number(metric, row["mean"]),
-         _interval(metric, row["mean_low"], row["mean_high"]), number(metric, row["iqm"]),
-         _interval(metric, row["iqm_low"], row["iqm_high"]))
+        (str(name), f"{int(row['seeds'])}",
+         *_cells(metric, row["mean"], row["mean_low"], row["mean_high"]),
+         *_cells(metric, row["iqm"], row["iqm_low"], row["iqm_high"]))
         for name, row in comparison.standing.over_schedules.iterrows()
     )  # fmt: skip
     note = (
@@ -128,18 +130,25 @@ def changes(comparison: Comparison) -> list[Table]:
 def _changed(change: SingleChange, metric: str) -> Iterator[tuple[str, ...]]:
     """A row for each schedule, and one for all of them together where there are several."""
     for place in change.schedules:
-        yield (change.what, place.schedule, f"{change.of}, {change.to}", number(metric, place.end.value),
-               _interval(metric, *place.end.interval), number(metric, place.speed.value),
-               number(metric, place.fall.value), place.verdict)  # fmt: skip
+        yield (change.what, place.schedule, f"{change.of}, {change.to}",
+               *_cells(metric, place.end.value, *place.end.interval),
+               number(metric, place.speed.value, *place.speed.interval),
+               number(metric, place.fall.value, *place.fall.interval), place.verdict)  # fmt: skip
     if len(change.schedules) > 1:
-        yield (change.what, f"all, {change.end.basis}", f"{change.of}, {change.to}", number(metric, change.end.value),
-               _interval(metric, *change.end.interval), number(metric, change.speed.value),
-               number(metric, change.fall.value), change.verdict)  # fmt: skip
+        yield (change.what, f"all, {change.end.basis}", f"{change.of}, {change.to}",
+               *_cells(metric, change.end.value, *change.end.interval),
+               number(metric, change.speed.value, *change.speed.interval),
+               number(metric, change.fall.value, *change.fall.interval), change.verdict)  # fmt: skip
 
 
 def _helps(explained: Mapping[str, str]) -> dict[str, str]:
     return {head: words for head, words in explained.items() if words}
 
 
+def _cells(metric: str, value: float, low: float, high: float) -> tuple[str, str]:
+    """An estimate and its interval, in two cells."""
+    return number(metric, value, low, high), _interval(metric, low, high)
+
+
 def _interval(metric: str, low: float, high: float) -> str:
-    return f"{number(metric, low)} to {number(metric, high)}" if isfinite(low) else "none"
+    return interval(metric, low, high) if isfinite(low) else "none"

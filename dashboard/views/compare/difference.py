@@ -7,6 +7,7 @@ import streamlit as st
 
 from ratioscope.analysis.compare import Answer
 from ratioscope.dashboard.components.blocks import draw, draw_computed
+from ratioscope.dashboard.formats import interval as bounds
 from ratioscope.dashboard.formats import number, plain
 from ratioscope.dashboard.sections.compare import pair
 from ratioscope.dashboard.sections.compare.comparison import Comparison
@@ -62,14 +63,14 @@ def _ends(answer: Answer, metric: str) -> None:
     """The difference of the ends as numbers."""
     found = answer.difference
     low, high = found.interval
-    interval = f"{number(metric, low)} to {number(metric, high)}" if math.isfinite(low) else "no interval"
-    chance_low, chance_high = found.probability_interval
+    interval = bounds(metric, low, high) if math.isfinite(low) else "no interval"
+    chance = found.probability_interval
     seeds = f"{found.seeds[0]}" if found.seeds[0] == found.seeds[1] else f"{found.seeds[0]} and {found.seeds[1]}"
     tiles = (
-        ("A − B at the end", number(metric, found.value), f"95 %: {interval}",
+        ("A − B at the end", number(metric, found.value, low, high), f"95 %: {interval}",
          "Mean of A's seeds minus mean of B's; t interval, of the seeds' differences where both share seeds."),
-        ("P(A ends higher)", plain(found.probability),
-         f"95 %: {plain(chance_low)} to {plain(chance_high)}" if math.isfinite(chance_low) else "no interval",
+        ("P(A ends higher)", plain(found.probability, *chance),
+         f"95 %: {' to '.join(plain(end, *chance) for end in chance)}" if math.isfinite(chance[0]) else "no interval",
          "Probability that a run of A ends above a run of B; a tie counts one half. Interval from 4 seeds on."),
         ("Seeds", seeds, "paired by seed" if found.paired else "unpaired",
          "Runs of the same seed see the same prompts: with two shared seeds or more the difference is taken by seed."),

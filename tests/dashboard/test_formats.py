@@ -1,0 +1,53 @@
+"""How numbers are written: three digits, fewer where the interval supports fewer, shares with one decimal."""
+
+import math
+
+import pytest
+
+from ratioscope.analysis.findings.finding import Number
+from ratioscope.dashboard.formats import count, estimate, interval, plain, quote, share
+from ratioscope.notes import Kind, Note
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(0.0, "0"), (0.123456, "0.123"), (1.0, "1"), (12.345, "12.3"), (999.4, "999"), (999.7, "1,000"),
+     (12_345.6, "12,300"), (-1_234.5, "-1,230"), (123_456.0, "1.2e+05"), (0.000781, "7.8e-04"),
+     (NAN, "–"), (INF, "∞"), (-INF, "-∞")],
+)  # fmt: skip
+def test_a_number_has_three_digits(value: float, written: str) -> None:
+    assert plain(value) == written
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "written"),
+    [(0.000781, -0.02, 0.02, "0.001 (-0.020 to 0.020)"), (-0.0001, -0.02, 0.02, "0.000 (-0.020 to 0.020)"),
+     (0.345678, 0.3256, 0.3656, "0.346 (0.326 to 0.366)"), (0.345678, 0.1, 0.6, "0.35 (0.10 to 0.60)"),
+     (7.81e-4, 7.7e-4, 7.9e-4, "7.8e-04 (7.7e-04 to 7.9e-04)"), (1e-8, -3e-6, 3e-6, "0 (-3.0e-06 to 3.0e-06)"),
+     (100.0, 1.0, 300.0, "100 (1 to 300)"), (12_345.6, 12_000.0, 12_700.0, "12,300 (12,000 to 12,700)"),
+     (0.02, NAN, NAN, "0.02"), (2.0, 2.0, 2.0, "2 (2 to 2)")],
+)  # fmt: skip
+def test_an_estimate_has_no_more_digits_than_its_interval_supports(
+    value: float, low: float, high: float, written: str
+) -> None:
+    assert estimate("s_k", value, low, high) == written
+    if math.isfinite(low):
+        assert f"{plain(value, low, high)} ({interval('s_k', low, high)})" == written
+        assert quote("s_k", Number("S_k", value, low, high)).endswith(f"(95 %: {written.partition('(')[2]}")
+
+
+def test_shares_have_one_decimal_or_none() -> None:
+    assert (share(0.12345), share(-0.0001), share(INF)) == ("12.3%", "0.0%", "∞")
+    assert estimate("clip_fraction", 0.1234, 0.10, 0.14) == "12.3% (10.0% to 14.0%)"
+    assert estimate("clip_fraction", 0.4321, 0.28, 0.58) == "43% (28% to 58%)"
+
+
+def test_what_is_missing_or_unreliable_says_so() -> None:
+    assert estimate("s_k", NAN) == "–"
+    assert estimate("s_k", 0.12345, note=Note(Kind.UNRELIABLE, "the tail is too heavy")) == "0.123 (unreliable)"
+
+
+def test_counts_have_three_digits_and_a_prefix() -> None:
+    assert [count(value) for value in (950, 12_345, 4_560_000)] == ["950", "12.3 k", "4.56 M"]
