@@ -1,4 +1,4 @@
-"""Which page shows the evidence of a finding: the one that its link opens, and that reports and alerts name."""
+"""Which page shows the evidence of a finding: its link opens that page, reports and alerts name it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Text of a log without what a terminal or a browser would obey instead of showing it."""
+"""Text of a log without characters that a terminal or a browser would obey instead of showing."""
 
 import re
 
@@ -9,10 +9,10 @@ _ESCAPED = re.compile(r"\\u(?:00(?:0[0-8b-f]|1[0-9a-f]|7f|[89][0-9a-f])|200[ef]|
 
 
 def safe(text: str) -> str:
-    """The same with a replacement character for each of these; line feeds and tabs stay."""
+    """The text with a replacement character for each of these; line feeds and tabs stay."""
     return _ACTIVE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def safe_json(text: str) -> str:
-    """The same of JSON in ASCII, in which they are escaped."""
+    """JSON in ASCII, where they are escaped, with their escapes replaced."""
     return _ESCAPED.sub(r"\\ufffd", text)

@@ -24,7 +24,7 @@ from ratioscope.notes import text_of
 
 
 class OpenRun:
-    """One run as it was when it was opened."""
+    """One run in the state in which it was opened."""
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
@@ -34,12 +34,12 @@ class OpenRun:
 
     @property
     def name(self) -> str:
-        """As its manifest has it."""
+        """The name in the manifest."""
         return self.run.manifest.name
 
     @property
     def run(self) -> Run:
-        """The files and the manifest, as `analysis` takes them."""
+        """The files and the manifest, as functions of `analysis` take them."""
         return self._opened.run
 
     @property
@@ -67,12 +67,12 @@ class OpenRun:
 
     @property
     def verdict(self) -> str:
-        """The run in five sentences, each with the question that it answers."""
+        """Five questions about the run, each with a sentence that answers it."""
         return "\n".join(f"{question} {sentence}" for question, sentence in subject_of(self._opened).verdict)
 
     @property
     def figures(self) -> dict[str, str]:
-        """The names of the figures that `figure` draws, each with what it says."""
+        """The names of the figures that `figure` draws, each with its caption."""
         return {key: chart.takeaway for key, chart in self._charts.items()}
 
     def figure(self, name: str, *, dark: bool = False) -> go.Figure:
@@ -138,7 +138,7 @@ class OpenRun:
 
 
 def open_run(folder: str | Path, *, thresholds: str | Path | None = None) -> OpenRun:
-    """Open a run; a running one as it is now.
+    """Open a run; a live one in its present state.
 
     Args:
         thresholds: a TOML file; default: the nearest ratioscope.toml beside the run or above it.

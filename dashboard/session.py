@@ -1,4 +1,4 @@
-"""What a reader's session remembers beside the URL and the widgets' own values: one typed object.
+"""What a user's session remembers beside the URL and the widgets' own values: one typed object.
 
 The URL is the view (`state`): what a link must show again is there and not here. Widgets keep their values under their
 own keys of `st.session_state`, as Streamlit wants it.
@@ -42,7 +42,7 @@ class Asked:
 
 @dataclass
 class Session:
-    """Of one reader in one browser tab; gone with it."""
+    """Of one user in one browser tab; gone with it."""
 
     pages: dict[str, st.Page] = field(default_factory=dict)
     """By name, as the menu has them."""
@@ -63,12 +63,12 @@ class Session:
     """Whether the list of runs reads the older ones, too."""
     report: "Made | None" = None
     refused_rule: str = ""
-    """Why the last move of a what-if slider was not taken over."""
+    """Why the last move of a what-if slider was refused."""
     exact: "tuple[Hashable, Digest, Digest] | None" = None
     """What the exact numbers of two rules are of, and these numbers."""
     exact_sweep: "tuple[Hashable, pd.DataFrame] | None" = None
     token_jumps: int = 0
-    """How often something else than the reader's arrow keys chose the token."""
+    """How often something other than the arrow keys chose the token."""
     reopens_reader: bool = False
     """Whether a response was chosen inside the reader, so that the page has to be drawn again."""
     sql: Asked | None = None

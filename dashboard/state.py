@@ -53,7 +53,7 @@ def chosen_ids() -> list[str]:
 
 
 def choose(run_ids: list[str]) -> None:
-    """Put runs into the URL; another run's step range means nothing there."""
+    """Put runs into the URL; the step range of the previous run is dropped."""
     st.query_params["run"] = run_ids
     clear_range()
 

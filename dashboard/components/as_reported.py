@@ -16,7 +16,7 @@ _PARAMETER = "framework"
 
 
 def as_reported(subject: Subject, page: str) -> None:
-    """The door on a page: what the frameworks call its metrics, whether theirs are the same numbers, and why not."""
+    """A page's metrics under the names of the frameworks: whether theirs are the same numbers, and why not."""
     named = st.query_params.get(_PARAMETER, "") in map(_title, DIALECTS)
     with st.expander(
         frameworks.TITLE, expanded=named, icon=":material/translate:", key="as-reported", on_change="rerun"
@@ -45,9 +45,9 @@ def _numbers(subject: Subject, found: Translation, page: str) -> None:
     """The table of the page's metrics, and the chosen row over the steps."""
     metrics = frameworks.METRICS[page]
     lines, table = frameworks.near(found, metrics), frameworks.table(subject, found, metrics)
-    st.markdown(f"###### {table.title}: choose a row to see it over the steps")
+    st.markdown(f"###### {table.title}: select a row to plot it over the steps")
     if not lines:
-        say(f"{found.dialect.framework.title} logs nothing near to the metrics of this page.")
+        say(f"{found.dialect.framework.title} logs nothing close to the metrics of this page.")
         return
     chosen = st.dataframe(
         pd.DataFrame([tuple(map(cell_text, row)) for row in table.rows], columns=list(table.head)),

@@ -24,13 +24,13 @@ from ratioscope.errors import RatioscopeError
 Caption = Literal["", "above", "below"]
 
 _WHOLE = 20
-"""Tables of so many rows are shown whole, longer ones scroll."""
+"""Tables of up to so many rows are shown whole; longer ones scroll."""
 
 
 class PageSubject(Subject):
     """A run on a page: figures draw all of it and show the brushed steps, results are kept for all sessions.
 
-    They are shared, not copied: blocks read them and write nothing into them.
+    Results are shared, not copied: blocks must not change them.
     """
 
     @property
@@ -65,7 +65,7 @@ def draw(*blocks: Piece, caption: Caption = "") -> None:
     """Blocks below each other.
 
     Args:
-        caption: where what a chart says is written; otherwise only screen readers are told.
+        caption: where the takeaway of a chart is written; "": only screen readers get it.
     """
     for block in blocks:
         if isinstance(block, Chart):
@@ -79,7 +79,7 @@ def draw(*blocks: Piece, caption: Caption = "") -> None:
 
 
 def computed(make: Callable[[], Result], *, height: int) -> Result | None:
-    """What takes time, with a placeholder of this height; None after having said why there is none."""
+    """A result that takes time, with a placeholder of this height; None after an error, which is shown."""
     try:
         with st.skeleton(height=height):
             return make()
@@ -89,7 +89,7 @@ def computed(make: Callable[[], Result], *, height: int) -> Result | None:
 
 
 def draw_computed(make: Callable[[], Iterable[Piece]], *, height: int, caption: Caption = "") -> None:
-    """Blocks that take time, with a placeholder, or why there are none."""
+    """Blocks that take time, with a placeholder; an error is shown in their place."""
     draw(*(computed(make, height=height) or ()), caption=caption)
 
 

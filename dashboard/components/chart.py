@@ -12,7 +12,7 @@ from ratioscope.dashboard.formats import escape
 
 
 def step_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
-    """A chart over steps: a drag sets the step range of all charts, a double click takes it back, a click opens a step.
+    """A chart over steps: a drag sets the step range of all charts, a double click resets it, a click opens a step.
 
     Args:
         title: plain text.

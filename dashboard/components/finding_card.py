@@ -42,7 +42,7 @@ def _card(finding: Finding, summary: StepSummary, mode: Mode, run_id: str) -> No
 
 
 def notice(finding: Finding, run_id: str) -> None:
-    """Draw what is worth a word and no more."""
+    """Draw a notice: a sentence, without numbers and chart."""
     with st.container(border=True, gap="xsmall"):
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             st.markdown(f"**{finding.sentence}**", width="stretch")

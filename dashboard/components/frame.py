@@ -36,7 +36,7 @@ def status_words(run: Listed) -> str:
 
 
 def run_page(title: str, question: str) -> Opened | None:
-    """Title, run picker, status and live follow; returns the run, or None after having said what is wrong."""
+    """Title, run picker, status and live updates; returns the run, or None after an error, which is shown."""
     head, picker = st.columns([3, 2], vertical_alignment="center")
     with head:
         page_head(title, question)
@@ -64,9 +64,7 @@ def run_page(title: str, question: str) -> Opened | None:
         st.warning("A file of this run was left out.", icon=":material/warning:")
         st.text(problem)
     if not len(opened.summary.values):
-        st.info(
-            "No step is on disk yet. This page fills in when the first ones arrive.", icon=":material/hourglass_top:"
-        )
+        st.info("No step is on disk yet. The page updates when the first one arrives.", icon=":material/hourglass_top:")
         return None
     show_step(opened)
     return opened
@@ -117,7 +115,7 @@ def _pick() -> Listed | None:
 def _no_such_run() -> None:
     """A link from elsewhere, or one to a run that is only just being started."""
     st.info(
-        "The link names a run that is not below the folders of this dashboard. It opens as soon as it is there.",
+        "The run in this link is not in the folders of this dashboard. It opens as soon as it appears.",
         icon=":material/hourglass_top:",
     )
     _await_another(list(state.runs()))
@@ -125,8 +123,8 @@ def _no_such_run() -> None:
 
 def no_runs() -> None:
     """The empty state: says how to get a first run."""
-    st.info("There is no run below the folders this dashboard was started on.", icon=":material/folder_open:")
-    st.code("ratioscope train sync_interval algorithm=grpo   # a run of two minutes\nratioscope demo", language="shell")
+    st.info("There are no runs in the folders of this dashboard.", icon=":material/folder_open:")
+    st.code("ratioscope train sync_interval algorithm=grpo   # takes two minutes\nratioscope demo", language="shell")
     st.text("Folders: " + ", ".join(map(str, roots())))
     _await_another([])
 
@@ -197,7 +195,7 @@ def _range_bar(opened: Opened) -> None:
         st.badge(where(first, last), icon=":material/straighten:", color="blue")
     with st.popover("Steps", icon=":material/straighten:", type="tertiary", key="steps", on_change="rerun") as popover:
         if popover.open:
-            st.caption("A drag over any chart does the same. A click on a chart opens a step.")
+            st.caption("Or drag over any chart. Click a point to open its step.")
 
             def change() -> None:
                 state.set_range(*sorted((st.session_state["first-step"], st.session_state["last-step"])))

@@ -1,4 +1,4 @@
-"""What the what-if instrument has in memory: the tokens of some steps, and the numbers of rules on them."""
+"""What the what-if page keeps in memory: the tokens of some steps, and the numbers of rules on them."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ def density_of(place: Place) -> Density:
 
 @st.cache_data(max_entries=50, show_spinner=False)
 def shares_of(place: Place, rule: str) -> pd.DataFrame:
-    """Who has the gradient before the gate of a rule."""
+    """Shares of the gradient before the gate of a rule."""
     return before_the_gate(apply(parse(rule), tokens_at(place), ("clip_fraction",)))
 
 

@@ -24,7 +24,7 @@ class _Worded(Protocol):
 
 
 def rule_of_url(default: Rule) -> Rule:
-    """The rule of the URL; the default, after having said what is wrong, where that is none."""
+    """The rule of the URL; the default, with a message, where that cannot be used."""
     text = st.query_params.get(QUERY)
     if not text:
         return default
@@ -32,7 +32,7 @@ def rule_of_url(default: Rule) -> Rule:
         return parse(text)
     except RatioscopeError as error:
         st.warning(
-            "The link holds no rule that can be used; the usual one is shown instead.", icon=":material/link_off:"
+            "The rule in this link cannot be used; the default rule is shown instead.", icon=":material/link_off:"
         )
         st.text(str(error))
         return default
@@ -47,21 +47,21 @@ def edit(rule: Rule, known: Mapping[str, float]) -> None:
     """Widgets for every part of a rule; each change puts the changed rule into the URL.
 
     Args:
-        known: values that a parameter takes which the rule has not had before.
+        known: values for parameters that are new to the rule.
     """
     gate, gate_level, weight, weight_level = st.columns([3, 2, 3, 2], gap="small")
     with gate:
         _choice("gate", "Gate or filter", rule.gate, words_of(STOPPING), rule, known)
     with gate_level:
         of_tokens = rule.gate in FILTERS
-        _choice("gate_level", "judges the ratio of", rule.gate_level, words_of(LEVELS), rule, known, off=of_tokens)
+        _choice("gate_level", "applies to the ratio of", rule.gate_level, words_of(LEVELS), rule, known, off=of_tokens)
     with weight:
         _choice("weight", "Importance weight", rule.weight, words_of(WEIGHTS), rule, known)
     with weight_level:
-        _choice("weight_level", "weighs by the ratio of", rule.weight_level, words_of(LEVELS), rule, known)
+        _choice("weight_level", "is the ratio of", rule.weight_level, words_of(LEVELS), rule, known)
     names = rule.parameters
     if not names:
-        st.caption("This rule has no parameter. Choose a gate, a weight or a framework's setting.")
+        st.caption("This rule has no parameters. Choose a gate, a weight or a preset of a framework.")
         return
     for name, column in zip(names, st.columns(max(3, len(names)), gap="medium"), strict=False):
         with column:
@@ -109,7 +109,7 @@ def _slider(name: str, rule: Rule) -> None:
 
 
 def refused() -> None:
-    """Say why the last move of a slider was not taken over."""
+    """Say why the last move of a slider was refused."""
     here = session()
     if here.refused_rule:
         st.warning(here.refused_rule, icon=":material/block:")
@@ -117,7 +117,7 @@ def refused() -> None:
 
 
 def presets(rule: Rule) -> None:
-    """A framework, and one of its settings; where the rule is one, its source."""
+    """Pickers of a framework and of one of its settings; the source where the rule is a preset."""
     framework, setting = st.columns([2, 5], gap="small", vertical_alignment="bottom")
     with framework:
         chosen = st.selectbox(
@@ -144,7 +144,7 @@ def presets(rule: Rule) -> None:
             "Setting", names, index=None, placeholder="Choose a setting", key="whatif-preset", on_change=change
         )
     if current:
-        default = " The framework does this when nothing is set." if current.default else ""
+        default = " This is the framework's default." if current.default else ""
         note = f" Note: {current.note}." if current.note else ""
         st.text(f"Source: {current.framework.source}.{default}{note}")
 

@@ -25,14 +25,14 @@ _COLUMNS = (
 )  # fmt: skip
 
 LEGEND = (
-    "Finding: the worst that the rules found. **Critical**: the run is broken or its numbers mislead. **Warning**: act "
-    "before it gets worse. **Notice**: good to know. Reward and finding of a run are read once and remembered."
+    "Finding: the worst finding of the run. **Critical**: the run is broken or its numbers mislead. **Warning**: act "
+    "before it gets worse. **Notice**: good to know. Reward and finding are computed once per run and kept."
 )
 
 
 @dataclass(frozen=True)
 class Line:
-    """A run with all that the list shows of it; log text is made writable, and is still hostile."""
+    """A run as the list shows it; log text is valid Unicode, and still hostile."""
 
     run: Listed
     status: str
@@ -49,13 +49,13 @@ class Line:
 
     @property
     def tags(self) -> list[str]:
-        """The run's own tags, then the reader's."""
+        """The run's own tags, then the user's."""
         own = self.run.manifest.tags if self.run.manifest else []
         return list(dict.fromkeys([*map(writable, own), *self.annotation.tags]))
 
     @property
     def notes(self) -> str:
-        """The reader's note, then the run's own, in one line."""
+        """The user's note, then the run's own, in one line."""
         own = self.run.manifest.notes if self.run.manifest else ""
         return " · ".join(text for text in (self.annotation.text, writable(own)) if text.strip())
 
@@ -164,7 +164,7 @@ def _frame(lines: Sequence[Line]) -> pd.DataFrame:
 
 
 def _shown_columns(lines: Sequence[Line]) -> list[str]:
-    """All that hold something: tags and notes are rare."""
+    """The columns that hold something: tags and notes are rare."""
     empty = {"Tags": not any(shown.tags for shown in lines), "Notes": not any(shown.notes for shown in lines)}
     return [name for name in _COLUMNS if not empty.get(name)]
 
@@ -174,27 +174,27 @@ def _columns(lines: Sequence[Line], open_key: str) -> dict[str, Any]:
     shares = bool(rewards) and min(rewards) >= 0 and max(rewards) <= 1  # then all lines have the same axis
     config = st.column_config
     return {
-        "Run": config.TextColumn(width=285, pinned=True, help="The folder, below the folders of this dashboard."),
+        "Run": config.TextColumn(
+            width=285, pinned=True, help="The run's folder, relative to the folders of this dashboard."
+        ),
         "Open": config.ButtonColumn("", width=70, type="tertiary", help="Opens the run's overview.", key=open_key),
         "Status": config.TextColumn(
             width=90,
-            help="Live: its writer gave a sign of life in the last seconds. Stalled: it did not, and has not been "
-            "silent for long. Interrupted: the writer is gone without having finished.",
+            help="Live: written to in the last seconds. Stalled: silent for a short time. "
+            "Interrupted: the writer stopped without finishing.",
         ),
-        "Finding": config.TextColumn(width=200, help="The worst finding of the rules: severity and rule."),
+        "Finding": config.TextColumn(width=200, help="The worst finding: severity and rule."),
         "Reward": config.LineChartColumn(
             width=120,
             y_min=0 if shares else None,
             y_max=1 if shares else None,
-            help="Mean reward of each batch, first to last step"
-            + (", all on an axis from 0 to 1." if shares else "; each on an axis of its own."),
+            help="Mean reward per batch, first to last step"
+            + ("; all axes from 0 to 1." if shares else "; axes differ between runs."),
         ),
-        "Last reward": config.NumberColumn(
-            width=95, format="%.3g", help="Mean over the last five steps that have a reward."
-        ),
+        "Last reward": config.NumberColumn(width=95, format="%.3g", help="Mean of the last five steps with a reward."),
         "Algorithm": config.TextColumn(width=150),
         "Task": config.TextColumn(width=90),
-        "Steps": config.NumberColumn(width=75, format="localized", help="Up to the last step on disk."),
+        "Steps": config.NumberColumn(width=75, format="localized", help="Steps on disk."),
         "Tokens": config.NumberColumn(width=80, format="compact", help="Response tokens on disk."),
         "Started": config.DatetimeColumn(width=120, format="distance"),
         "Tags": config.ListColumn(width=150, help="The run's own tags, then yours."),

@@ -1,4 +1,4 @@
-"""A sequence to read: its facts, prompt and response, coloured tokens, its prompt group, the same prompt elsewhere."""
+"""A response to read: its facts, prompt and text, coloured tokens, its prompt group, the same prompt elsewhere."""
 
 import math
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ _LONGEST_CODE = 300
 
 
 def url_number(key: str) -> int | None:
-    """A whole number from the URL; what is none is None."""
+    """A whole number from the URL; None where it is not one."""
     text = st.query_params.get(key, "")
     return int(text) if text.isdecimal() and len(text) < 12 else None
 
 
 def open_sequence(step: int, seq_id: int, position: int | None = None) -> None:
-    """Put a sequence, and a token of it, into the URL."""
+    """Put a response, and one of its tokens, into the URL."""
     st.query_params["step"], st.query_params["seq"] = str(step), str(seq_id)
     for key in ("token", "beside"):
         st.query_params.pop(key, None)
@@ -39,18 +39,18 @@ def open_sequence(step: int, seq_id: int, position: int | None = None) -> None:
 
 
 def sequence_reader(opened: Opened, step: int, seq_id: int) -> None:
-    """The open sequence with its group; run as a fragment, going from token to token draws nothing else."""
+    """The open response with its group; a fragment, so going from token to token draws nothing else again."""
     here = session()
     if here.reopens_reader:
         here.reopens_reader = False
-        st.rerun()  # another sequence was chosen in here, and it is the page that says which one is open
+        st.rerun()  # another response was chosen in here, and the page says which one is open
     try:
         read = reading(Window.of(opened.run, step, step), seq_id)
     except RatioscopeError as error:
-        st.warning(f"Step {step}, sequence {seq_id} cannot be read.", icon=":material/search_off:")
+        st.warning(f"Step {step}, response {seq_id} cannot be read.", icon=":material/search_off:")
         st.text(str(error))
         return
-    st.markdown(f"##### Step {step}, sequence {seq_id}")
+    st.markdown(f"##### Step {step}, response {seq_id}")
     _facts(read)
     _texts(read)
     colouring = _colouring(read)
@@ -60,7 +60,7 @@ def sequence_reader(opened: Opened, step: int, seq_id: int) -> None:
         _strip(read, colouring, f"here-{opened.run_id}", rows.index(token) if token in rows else None)
     else:
         why = escape(read.logged.get("dropped", "no reason is logged"))
-        st.info(f"The loss left this sequence out ({why}): it has no token rows.", icon=":material/filter_alt:")
+        st.info(f"The loss left this response out ({why}): it has no token rows.", icon=":material/filter_alt:")
     left, right = st.columns(2, gap="large")
     with left:
         _group(read)
@@ -71,7 +71,7 @@ def sequence_reader(opened: Opened, step: int, seq_id: int) -> None:
 
 
 def _strip(read: Reading, colouring: Colouring, key: str, chosen: int | None, *, main: bool = True) -> None:
-    tokens, name = read.tokens, f"step {read.step}, sequence {read.seq_id}"
+    tokens, name = read.tokens, f"step {read.step}, response {read.seq_id}"
 
     def on_token(row: int) -> None:
         if main:
@@ -91,7 +91,7 @@ def _strip(read: Reading, colouring: Colouring, key: str, chosen: int | None, *,
     if len(tokens) > PART:
         notes.append(f"shown {PART} at a time, around the chosen one")
     if tokens["text"].isna().all():
-        notes.append("the run has no vocabulary.parquet, so their ids are shown")
+        notes.append("token ids are shown because the run has no vocabulary.parquet")
     line = st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute")
     line.caption("; ".join(notes) + ".")
     if main and len(tokens) > PART:
@@ -99,7 +99,7 @@ def _strip(read: Reading, colouring: Colouring, key: str, chosen: int | None, *,
     with line, st.popover("Data", key=f"data-{key}", on_change="rerun", type="tertiary") as popover:
         if popover.open:
             frame = _token_frame(tokens)
-            st.dataframe(frame, height=360, hide_index=True, alt=f"Every token of {name} with its numbers")
+            st.dataframe(frame, height=360, hide_index=True, alt=f"All tokens of {name} with their numbers")
             st.download_button(
                 "CSV",
                 data=lambda: tokens.to_csv(index=False).encode(),
@@ -116,7 +116,7 @@ def _token_frame(tokens: pd.DataFrame) -> pd.DataFrame:
 
 
 def _parts(tokens: pd.DataFrame, chosen: int) -> None:
-    """Buttons to the other pages of a long sequence."""
+    """Buttons to the other pages of a long response."""
     part, last = chosen // PART, (len(tokens) - 1) // PART
 
     def go(to: int) -> None:
@@ -130,7 +130,7 @@ def _parts(tokens: pd.DataFrame, chosen: int) -> None:
 
 
 def _facts(read: Reading) -> None:
-    """What is known of the sequence as a whole, in one line."""
+    """What is known of the response as a whole, in one line."""
     whole, logged = read.whole, read.logged
     facts = [("reward", _plain(whole["reward"])), ("advantage", _plain(whole["advantage"]))]
     facts += [(name.removeprefix("reward_") + " reward", _plain(logged[name])) for name in _parts_of_reward(logged)]
@@ -147,7 +147,7 @@ def _facts(read: Reading) -> None:
         facts.append(("unusable tokens", f"{int(whole['n_unusable'])}"))
     st.markdown(" · ".join(f"{escape(words)} **{escape(value)}**" for words, value in facts if value != "–"))
     if logged.get("finish_reason") == "length":
-        st.badge("truncated: the response ran into its length limit", icon=":material/content_cut:", color="orange")
+        st.badge("truncated: the response reached the length limit", icon=":material/content_cut:", color="orange")
 
 
 _LOGGED = {
@@ -179,7 +179,7 @@ def _texts(read: Reading) -> None:
 
 
 def _colouring(read: Reading) -> Colouring:
-    """A select box for what decides the colour, and what cannot."""
+    """A select box for what decides the colour."""
     names = list(COLOURINGS)
     picked = st.selectbox(
         "Colour by",
@@ -191,7 +191,7 @@ def _colouring(read: Reading) -> Colouring:
     )
     colouring = COLOURINGS.get(picked, COLOURINGS["current"])
     if len(read.tokens) and not is_logged(read.tokens, colouring):
-        st.caption(f"This run does not log what is needed for: {colouring.title}.")
+        st.caption(f"Not logged in this run: {colouring.title}.")
     return colouring
 
 
@@ -226,7 +226,7 @@ def _other(opened: Opened, read: Reading) -> tuple[Opened, tuple[int, int]] | No
     st.markdown("###### The same prompt in another run")
     known = {name: run for name, run in state.runs().items() if name != opened.run_id and not run.problem}
     if not known:
-        st.caption("There is no other run below the folders of this dashboard.")
+        st.caption("There is no other run in the folders of this dashboard.")
         return None
     picked = st.selectbox(
         "Other run",
@@ -242,13 +242,13 @@ def _other(opened: Opened, read: Reading) -> tuple[Opened, tuple[int, int]] | No
     try:
         return _found(opened, read, known[picked])
     except RatioscopeError as error:
-        st.error("That run cannot be read.", icon=":material/error:")
+        st.error("This run cannot be read.", icon=":material/error:")
         st.text(str(error))
         return None
 
 
 def _found(opened: Opened, read: Reading, listed: Listed) -> tuple[Opened, tuple[int, int]] | None:
-    with st.spinner("Looking for the prompt"):
+    with st.spinner("Searching for the prompt"):
         other = state.open_listed(listed)
         found = _responses(
             Window.of(opened.run, read.step, read.step),
@@ -265,7 +265,7 @@ def _found(opened: Opened, read: Reading, listed: Listed) -> tuple[Opened, tuple
     sequence_table(
         found.frame,
         key="other-responses",
-        alt=f"Responses of the other run to the same prompt, those near step {read.step} first",
+        alt=f"Responses of the other run to the same prompt, nearest to step {read.step} first",
         chosen=chosen,
         on_choice=_open_beside,
         height=260,
@@ -278,16 +278,16 @@ def _open_beside(step: int, seq_id: int) -> None:
 
 
 def _beside(other: Opened, place: tuple[int, int], colouring: Colouring) -> None:
-    """A sequence of the other run, in the same classes of colour."""
+    """A response of the other run, in the same colour classes."""
     try:
         read = reading(Window.of(other.run, place[0], place[0]), place[1])
     except RatioscopeError as error:
         st.warning("The response of the other run cannot be read.", icon=":material/search_off:")
         st.text(str(error))
         return
-    st.markdown(f"##### {escape(other.run_id)}: step {place[0]}, sequence {place[1]}")
+    st.markdown(f"##### {escape(other.run_id)}: step {place[0]}, response {place[1]}")
     _facts(read)
     if len(read.tokens):
         _strip(read, colouring, f"beside-{other.run_id}", None, main=False)
     else:
-        st.info("The loss left this sequence out: it has no token rows.", icon=":material/filter_alt:")
+        st.info("The loss left this response out: it has no token rows.", icon=":material/filter_alt:")

@@ -1,4 +1,4 @@
-"""Worst sequences as a table, for the Tokens page and the dialog of a step; computed once for each state of a run."""
+"""Worst responses as a table, for the Tokens page and a step's dialog; computed once for each state of a run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,13 +15,15 @@ DEFAULT_CRITERION = "largest_log_weight"
 # Of `analysis.tokens.worst_sequences`, those shown, in this order.
 _COLUMNS = {
     "step": st.column_config.NumberColumn("Step", format="%d", width=55),
-    "seq_id": st.column_config.NumberColumn("Seq.", format="%d", width=55),
+    "seq_id": st.column_config.NumberColumn("Resp.", format="%d", width=55),
     "response": st.column_config.TextColumn("Response", width=150),
     "reward": st.column_config.NumberColumn("Reward", format="%.3g", width=70),
-    "advantage": st.column_config.NumberColumn("Advantage", format="%.3g", width=85, help="The one farthest from 0."),
+    "advantage": st.column_config.NumberColumn(
+        "Advantage", format="%.3g", width=85, help="The largest in absolute value."
+    ),
     "n_tokens": st.column_config.NumberColumn("Tokens", format="localized", width=70),
     "log_w": st.column_config.NumberColumn(
-        "log W", format="%.3g", width=75, help="W is the product of the token ratios ρ, current over behavior; in nats."
+        "log W", format="%.3g", width=75, help="W: product of the token ratios ρ (current / behavior); in nats."
     ),
     "max_log_ratio": st.column_config.NumberColumn(
         "max log ρ", format="%.3g", width=85, help="Of the token whose probability rose most, in nats."
@@ -32,10 +34,10 @@ _COLUMNS = {
     "clipped": st.column_config.NumberColumn("Clipped", format="percent", width=75, help="Share of its tokens."),
     "entropy": st.column_config.NumberColumn("Entropy", format="%.3g", width=75, help="Mean over its tokens, in nats."),
     "version_lag": st.column_config.NumberColumn(
-        "Lag", format="%d", width=55, help="Updates between the policy that sampled it and the current one; its oldest."
+        "Lag", format="%d", width=55, help="Updates between its oldest token's policy and the current policy."
     ),
     "n_unusable": st.column_config.NumberColumn(
-        "Unusable", format="%d", width=80, help="Tokens with numbers that no metric can use."
+        "Unusable", format="%d", width=80, help="Tokens with invalid numbers, which no metric uses."
     ),
     "dropped": st.column_config.TextColumn("Left out", width=110, help="Why the loss left it out."),
     "prompt": st.column_config.TextColumn("Prompt", width=240),
@@ -44,13 +46,13 @@ _COLUMNS = {
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def worst(window: Window, criterion: str) -> pd.DataFrame:
-    """The twenty worst sequences of these steps."""
+    """The twenty worst responses of these steps."""
     return worst_sequences(window.run(), criterion, *window.steps)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def reading(window: Window, seq_id: int) -> Reading:
-    """One sequence of the window's first step.
+    """One response of the window's first step.
 
     Raises:
         RatioscopeError: there is none.
@@ -59,7 +61,7 @@ def reading(window: Window, seq_id: int) -> Reading:
 
 
 def criterion_picker(key: str, *, in_url: bool) -> str:
-    """A select box for what makes a sequence the worst; its key."""
+    """A select box of what responses are sorted by; returns its key."""
     names = list(CRITERIA)
     chosen = st.selectbox(
         "Worst by",
@@ -82,7 +84,7 @@ def sequence_table(
     on_choice: Callable[[int, int], None] | None = None,
     height: int = 320,
 ) -> tuple[int, int] | None:
-    """A table of sequences of which one can be chosen.
+    """A table of responses, one of which can be selected.
 
     Args:
         frame: step, seq_id and any of the columns of `analysis.tokens.worst_sequences`.

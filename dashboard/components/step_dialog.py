@@ -1,4 +1,4 @@
-"""What a click on a step opens: its numbers and its worst sequences, each one click away from its tokens."""
+"""What a click on a step opens: its numbers and its worst responses, with links to their tokens."""
 
 import streamlit as st
 
@@ -43,22 +43,22 @@ def _content(opened: Opened, step: int) -> None:
     try:
         frame = worst(Window.of(opened.run, step, step), criterion)
     except RatioscopeError as error:
-        st.error("The sequences of this step cannot be read.", icon=":material/error:")
+        st.error("The responses of this step cannot be read.", icon=":material/error:")
         st.text(str(error))
         return
     chosen = None
     if len(frame):
-        st.markdown("###### Worst sequences: choose one to read its tokens")
+        st.markdown("###### Worst responses: select one to read its tokens")
         chosen = sequence_table(
             frame.drop(columns="step").assign(step=step),
             key="step-worst",
-            alt=f"The {len(frame)} worst sequences of step {step} by: {CRITERIA[criterion].title}",
+            alt=f"The {len(frame)} worst responses of step {step} by: {CRITERIA[criterion].title}",
             criterion=criterion,
         )
         if st.button("Read the worst", icon=":material/arrow_forward:", type="primary", key="step-first"):
             chosen = (step, int(frame["seq_id"].iloc[0]))
     else:
-        st.text(f"No sequence of step {step} has a value of this: {CRITERIA[criterion].title}.")
+        st.text(f"No response of step {step} has a value for: {CRITERIA[criterion].title}.")
     if chosen or everything:
         forget()
         query = {"run": opened.run_id, "step": str(step), "where": "this step", "by": CRITERIA[criterion].title}
@@ -66,7 +66,7 @@ def _content(opened: Opened, step: int) -> None:
 
 
 def _numbers(opened: Opened, step: int) -> None:
-    """The metrics of the step with their intervals, or why a value is missing or doubtful."""
+    """The metrics of the step with their intervals, or why a value is missing or unreliable."""
     summary = opened.summary
     known = [key for key in NUMBERS if summary.values[key].notna().any()]
     for start in range(0, len(known), 4):

@@ -24,7 +24,7 @@ def metric_row(summary: StepSummary, keys: Sequence[str]) -> None:
 
 
 def metric_tile(summary: StepSummary, key: str) -> None:
-    """One bordered tile; says in place why a value is missing or doubtful."""
+    """One bordered tile; says in place why a value is missing or unreliable."""
     metric = CATALOGUE[key]
     series = summary.values[key].dropna()
     if not len(series):

@@ -1,6 +1,6 @@
 """How tokens are coloured: by what, in which classes, and the legend; the colours themselves are in `token_strip.css`.
 
-The edges of the classes are fixed, so that two sequences, or two runs, can be compared.
+The edges of the classes are fixed, so that responses and runs can be compared.
 """
 
 import math

@@ -143,7 +143,7 @@ class Reader {
     if (!extremes.length) return
     const place = extremes[(this.rank < 0 && step < 0 ? 0 : this.rank + step + extremes.length) % extremes.length]
     if (this.holds(place)) return this.go(place)
-    this.wantsFocus = true // it is on another part of the sequence, which the server sends
+    this.wantsFocus = true // it is in another part of the response, which the server sends
     clearTimeout(this.timer)
     this.report(place)
   }

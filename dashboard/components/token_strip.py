@@ -1,6 +1,6 @@
-"""The token reader: a sequence's tokens in colour; hover or focus shows all numbers, keys go to the extremes.
+"""The token reader: a response's tokens in colour; hover or focus shows all numbers, keys go to the extremes.
 
-token_strip(reading.tokens, COLOURINGS["current"], key="here", label="Step 12, sequence 3", chosen=None, on_token=...)
+token_strip(reading.tokens, COLOURINGS["current"], key="here", label="Step 12, response 3", chosen=None, on_token=...)
 
 A Components-v2 component without parts from elsewhere: `token_strip.js` and `token_strip.css` beside this file.
 """
@@ -85,11 +85,11 @@ def token_strip(
     jump: int = 0,
     on_token: Callable[[int], None] | None = None,
 ) -> None:
-    """The tokens of a sequence, page by page where it is long.
+    """The tokens of a response, page by page where it is long.
 
     Args:
         tokens: of `analysis.tokens.reader.Reading`, at least one.
-        key: of the widget; unique for a sequence.
+        key: of the widget; unique for a response.
         label: what it is, for screen readers.
         chosen: the row that is shown as chosen, and so which page; None: the first extreme of the first page.
         jump: changes when `chosen` comes from elsewhere than the reader, which then goes there.
@@ -147,7 +147,7 @@ def _drawn(part: pd.DataFrame, colouring: Colouring) -> dict[str, Any]:
 
 
 def _marks(verdict: str, invalid: Any) -> str:
-    """Style classes that tell without colour what the gate did, and that a row cannot be used."""
+    """Style classes that show without colour what the gate did, and that a row is not usable."""
     named = verdict if verdict in (reader.BELOW, reader.ABOVE, reader.CLIPPED, reader.PARTLY) else ""
     return named if pd.isna(invalid) else f"{named} invalid"
 
@@ -159,8 +159,8 @@ def details(tokens: pd.DataFrame) -> dict[str, list[str]]:
         values = tokens[column]
         if values.notna().any():
             found[words] = ["" if pd.isna(value) else _number(value) for value in values.tolist()]
-    found["gate's verdict"] = [verdict_words(verdict) for verdict in tokens["verdict"]]
-    found["cannot be used"] = ["" if pd.isna(reason) else str(reason) for reason in tokens["invalid"]]
+    found["gate verdict"] = [verdict_words(verdict) for verdict in tokens["verdict"]]
+    found["not usable"] = ["" if pd.isna(reason) else str(reason) for reason in tokens["invalid"]]
     return found
 
 

@@ -132,8 +132,8 @@ def band(at: NDArray[Any], low: Values, high: Values, colour: str) -> dict[str, 
 
 
 def add_untrusted(fig: go.Figure, series: "pd.Series[float]", trusted: "pd.Series[bool]", mode: Mode) -> None:
-    """Open circles on the values that the log cannot support."""
-    doubtful = series[~trusted & np.isfinite(series)]  # infinite ones have a mark of their own
+    """Open circles on unreliable values."""
+    doubtful = series[~trusted & np.isfinite(series)]  # infinite ones have their own mark
     if len(doubtful):
         # The most extreme ones stay when there are many.
         shown = doubtful.loc[doubtful.abs().nlargest(MOST_POINTS // 4).index].sort_index()

@@ -44,7 +44,7 @@ def against(
 
     Args:
         curves: the applied one first, by the name in the legend, each with its steps.
-        share: the measure is one.
+        share: whether the measure is a share.
     """
     layout, number = _layout(mode, height), ".1%" if share else ".3g"
     traces: list[Part] = []
@@ -80,7 +80,7 @@ def against(
 
 
 def gates(profiles: Mapping[str, "Profile"], seen: "Density", mode: Mode, height: int = 370) -> go.Figure:
-    """What a token's gradient is multiplied with, over its ratio, and behind it where the ratios are.
+    """Factor on a token's gradient, over its ratio, and behind it where the ratios are.
 
     Args:
         profiles: of the applied rule first, by the name in the legend.
@@ -96,8 +96,9 @@ def gates(profiles: Mapping[str, "Profile"], seen: "Density", mode: Mode, height
             filled = np.log1p(counts) / np.log1p(counts.max()) * top
             traces.append(axes | {
                 "x": seen.ratio.astype(np.float32), "y": filled.astype(np.float32),
-                "customdata": counts.astype(np.float32), "name": "tokens at this ratio (log)", "legendgroup": "tokens",
-                "showlegend": not place, "mode": "lines", "line": {"width": 0, "shape": "hvh"}, "fill": "tozeroy",
+                "customdata": counts.astype(np.float32), "name": "tokens at this ratio (log scale)",
+                "legendgroup": "tokens", "showlegend": not place, "mode": "lines",
+                "line": {"width": 0, "shape": "hvh"}, "fill": "tozeroy",
                 "fillcolor": theme.rgba(mode.behavior, 0.28),
                 "hovertemplate": "%{customdata:,.0f} tokens near ratio %{x:.3g}<extra></extra>",
             })  # fmt: skip
@@ -138,7 +139,7 @@ BARS = (
 
 def quadrant_bars(frame: pd.DataFrame, mode: Mode) -> go.Figure:
     """Shares of tokens and of the gradient by advantage and ratio; `frame` has the columns of `BARS` that are known."""
-    layout = _layout(mode, 300, x_title="share of all four")
+    layout = _layout(mode, 300, x_title="share of the total")
     names = [f"{row.advantage}, {row.ratio}" for row in frame.itertuples()]
     traces: list[Part] = []
     top = 0.1
@@ -176,7 +177,7 @@ def sweep(
 
     Args:
         frame: indexed by the parameter, with `key`, `key`_lower, `key`_upper and unreliable, of `Numbers.row`.
-        share: the measure is one.
+        share: whether the measure is a share.
         marks: where the parameter is, by name: applied, what-if.
     """
     layout = _layout(mode, height, x_title=x_title, y_title=y_title)

@@ -108,7 +108,7 @@ def _value(row: dict[str, Any]) -> str:
 
 def _ends(row: dict[str, Any]) -> str:
     if np.isnan(row["value"]):
-        return "not logged" if row["note_kind"] == Kind.NOT_LOGGED else "unknown"
+        return "not logged" if row["note_kind"] == Kind.NOT_LOGGED else "missing"
     if row["note_kind"] == Kind.UNRELIABLE:
         return "unreliable"
     low, high = row["low"], row["high"]
@@ -235,7 +235,7 @@ def certificate_terms(terms: pd.DataFrame, mode: Mode, steps: tuple[int | None, 
     gap = terms["largest_gap"].astype(float).median()
     if np.isfinite(gap) and gap > 0:
         place = float(_bent(pd.Series([-gap])).iloc[0])
-        base.add_threshold(fig, place, "−largest gap<br>of returns", mode)
+        base.add_threshold(fig, place, "−largest<br>difference<br>of returns", mode)
         fig.update_layout(margin={"r": 96})
         low = min(low, place)
     ticks = _bent(pd.Series(_TICKS, dtype=float)).to_numpy()

@@ -1,4 +1,4 @@
-"""Figure of the linter: staleness against the noise that two passes of one model make anyway."""
+"""Figure of the linter: staleness against the noise between two passes of one model."""
 
 import numpy as np
 import plotly.graph_objects as go

@@ -36,7 +36,7 @@ def over_steps(
     height: int = 300,
     steps: tuple[int | None, int | None] = (None, None),
 ) -> go.Figure:
-    """Metrics of one unit over steps, each with its 95 % band and open circles where it cannot be trusted."""
+    """Metrics of one unit over steps, each with its 95 % band and open circles where it is unreliable."""
     fig = base.figure(mode, height=height, y_title=y_title)
     if logarithmic:
         base.log_axis(fig)
@@ -80,10 +80,12 @@ def learning_curves(summary: StepSummary) -> list[tuple[str, list[str], str]]:
     """What shows whether a run learns, as (name, metrics, unit): one figure where reward and accuracy share a scale."""
     reward = summary.values["reward"]
     if reward.isna().all() or reward.between(0, 1).where(reward.notna(), True).all():
-        return [("Training reward, evaluation accuracy", ["reward", "eval_accuracy"], "reward, share of right answers")]
+        return [
+            ("Training reward, evaluation accuracy", ["reward", "eval_accuracy"], "reward, share of correct answers")
+        ]
     found = [("Training reward", ["reward"], "reward")]
     if summary.values["eval_accuracy"].notna().any():
-        found.append(("Evaluation accuracy", ["eval_accuracy"], "share of right answers"))
+        found.append(("Evaluation accuracy", ["eval_accuracy"], "share of correct answers"))
     return found
 
 

@@ -60,7 +60,7 @@ def lag_heat_map(
 
 
 def by_lag(rows: pd.DataFrame, key: str, title: str, mode: Mode, limits: tuple[Limit, ...] = ()) -> go.Figure:
-    """A metric by lag as bars with 95 % intervals; open circles where it cannot be trusted.
+    """A metric by lag as bars with 95 % intervals; open circles where it is unreliable.
 
     Args:
         rows: of `analysis.summary.strata.Strata.metric`.

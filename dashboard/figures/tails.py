@@ -20,7 +20,7 @@ _Steps = tuple[int | None, int | None]
 
 # Where each zone of the tail index ends, and what holds in it (Vehtari et al.; squares: their index is twice as large).
 ZONES = (
-    (KHAT_LIMIT[Moment.SECOND], "squares hold"),
+    (KHAT_LIMIT[Moment.SECOND], "squares usable"),
     (0.5, "means good"),
     (KHAT_LIMIT[Moment.FIRST], "means usable"),
     (1.0, "unreliable"),
@@ -71,7 +71,7 @@ def tail_index(
             places = pd.Series(khat_place(np.asarray(limit, dtype=float)), index=limit.index)
             what = size.removeprefix("n_")
             colour = theme.metric_colour("khat_seq" if what == "sequences" else "khat_token")
-            base.add_line(fig, places, name=f"limit of means at n {what}", colour=colour, dash="dot", width=1)
+            base.add_line(fig, places, name=f"limit for means, n = {what}", colour=colour, dash="dot", width=1)
     for key in drawn:
         _not_fitted(fig, key, summary, mode)
     ticks = _KHAT_TICKS[(khat_place(_KHAT_TICKS) >= low) & (khat_place(_KHAT_TICKS) <= high)]
@@ -182,7 +182,7 @@ def spread_by_length(growth: Growth, mode: Mode, buckets: pd.DataFrame | None = 
     Args:
         buckets: of finished responses by their length, as `lengths.length_trap` has them; drawn as squares.
     """
-    fig = _length_figure(growth, mode, "standard deviation of the log-ratio, nats")
+    fig = _length_figure(growth, mode, "standard deviation of the log-ratio (nats)")
     for number, kind in enumerate(KINDS):
         rows, colour = _of_kind(growth, kind), _TRACE_COLOURS[kind]
         _with_interval(fig, rows["tokens"], rows, name=_NAMES[kind], colour=colour, symbol="circle", line=True)
@@ -190,7 +190,7 @@ def spread_by_length(growth: Growth, mode: Mode, buckets: pd.DataFrame | None = 
     if buckets is not None and len(buckets) > 1:
         rows = buckets.rename(columns={"spread_log_w": "spread"})
         rows = rows.rename(columns={"spread_log_w_low": "spread_low", "spread_log_w_high": "spread_high"})
-        name, colour = "product of finished responses, by length", mode.text
+        name, colour = "product, finished responses by length", mode.text
         _with_interval(fig, rows["mean_length"], rows, name=name, colour=colour, symbol="square", line=False)
     finer_log_ticks(fig, _drawn_y(fig))
     return fig

@@ -55,7 +55,7 @@ def blind_spot(
         column: chi2_token or chi2_seq.
     """
     of = "tokens" if column == "chi2_token" else "whole responses"
-    fig = base.figure(mode, height=440, x_title="total variation of the tokens", y_title=f"χ² of {of}")
+    fig = base.figure(mode, height=440, x_title="total variation of tokens", y_title=f"χ² of {of}")
     base.log_axis(fig)
     known = points.dropna(subset=["tv", column])
     tv, chi2 = known["tv"], known[column]
@@ -219,7 +219,7 @@ def truncation_curve(
         own: bias_proxy and variance_proxy of the run's own rule; empty: not drawn.
     """
     fig = base.figure(
-        mode, height=400, x_title="bias: share of the ratio's mass that is taken away", y_title="variance: mean v²"
+        mode, height=400, x_title="bias: share of the ratio's mass removed by the cap", y_title="variance: mean v²"
     )
     known = caps[np.isfinite(caps["bias_proxy"]) & np.isfinite(caps["variance_proxy"])]
     bias, variance = (known[key].to_numpy(np.float32) for key in ("bias_proxy", "variance_proxy"))
@@ -251,10 +251,10 @@ def truncation_curve(
         fig.add_scatter(
             x=np.array([own_bias], np.float32),
             y=np.array([own_variance], np.float32),
-            name="this run's own rule",
+            name="this run's rule",
             mode="markers",
             marker={"symbol": "diamond", "size": 13, "color": theme.NEW},
-            hovertemplate="own rule: bias %{x:.3g}, variance %{y:.3g}<extra></extra>",
+            hovertemplate="this run's rule: bias %{x:.3g}, variance %{y:.3g}<extra></extra>",
         )
     if len(variance) and variance.min() > 0 and variance.max() > 10 * variance.min():
         base.log_axis(fig)
@@ -306,7 +306,7 @@ def lemma_bars(terms: pd.DataFrame, mode: Mode, steps: tuple[int | None, int | N
     Args:
         terms: `analysis.variance.failure_mode.lemma_terms`, of one estimator.
     """
-    fig = base.figure(mode, height=340, y_title="expected gain of a step")
+    fig = base.figure(mode, height=340, y_title="expected gain per step")
     shown = terms.iloc[:: max(1, -(-len(terms) // base.MOST_POINTS))]
     x = shown["step"].to_numpy(np.int32)
     wide = 0.5 * float(np.diff(x).min()) if len(x) > 1 and np.diff(x).min() > 0 else 1.0

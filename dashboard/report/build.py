@@ -42,10 +42,10 @@ _Made = tuple[Section, list[Remark] | None]
 """A section, and the linter's remarks where they were made on the way."""
 
 _SHOWN_IN_FULL = 3
-"""Of more runs only what was run and the findings are reported, unless pages are asked for."""
+"""With more runs, only what was run and the findings are reported, unless pages are given."""
 _SHORT = ("findings",)
 _LONGEST = ("drift", "variance")
-"""Sections that are begun first, the last of them before the others, lest all wait for one of them in the end."""
+"""Sections that start first, in reverse order, so that not all have to wait for one of them in the end."""
 _MOST_SENTENCES = 5
 _LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
 
@@ -55,7 +55,7 @@ def _silent(done: int, of: int, name: str) -> None:
 
 
 def default_pages(runs: Sequence[Opened], framework: str = "") -> tuple[str, ...]:
-    """What a report has of each of these runs where nothing else is asked for."""
+    """The default pages of a report on these runs."""
     also = ON_REQUEST if framework or all(written_by(opened.run.manifest) for opened in runs) else ()
     if len(runs) > _SHOWN_IN_FULL:
         return (*_SHORT, *also) if framework else _SHORT
@@ -186,7 +186,7 @@ def _sections(
         handed = list(subjects) if pool is None else list(map(pickle.dumps, subjects))
 
         def hand_out(_: object = None) -> None:
-            """One more job for the pool. What it has is never withdrawn: of that a pool that breaks may hang."""
+            """One more job for the pool. Jobs are never withdrawn: a pool that breaks may hang on that."""
             with suppress(IndexError):
                 job = waiting.popleft()
                 try:
@@ -235,7 +235,7 @@ def _unpacked(subject: bytes) -> Subject:
 
 
 def _verdict(concluded: Sequence[str], runs: Sequence[Opened]) -> tuple[tuple[str, str], ...]:
-    """What the comparison concludes and, where there is room, the worst finding of the sickest runs with its remedy."""
+    """The conclusion of the comparison and, where there is room, the worst findings of the runs with their remedies."""
     worst = [(opened, opened.findings[0]) for opened in runs if opened.findings]
     grave = [(opened, found) for opened, found in worst if found.severity > Severity.NOTICE]
     grave.sort(key=lambda pair: -pair[1].severity)
@@ -259,7 +259,7 @@ def subject_of(opened: Opened, steps: Steps = (None, None), framework: str = "")
     """
     index = opened.summary.values.index
     if not len(index):
-        raise RatioscopeError(f"{opened.run.folder}: no step is on disk yet, there is nothing to report.")
+        raise RatioscopeError(f"{opened.run.folder}: no step is on disk yet; there is nothing to report.")
     first, last = steps
     if first is None and last is None:
         return Subject(opened, framework=framework)
@@ -267,7 +267,7 @@ def subject_of(opened: Opened, steps: Steps = (None, None), framework: str = "")
     subject = Subject(opened, (ends[0], ends[1] if last is None else min(last, ends[1])), framework=framework)
     if not len(subject.summary.values):
         raise RatioscopeError(
-            f"{opened.run.folder}: it has the steps {index[0]} to {index[-1]}, none of those that are asked for."
+            f"{opened.run.folder}: it has the steps {index[0]} to {index[-1]}, none of which was asked for."
         )
     return subject
 
@@ -298,7 +298,7 @@ def _methods(sections: Sequence[Section]) -> tuple[Metric, ...]:
 
 
 def _provenance(runs: Sequence[Opened], command: str) -> tuple[tuple[str, str], ...]:
-    """How the report came about, without the time at which it did: the same input gives the same report."""
+    """How the report was made, without the time: the same input gives the same report."""
     rows = [("Command", command), ("ratioscope", __version__), ("Python", platform.python_version())]
     rows.append(("Libraries", ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)))
     several = any(opened.limits != runs[0].limits for opened in runs)
@@ -309,7 +309,7 @@ def _provenance(runs: Sequence[Opened], command: str) -> tuple[tuple[str, str], 
         counts = values[list(COUNTS)].sum()
         rows += [
             (f"{name}Folder", str(run.folder)),
-            (f"{name}Data signature", f"{fingerprint(run)} (footers of {files} files, and the manifest)"),
+            (f"{name}Data signature", f"{fingerprint(run)} (footers of {files} files and the manifest)"),
             (f"{name}Rows", f"{count(counts['n_tokens'])} usable tokens, {count(counts['n_sequences'])} responses, "
              f"{len(values)} steps"),
             *([(f"{name}Thresholds", _limits(opened))] if several else []),
@@ -330,5 +330,5 @@ def _excluded(counts: Mapping[str, float], problems: Sequence[str]) -> str:
         if counts[key]
     ]  # fmt: skip
     if counts["n_undefined"]:
-        parts.append(f"{counts['n_undefined']:,.0f} responses without W, because a token of theirs is unusable")
+        parts.append(f"{counts['n_undefined']:,.0f} responses without W, because one of their tokens is not usable")
     return "; ".join([*parts, *problems]) or "nothing"

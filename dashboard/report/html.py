@@ -1,4 +1,4 @@
-"""The report as one HTML file: works offline, asks nothing of any network, holds its figures and their numbers.
+"""The report as one HTML file: works offline, uses no network, holds its figures and their numbers.
 
 Numbers of the step summary are `<data value=… data-run=… data-key=… data-step=…>`; figures and their CSV are JSON in
 the gzipped script element `figures`. Everything from a log is escaped, and a content security policy forbids what is
@@ -87,7 +87,7 @@ def _pairs(block: object) -> bool:
 
 
 def _wordy(cell: Cell) -> bool:
-    """Whether it has a word that has to be broken, lest it makes its table wider than the paper."""
+    """Whether it has a word so long that it must be broken to keep the table on the paper."""
     return any(len(word) > _LONGEST_WORD for word in cell_text(cell).split())
 
 

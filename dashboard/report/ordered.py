@@ -1,4 +1,4 @@
-"""What somebody asks of the Report page, and what was made of it."""
+"""What was ordered on the Report page, and the report that was made."""
 
 import re
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Where a report may be written; asked before the work, so nothing heavy is imported here."""
+"""Where a report may be written; checked before the work, so nothing heavy is imported here."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ def check_target(path: Path) -> None:
         RatioscopeError: the name says no format, the folder is not there, or it is that of a run.
     """
     if path.suffix.lower() not in FORMATS:
-        raise RatioscopeError(f"{path}: a report's name ends in one of {', '.join(FORMATS)}.")
+        raise RatioscopeError(f"{path}: the name of a report must end in one of {', '.join(FORMATS)}.")
     check_folder(path.parent)
     if path.is_dir():
-        raise RatioscopeError(f"{path}: is a folder; name a file.")
+        raise RatioscopeError(f"{path}: is a folder; give a file name.")
 
 
 def check_folder(folder: Path) -> None:
@@ -31,4 +31,6 @@ def check_folder(folder: Path) -> None:
         raise RatioscopeError(f"{folder}: there is no such folder.")
     for place in (folder.resolve(), *folder.resolve().parents):
         if (place / MANIFEST_NAME).is_file():
-            raise RatioscopeError(f"{folder}: lies inside of the run {place}, which is only read; write elsewhere.")
+            raise RatioscopeError(
+                f"{folder}: lies inside the run {place}, and runs are never written to; choose another folder."
+            )

@@ -39,7 +39,7 @@ def workers(folders: Sequence[Path]) -> Iterator[Executor | None]:
 
 
 def _initialize() -> None:
-    """Ctrl-C is for the process that waits for this one. When that is gone this one ends, and leaves nothing untidy."""
+    """Ctrl-C is for the process that waits for this one. When that is gone, this one ends and cleans up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     atexit.register(os._exit, 0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -60,7 +60,7 @@ def _import() -> None:
 
 @contextmanager
 def imports_left_alone() -> Iterator[None]:
-    """Garbage is not looked for in what has been imported: that would be some hundredths of the work."""
+    """Keep imported objects out of garbage collection: looking through them takes some hundredths of the work."""
     gc.freeze()
     try:
         yield

@@ -20,7 +20,7 @@ _KEYS = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fract
 
 
 def section(subject: Subject) -> Section:
-    """What was clipped, on which side and of which sign, as the loss did it; and who drives the gradient."""
+    """What was clipped, on which side and of which sign, as the loss did it; and where the gradient comes from."""
     values = subject.summary.values
     blocks: list[Block] = [
         key_numbers(subject, _KEYS),
@@ -50,7 +50,7 @@ def logged(subject: Subject) -> tuple[Chart, Chart, Chart]:
             height=280, takeaway=course(summary, *signs),
         ),
         over_steps(
-            subject, used, key="used", title="Left to learn from", unit="share", height=280,
+            subject, used, key="used", title="Tokens and groups left to learn from", unit="share", height=280,
             takeaway=course(summary, *used),
         ),
     )  # fmt: skip
@@ -60,13 +60,13 @@ _SHARES = {
     "share": ("Tokens", "Share of the tokens with an advantage."),
     "clipped": ("Clipped", "Share of the quadrant's tokens that the loss clipped, as logged."),
     "before": ("Gradient before", "Share of Σ|weight A| before the gate, by the rule that the run states."),
-    "taken": ("Taken by the gate", "Share of the quadrant's Σ|weight A| that the gate takes: its clipped tokens."),
+    "taken": ("Removed by the gate", "Share of the quadrant's Σ|weight A| that the gate removes: its clipped tokens."),
     "gradient": ("Gradient", "Share of Σ|coefficient of ∇log π| as the loss used it."),
 }
 
 
 def who_drives(subject: Subject, window: Window, before: pd.DataFrame | None = None) -> list[Piece]:
-    """Who drives the gradient: tokens by advantage and ratio as a figure and in numbers, or why there is nothing.
+    """Where the gradient comes from: tokens by advantage and ratio as a figure and a table, or why there is none.
 
     Args:
         before: `analysis.clipping.rule_shape.before_the_gate` of the run's own rule, where it is known.
@@ -76,7 +76,7 @@ def who_drives(subject: Subject, window: Window, before: pd.DataFrame | None = N
     """
     frame = by_quadrant(subject.compute(quadrants, *window.steps), before)
     if not len(frame):
-        return [Paragraph("No token of these steps has an advantage other than 0.")]
+        return [Paragraph("No token in these steps has a nonzero advantage.")]
     known = [name for name in _SHARES if name in frame and frame[name].notna().any()]
     rows = tuple(
         (str(row["advantage"]), str(row["ratio"]), *(share(row[name]) for name in known))
@@ -84,7 +84,7 @@ def who_drives(subject: Subject, window: Window, before: pd.DataFrame | None = N
     )
     head = ("A", "ρ", *(_SHARES[name][0] for name in known))
     return [
-        chart(subject.mode, "quadrants", f"Who drives the gradient? Tokens by advantage and ratio, {window.words}",
+        chart(subject.mode, "quadrants", f"Where does the gradient come from? {window.words.capitalize()}",
               partial(figures.quadrant_bars, frame), quadrant_sentence(frame), frame),
         Table("", head, rows, help=dict(_SHARES[name] for name in known)),
     ]  # fmt: skip

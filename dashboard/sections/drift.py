@@ -30,7 +30,7 @@ _TOKENS = 150_000
 
 
 def section(subject: Subject) -> Section:
-    """The path from the sampler to the new policy, the bounds that theory gives, and whether a clip can be met."""
+    """The path from the sampler to the new policy, the bounds from theory, and whether a clip can be met."""
     blocks: list[Block] = [
         key_numbers(subject, list(dict.fromkeys((*_keys(subject), *_NUMBERS)))),
         distances(subject),
@@ -53,7 +53,7 @@ def answer(subject: Subject) -> str:
 
 
 def _keys(subject: Subject) -> list[str]:
-    """The distances in the form that speaks for the run."""
+    """The distances in the form that fits the run."""
     return subject.facts.form.keys(_KEYS)
 
 
@@ -68,7 +68,7 @@ def distances(subject: Subject) -> Chart:
 
 
 def triangle(subject: Subject) -> list[Piece]:
-    """U + S against the distance from the data; in words alone where that is not known."""
+    """U + S against the distance from the data; a sentence only where that is missing."""
     sentence = sentences.triangle_sentence(subject.facts)
     form, keys = subject.facts.form, _keys(subject)
     data = subject.shown.values[keys]
@@ -90,7 +90,7 @@ def divergence(subject: Subject) -> Chart:
 def bounded(subject: Subject) -> Chart:
     """Staleness in both forms."""
     keys = ("s_k", "s_k_bounded")
-    said = "They agree when the mean ratio is 1; no heavy tail can move the bounded one far."
+    said = "Both agree when the mean ratio is 1; a heavy tail hardly moves the bounded form."
     return over_steps(
         subject, keys, key="bounded", title="Staleness, plain and bounded form", unit="total variation",
         takeaway=f"Plain form: {course(subject.summary, *keys)} {said}", beside=("ratio_mean",),
@@ -100,7 +100,7 @@ def bounded(subject: Subject) -> Chart:
 def mean_ratio(subject: Subject) -> Chart:
     """Mean ratio, which must be 1."""
     return over_steps(
-        subject, ("ratio_mean",), key="mean-ratio", title="Mean ratio: can the denominators be believed?",
+        subject, ("ratio_mean",), key="mean-ratio", title="Mean ratio: are the denominators right?",
         unit="mean ρ", limits=(Limit(1.0, "must be 1"),), takeaway=course(subject.summary, "ratio_mean"),
         beside=("ratio_mean_z",),
     )  # fmt: skip
@@ -135,12 +135,12 @@ def standard_errors(subject: Subject) -> list[Chart]:
     if not data.notna().any(axis=None):
         return []
     draw = partial(figures.standard_errors, subject.shown, steps=subject.steps)
-    title = "Distance of the sampled from the exact value, in standard errors"
+    title = "Sampled minus exact value, in standard errors"
     return [chart(subject.mode, "exact-z", title, draw, _exact_sentence(subject), data, keys, by_step=True)]
 
 
 def _exact_sentence(subject: Subject) -> str:
-    return sentences.exact_sentence(subject.summary) or "No step of these has an exact distance."
+    return sentences.exact_sentence(subject.summary) or "None of these steps has an exact distance."
 
 
 def path(subject: Subject, level: Level = "token", aggregation: Aggregation = "token") -> list[Piece]:
@@ -163,7 +163,7 @@ def path(subject: Subject, level: Level = "token", aggregation: Aggregation = "t
 
 _DISTANCES = {
     "tv": ("TV", "½ mean |p/b − q/b|, with its 95 % interval."),
-    "tv_bounded": ("TV, bounded", "mean (q/b − p/b)⁺: no heavy tail in p can move it far."),
+    "tv_bounded": ("TV, bounded", "mean (q/b − p/b)⁺: a heavy tail of p hardly moves it."),
     "kl_k3": ("KL (k3), nats", "KL(q‖p) by the estimator k3."),
     "chi2": ("χ²", "Variance of p/q under q."),
     "ratio_mean": ("Mean ratio", "1 where q covers p."),
@@ -180,17 +180,20 @@ def _path_table(frame: pd.DataFrame, title: str) -> Table:
         for key in _DISTANCES:
             value, low, high = (float(of[name].astype(float)[key]) for name in ("value", "low", "high"))
             write = share if key == "ess" else plain
-            cells.append(write(value) + ("" if isnan(low) else f" ({write(low)} to {write(high)})"))
+            cells.append(
+                write(value, low, high)
+                + ("" if isnan(low) else f" ({write(low, low, high)} to {write(high, low, high)})")
+            )
         note = "; ".join(dict.fromkeys(filter(None, of["note"])))
         rows.append((PAIRS[str(pair)].title, *cells, f"{int(of['n'].iloc[0]):,}", note))
-    help_of = dict(_DISTANCES.values()) | {"Units": "Tokens or responses that are averaged over."}
-    note = "95 % intervals over prompt groups in brackets; without brackets they are withheld or undefined."
+    help_of = dict(_DISTANCES.values()) | {"Units": "Number of tokens or responses in the average."}
+    note = "In brackets: 95 % intervals over prompt groups; no brackets: withheld or undefined."
     return Table(title, ("Pair", *(name for name, _ in _DISTANCES.values()), "Units", "Note"), tuple(rows), note,
                  help_of)  # fmt: skip
 
 
 def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
-    """The certificate: what theory promises of the updates, with this discount or that of the mean length.
+    """The certificate: what theory guarantees for the updates, with this discount or that of the mean length.
 
     Raises:
         RatioscopeError: these steps do not give it.
@@ -200,13 +203,13 @@ def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
     sentence = sentences.certificate_sentence(found)
     if not found.terms["improvement_bound"].notna().any():
         return [Paragraph(sentence, small=True)]
-    title = f"What theory promises: the bound's terms, {window.words}, γ = {found.gamma:.3g}"
+    title = f"What theory guarantees: the terms of the bound, {window.words}, γ = {found.gamma:.3g}"
     draw = partial(figures.certificate_terms, found.terms, steps=window.steps)
     terms = ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound")
     blocks: list[Piece] = [chart(subject.mode, "certificate", title, draw, sentence, found.terms, terms, by_step=True)]
     if found.terms["lower_estimate"].astype("boolean").any():
         caveat = (
-            "|A| is the largest advantage of each step's sample, a lower estimate: with the true range of rewards the "
+            "|A| is the largest advantage in each step's sample, a lower estimate: with the true range of rewards the "
             "penalties can only be larger."
         )
         blocks.append(Paragraph(caveat, small=True))
@@ -234,7 +237,7 @@ def clip(subject: Subject) -> list[Piece]:
         if shares.notna().any():
             title = f"States where no policy is within ε/2 of all versions (ε = {epsilon:g})"
             draw = partial(figures.infeasible_share, found, steps=window.steps)
-            said = f"They are {share(shares.mean())} of the states on average, {share(shares.max())} at most."
+            said = f"Mean over the steps {share(shares.mean())}, largest {share(shares.max())}."
             blocks.append(chart(subject.mode, "infeasible", title, draw, said, found, by_step=True))
     caveat = sentences.feasibility_caveat(found)
     return [*blocks, Paragraph(caveat, small=True)] if caveat else blocks

@@ -1,4 +1,4 @@
-"""The findings, each with the figure that is its evidence."""
+"""The findings, each with the figure that shows its evidence."""
 
 from functools import partial
 
@@ -15,11 +15,11 @@ def section(subject: Subject) -> Section:
     found = subject.opened.findings
     grave = sum(finding.severity > Severity.NOTICE for finding in found)
     if not found:
-        answer = f"None of the {len(RULES)} rules has found anything."
+        answer = f"None of the {len(RULES)} rules found anything."
     else:
         notices = len(found) - grave
         answer = f"{grave or 'No'} finding{'s' * (grave != 1)} of severity warning or critical, {notices or 'no'} "
-        answer += f"notice{'s' * (notices != 1)}; {len(RULES)} rules looked at the whole run."
+        answer += f"notice{'s' * (notices != 1)}; {len(RULES)} rules checked the whole run."
     blocks = tuple(FindingBlock(finding, _evidence(subject, finding)) for finding in found)
     return Section("findings", "Findings", "What is wrong, why, and what to change?", answer, blocks)
 

@@ -14,10 +14,9 @@ from ratioscope.dashboard.sections.model import Block, Cell, Chart, Quantity, Se
 from ratioscope.dashboard.sections.subject import Subject, chart, where
 
 TITLE = "As other frameworks report it"
-TITLE = "As other frameworks report it"
 
 TOKENS = 300_000
-"""Every number is made of all tokens of a step: the latest steps with so many, unless steps are chosen."""
+"""Every number needs all tokens of a step: the latest steps with about so many, unless steps are chosen."""
 
 _CLIPPING = {key for key in CATALOGUE if key.startswith("clip_")}
 METRICS: dict[str, Collection[str]] = {
@@ -37,7 +36,7 @@ def section(subject: Subject) -> Section:
     for each in found:
         blocks += [table(subject, each), never(each)]
     answer = " ".join(map(sentence, found))
-    return Section("frameworks", TITLE, "Which number of theirs is it?", answer, tuple(blocks))
+    return Section("frameworks", TITLE, "Which of their numbers matches ours?", answer, tuple(blocks))
 
 
 def translated(subject: Subject, framework: str) -> Translation:
@@ -49,7 +48,7 @@ def translated(subject: Subject, framework: str) -> Translation:
 def table(subject: Subject, found: Translation, metrics: Collection[str] = CATALOGUE.keys()) -> Table:
     """Their numbers near to these metrics beside ours, a row each."""
     title = found.dialect.framework.title
-    steps = where(found.steps[0], found.steps[1]) if found.steps else "no step with a usable token"
+    steps = where(found.steps[0], found.steps[1]) if found.steps else "no step with usable tokens"
     head = (f"In {title}", "Its value", "Here", "Our value", "Compared", "What it is, and why it differs")
     rows = tuple(_row(subject, line) for line in near(found, metrics))
     framework = found.dialect.framework
@@ -60,7 +59,7 @@ def table(subject: Subject, found: Translation, metrics: Collection[str] = CATAL
 def never(found: Translation) -> Table:
     """What no log of tokens can give."""
     title = found.dialect.framework.title
-    return Table(f"What {title} logs and no log of tokens can give", ("Name", "Why"),
+    return Table(f"What {title} logs and a token log cannot give", ("Name", "Why"),
                  tuple(found.dialect.not_reproducible.items()))  # fmt: skip
 
 
@@ -98,7 +97,7 @@ def compared(line: Line) -> str:
         case Outcome.MISSING | Outcome.UNDEFINED:
             return without(line)
         case Outcome.EQUAL:
-            words = "equal in every step" if line.row.same else "equal in these steps, not by definition"
+            words = "equal in every step" if line.row.same else "equal in these steps, but not by definition"
         case Outcome.ALONE:
-            words = "no number like it here"
+            words = "no matching number here"
     return f"{words}; {line.note}" if line.note else words

@@ -29,7 +29,7 @@ def overview(subject: Subject) -> list[Chart]:
         entropy(subject),
         _chart(subject, "clip", "What is thrown away? Clip fraction", ("clip_fraction",), "share of tokens"),
         length(subject),
-        _chart(subject, "ess", "Is the sample worth its size? Effective sample size", ("ess_token", "ess_seq"),
+        _chart(subject, "ess", "How much of the sample counts? Effective sample size", ("ess_token", "ess_seq"),
                "share of the sample"),
     ]  # fmt: skip
 
@@ -43,14 +43,14 @@ def curves(subject: Subject) -> list[Chart]:
 
 
 def entropy(subject: Subject) -> Chart:
-    """Entropy, and the distance from where the training began."""
+    """Entropy, and the distance from the initial policy."""
     title = "What does it cost? Entropy, KL to the initial policy"
     return _chart(subject, "entropy", title, ("entropy", "kl_to_initial"), "nats")
 
 
 def length(subject: Subject) -> Chart:
     """Mean length of the responses."""
-    return _chart(subject, "length", "Does it ramble? Mean length of the responses", ("response_length",), "tokens")
+    return _chart(subject, "length", "How long are the responses? Mean length", ("response_length",), "tokens")
 
 
 def _chart(subject: Subject, key: str, title: str, metrics: Sequence[str], unit: str, *limits: Limit) -> Chart:

@@ -17,7 +17,7 @@ QUESTION = "Can this log be trusted?"
 
 
 def section(subject: Subject) -> Section:
-    """Every check with its outcome, impossible values, the noise floor, metrics that are nowhere defined."""
+    """Every check with its outcome, impossible values, the noise floor, metrics that are missing in all steps."""
     remarks, window = subject.remarks, subject.checked
     checks = Table(
         f"Checks of {window.words}", ("Check", "Outcome", "What was seen", "What to do", "Steps"),
@@ -54,42 +54,42 @@ def _question(check: str) -> str:
 
 
 def impossible(found: pd.DataFrame) -> list[Table]:
-    """Values that are no finite numbers, of `analysis.linter.columns.impossible_values`, where there are any."""
+    """Values that are not finite, of `analysis.linter.columns.impossible_values`, where there are any."""
     rows = tuple(
         (str(row["column"]), str(row["cause"]), f"{int(row['values']):,}", share(row["share"]))
         for row in found.to_dict("records")
     )
     note = (
-        "-∞ under the current or the new policy is a legitimate ratio of 0, and an infinite exact χ² is what a "
-        "truncated support looks like; nothing is replaced."
+        "-∞ under the current or the new policy is a valid ratio of 0, and an infinite exact χ² is what a "
+        "truncated support gives; nothing is replaced."
     )
     head = ("Column", "Cause", "Values", "Share of rows")
-    return [Table("Values that are no finite numbers, by column and cause", head, rows, note)] if rows else []
+    return [Table("Values that are not finite, by column and cause", head, rows, note)] if rows else []
 
 
 def noise_floor(subject: Subject) -> list[Piece]:
-    """Staleness and engine mismatch beside what two passes of one model differ by, where that was measured."""
+    """Staleness and engine mismatch beside the noise floor of two passes of one model, where that was measured."""
     steps = subject.shown.steps
     measured = [name for name in figures.FLOORS if name in steps and steps[name].notna().any()]
     if not measured:
         unmeasured = (
-            "The noise floor was not measured: neither noise_floor_shape nor noise_floor_dtype is logged, so that on "
-            "the same weights float32 rounding is the yardstick."
+            "The noise floor was not measured: neither noise_floor_shape nor noise_floor_dtype is logged. On "
+            "the same weights, float32 rounding is taken as the floor."
         )
         return [Paragraph(unmeasured, small=True)]
     floors = steps[measured].dropna(how="all")
     largest = "; ".join(f"{figures.FLOORS[name][0]}, at most {plain(floors[name].max())}" for name in measured)
-    said = Paragraph(f"Measured: {largest}. A value of 0 has no place on a logarithmic axis.", small=True)
+    said = Paragraph(f"Measured: {largest}. Values of 0 are not drawn on the logarithmic axis.", small=True)
     if not (floors > 0).any(axis=None):
         return [said]
     draw = partial(figures.noise_floor, subject.shown, steps=subject.steps)
-    heading = "Staleness and engine mismatch against what two passes of one model differ by"
-    sentence = "What lies at the noise floor is rounding; what lies above it is old weights or another engine."
+    heading = "Staleness and engine mismatch against the noise floor of two passes of one model"
+    sentence = "At the noise floor it is rounding; above it, old weights or an engine mismatch."
     return [chart(subject.mode, "floor", heading, draw, sentence, floors, by_step=True), said]
 
 
 def undefined(subject: Subject) -> list[Table]:
-    """Metrics that no step has because something is not logged, where there are any."""
+    """Metrics that are missing in all steps because something is not logged, where there are any."""
     found = undefined_metrics(subject.summary)
     rows = tuple(zip(found["reason"].astype(str), found["metrics"].astype(str), strict=True))
     return [Table("Metrics that this log cannot give", ("What is missing", "Metrics"), rows)] if rows else []

@@ -77,7 +77,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class FindingBlock:
-    """A finding with the figure that is its evidence."""
+    """A finding with the figure that shows its evidence."""
 
     finding: Finding
     chart: Chart

@@ -103,7 +103,7 @@ def _left_out(subject: Subject, steps: tuple[int | None, int | None]) -> Piece:
     if rows.empty:
         return Paragraph(words, small=True)
     draw = partial(figures.left_out, rows, steps=steps)
-    return chart(subject.mode, "left-out", "Rows that no ratio can be had of", draw, words, rows, by_step=True)
+    return chart(subject.mode, "left-out", "Rows without a usable ratio", draw, words, rows, by_step=True)
 
 
 def _survivals(subject: Subject, pair: str) -> dict[Level, Survival]:
@@ -111,14 +111,14 @@ def _survivals(subject: Subject, pair: str) -> dict[Level, Survival]:
 
 
 def tails(subject: Subject, pair: str = CURRENT) -> list[Piece]:
-    """How to read them, then both tails of the ratio of tokens and of responses; of each in words where there is none.
+    """How to read them, then both tails of the ratio of tokens and of responses; a sentence where there is none.
 
     Raises:
         RatioscopeError: a file vanished while it was read.
     """
     found, steps = _survivals(subject, pair), subject.window(_TOKENS).words
     said = (
-        f"{steps.capitalize()}, {count(found['token'].n)} tokens. To the right: tokens that the first policy favours, "
+        f"{steps.capitalize()}, {count(found['token'].n)} tokens. Right: tokens that the first policy favours, "
         "which make the variance of importance weights. To the left: tokens that it has abandoned."
     )
     kinds: tuple[tuple[Level, str, str, str], ...] = (
@@ -161,14 +161,14 @@ def lengths(subject: Subject, pair: str = CURRENT) -> list[Piece]:
     if grown.rows.empty:
         return [Paragraph(grown.answer, lead="The length trap:")]
     trap, steps = subject.compute(length_trap, *window.steps, pair=pair), window.words
-    spread: Piece = Paragraph("A ratio that is 0 or infinite has no spread of its logarithm.")
+    spread: Piece = Paragraph("The log of a ratio that is 0 or infinite has no spread.")
     if grown.rows["spread"].notna().any():
         draw = partial(tail_figures.spread_by_length, grown, buckets=trap.buckets)
         title = f"The length trap: spread of token, geometric and product ratio, {steps}"
         spread = chart(subject.mode, "lengths", title, draw, grown.answer, grown.rows)
     quantiles = partial(tail_figures.ratio_by_length, grown)
     title = f"Median, middle half and middle 90 % of the ratio, {steps}"
-    said = f"{count(grown.n_responses)} responses, cut off after their first tokens."
+    said = f"{count(grown.n_responses)} responses, cut after their first tokens."
     return [
         spread,
         Paragraph(f"Finished responses by their length: {trap.answer}", small=True),
@@ -203,7 +203,7 @@ def variance(subject: Subject) -> Chart:
     """χ² over the steps."""
     keys = ("chi2_token", "log1p_chi2_seq")
     return over_steps(
-        subject, keys, key="chi2", title="Variance of the weights (below 1e-9 lies rounding)", unit="χ²",
+        subject, keys, key="chi2", title="Variance of the weights (below 1e-9: rounding)", unit="χ²",
         logarithmic=True, limits=(Limit(subject.opened.limits.chi2, "limit"),),
         takeaway=course(subject.summary, *keys), beside=("chi2_seq",),
     )  # fmt: skip

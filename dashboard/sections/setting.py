@@ -23,7 +23,7 @@ def section(subject: Subject) -> Section:
         if len(steps)
         else "no step"
     )
-    algorithm = str(manifest.algorithm.get("name", "an algorithm that is not stated"))
+    algorithm = str(manifest.algorithm.get("name", "an unknown algorithm"))
     answer = f"{algorithm} under {schedule_words(manifest.schedule)}: {size}; the run is {subject.opened.run.status}."
     blocks: list[Block] = []
     for name in _PARTS:

@@ -37,7 +37,7 @@ def answer(subject: Subject) -> str:
     try:
         strata = _strata(subject)
     except RatioscopeError:
-        return f"{age.how_old(found)} There is no token in {subject.window(TOKENS).words}."
+        return f"{age.how_old(found)} No token in {subject.window(TOKENS).words}."
     facts = subject.opened.facts(subject.window(TOKENS).steps)
     return age.sentence(found, strata, age.age_effect(strata, facts.form.staleness), facts)
 
@@ -94,7 +94,7 @@ def by_lag(subject: Subject, metric: str | None = None) -> tuple[Piece, Table]:
     if not known:
         return Paragraph(f"{entry.title}: {rows['note'].iloc[-1]}."), table
     staleness = Limit(subject.opened.limits.staleness, "ε<sub>stale</sub>/2")
-    limits = {"s_k": (staleness,), "s_k_bounded": (staleness,), "khat_token": (Limit(0.7, "means fail"),)}
+    limits = {"s_k": (staleness,), "s_k_bounded": (staleness,), "khat_token": (Limit(0.7, "means unreliable"),)}
     draw = partial(figures.by_lag, rows, key, "share" if is_share(key) else entry.unit, limits=limits.get(key, ()))
     said = "; ".join(f"{rows['label'].iloc[place]}: {words[place]}" for place in dict.fromkeys((known[0], known[-1])))
     return chart(subject.mode, "by-lag", title, draw, f"{entry.title}, {said}.", rows, (key,)), table
@@ -118,7 +118,7 @@ def versions(subject: Subject) -> list[Piece]:
         return [several, Paragraph(f"In {window.words} every response has one version.")]
     metric = subject.facts.form.staleness
     rows = subject.compute(mixed_responses.by_position, metric, *window.steps)
-    said = f"{CATALOGUE[metric].title} by position in the response, of responses of one and of several versions."
+    said = f"{CATALOGUE[metric].title} by position in the response: responses of one version and of several."
     return [
         several,
         chart(subject.mode, "by-position", f"{CATALOGUE[metric].label} by position, {window.words}",
@@ -132,14 +132,14 @@ def _by_versions(found: pd.DataFrame, where: str) -> Table:
         "Versions": "Policy versions that sampled the response.",
         "Responses": "",
         "Share of responses": "",
-        "Mean length": "Tokens a response.",
-        "Mean lag": "Updates, over the tokens.",
-        "Spread": "Newest minus oldest version, mean over the responses.",
+        "Mean length": "Tokens per response.",
+        "Mean lag": "Mean version lag of the tokens, in updates.",
+        "Spread": "Newest minus oldest version, mean over responses.",
     }
     rows = tuple(
         (f"{int(row['versions'])}", f"{int(row['responses']):,}", share(row["share"]),
          *(plain(row[key]) for key in ("tokens", "lag", "spread")))
         for row in found.to_dict("records")
     )  # fmt: skip
-    title = f"Responses by the number of versions that sampled them, {where}"
+    title = f"Responses by number of policy versions, {where}"
     return Table(title, tuple(explained), rows, help={head: words for head, words in explained.items() if words})

@@ -56,7 +56,7 @@ class Subject:
 
     @cached_property
     def facts(self) -> Facts:
-        """What is so about these steps."""
+        """The facts of these steps, which all sentences render."""
         return self.opened.facts(self.steps)
 
     def compute(
@@ -113,7 +113,7 @@ class Subject:
 
 
 def attempt(make: Callable[[], Iterable[Block]]) -> list[Block]:
-    """What `make` returns, or why these steps do not give it."""
+    """What `make` returns, or why it fails in these steps."""
     try:
         return list(make())
     except RatioscopeError as error:
@@ -208,7 +208,7 @@ def _doubts(summary: StepSummary, key: str) -> str:
     doubtful = int((known & ~summary.trusted(key)).sum())
     if not doubtful:
         return "in all steps" if known.all() else f"in the {int(known.sum())} steps that have it"
-    return f"doubtful in {doubtful} of {int(known.sum())} steps"
+    return f"unreliable in {doubtful} of {int(known.sum())} steps"
 
 
 def _why_missing(summary: StepSummary, key: str) -> str:

@@ -17,13 +17,13 @@ QUESTION = "Which tokens did it?"
 TOKENS = 200_000
 """What looks at single tokens looks at the latest steps with so many of them."""
 MEASURE, OWNER, TOP = "rho_squared", "token_position", 0.01
-"""The sum and its owners that the answer is about, and the share of the tokens with the largest parts."""
+"""The sum and its grouping that the answer is about, and the share of the tokens with the largest parts."""
 
 _CRITERION, _WORST, _LONGEST = "largest_log_weight", 10, 300
 
 
 def section(subject: Subject) -> Section:
-    """The extremes, the worst responses with their texts, and who owns Σρ²."""
+    """The extremes, the worst responses with their texts, and which tokens carry Σρ²."""
     window = subject.window(TOKENS)
     blocks: list[Block] = [extremes(subject), *attempt(lambda: [_worst(subject, window)])]
     try:
@@ -34,7 +34,7 @@ def section(subject: Subject) -> Section:
 
 
 def answer(subject: Subject, window: Window) -> str:
-    """Who owns Σρ².
+    """Which tokens carry Σρ².
 
     Raises:
         RatioscopeError: these steps do not tell.
@@ -45,7 +45,7 @@ def answer(subject: Subject, window: Window) -> str:
 def owned(
     subject: Subject, window: Window, measure: str = MEASURE, owner: str = OWNER, among_top: float | None = TOP
 ) -> Attribution:
-    """Who owns a sum over the tokens of these steps.
+    """Which tokens carry a sum over the tokens of these steps.
 
     Raises:
         RatioscopeError: these steps do not tell.
@@ -58,7 +58,7 @@ def extremes(subject: Subject) -> Chart:
     largest = subject.summary.values["ratio_max"].dropna()
     said = "No step has a ratio."
     if len(largest):
-        said = f"The largest ratio of a token is {plain(largest.max())}, in step {largest.idxmax()}."
+        said = f"The largest token ratio is {plain(largest.max())}, in step {largest.idxmax()}."
     draw = partial(figures.extremes, subject.shown, steps=subject.steps)
     title, columns = "The most extreme tokens of each step", list(figures.COLUMNS)
     return chart(subject.mode, "extremes", title, draw, said, subject.shown.values[columns], columns, by_step=True)
@@ -67,7 +67,7 @@ def extremes(subject: Subject) -> Chart:
 def _worst(subject: Subject, window: Window) -> Piece:
     found = subject.compute(worst_sequences, _CRITERION, *window.steps, limit=_WORST)
     if not len(found):
-        return Paragraph(f"No response of {window.words} has a usable weight.")
+        return Paragraph(f"No response in {window.words} has a usable weight.")
     return _table(found, f"{CRITERIA[_CRITERION].title}: the {len(found)} worst of {window.words}")
 
 

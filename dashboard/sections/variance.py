@@ -106,7 +106,7 @@ def levels(subject: Subject) -> Piece:
         _response_staleness, *window.steps, tuple(zip(khat.index.tolist(), khat.tolist(), strict=True))
     )
     if not len(frame):
-        return Paragraph(f"{window.words.capitalize()} hold no response without an unusable token.")
+        return Paragraph(f"{window.words.capitalize()} hold no response whose tokens are all usable.")
     title = f"Staleness of tokens and of whole responses, {window.words}"
     draw = partial(figures.staleness_of_levels, summary, frame, steps=window.steps, form=form)
     said = failure_mode.staleness_sentence(summary, frame, form)
@@ -118,7 +118,7 @@ def _response_staleness(run: Run, first: int, last: int, khat: tuple[tuple[int, 
 
 
 def truncation(subject: Subject, level: str = "token", most: int | None = SWEPT) -> tuple[Chart, Table, Paragraph]:
-    """Bias against variance as the cap varies: the curve, each cap in numbers, and what neither shows.
+    """Bias against variance as the cap varies: the curve, each cap in numbers, and what they leave out.
 
     Args:
         level: token or sequence.
@@ -131,12 +131,12 @@ def truncation(subject: Subject, level: str = "token", most: int | None = SWEPT)
     found = subject.compute(_truncation, *window.steps, level, most)
     where = f"{window.words}, {found.n_tokens:,} tokens"
     if found.fraction < 1:
-        where += f", a random {share(found.fraction)} of the tokens there"
+        where += f", a random {share(found.fraction)} of them all"
     draw = partial(figures.truncation_curve, found.caps, found.doubted("variance_proxy"), found.own)
     title = f"Truncated importance sampling over the cap C ({where})"
     unseen = (
-        "Not in this picture: weights of tokens leave the prefix uncorrected, a bias of the order T²Δ_max that no cap "
-        "changes. Whole responses have none at an unlimited C."
+        "Not shown: token weights leave the prefix uncorrected, a bias of the order T²Δ_max that no cap "
+        "changes. Weights of whole responses have no such bias without a cap."
     )
     return (
         chart(subject.mode, "truncation", title, draw, f"{found.sentence} {found.own_words}".strip(), found.caps),
@@ -154,10 +154,10 @@ def _truncation(run: Run, first: int, last: int, level: str, most: int | None) -
 
 _CAPS = {
     "Cap C": "The weight is min(ratio, C).",
-    "Bias": "Mean (ratio − C)⁺: the mass that is taken away.",
-    "Variance": "Mean v² of the tokens that teach (A ≠ 0).",
+    "Bias": "Mean (ratio − C)⁺: the mass removed by the cap.",
+    "Variance": "Mean v² of the tokens with A ≠ 0.",
     "ESS": "Effective sample size, as a share of the sample.",
-    "Not reliable": "Where the tail is too heavy for a number.",
+    "Unreliable": "Estimates that fail because the tail is too heavy.",
 }
 
 
@@ -176,7 +176,7 @@ def _caps_table(found: "Truncation") -> Table:
 
 
 def estimators(subject: Subject) -> list[str]:
-    """Whose gradients the run has probed, in any step."""
+    """The estimators whose gradients the run has probed, in any step."""
     return list(dict.fromkeys(subject.compute(gradients.probes)["estimator"]))
 
 
@@ -203,7 +203,7 @@ def lemma(subject: Subject, found: pd.DataFrame, eta: float, smoothness: float) 
     return (
         chart(subject.mode, "lemma", f"A, B and −C of every probe at η = {eta:g}, L = {smoothness:g}",
               partial(figures.lemma_bars, terms, steps=subject.steps), sentence, terms, by_step=True),
-        chart(subject.mode, "lemma-eta", f"What is left over the learning rate, probe at step {int(latest['step'])}",
+        chart(subject.mode, "lemma-eta", f"A + B − C over the learning rate, probe at step {int(latest['step'])}",
               partial(figures.lemma_over_learning_rates, curve, eta), sentence, curve),
     )  # fmt: skip
 
@@ -211,7 +211,7 @@ def lemma(subject: Subject, found: pd.DataFrame, eta: float, smoothness: float) 
 def probes_table(found: pd.DataFrame) -> Piece:
     """What the probes measured, each with its jackknife error."""
     if not len(found):
-        return Paragraph("No gradient probe lies in these steps: bias and variance of the gradient itself are unknown.")
+        return Paragraph("No gradient probe in these steps: bias and variance of the gradient itself are not known.")
     titles = {"gradient_norm_squared": "‖∇J‖²", "gradient_dot_bias": "⟨∇J, Bias⟩", "bias_norm_squared": "‖Bias‖²",
               "variance": "Var(ĝ)", "cosine": "Cosine", "rescaling": "Best factor"}  # fmt: skip
     rows = tuple(

@@ -34,7 +34,7 @@ def render() -> None:
     metric_row(opened.summary, TILES)
     if opened.summary.values["clip_fraction"].isna().all():
         st.info(
-            "This log has neither the clip mask nor the side. What a rule would stop follows from the log-probs: "
+            "This log has neither the clip mask nor the side. What a rule would clip follows from the log-probs: "
             "see what-if below.",
             icon=":material/visibility_off:",
         )
@@ -63,7 +63,7 @@ def _who_drives(subject: Subject, place: Place) -> None:
 
 
 def _replay(opened: Opened, place: Place) -> None:
-    """Raw beside applied: what the stated gate says of the log-probs, and what the log says the loss did."""
+    """Raw beside applied: the stated gate replayed on the log-probs, and the clipping that was logged."""
     summary = opened.summary
     own: Rule | None = own_of(place.window).rule
     if own is None:
@@ -95,18 +95,18 @@ def _replay(opened: Opened, place: Place) -> None:
     )
     st.markdown(escape(sentence))
     if place.sampled:
-        st.caption("The replay is of a sample of the tokens.")
+        st.caption("The replay uses a sample of the tokens.")
 
 
 def _explanation(opened: Opened) -> None:
     how_to_read(
         r"""
 One-sided gates (S3 eq. 8) stop a token's gradient when $A>0$ and $\rho>1+\varepsilon_{high}$, or $A<0$ and
-$\rho<1-\varepsilon_{low}$: the policy has already gone that way. The first charts show what the loss really did at its
-last pass, not a mask derived afterwards. A mask stops gradients; it does not pull ratios back, and it does not bound
+$\rho<1-\varepsilon_{low}$: the policy has already moved that way. The first charts show what the loss did at its
+last pass, not a mask derived later. A mask stops gradients; it does not pull ratios back, and it does not bound
 the update.
 
-**What-if** lays any gate, filter and weight over the logged tokens. With gate $m$, weight $w$ and ratio $\rho$,
+**What-if** applies any gate, filter and weight to the logged tokens. With gate $m$, weight $w$ and ratio $\rho$,
 the applied weight of a token is $v=m\,w$, and over the tokens with $A\neq0$:
 
 $$\text{kept gradient}=\frac{\sum v\,|A|}{\sum w\,|A|}\qquad
@@ -114,9 +114,9 @@ $$\text{kept gradient}=\frac{\sum v\,|A|}{\sum w\,|A|}\qquad
 \text{variance proxy}=\overline{v^2}\qquad
 \text{bias proxy}=\overline{m\,(\rho-w)^+}+\overline{(1-m)\,\rho}$$
 
-The *permitted drift* is half the mean step that a gate's bounds leave to the ratios, the largest $U_k$ that its masked
-gradient asks for. The logged tokens stay as they are: a rule that had been in force would have led to other policies
-and other tokens. What an update would have done is not in the log.
+The *permitted drift* is half the mean step that a gate's bounds leave to the ratios: the largest $U_k$ that its masked
+gradient asks for. The logged tokens stay as they are: under another rule, training would have led to other policies
+and other tokens, which are not in the log.
 """
     )
     algorithm = opened.run.manifest.algorithm

@@ -71,8 +71,7 @@ def _path(subject: Subject) -> None:
         key="pathlevel",
         bind="query-params",
         width=340,
-        help="A geometric mean and a mean of means describe; they are no importance ratios, so their mean need not "
-        "be 1.",
+        help="Geometric means and means of means are not importance ratios, so their mean need not be 1.",
     )
     draw_computed(partial(drift.path, subject, *LEVELS[level]), height=430, caption="above")
 
@@ -96,15 +95,15 @@ def _exact(subject: Subject) -> None:
 
 
 def _certificate(subject: Subject) -> None:
-    st.subheader("What theory promises: the certificate", anchor=False)
+    st.subheader("What theory guarantees: the certificate", anchor=False)
     gamma = st.select_slider(
         "Discount γ",
         list(DISCOUNTS),
         key="gamma",
         bind="query-params",
         width=420,
-        help="How far an update's effect reaches: 1/(1 − γ) tokens. By length: 1 − 1/mean length of the responses. "
-        "0 reads the whole response as one action.",
+        help="How far the effect of an update reaches: 1/(1 − γ) tokens. By length: γ = 1 − 1/mean response length. "
+        "0: the whole response is one action.",
     )
     draw_computed(partial(drift.bound, subject, DISCOUNTS[gamma]), height=400, caption="above")
 
@@ -118,22 +117,22 @@ variations, estimated from the sampled tokens:
 $$S_k=\tfrac12\,\mathrm{mean}|\rho_k-1|\qquad U_k=\tfrac12\,\mathrm{mean}|\rho_{k+1}-\rho_k|\qquad
 \mathrm{TV}(\pi_{k+1},\hat\pi)=\tfrac12\,\mathrm{mean}|\rho_{k+1}-1|\le U_k+S_k$$
 
-Staleness is what the schedule and the engine do; the update is what the loss does. Standard PPO clips their sum: when
+Schedule and engine cause staleness; the loss causes the update. Standard PPO clips their sum: when
 $S_k$ alone comes near $\varepsilon/2$, its clip leaves no room to learn, and the remedy is fresher data or a clip
-centred at $\rho_k$. Where the training engine has recomputed what the sampler drew, $S_k$ splits into engine and age.
+centred at $\rho_k$. Where the training engine has recomputed the sampled log-probs, $S_k$ splits into engine and age.
 
 The certificate (S0 Corollary 3.2) bounds the improvement from below,
 
 $$J(\pi_{k+1})-J(\pi_k)\ge L-C_1U_k^\gamma-C_2S_k^\gamma,\qquad C_1=\frac{2\gamma\lVert A\rVert}{(1-\gamma)^2},\quad
 C_2=C_1+\frac{2\lVert A\rVert}{1-\gamma}$$
 
-and is vacuous where the penalties exceed every possible gap of returns. That is no fault of a run: the factors grow
-with the square of the horizon. Its axis is linear near 0 and logarithmic beyond.
+and is vacuous where the penalties exceed every possible difference of returns. The run is not to blame: the factors
+grow with the square of the horizon. Its axis is linear near 0 and logarithmic beyond.
 
 A clip of width $\varepsilon$ around 1 keeps the new policy within $\varepsilon/2$ of the version that sampled. Where
-two versions are further than $\varepsilon$ apart in a state, no policy is that near to both (S0 Observation 3.1).
+two versions are further than $\varepsilon$ apart in a state, no policy is that close to both (S0 Observation 3.1).
 
-Bands are 95 % intervals over prompt groups. Open circles and dotted edges are values that this log cannot support,
-because the tail of the ratios is too heavy.
+Bands are 95 % intervals over prompt groups. Open circles and dotted edges are unreliable values:
+the tail of the ratios is too heavy.
 """
     )

@@ -42,7 +42,7 @@ _EVIDENCE = {
 
 @dataclass(frozen=True)
 class _Checked:
-    """What the checks had to say of some steps of a run in some state."""
+    """The remarks of the checks on some steps of a run in some state."""
 
     signature: str
     first: int
@@ -56,7 +56,7 @@ _Scope = tuple[str, str, Limits]
 
 @st.cache_resource(max_entries=1, show_spinner=False)
 def _kept() -> dict[_Scope, _Checked]:
-    """What was checked last of each run, choice of steps and set of limits; shared by all sessions."""
+    """The latest check of each run, choice of steps and set of limits; shared by all sessions."""
     return {}
 
 
@@ -84,7 +84,7 @@ def render() -> None:
         try:
             checked = _check(opened, whole=whole)
         except RatioscopeError as error:
-            slot.error("The checks could not be finished.", icon=":material/error:")
+            slot.error("The checks did not finish.", icon=":material/error:")
             st.text(str(error))
             return
         _remarks(opened, checked)
@@ -93,7 +93,7 @@ def render() -> None:
 
 
 def _wants_everything(opened: Opened) -> bool:
-    """Whether all steps are to be checked, where the latest alone are the default."""
+    """Whether to check all steps, where only the latest are the default."""
     index = opened.summary.values.index
     first, last = state.window(opened).steps
     if state.step_range()[0] is not None or (first <= index[0] and last >= index[-1]):
@@ -102,7 +102,7 @@ def _wants_everything(opened: Opened) -> bool:
         "Check the whole log",
         key="wholelog",
         bind="query-params",
-        help=f"Otherwise the latest steps, {first} to {last}. All {len(index)} steps take longer.",
+        help=f"Off: the latest steps, {first} to {last}. All {len(index)} steps take longer.",
     )
 
 
@@ -128,7 +128,7 @@ def _check(opened: Opened, *, whole: bool) -> _Checked:
 def _again(opened: Opened, found: _Checked) -> bool:
     """Whether a live run's new steps are to be checked now."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.text(f"The run has gone on from step {found.last} to {opened.summary.last_step} since it was checked.")
+        st.text(f"The run has gone from step {found.last} to {opened.summary.last_step} since this check.")
         return st.button("Check again", key="check-again", icon=":material/refresh:")
 
 
@@ -162,7 +162,7 @@ def _remarks(opened: Opened, checked: _Checked) -> None:
 
 
 def _card(remark: Remark, opened: Opened, number: int) -> None:
-    """One thing that was found: what, how bad, where, what to do, and rows in which it can be seen."""
+    """One remark: what was found, its severity, where, what to do, and rows that show it."""
     assert remark.severity is not None
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -207,7 +207,7 @@ def _examples(remark: Remark, number: int) -> None:
             "seq_id": st.column_config.NumberColumn("Response", help="seq_id", format="%d"),
             "position": st.column_config.NumberColumn("Position", help="Of the token; empty: the whole response"),
         },
-        alt="Rows of the log in which it can be seen",
+        alt="Rows of the log that show it",
     )
 
 
@@ -226,9 +226,10 @@ def _show_examples(remark: Remark, opened: Opened) -> None:
 
 def _quote(number: Number) -> str:
     whole = number.value >= 1000 and number.value == round(number.value)
-    text = f"{number.label}: {number.value:,.0f}" if whole else f"{number.label}: {plain(number.value)}"
+    ends = number.low, number.high
+    text = f"{number.label}: {number.value:,.0f}" if whole else f"{number.label}: {plain(number.value, *ends)}"
     if number.low == number.low:  # not NaN
-        return f"{text} (95 %: {plain(number.low)} to {plain(number.high)})"
+        return f"{text} (95 %: {' to '.join(plain(end, *ends) for end in ends)})"
     return f"{text} ({number.note})" if number.note else text
 
 
@@ -236,10 +237,10 @@ def _schema(subject: Subject) -> None:
     found = subject.compute(columns)
     absent = found[~found["required"] & ~(found["logged"] > 0)]
     tokens = found[found["table"] == "tokens"]
-    st.markdown("##### What is logged, and what that leaves open")
+    st.markdown("##### What is logged, and what is missing")
     st.text(
-        f"{int((tokens['logged'] > 0).sum())} of {len(tokens)} token columns hold values; "
-        f"{len(absent)} optional columns of all tables hold none."
+        f"{int((tokens['logged'] > 0).sum())} of {len(tokens)} token columns have values; "
+        f"{len(absent)} optional columns of all tables have none."
     )
     draw(*linter.undefined(subject))
     with st.expander("All columns of the run format", icon=":material/table:"):
@@ -251,32 +252,32 @@ def _schema(subject: Subject) -> None:
                 "column": st.column_config.TextColumn("Column"),
                 "required": st.column_config.CheckboxColumn("Required", width="small"),
                 "logged": st.column_config.ProgressColumn(
-                    "Logged", help="Share of the rows with a value; empty: no rows", format="percent", max_value=1
+                    "Logged", help="Share of rows with a value; empty: no rows", format="percent", max_value=1
                 ),
                 "unit": st.column_config.TextColumn("Unit", width="small"),
                 "meaning": st.column_config.TextColumn("Meaning", width="large"),
             },
-            alt="Every declared column with the share of rows that have it",
+            alt="All columns with the share of rows that have a value",
         )
 
 
 def _command(opened: Opened) -> None:
-    st.markdown("##### The same from the command line")
+    st.markdown("##### The same on the command line")
     st.code(f"ratioscope check {shlex.quote(str(opened.run.folder))}", language="shell")
 
 
 def _explain() -> None:
     how_to_read(
         r"""
-Every check looks at the log alone and says one of three things: it *passed*, it *found* something (notice, warning,
-critical), or it *could not look*, with the reason. A warning means that numbers of this run should not be believed
-before somebody has looked; a notice is worth knowing. What a check calls *the same weights* are tokens of lag 0, or all
+Every check reads only the log and has one of three outcomes: it *passed*, it *found* something (notice, warning,
+critical), or it *could not look*, with the reason. A warning means: do not trust the numbers of this run
+before you have looked into it; a notice is good to know. *The same weights* are tokens of lag 0, or all
 tokens where `logp_behavior_train` is logged: there the ratio must be 1,
 
 $$\mathrm{E}\,\rho=1\quad\text{and}\quad \tfrac12\,\mathrm{mean}|\rho-1|\approx 0,$$
 
-up to the noise floor of two passes. A temperature makes the log-ratio a straight line in the log-probability inside one
-state; top-k and top-p shift all ratios below 1. Nothing is repaired or left out silently: rows with impossible values
+up to the noise floor of two passes. A temperature makes the log-ratio linear in the log-probability within one
+state; top-k and top-p shift all ratios below 1. Nothing is repaired or dropped silently: rows with impossible values
 are counted, by column and cause. The command exits with code 1 on a warning or worse, for use in CI.
 """
     )

@@ -41,12 +41,12 @@ def render() -> None:
     as_reported(subject, "overview")
     how_to_read(
         r"""
-Findings come first, worst first: each says what was measured, the likely cause, and what to change; *Show me* opens the
-page and the steps that are its evidence. Their limits are the catalogue's, moved by a `ratioscope.toml` beside the run.
+Findings come first, worst first: each gives the measurement, the likely cause and what to change; *Show me* opens the
+page and the steps with its evidence. A `ratioscope.toml` beside the run overrides the default limits.
 
-A run is off-policy by two causes: the data are old or come from another engine (staleness $S_k$), and the update moves
-the policy (drift $U_k$). $S_k$ small and $U_k$ small: on-policy in effect. Bands are 95 % intervals over prompt groups,
-open circles are values that this log cannot support, ticks mark the steps where fresh weights had reached the sampler.
-Drag over a chart to see some steps everywhere, double click to go back, click a step to see its worst responses.
+A run is off-policy for two reasons: the data are old or come from another engine (staleness $S_k$), and the update
+moves the policy (update drift $U_k$). Both small: on-policy in effect. Bands are 95 % intervals over prompt groups,
+open circles are unreliable values, ticks mark the steps where new weights reached the sampler.
+Drag over a chart to select steps in all charts, double click to reset, click a step to see its worst responses.
 """
     )

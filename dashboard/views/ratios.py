@@ -43,8 +43,8 @@ def _pair() -> str:
         default=ratios.CURRENT,
         key="ratio",
         bind="query-params",
-        help="A pair of policies: the probability of each sampled token under the first, divided by that under the "
-        "second. behavior_train is the sampling version in the training engine, where it is logged.",
+        help="Probability of each sampled token under the first policy, divided by that under the second. "
+        "behavior_train: the sampling version in the training engine, where logged.",
     )
     pair = pair if pair in PAIRS else ratios.CURRENT
     st.caption(f"{PAIRS[pair].title}. {PAIRS[pair].tells}")
@@ -97,7 +97,7 @@ def _explanation() -> None:
     how_to_read(
         r"""
 **Ratios.** $\rho_k=\pi_k/\hat\pi$ weighs every importance-sampled number; $\rho_{k+1}=\pi_{k+1}/\hat\pi$ is what PPO
-clips, $r=\pi_{k+1}/\pi_k$ the update. Whatever the pair, every sampled token counts the same here.
+clips, $r=\pi_{k+1}/\pi_k$ the update. For every pair, each sampled token counts the same here.
 
 **Tail index** (Vehtari et al., Pareto-smoothed importance sampling). A generalised Pareto distribution is fitted to the
 $\min(n/5,\,3\sqrt n)$ largest weights; its shape is $\hat k$:
@@ -105,10 +105,10 @@ $$P(\rho>x)\propto\Bigl(1+\hat k\,\frac{x-u}{\sigma}\Bigr)^{-1/\hat k}\ \text{ f
 \text{moments of }\rho\text{ up to }1/\hat k\text{ exist.}$$
 Means of $\rho$: below 0.5 good, 0.5 to 0.7 usable, 0.7 to 1 unreliable, above 1 meaningless; with $n$ weights already
 unreliable from $\min(1-1/\log_{10}n,\,0.7)$ on. The square of $\rho$ has an index twice as large, so $\chi^2$ and
-effective sample size fail from 0.35 on (half the limit): such values are open circles, their intervals are withheld.
-A tail that is tied or lies within rounding is not fitted: an open circle at the bottom, with the reason.
+effective sample size are unreliable from 0.35 on (half the limit): open circles, intervals withheld.
+Tails with ties or within rounding are not fitted: an open circle at the bottom, with the reason.
 
-**Both tails.** The upper tail of $\rho$ owns the variance of importance weights. The lower tail is the upper tail of
+**Both tails.** The upper tail of $\rho$ makes the variance of importance weights. The lower tail is the upper tail of
 $1/\rho$, for which $\mathrm{mean}\,1/\rho_k=1+\chi^2(\hat\pi\Vert\pi_k)$: tokens that the policy has abandoned and that
 gradients keep pushing on. On these axes a Pareto tail is a straight line of slope $-1/\hat k$.
 
@@ -120,13 +120,13 @@ $1/\mathrm{ESS}-1$ is the self-normalised $\chi^2$.
 **The length trap** (S1 7). For independent tokens with spread $\sigma$ of $\log\rho$,
 $$\mathrm{Var}\log W=T\sigma^2,\qquad 1+\chi^2_{\mathrm{seq}}=(1+\chi^2_{\mathrm{token}})^T,\qquad
 \mathrm{Var}\log W^{1/T}=\sigma^2/T.$$
-The dashed lines are this; points above them are dependence inside responses. The geometric mean
-$W^{1/T}$ shrinks instead, but it is no importance ratio: its mean is not 1, and nothing weighted by it is
-unbiased. What it gains in variance it pays in bias.
+The dashed lines show this; points above them mean dependence within responses. The geometric mean
+$W^{1/T}$ shrinks instead, but it is not an importance ratio: its mean is not 1, and nothing weighted by it is
+unbiased. It trades variance for bias.
 
 **Rows left out.** NaN, infinite and positive log-probs and non-finite advantages are excluded from every mean and
 counted; one such token leaves its response without $W$. A ratio of exactly 0
-($\log\pi_k=-\infty$) is legitimate and stays.
+($\log\pi_k=-\infty$) is valid and stays.
 
 S1 is Li and Liu, "Why Off-Policy Breaks RL: An SGA Analysis Framework".
 """

@@ -1,4 +1,4 @@
-"""Report: take it away."""
+"""Report: a file to share."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -24,18 +24,18 @@ _NEEDS_CHROMIUM = (".pdf", ".md")
 _MEDIA = {".html": "text/html", ".pdf": "application/pdf", ".md": "application/zip", ".json": "application/json"}
 _WHAT = {
     ".html": "One file that works offline: interactive figures with their numbers, light and dark, ready to print.",
-    ".pdf": "On A4, printed by the Chromium of this machine.",
-    ".md": "A ZIP archive: the text, and a folder with images and CSV of all figures.",
-    ".json": "For programs; its schema is published with ratioscope.",
+    ".pdf": "A4, printed by Chromium on this machine.",
+    ".md": "A ZIP archive: the text, and a folder with images and CSV files of all figures.",
+    ".json": "For programs; the schema is published with ratioscope.",
 }
 
 _HOW_TO_READ = """
-A report holds the verdict in five sentences, what was run, the findings with their evidence, the figures of each
-question with captions computed from the data, and of several runs first how they compare. Methods has every definition
-that is used, with its source; Provenance says how the report can be made again.
+A report has the verdict in five sentences, what was run, the findings with their evidence, the figures of each
+page with captions computed from the data, and for several runs first the comparison. Methods has every definition
+used, with its source; Provenance says how to make the report again.
 
-It looks at all steps, or at those that are brushed on any page. Findings are always those of the whole run. What reads
-single tokens looks at the latest 50,000 to 300,000 of them and says so; a brush chooses others. The same input gives
+It covers all steps, or those selected on any page. Findings are always those of the whole run. Parts that read
+single tokens use the latest 50,000 to 300,000 of them and say so, or the selected steps. The same input gives
 the same file.
 """
 
@@ -65,7 +65,7 @@ def render() -> None:
     if made is not None and made.order.without_states() == order.without_states():
         _hand_out(made)
         if made.order != order:
-            st.caption("The run has gone on since this was made; make the report again for its latest steps.")
+            st.caption("The run has gone on since then; make the report again for its latest steps.")
     how_to_read(_HOW_TO_READ)
 
 
@@ -145,7 +145,7 @@ def _make(order: Order, opened: list[Opened], place: DeltaGenerator) -> Made | N
         place: where progress is shown; a click on Stop there, or on anything else, ends the work.
     """
     with place.container(horizontal=True, vertical_alignment="center"):
-        bar = st.progress(0.0, text="Beginning")
+        bar = st.progress(0.0, text="Starting")
         st.button("Stop", key="stop", icon=":material/close:")
 
     def progress(done: int, of: int, name: str) -> None:

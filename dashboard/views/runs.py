@@ -1,4 +1,4 @@
-"""Runs: what is there, what is alive, what is sick."""
+"""Runs: which runs are there, and which need attention."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ MOST_COMPUTED = 60
 READING_PAUSE, IDLE_PAUSE, GRACE = 1.0, 4.0, 0.15
 
 _TEACHING = """
-from ratioscope import RunRecorder  # in a trainer of your own
+from ratioscope import RunRecorder  # in your trainer
 
 with RunRecorder("runs/mine", algorithm={"name": "grpo"}) as recorder:
     recorder.record_step(step, tokens=tokens, sequences=sequences, scalars={"loss": loss})
@@ -47,11 +47,11 @@ def _reader() -> Reader:
 def render() -> None:
     """The page."""
     st.title("Runs", anchor=False)
-    st.caption("What is there, what is alive, what is sick?")
+    st.caption("Which runs are there, and which need attention?")
     known = list(state.runs().values())
     if not known:
         no_runs()
-        st.caption("Every folder that holds a run.json is a run; each becomes a line here as soon as it is there.")
+        st.caption("Every folder with a run.json is a run; it is listed here as soon as it appears.")
         st.code(_TEACHING.strip(), language="python")
         return
     _reader().ask(known, compute=_computed(known))
@@ -126,7 +126,7 @@ def _changed(place: str) -> int:
 
 @st.fragment
 def _list(known: list[Listed]) -> None:
-    """Answer, filters, table and what can be done with a row."""
+    """Answer, filters, table and the actions on a row."""
     reader = _reader()
     annotations = read_annotations(run.folder for run in known)
     lines = [line(run, reader.get(run), annotations.get(run.folder)) for run in known]
@@ -134,7 +134,7 @@ def _list(known: list[Listed]) -> None:
     left = reader.ask(known, compute=_computed(known))
     shown, filtered = _filter(lines, reading=bool(left))
     if filtered:
-        st.caption(f"Shown: {_inventory(shown)}" if shown else "No run fits these filters.")
+        st.caption(f"Shown: {_inventory(shown)}" if shown else "No run matches these filters.")
     actions = st.container(horizontal=True, vertical_alignment="center")
     if shown:
         chosen = _table(shown)
@@ -212,7 +212,7 @@ def _actions(chosen: list[Line]) -> None:
         _go("overview", ids)
     if st.button("Compare", disabled=len(ids) < 2, icon=":material/stacked_line_chart:", shortcut="Alt+P"):
         _go("compare", ids)
-    says = {0: "Select a row to open the run and to note something, several to compare them.", 1: "1 run selected."}
+    says = {0: "Select one row to open or annotate a run, several to compare them.", 1: "1 run selected."}
     st.caption(says.get(len(ids), f"{len(ids)} runs selected."), width="content")
 
 
@@ -221,7 +221,7 @@ def _go(page: str, ids: list[str]) -> None:
 
 
 def _unread(lines: list[Line], left: int) -> None:
-    """The legend, and what is not known yet and why."""
+    """The legend, and which rewards and findings are still missing."""
     st.caption(LEGEND)
     if left:
         st.caption(f"Reading rewards and findings, {left} runs to go.")
@@ -229,19 +229,19 @@ def _unread(lines: list[Line], left: int) -> None:
     unread = sum(one.finding == NOT_READ for one in lines)
     if unread:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f"{unread} older runs have not been read since they changed.", width="content")
-            if st.button("Read them all", type="tertiary", key="read-them-all"):
+            st.caption(f"{unread} older runs have changed and not been read again.", width="content")
+            if st.button("Read all", type="tertiary", key="read-them-all"):
                 session().reads_all_runs = True
                 st.rerun()
 
 
 def _about(one: Line) -> None:
-    """What is written about the selected run, by itself and by the reader."""
+    """What the selected run's manifest and the user say about the run."""
     manifest = one.run.manifest
     with st.container(border=True):
         theirs, mine = st.columns(2, gap="large")
         with theirs:
-            st.markdown("###### What the run says of itself")
+            st.markdown("###### From the run")
             st.text(writable(one.run.run_id))
             for text in (
                 (manifest.status_reason, ", ".join(map(str, manifest.tags)), manifest.notes) if manifest else ()
@@ -259,7 +259,7 @@ def _about(one: Line) -> None:
             )
             text = st.text_area("Note", own.text, key=f"note-{place}", height=100, max_chars=LONGEST_NOTE)
             saved = st.form_submit_button("Save", icon=":material/save:")
-            st.caption("Kept among your own files; nothing is written into the run.")
+            st.caption("Kept in your own files; nothing is written into the run.")
         if saved:
             _save(one.run, Annotation(split_tags(tags), text))
 
@@ -275,12 +275,12 @@ def _save(run: Listed, annotation: Annotation) -> None:
 
 
 def _problems(lines: list[Line], most: int = 20) -> None:
-    """Why runs cannot be read, each in its own words."""
+    """Why runs cannot be read, run by run."""
     problems = [one.problem for one in lines if one.problem]
     if not problems:
         return
     n = len(problems)
-    what = "A folder looks like a run and cannot" if n == 1 else f"{n} folders look like runs and cannot"
+    what = "A folder looks like a run but cannot" if n == 1 else f"{n} folders look like runs but cannot"
     st.warning(f"{what} be read.", icon=":material/warning:")
     with st.expander("Why", expanded=n <= 3):
         for problem in problems[:most]:

@@ -39,11 +39,11 @@ def render() -> None:
     with schema:
         _schema(tables)
     if not sql.strip():
-        st.info("Choose a question above to see its query, or write a SELECT of your own.", icon=":material/database:")
+        st.info("Choose a question above to see its query, or write your own SELECT.", icon=":material/database:")
         return
     kept = _outcome(opened, sql)
     if kept is None:
-        st.info("The query was stopped. Run starts it again.", icon=":material/stop_circle:")
+        st.info("The query was stopped. Press Run to start it again.", icon=":material/stop_circle:")
     elif isinstance(kept.outcome, QueryError):
         st.error("The query has no result.", icon=":material/error:")
         st.text(str(kept.outcome))
@@ -108,7 +108,7 @@ def _editor() -> str:
             )
             st.caption(
                 f"One SELECT, read-only: at most {limits.seconds:g} s, {limits.memory // 2**30} GB of memory and "
-                f"{limits.rows:,} rows. Steps are chosen in the query, not by the page's range."
+                f"{limits.rows:,} rows. Select steps in the query; the step range of other pages does not apply."
             )
     return str(st.session_state["sql"] or "")
 
@@ -208,7 +208,7 @@ def _result(opened: Opened, found: Answer, steps: int) -> None:
     if found.cut:
         st.warning(found.cut, icon=":material/content_cut:")
     if not table.num_rows:
-        st.info("No row meets the query.", icon=":material/filter_alt_off:")
+        st.info("The query returns no rows.", icon=":material/filter_alt_off:")
         return
     if show == "Chart":
         _chart(table)
@@ -274,7 +274,7 @@ def _chart(table: pa.Table) -> None:
         if pa.types.is_floating(table[name].type) or pa.types.is_integer(table[name].type)
     ]
     if not numeric:
-        st.info("A chart needs a column with numbers.", icon=":material/bar_chart:")
+        st.info("A chart needs a numeric column.", icon=":material/bar_chart:")
         return
     names = table.column_names
     columns = st.columns([2, 2, 2, 2, 2])

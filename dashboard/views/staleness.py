@@ -110,7 +110,7 @@ def _effect(window: Window, most: int | None, parameter: str, value: float) -> a
 
 @st.fragment
 def _what_if(opened: Opened, window: Window) -> None:
-    st.markdown("##### What if stale tokens, or old versions, were left out?")
+    st.markdown("##### What if stale tokens or old versions were dropped?")
     everything = st.toggle(
         "All tokens",
         key="allaged",
@@ -122,7 +122,7 @@ def _what_if(opened: Opened, window: Window) -> None:
     with st.skeleton(height=320):
         tokens = _tokens(*at)
     if tokens is None:
-        st.info(f"No token of {window.words} can be used: there is nothing to filter.", icon=":material/info:")
+        st.info(f"No usable token in {window.words}: there is nothing to filter.", icon=":material/info:")
         return
     sampled = "" if tokens.fraction == 1 else f"a random sample, {tokens.fraction:.0%} of the tokens of "
     st.caption(f"On {sampled}{window.words}: {count(len(tokens))} tokens.")
@@ -165,7 +165,7 @@ def _what_if(opened: Opened, window: Window) -> None:
 def _curves(curve: pd.DataFrame, name: str, chosen: float, applied: float | None, top: float) -> None:
     for column, title, y_title in (
         ("dropped", "Tokens dropped", "share of signal tokens"),
-        ("staleness", "Staleness of what is kept", "½ mean |ρ - 1|"),
+        ("staleness", "Staleness of kept tokens", "½ mean |ρ - 1|"),
     ):
         ends = curve[column].iloc[[0, -1]]
         plain_chart(
@@ -194,12 +194,12 @@ def _applied(opened: Opened) -> float | None:
 
 
 def _own_filters(opened: Opened) -> str:
-    """What the run's own filters have already taken away, and is not in the log."""
+    """What the run's own filters have already dropped, which is not in the log."""
     columns = {"tokens_dropped_stale": "by its own ε_stale", "tokens_dropped_window": "by its own window"}
     steps = opened.summary.steps
     dropped = {words: float(steps[name].sum()) for name, words in columns.items() if name in steps}
     said = [f"{count(n)} tokens {words}" for words, n in dropped.items() if n > 0]
-    return f" The run has already dropped {' and '.join(said)}; those are not in the log." if said else ""
+    return f" The run has already dropped {' and '.join(said)}; these tokens are not in the log." if said else ""
 
 
 def _explain() -> None:
@@ -212,12 +212,12 @@ $\varepsilon_{stale}/2$ (S0 5.6). Where the training engine's own log-probs $b'$
 $$S_k\le S_k^{version}+S_k^{engine},\qquad S_k^{version}=\tfrac12\,\mathrm{mean}|\rho_k-e^{b'-b}|,\qquad
 S_k^{engine}=\tfrac12\,\mathrm{mean}|e^{b'-b}-1|$$
 
-and only the first of them gets better with fresher weights. Bars are strata of the lag, whiskers 95 % intervals over
-prompt groups, open circles values that this log cannot support. Two strata differ when their intervals do not overlap;
+and fresher weights reduce only the first. Bars are strata of the lag, whiskers 95 % intervals over
+prompt groups, open circles unreliable values. Two strata differ when their intervals do not overlap;
 otherwise the page says that it cannot tell.
 
 The filters drop tokens with $|\rho_k-1|>\varepsilon_{stale}$, or responses whose oldest token is more than $W-1$
 versions old (where every update makes a version). They act on the tokens that carry a signal, $A\ne0$. Whiskers and
-bands say nothing of what another filter would have led to: the logged tokens stay as they are.
+bands do not cover the effect of another filter on training: the logged tokens stay as they are.
 """
     )

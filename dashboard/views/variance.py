@@ -43,10 +43,10 @@ def _blind_spot(subject: Subject) -> None:
     st.subheader("The blind spot: total variation against χ²", anchor=False)
     panels = variance.blind_spot(subject)
     say(
-        f"{panels[0].takeaway} Bias goes with total variation, variance with χ²; a bound on the one is none on the "
-        "other. Both panels have the same axes: what a trust region sees, TV, is the same in both, and only χ² moves. "
-        "That of whole responses is shown as the tokens predict it where the sample shows less. The dashed curve is "
-        "the least χ² that a total variation can have."
+        f"{panels[0].takeaway} Bias goes with total variation, variance with χ²; a bound on one does not bound "
+        "the other. Both panels have the same axes: TV, which a trust region limits, is the same in both; only χ² "
+        "differs. For whole responses, χ² is the value that the tokens predict where the sample shows less. The dashed "
+        "curve is the least χ² at a given total variation."
     )
     for column, panel in zip(st.columns(2, gap="medium"), panels, strict=True):
         with column:
@@ -97,7 +97,7 @@ def _truncation(subject: Subject) -> None:
 
 
 def _probes(subject: Subject) -> None:
-    """The SGA lemma on what the run probed, or how to have it probed."""
+    """The SGA lemma on the run's gradient probes, or how to log probes."""
     st.subheader("What bias and variance cost a step: the terms of the SGA lemma", anchor=False)
     estimators = variance.estimators(subject)
     if not estimators:
@@ -114,7 +114,7 @@ def _probes(subject: Subject) -> None:
     left, middle, right = st.columns(3, gap="medium")
     eta = left.select_slider(
         "Learning rate η", LEARNING_RATES, value=1e-3, format_func=lambda rate: f"{rate:g}", key="eta",
-        bind="query-params", help="Of the plain step θ + ηĝ. Adam's learning rate is another thing.",
+        bind="query-params", help="Of the plain step θ + ηĝ. Adam's learning rate is not comparable.",
     )  # fmt: skip
     smoothness = middle.select_slider(
         "Smoothness L", SMOOTHNESS, value=10.0, format_func=lambda value: f"{value:g}", key="lipschitz",
@@ -138,18 +138,18 @@ def _probes(subject: Subject) -> None:
 def _how_to_read() -> None:
     how_to_read(
         r"""
-Two failures of an off-policy gradient look alike in a loss curve and ask for opposite remedies (S1 4 to 7). **Bias**
-comes from data of another policy that the weights do not correct; total variation measures what there can be of it.
+Two failures of an off-policy gradient look alike in a loss curve and need opposite remedies (S1 4 to 7). **Bias**
+comes from data of another policy that the weights do not correct; total variation measures how large it can be.
 **Variance** comes from importance weights; $\chi^2(\pi\Vert\hat\pi)=\mathbb{E}\rho^2-1$ measures it. A small $\chi^2$
 makes TV small, never the other way round:
 
 $$\mathrm{TV}\le\tfrac12\sqrt{\chi^2}\ \ (\chi^2\le1),\qquad\mathrm{TV}\le\frac{\chi^2}{1+\chi^2}\ \ (\chi^2>1)$$
 
-is the dashed curve: no policies lie below it, and above it there is no ceiling. For responses of $T$ independent tokens
+is the dashed curve: no policies lie below it, and χ² has no upper limit. For responses of $T$ independent tokens,
 $\log(1+\chi^2_{\mathrm{seq}})=T\log(1+\chi^2_{\mathrm{token}})$: variance grows exponentially with the length.
 
-Truncation at $C$ trades one for the other: $\min(\rho,C)$ takes $\mathbb{E}(\rho-C)^+$ of the mass away (bias) and caps
-what the square can be (variance). The proxies do not know the rewards; they say what could go wrong, not what did.
+Truncation at $C$ trades one for the other: $\min(\rho,C)$ removes $\mathbb{E}(\rho-C)^+$ of the mass (bias) and caps
+the square (variance). The proxies ignore the rewards: they show what could go wrong, not what did.
 
 A probe measures both on the gradient itself. For the plain step $\theta+\eta\hat g$ on an $L$-smooth objective
 
@@ -157,7 +157,7 @@ $$\mathbb{E}J(\theta+\eta\hat g)-J(\theta)\ge\underbrace{\eta(1-\tfrac{L\eta}2)\
 +\underbrace{\eta(1-L\eta)\langle\nabla J,\mathrm{Bias}\rangle}_{B}
 -\underbrace{\tfrac{L\eta^2}2(\mathrm{Var}+\lVert\mathrm{Bias}\rVert^2)}_{C}$$
 
-Open circles are values that this log cannot support: the tail of the ratios is too heavy. Where most of them are open,
+Open circles are unreliable values: the tail of the ratios is too heavy. Where most of them are open,
 the page says that it cannot tell.
 """
     )

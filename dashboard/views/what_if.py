@@ -1,4 +1,4 @@
-"""The what-if instrument of the Clipping page: any rule on the logged tokens, beside the one that was applied."""
+"""What-if on the Clipping page: any rule on the logged tokens, beside the one that was applied."""
 
 from math import isfinite, nan
 
@@ -72,7 +72,7 @@ def place_of(opened: Opened, *, everything: bool = False) -> Place:
 
 @st.fragment
 def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int | None) -> None:
-    """The instrument; a slider runs nothing but this again.
+    """What-if as a fragment: a slider runs only this again.
 
     Args:
         steps: the brushed range, as the rest of the page was drawn with.
@@ -80,21 +80,20 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
     """
     if (state.step_range(), session().clicked_step) != (steps, clicked):
         st.rerun()  # a brush over a chart in here, or a click on it, is for the whole page
-    st.subheader("What if another rule had been in force?", anchor=False)
+    st.subheader("What if another rule had been applied?", anchor=False)
     place = _place(opened)
     try:
         with st.spinner("Reading tokens"):
             tokens = tokens_at(place)
     except RatioscopeError as error:
-        st.info("What-if has nothing to work on in these steps.", icon=":material/data_alert:")
+        st.info("What-if has no tokens in these steps.", icon=":material/data_alert:")
         st.text(str(error))
         return
     own = own_of(place.window)
     base, name = (own.rule, "applied") if own.rule else (NO_RULE, "no rule")
     if own.rule is None:
         st.info(
-            "The rule that this run was trained with is not known, so what-if is compared with no rule at all: "
-            "every token counts, with weight 1.",
+            "The rule of this run is not known, so what-if is compared with no rule: every token counts with weight 1.",
             icon=":material/help:",
         )
         st.text(own.reason)
@@ -120,7 +119,7 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
 
 
 def _place(opened: Opened) -> Place:
-    """Which tokens, said on screen; where the latest steps are not all, all can be asked for."""
+    """Which tokens are used; all steps can be chosen where the default is the latest."""
     latest, all_of = place_of(opened), place_of(opened, everything=True)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         place = latest
@@ -153,15 +152,17 @@ def _digests(opened: Opened, place: Place, tokens: Tokens, base: Rule, rule: Rul
             return held[1], held[2]
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             _preview(tokens.fraction)
-            asked = st.button("Exact", key="whatif-exact-run", icon=":material/calculate:", help="Judge every token.")
+            asked = st.button(
+                "Exact", key="whatif-exact-run", icon=":material/calculate:", help="Apply the rules to every token."
+            )
         if asked:
             exact = _exactly(opened, place, [base, rule], figures.CURVES)
             if exact:
                 session().exact = (key, exact[0], exact[1])
                 return exact[0], exact[1]
     if after.left_out or after.without_gate:
-        left = f"{after.left_out:,} tokens of sequences with an unusable token" if after.left_out else ""
-        gone = f"{after.without_gate:,} rows whose logp_gate is no log-probability" if after.without_gate else ""
+        left = f"{after.left_out:,} tokens of responses with a token that is not usable" if after.left_out else ""
+        gone = f"{after.without_gate:,} rows whose logp_gate is not a log-probability" if after.without_gate else ""
         st.caption(f"Left out: {' and '.join(filter(None, (left, gone)))}.")
     return before, after
 
@@ -187,7 +188,7 @@ def _exactly(
     if place.sampled:
         sizes = sizes_of(place, opened.summary.values["n_tokens"])
         parts = load_in_parts(place.window.run(), sizes, MOST_TOKENS // 2)  # type: ignore[assignment]
-    words = f"Judging {count(place.n_tokens)} tokens" + (f" by {len(rules)} rules" if len(rules) > 2 else "")
+    words = f"Reading {count(place.n_tokens)} tokens" + (f" by {len(rules)} rules" if len(rules) > 2 else "")
     try:
         work = evaluate(rules, parts, keys=keys, curves=curves, of=place.n_tokens)
         return with_progress(work, place.n_tokens * len(rules), words)
@@ -244,10 +245,10 @@ def _table(before: Digest, after: Digest, name: str) -> None:
             name: st.column_config.TextColumn(name.capitalize(), width=190, help="With its 95 % interval."),
             "what-if": st.column_config.TextColumn("What-if", width=190, help="With its 95 % interval."),
             "difference": st.column_config.TextColumn("Difference", width=90),
-            "doubt": st.column_config.TextColumn("Missing or doubtful, because", width=220),
+            "doubt": st.column_config.TextColumn("Why missing or unreliable", width=220),
             "definition": st.column_config.TextColumn("Definition", width=420),
         },
-        alt=f"Every measure of the rule that is compared with ({name}) and of the what-if rule, with intervals",
+        alt=f"Every measure of the compared rule ({name}) and of the what-if rule, with intervals",
     )
 
 
@@ -291,9 +292,9 @@ def _gates(place: Place, base: Rule, rule: Rule, name: str) -> None:
     plain_chart(
         figures.gates(drawn, seen, state.mode()),
         key="whatif-gates",
-        title="What a token's gradient is multiplied with",
+        title="Factor on a token's gradient",
         takeaway=f"Weight times gate over the ratio, for both signs of the advantage: {name} {base.words}; "
-        f"what-if {rule.words}. Behind it the observed ratios.",
+        f"what-if {rule.words}. Behind it: the observed ratios.",
         data=pd.DataFrame({
             f"{which}, {sign}": pd.Series(values, index=shape.ratio)
             for which, shape in drawn.items()
@@ -311,7 +312,7 @@ def _gates(place: Place, base: Rule, rule: Rule, name: str) -> None:
 def _sweep(opened: Opened, place: Place, base: Rule, rule: Rule, name: str) -> None:
     if not rule.parameters:
         st.markdown("###### Sweep")
-        st.caption("This rule has no parameter to sweep over.")
+        st.caption("This rule has no parameter to sweep.")
         return
     one, two = st.columns(2, gap="small")
     with one:
@@ -328,7 +329,7 @@ def _sweep(opened: Opened, place: Place, base: Rule, rule: Rule, name: str) -> N
         )
     rules = varied(rule, parameter)
     if not rules:
-        st.caption("The other margin of the ring leaves this one no room.")
+        st.caption("The other margin of the ring leaves no range for this one.")
         return
     fixed = rules[0]  # the value that the parameter has now changes nothing about its sweep
     asked = (place, str(fixed), parameter, key)

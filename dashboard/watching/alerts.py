@@ -37,7 +37,7 @@ class Listener(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells it from other listeners, the same after a restart."""
+        """Its identity among listeners, the same after a restart."""
 
     @property
     def is_new(self) -> bool:
@@ -85,7 +85,7 @@ class LinesFile:
 class Webhook:
     """A POST with one JSON object an alert, to an address of the user's own.
 
-    Redirects are not followed: an alert goes to nobody but the address that was given.
+    Redirects are not followed: an alert goes only to the address that was given.
 
     Raises:
         RatioscopeError: the address is not an http or https URL.
@@ -123,7 +123,7 @@ class Webhook:
         except (OSError, HTTPException, ValueError) as error:
             reason = f"failed ({type(error).__name__})"
         # The address itself is a secret with many services.
-        raise UndeliveredError(f"The webhook at {self._host} {reason}; the alert is sent again at the next look.")
+        raise UndeliveredError(f"The webhook at {self._host} {reason}; the alert is sent again at the next check.")
 
 
 class Memory:

@@ -1,4 +1,4 @@
-"""What the list says of a run besides its manifest: tokens, reward, worst finding.
+"""What the list shows of a run besides its manifest: tokens, reward, worst finding.
 
 Finding out may take seconds a run, so it happens in one thread of the server, and only while somebody looks at the
 list. What was found is kept on disk: the next server reads a few hundred bytes a run and opens
@@ -99,14 +99,14 @@ class Reader:
         """Grows with every headline that is new."""
 
     def get(self, run: Listed) -> Headline | None:
-        """What is known; of a live run perhaps as it was a moment ago. None while nothing is."""
+        """The headline as far as it is known; of a live run perhaps a moment old. None while nothing is known."""
         if run.problem or not run.steps:
             return Headline(problem=run.problem)
         known = self._known.get(run.folder)
         return known.headline if known else None
 
     def ask(self, runs: Sequence[Listed], *, compute: int) -> int:
-        """Have these read, the first ones first; returns how many are still to be read.
+        """Have these read in order; returns how many are still to be read.
 
         Args:
             compute: so many of the first are computed where they are not on disk.

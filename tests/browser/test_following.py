@@ -97,7 +97,7 @@ def test_without_follow_a_live_run_stands_still(open_page: OpenPage, live: Live)
 def test_a_run_that_the_link_names_appears_in_the_dark_when_it_is_there(open_page: OpenPage, root: Path) -> None:
     page = open_page("/overview?run=later", "dark")
     settled(page, "Overview")
-    warning = page.get_by_text("The link names a run that is not below the folders")
+    warning = page.get_by_text("The run in this link is not in the folders")
     expect(warning).to_be_visible()
     rng = np.random.default_rng(0)
     write_run(root / "later", [random_step(rng, number) for number in range(3)], algorithm={"name": "latecomer"})

@@ -125,6 +125,6 @@ def test_from_a_spike_to_its_tokens_in_two_clicks_and_on_to_a_worst_sequence(ope
 
 def assert_open(page: Page, sequence: "pd.Series[float]") -> None:
     """This sequence is the one that is shown, with all of its tokens."""
-    name = f"Step {sequence['step']:.0f}, sequence {sequence['seq_id']:.0f}"
+    name = f"Step {sequence['step']:.0f}, response {sequence['seq_id']:.0f}"
     expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
     expect(tokens(page)).to_have_count(int(sequence["n_tokens"]))

@@ -11,7 +11,7 @@ from ratioscope.analysis.frameworks.presets import FRAMEWORKS, PRESETS
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.what_if import STOPPING, apply, described, load, parse
 from ratioscope.dashboard.components import judged, rule_editor
-from ratioscope.dashboard.formats import share
+from ratioscope.dashboard.formats import estimate, share
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.views.what_if import TABLE
 from ratioscope.parameters import PARAMETERS
@@ -72,7 +72,7 @@ def test_the_numbers_are_those_of_the_analysis(folder: Path, stated: str) -> Non
         found = apply(parse(rule), tokens).overall
         for key in ("clip_fraction", "effective_token_fraction"):
             interval = found.intervals[key]
-            expected = f"{share(found.values[key])} ({share(interval.low)} to {share(interval.high)})"
+            expected = estimate("clip_fraction", found.values[key], interval.low, interval.high)
             assert table[described(key)[0]][column] == expected
     assert "What would change." in sentences(at) and "instead of" in sentences(at)
     tiles = [tile for tile in at.metric if tile.label == "Clipped"]
@@ -109,7 +109,7 @@ def test_the_rule_of_the_url_is_shown_by_every_widget(stated: str) -> None:
 )
 def test_a_broken_rule_is_said_and_the_own_one_is_shown(stated: str, text: str) -> None:
     at = visit("clipping", run=stated, rule=text)
-    assert "The link holds no rule that can be used" in sentences(at)
+    assert "The rule in this link cannot be used" in sentences(at)
     assert at.selectbox(key="whatif-gate").value == "one_side"
     assert "This is the rule that was applied." in sentences(at)
 
@@ -143,7 +143,7 @@ def test_a_preset_sets_the_rule_and_says_its_source(stated: str) -> None:
     checked(at.selectbox(key="whatif-preset").set_value(preset.setting).run(), "clipping")
     assert query(at, "rule") == [str(preset.rule)]
     assert FRAMEWORKS["trl"].source in sentences(at)
-    assert "The framework does this when nothing is set." in sentences(at)
+    assert "This is the framework's default." in sentences(at)
     checked(at.select_slider(key="whatif-cap").set_value(5).run(), "clipping")
     assert at.selectbox(key="whatif-preset").value is None
 
@@ -161,7 +161,7 @@ def test_many_tokens_are_previewed_from_a_sample_until_all_are_asked_for(
     assert "exact: all" in sentences(at)
     found = apply(parse(OTHER), load(open_run(root / long))).overall
     interval = found.intervals["clip_fraction"]
-    expected = f"{share(found.values['clip_fraction'])} ({share(interval.low)} to {share(interval.high)})"
+    expected = estimate("clip_fraction", found.values["clip_fraction"], interval.low, interval.high)
     assert numbers(at)["Clipped"]["what-if"] == expected
     checked(at.select_slider(key="whatif-epsilon_high").set_value(1.0).run(), "clipping")
     assert "preview from a sample of" in sentences(at)
@@ -185,7 +185,7 @@ def _sweep_line(at: AppTest) -> object:
 
 def test_a_run_that_does_not_state_its_rule_is_compared_with_none(look: Callable[..., AppTest]) -> None:
     at = look("clipping", "finished")
-    assert "The rule that this run was trained with is not known" in sentences(at)
+    assert "The rule of this run is not known" in sentences(at)
     assert "does not state its algorithm's parts and parameters" in sentences(at)
     assert "no rule" in numbers(at)["Clipped"]
 
@@ -213,7 +213,7 @@ def test_after_several_passes_raw_stands_beside_applied(root: Path) -> None:
 
 def test_a_range_without_tokens_is_said(stated: str) -> None:
     at = visit("clipping", run=stated, **{"from": "500", "to": "900"})
-    assert "What-if has nothing to work on in these steps." in sentences(at)
+    assert "What-if has no tokens in these steps." in sentences(at)
     assert "no usable token in the steps 500 to 900" in sentences(at)
 
 
@@ -222,7 +222,7 @@ def test_without_an_advantage_there_is_nothing_to_change(root: Path) -> None:
     write_run(root / "silent", silent, algorithm=GRPO)
     at = visit("clipping", run="silent", rule=OTHER)
     assert "there is no gradient that a rule could change" in sentences(at)
-    assert "No token of these steps has an advantage other than 0." in sentences(at)
+    assert "No token in these steps has a nonzero advantage." in sentences(at)
 
 
 def test_every_part_and_parameter_has_words() -> None:

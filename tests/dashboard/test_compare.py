@@ -147,7 +147,7 @@ def test_runs_of_different_length_are_compared_at_their_common_end(two: list[str
 
 def test_the_running_mean_leaves_what_was_logged_as_a_thin_line(two: list[str]) -> None:
     smooth, plain = (visit("compare", run=two, smooth=window, metric=metric_label("s_k")) for window in ("5", "1"))
-    assert "Thin lines are what was logged" in sentences(smooth)
+    assert "Thin lines: logged values" in sentences(smooth)
     assert len(_panels(smooth)[0]["data"]) == len(_panels(plain)[0]["data"]) + 2
 
 
@@ -180,7 +180,7 @@ def test_brushed_steps_are_shown_and_taken_back(two: list[str]) -> None:
 
 
 def test_lines_that_look_alike_are_pointed_out(two: list[str], page: AppTest) -> None:
-    alike = "Lines of the same look differ"
+    alike = "Lines that look the same differ"
     assert alike not in sentences(page)
     assert alike in sentences(visit("compare", run=two, colour="nothing", dash="nothing"))
 
@@ -240,7 +240,7 @@ def test_page_and_report_say_the_same_of_two_settings(page: AppTest, folder: Pat
 
 def test_words_keep_only_the_runs_that_have_them(two: list[str]) -> None:
     at = visit("compare", run=two, only="reinforce sync_interval")
-    assert "4 of 8 chosen runs have these words." in sentences(at)
+    assert "4 of 8 chosen runs contain these words." in sentences(at)
     assert _named(at) == ["reinforce"]
     checked(next(button for button in at.button if button.label == "All runs").click().run(), "compare")
     assert set(query(at, "run")) == {f"reinforce-{seed}" for seed in range(SEEDS)}

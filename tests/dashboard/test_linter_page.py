@@ -107,7 +107,7 @@ def test_a_live_run_is_checked_again_on_demand_only(live: RunRecorder) -> None:
     live.flush()
     at = at.run()
     assert "Steps 0 to 4 were checked." in sentences(at)
-    assert "gone on from step 4 to 5" in sentences(at)
+    assert "gone from step 4 to 5" in sentences(at)
     at = at.button(key="check-again").click().run()
     assert not at.exception
     assert "Steps 0 to 5 were checked." in sentences(at)

@@ -95,7 +95,7 @@ def test_steps_without_data_say_so(look: Look) -> None:
 def test_what_is_left_out_is_counted_on_the_page(spoilt: Path) -> None:
     at = visit("ratios", run="spoilt")
     said = sentences(at)
-    assert "Rows that no ratio can be had of" in said
+    assert "Rows without a usable ratio" in said
     assert "Left out of every ratio, in 2 steps: 4 tokens: NaN" in said
     names = [trace.get("name") for chart in charts(at) for trace in chart["data"]]
     assert "ratio 0: 3 tokens in 1 step" in names
@@ -159,7 +159,7 @@ def test_zones_of_the_tail_index_are_shaded_and_named() -> None:
     assert named == [name for _, name in tails.ZONES]
     tops = [shape.y1 for shape in figure.layout.shapes if shape.type == "rect"]
     assert tops[:4] == pytest.approx([0.35, 0.5, 0.7, 1.0])
-    limit = next(trace for trace in figure.data if trace.name == "limit of means at n tokens")
+    limit = next(trace for trace in figure.data if trace.name == "limit for means, n = tokens")
     assert limit.y[0] == pytest.approx(khat_limit(Moment.FIRST, 400))
 
 

@@ -93,7 +93,7 @@ def test_a_report_of_before_says_that_the_run_has_gone_on(live: RunRecorder) -> 
     step = random_step(np.random.default_rng(1), 5)
     live.record_step(5, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
     live.flush()
-    assert "The run has gone on since this was made" in sentences(at.run())
+    assert "The run has gone on since then" in sentences(at.run())
     assert "The run has gone on" not in sentences(_make(at))
 
 

@@ -95,7 +95,7 @@ def test_a_thousand_runs_are_listed_and_only_the_newest_are_opened(root: Path, m
     read(at)
     assert sorted(opened) == [f"{number:04d}" for number in range(1_000 - page.MOST_COMPUTED, 1_000)]
     assert (frame(at)["Finding"] == NOT_READ).sum() == 1_000 - page.MOST_COMPUTED
-    assert f"{1_000 - page.MOST_COMPUTED} older runs have not been read since they changed." in sentences(at)
+    assert f"{1_000 - page.MOST_COMPUTED} older runs have changed and not been read again." in sentences(at)
 
 
 def test_lines_agree_with_the_summary_and_the_rules(served: Path) -> None:
@@ -153,7 +153,7 @@ def test_search_and_filters_are_in_the_url(served: Path, query: dict[str, Any], 
 
 def test_a_search_that_finds_nothing_says_so(served: Path) -> None:
     at = visit("runs", q="no such run")
-    assert "No run fits these filters." in sentences(at)
+    assert "No run matches these filters." in sentences(at)
     assert not at.dataframe
 
 

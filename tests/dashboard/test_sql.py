@@ -113,9 +113,9 @@ def test_what_cannot_be_run_is_said_in_a_sentence(finished: str, text: str, said
 
 
 def test_no_row_and_no_number_are_said(finished: str) -> None:
-    assert "No row meets the query." in sentences(visit("sql", run=finished, sql="select 1 where false"))
+    assert "The query returns no rows." in sentences(visit("sql", run=finished, sql="select 1 where false"))
     at = visit("sql", run=finished, sql="select 'text' as t", show="Chart")
-    assert "A chart needs a column with numbers." in sentences(at)
+    assert "A chart needs a numeric column." in sentences(at)
 
 
 def test_a_cut_result_says_so(finished: str) -> None:

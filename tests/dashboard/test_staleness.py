@@ -90,7 +90,7 @@ def test_hostile_values_in_the_link_fall_back(gallery: Path) -> None:
 
 def test_steps_without_tokens_are_said(gallery: Path) -> None:
     at = visit("staleness", run="finished", **{"from": "500", "to": "600"})
-    assert "There is no token in steps 500 to 600" in sentences(at)
+    assert "No token in steps 500 to 600" in sentences(at)
 
 
 def test_a_metric_that_is_not_logged_says_why(gallery: Path) -> None:

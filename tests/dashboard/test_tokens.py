@@ -67,7 +67,7 @@ def strips(at: AppTest) -> list[dict[str, Any]]:
 def test_without_a_link_the_worst_sequence_is_open(served: Path) -> None:
     at = visit("tokens", run="here")
     worst = worst_sequences(open_run(served / "here"), "largest_log_weight").iloc[0]
-    assert f"##### Step {worst['step']:.0f}, sequence {worst['seq_id']:.0f}" in sentences(at)
+    assert f"##### Step {worst['step']:.0f}, response {worst['seq_id']:.0f}" in sentences(at)
     assert len(strips(at)[0]["texts"]) == worst["n_tokens"]
 
 
@@ -78,7 +78,7 @@ def test_the_page_opens_with_who_owns_the_sum(served: Path) -> None:
 
 def test_a_link_restores_sequence_token_colour_and_criterion(served: Path) -> None:
     at = visit("tokens", run="here", step="3", seq="4", token="1", colour="Entropy (nats)", by="Lowest reward")
-    assert "##### Step 3, sequence 4" in sentences(at)
+    assert "##### Step 3, response 4" in sentences(at)
     read = read_sequence(open_run(served / "here"), 3, 4)
     shown = strips(at)[0]
     assert shown["chosen"] == 1
@@ -92,14 +92,14 @@ def test_a_link_restores_sequence_token_colour_and_criterion(served: Path) -> No
 def test_one_step_can_be_looked_at_alone(served: Path) -> None:
     at = visit("tokens", run="here", step="2", where="this step")
     assert "worst of step 2." in sentences(at)
-    assert "##### Step 2, sequence" in sentences(at)
-    assert "Who owns it? Step 2" in sentences(at)
+    assert "##### Step 2, response" in sentences(at)
+    assert "Which tokens carry it? Step 2" in sentences(at)
 
 
 @pytest.mark.parametrize(("step", "seq"), [("99", "0"), ("1", "777")])
 def test_a_sequence_that_is_not_there_is_said(served: Path, step: str, seq: str) -> None:
     said = sentences(visit("tokens", run="here", step=step, seq=seq))
-    assert f"Step {step}, sequence {seq} cannot be read." in said
+    assert f"Step {step}, response {seq} cannot be read." in said
     assert f"there is no response {seq} in step {step}" in said
 
 
@@ -112,7 +112,7 @@ def test_a_senseless_link_is_no_link(served: Path, value: str) -> None:
 
 def test_the_same_prompt_of_another_run_is_beside_it_in_the_same_colours(served: Path) -> None:
     at = visit("tokens", run="here", step="3", seq="4", other="there")
-    assert "##### there: step 3, sequence 3" in sentences(at)
+    assert "##### there: step 3, response 3" in sentences(at)
     assert len(strips(at)) == 2
     assert strips(at)[0]["legend"] == strips(at)[1]["legend"]
 
@@ -142,16 +142,16 @@ def test_what_is_not_logged_is_said_and_not_coloured(look: Look, colour: str) ->
     shown = set(strips(at)[0]["classes"])
     if colour != "current":
         assert shown == {"absent"}
-        assert f"This run does not log what is needed for: {COLOURINGS[colour].title}." in sentences(at)
+        assert f"Not logged in this run: {COLOURINGS[colour].title}." in sentences(at)
     else:
         assert shown != {"absent"}
-    assert "the run has no vocabulary.parquet, so their ids are shown" in sentences(at)
+    assert "token ids are shown because the run has no vocabulary.parquet" in sentences(at)
     assert all(text.startswith("#") for text in strips(at)[0]["texts"])
 
 
 def test_steps_without_data_are_said(served: Path) -> None:
     at = visit("tokens", run="here", **{"from": "500", "to": "900"})
-    assert "No sequence of steps 500 to 900 has a value of this: log W farthest from 0." in sentences(at)
+    assert "No response in steps 500 to 900 has a value for: log W farthest from 0." in sentences(at)
     assert not strips(at)
 
 

@@ -206,11 +206,11 @@ def test_the_own_rule_has_a_mark_of_its_own() -> None:
     )
     doubted = pd.Series([False, True], index=caps.index)
     figure = figures.truncation_curve(caps, doubted, {"bias_proxy": 0.1, "variance_proxy": 1.2}, DARK)
-    assert "this run's own rule" in {trace.name for trace in figure.data}
+    assert "this run's rule" in {trace.name for trace in figure.data}
     assert "variance unreliable" in {trace.name for trace in figure.data}
     assert figure.layout.yaxis.type == "log"
     without = figures.truncation_curve(caps * np.nan, doubted, {}, LIGHT)
-    assert "this run's own rule" not in {trace.name for trace in without.data}
+    assert "this run's rule" not in {trace.name for trace in without.data}
 
 
 def test_steps_without_tokens_and_nonsense_in_the_url_are_survived(finished: Look) -> None:
@@ -265,9 +265,7 @@ def test_the_curve_over_learning_rates_holds_the_best_and_the_chosen_one(probed:
 
 
 def test_probes_outside_of_the_brush_are_left_out(probed: str) -> None:
-    assert "No gradient probe lies in these steps" in sentences(
-        visit("variance", run=probed, **{"from": "1", "to": "3"})
-    )
+    assert "No gradient probe in these steps" in sentences(visit("variance", run=probed, **{"from": "1", "to": "3"}))
 
 
 def test_responses_with_unusable_tokens_have_no_distance(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_growing_run_is_reported_once_a_severity_to_everybody_also_over_a_rest
     first = next(alert for alert in written if alert["rule"] == "staleness_high")
     assert (first["metric"], first["limit"], first["steps"]) == ("s_k", 0.2, [0, 3])
     assert outcome.err == (
-        "ratioscope: The webhook at 127.0.0.1 answered 500; the alert is sent again at the next look.\n"
+        "ratioscope: The webhook at 127.0.0.1 answered 500; the alert is sent again at the next check.\n"
     )
 
     again = ratioscope("watch", root, "--file", file, "--webhook", receiver.url)

@@ -16,7 +16,7 @@ RUN_PAGES = tuple(name for name, page in app.PAGES.items() if page.group == "One
 PAGES = tuple(app.PAGES)
 
 QUESTIONS = {
-    "runs": "What is there, what is alive, what is sick?",
+    "runs": "Which runs are there, and which need attention?",
     "overview": "Is this run healthy?",
     "drift": "Staleness, engine, or the update?",
     "ratios": "How heavy are the tails?",

@@ -1,4 +1,4 @@
-"""Is the difference real? What page and report say of several runs together: how they were set, who is better."""
+"""Is the difference real? What page and report say of several runs: their settings, and which is better."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def comparison_sections(groups: Sequence[Setting], subjects: Sequence[Subject], 
 
 
 def _runs(comparison: Comparison, subjects: Sequence[Subject]) -> Section:
-    """What was run, and in what it differs."""
+    """What was run, and how the runs differ."""
     groups = comparison.settings
     blocks: list[Block] = [_table_of_runs(comparison, subjects), *tables.parts(groups)]
     if len(subjects) <= _MOST_COLUMNS:
@@ -47,7 +47,7 @@ def _runs(comparison: Comparison, subjects: Sequence[Subject]) -> Section:
         f"{len(subjects)} runs of {len(groups)} settings, {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])} "
         f"each, under {schedules} schedule{'s' * (schedules != 1)}."
     )
-    return Section("runs", "What was compared", "What was run, and in what do the runs differ?", answer, tuple(blocks))
+    return Section("runs", "What was compared", "What was run, and how do the runs differ?", answer, tuple(blocks))
 
 
 def _table_of_runs(comparison: Comparison, subjects: Sequence[Subject]) -> Table:
@@ -90,14 +90,14 @@ def _course(comparison: Comparison) -> Section:
             (max(float(member.summary.values[key].max()) for member in runs), label) for label, _, runs in known
         )
         (low, least), (high, most) = peaks[0], peaks[-1]
-        said = f"{CATALOGUE[key].title} goes up to {number(key, high)} in {most}"
-        said += "." if most == least else f", and to {number(key, low)} at most in {least}."
+        said = f"{CATALOGUE[key].title} reaches at most {number(key, high)} in {most}"
+        said += "." if most == least else f", and {number(key, low)} in {least}."
         measure = replace(comparison.measure, metric=key)
         blocks.append(multiples(Comparison([setting for _, setting, _ in known], measure), said))
         if key in _ANSWER:
             sentences.append(said)
     answer = " ".join(sentences)
-    return Section("course", "How the runs went", "What moved, what was thrown away, what did it cost?", answer,
+    return Section("course", "How the runs went", "What changed, what was clipped, and what did it cost?", answer,
                    tuple(blocks))  # fmt: skip
 
 

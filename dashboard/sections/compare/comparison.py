@@ -1,4 +1,4 @@
-"""What a comparison is about: settings, by what they are compared, and how their curves are drawn."""
+"""What a comparison is about: settings, the measure, and how their curves are drawn."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings, and by what they are compared; for a page see `views.compare.data.PageComparison`."""
+    """Settings and the measure; for a page see `views.compare.data.PageComparison`."""
 
     settings: Sequence[Setting]
     measure: Measure
@@ -57,12 +57,12 @@ class Comparison:
 
     @cached_property
     def labels(self) -> list[str]:
-        """A name for each setting that no other has."""
+        """A unique name for each setting."""
         return labels(self.settings)
 
     @cached_property
     def standing(self) -> Standing:
-        """Who leads at the end, and whether that is more than chance."""
+        """Which setting leads at the end, and whether that is more than chance."""
         return self.compute(standing, self.measure.metric, self.measure.by)
 
     @property

@@ -21,7 +21,7 @@ _OVER_SEEDS = {"mean": "mean over seeds", "iqm": "interquartile mean over seeds"
 def heading(measure: Measure) -> str:
     """What curves show."""
     words = f"{CATALOGUE[measure.metric].title}, {_OVER_SEEDS[measure.statistic]}"
-    return words if measure.window == 1 else f"{words}, running over {measure.window} logged values"
+    return words if measure.window == 1 else f"{words}, running mean over {measure.window} logged values"
 
 
 def span(comparison: Comparison) -> str:
@@ -43,10 +43,10 @@ def legend(comparison: Comparison, look: Look) -> str:
     seeds = sorted({int(curve.frame["seeds"].max()) for curve in found if len(curve.frame)})
     said = [f"Bands: {'; '.join(dict.fromkeys(map(band_words, seeds)))}."]
     if comparison.measure.window > 1:
-        said.append("Thin lines are what was logged, without the running mean.")
+        said.append("Thin lines: logged values, without the running mean.")
     drawn = [(attribute(line.curve.setting, look.facet), line.style) for line in lines(found, look)]
     if len(set(drawn)) < len(drawn):
-        said.append("Lines of the same look differ in what neither colour nor dash nor panel tells apart.")
+        said.append("Lines that look the same differ in something that colour, dash and panel do not show.")
     return " ".join(said)
 
 

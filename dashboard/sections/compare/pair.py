@@ -46,17 +46,17 @@ def difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
     measure = comparison.measure
     table, answer = contrast(comparison, a, b)
     if not len(table):
-        return [Paragraph("At no place on this axis do both have a value.")]
+        return [Paragraph("Nowhere on this axis do both have a value.")]
     by_step = measure.by == "step"
     draw = partial(
         figures.difference, table, measure.metric, by=measure.by, x=comparison.steps if by_step else (None, None)
     )
     paired = (
-        "Paired: at each place the difference is taken seed by seed, then averaged."
+        "Paired: at each point the difference is taken per seed, then averaged."
         if answer.difference.paired
         else "Unpaired: A and B share fewer than two seeds, so their means are subtracted (Welch)."
     )
-    said = f"{paired} The band is pointwise: of many places some leave out 0 by chance. The ends decide."
+    said = f"{paired} The band is pointwise, so at some points it leaves out 0 by chance. The ends decide."
     return [
         chart(comparison.mode, "difference", f"{CATALOGUE[measure.metric].title}: {answer.a} minus {answer.b}", draw,
               f"{answer.sentence}.", table, (measure.metric,), by_step=by_step),
@@ -80,7 +80,7 @@ def on_prompts(comparison: Comparison, a: int, b: int) -> list[Paragraph]:
     text = (
         f"{share(found.value, low, high)}{interval}, over {found.pairs:,} pairs of {found.prompts:,} prompts, {steps}."
     )
-    caveat = "The interval is over prompts. It is about these runs: what other seeds would give, it does not know."
+    caveat = "The interval is over prompts and holds for these runs only; it does not cover other seeds."
     return [Paragraph(text, "Reward of A minus B on the same prompts:"), Paragraph(caveat, small=True)]
 
 

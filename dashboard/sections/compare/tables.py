@@ -1,4 +1,4 @@
-"""The tables of a comparison: in what algorithms and runs differ, who is best, what one change does."""
+"""The tables of a comparison: how algorithms and runs differ, which is best, what one change does."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
@@ -14,7 +14,7 @@ _OF_PARTS = ("algorithm.parts.", "algorithm.parameters.")
 
 
 def parts(settings: Sequence[Setting], *, alike: bool = False) -> list[Piece]:
-    """The parts and parameters in which the algorithms differ, a column a variant; nothing of a single one.
+    """The parts and parameters in which the algorithms differ, one column per variant; nothing for a single one.
 
     Args:
         alike: also those in which they do not.
@@ -36,10 +36,10 @@ def parts(settings: Sequence[Setting], *, alike: bool = False) -> list[Piece]:
 
 
 def other_settings(members: Sequence[Member]) -> list[Piece]:
-    """What was set differently beside the parts of the algorithm, a column a run."""
+    """Settings that differ, other than the parts of the algorithm; one column per run."""
     table = differences(members)
     if not len(table):
-        return [Paragraph("The runs differ in nothing but the seed, or in nothing at all.")]
+        return [Paragraph("The runs differ at most in their seed.")]
     rows = [(str(name), *map(str, row)) for name, row in zip(table.index, table.to_numpy(), strict=True)]
     rows = [row for row in rows if not row[0].startswith(_OF_PARTS)]
     return [Table("Other settings that differ", ("Setting", *map(str, table.columns)), tuple(rows))] if rows else []
@@ -105,8 +105,8 @@ def over_schedules(comparison: Comparison) -> list[Table]:
         for name, row in comparison.standing.over_schedules.iterrows()
     )  # fmt: skip
     note = (
-        "Variants that ran under every schedule, their runs pooled. Intervals resample seeds inside each schedule; a "
-        "schedule with one seed leaves none."
+        "Variants that ran under every schedule, runs pooled. Intervals resample seeds within each schedule; with "
+        "one seed in a schedule there is no interval."
     )
     head = ("Variant", "Runs", "Mean", "95 %", "IQM", "95 % of the IQM")
     return [Table("Over all schedules", head, rows, note)] if rows else []
@@ -120,7 +120,7 @@ def changes(comparison: Comparison) -> list[Table]:
         return []
     rows = tuple(row for change in found for row in _changed(change, metric))
     note = (
-        "After minus before, at the end of the runs; speed: of the mean over the first half; fall: of the fall from "
+        "After minus before. Ends: value at the end; speed: mean over the first half; fall: drop from "
         f"the best running mean to the end. Alike: the interval lies within ±{number(metric, found[0].margin)}."
     )
     head = ("Change", "Schedule", "Before, after", "Ends", "95 %", "Speed", "Fall", "Verdict")

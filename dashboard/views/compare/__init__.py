@@ -25,21 +25,21 @@ MOST_RUNS = 40
 _PATIENCE = 0.3  # seconds of reading before the page says that it reads
 
 _HOW_TO_READ = r"""
-**Setting.** Runs that differ in nothing but their seed. A line is a setting; its band is over its seeds, at each place
-by itself: a bootstrap from 4 seeds on, the lowest to the highest seed with 2 or 3, none with one.
+**Setting.** Runs that differ only in their seed. Each line is a setting; its band is over its seeds, at each point
+by itself: a bootstrap from 4 seeds on, lowest to highest seed with 2 or 3, none with one.
 
-**The end** of a run is the mean of its last five logged values up to the place that every run reaches, so a longer run
-has no advantage. Along tokens and time runs are interpolated between their logged values.
+**The end** of a run is the mean of its last five logged values up to the point that every run reaches, so a longer run
+has no advantage. Over tokens and time, runs are interpolated between their logged values.
 
 **Is A better than B?** Yes, where the 95 % t interval of the difference of their ends leaves out 0:
-$\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ seeds that both share, else Welch's interval. "Cannot tell"
-is a result: it says how many seeds would be needed.
+$\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ shared seeds, else Welch's interval. "Cannot tell"
+is a result: it gives the number of seeds needed.
 
 **Probability of improvement**: $P(X > Y) + \tfrac12 P(X = Y)$ for a run $X$ of A and a run $Y$ of B (Agarwal et al.,
 2021).
 
 **IQM**, the interquartile mean, is the mean of the middle half of the seeds: one broken seed does not move it. With
-fewer than four seeds nothing is cut off and it is the mean.
+fewer than four seeds it is the plain mean.
 """
 
 
@@ -95,9 +95,9 @@ def _answer(standing: Standing) -> None:
 
 
 def _settings(comparison: Comparison, members: Sequence[Member]) -> None:
-    """In what the algorithms and the runs differ."""
+    """How the algorithms and the runs differ."""
     differing = tables.parts(comparison.settings)
-    if differing and st.toggle("Parts of the algorithms: also what is alike", key="parts", bind="query-params"):
+    if differing and st.toggle("Parts of the algorithms, including equal ones", key="parts", bind="query-params"):
         differing = tables.parts(comparison.settings, alike=True)
     draw(*differing, *tables.other_settings(members))
 
@@ -124,7 +124,7 @@ def _members(known: dict[str, Listed]) -> list[Member]:
     chosen = left.multiselect("Runs", list(known), key="compare-runs", on_change=change, max_selections=MOST_RUNS)
     words = middle.text_input(
         "Only", placeholder="algorithm, schedule, tag", key="only", bind="query-params",
-        help="Compares those of the chosen runs that have all these words in id, algorithm, schedule or tags.",
+        help="Compares those of the chosen runs that contain all these words in id, algorithm, schedule or tags.",
     )  # fmt: skip
     fitting = [run_id for run_id, listed in known.items() if _fits(listed, words)]
 
@@ -133,11 +133,11 @@ def _members(known: dict[str, Listed]) -> list[Member]:
 
     right.button(
         "All runs", on_click=choose_all, icon=":material/select_all:", width="stretch",
-        help=f"All that fit the words beside it, at most {MOST_RUNS}.",
+        help=f"All runs that contain these words, at most {MOST_RUNS}.",
     )  # fmt: skip
     kept = [run_id for run_id in chosen if run_id in fitting]
     if len(kept) < len(chosen):
-        st.text(f"{len(kept)} of {len(chosen)} chosen runs have these words.")
+        st.text(f"{len(kept)} of {len(chosen)} chosen runs contain these words.")
     return _read([known[run_id] for run_id in kept])
 
 

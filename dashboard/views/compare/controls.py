@@ -11,8 +11,8 @@ from ratioscope.dashboard.sections.compare.comparison import Look, Measure
 
 WINDOWS = (1, 3, 5, 10, 20, 50)
 _STATISTICS: dict[str, StatisticName] = {"mean": "mean", "IQM": "iqm"}
-_IQM = "Over the seeds: their mean, or the interquartile mean, which is the mean of the middle half."
-_WINDOW = "Over the last logged values of each run, before anything is averaged over seeds; 1 is none. S3 uses 3."
+_IQM = "Over the seeds: the mean, or the interquartile mean, which is the mean of the middle half."
+_WINDOW = "Over so many logged values of each run, before averaging over seeds; 1: none. S3 uses 3."
 
 
 def measure() -> Measure:
@@ -47,11 +47,11 @@ def look(settings: Sequence[Setting]) -> Look:
         ):
             with st.container(width=165):
                 chosen[key] = st.selectbox(title, keys, index=keys.index(usual), key=key, bind="query-params")
-        seeds = st.toggle("Each seed", key="seeds", bind="query-params", help="Every seed as a faint line.")
+        seeds = st.toggle("Each seed", key="seeds", bind="query-params", help="Each seed as a faint line.")
         logarithmic = st.toggle(
             "Log scale",
             key="log",
             bind="query-params",
-            help="Values of 0 and less have no place; below 1e-9 there is only rounding.",
+            help="Values of 0 and less are not drawn; below 1e-9 there is only rounding.",
         )
     return Look(**chosen, seeds=seeds, logarithmic=logarithmic)

@@ -61,7 +61,7 @@ def _member(run_id: str, folder: str, news: str) -> Member:
 
 
 def member(listed: Listed) -> Member:
-    """The run in its present state. Its findings are not looked for: that takes ten times as long as all the rest.
+    """The run in its present state. Its findings are not computed: that takes ten times as long as all the rest.
 
     Raises:
         RatioscopeError: it cannot be read.
@@ -85,7 +85,7 @@ def _settings(key: Key, by: Axis, _members: Sequence[Member]) -> tuple[list[Sett
 
 
 def findings(listed: Listed) -> dict[str, str]:
-    """The worst severity of each rule that found something in the run.
+    """The worst severity of each rule with a finding in the run.
 
     Raises:
         RatioscopeError: it cannot be read.

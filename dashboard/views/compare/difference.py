@@ -32,7 +32,7 @@ def difference(comparison: Comparison) -> None:
     # On demand, because it reads the sequences of all runs of both.
     asked = st.toggle(
         "Compare on the same prompts", key="prompts", bind="query-params",
-        help="Training reward of A minus B on each prompt that runs of one seed saw at the same step.",
+        help="Training reward of A minus B on each prompt that runs with the same seed saw at the same step.",
     )  # fmt: skip
     if asked:
         draw_computed(partial(pair.on_prompts, comparison, a, b), height=60)
@@ -68,15 +68,15 @@ def _ends(answer: Answer, metric: str) -> None:
     seeds = f"{found.seeds[0]}" if found.seeds[0] == found.seeds[1] else f"{found.seeds[0]} and {found.seeds[1]}"
     tiles = (
         ("A − B at the end", number(metric, found.value, low, high), f"95 %: {interval}",
-         "Mean of A's seeds minus mean of B's; t interval, of the seeds' differences where both share seeds."),
+         "Mean over A's seeds minus mean over B's; t interval, paired where both share seeds."),
         ("P(A ends higher)", plain(found.probability, *chance),
          f"95 %: {' to '.join(plain(end, *chance) for end in chance)}" if math.isfinite(chance[0]) else "no interval",
          "Probability that a run of A ends above a run of B; a tie counts one half. Interval from 4 seeds on."),
         ("Seeds", seeds, "paired by seed" if found.paired else "unpaired",
-         "Runs of the same seed see the same prompts: with two shared seeds or more the difference is taken by seed."),
+         "Runs with the same seed see the same prompts: with two or more shared seeds, differences are paired."),
         ("Seeds needed", "–" if found.seeds_needed is None else f"{found.seeds_needed:,}",
-         "at power 0.8" if found.seeds_needed is not None else "not known, or > 1,000",
-         "Of each, to show a difference as large as the observed one, at the observed spread."),
+         "at power 0.8" if found.seeds_needed is not None else "unknown, or above 1,000",
+         "Per setting, to detect a difference as large as the observed one, at the observed spread."),
     )  # fmt: skip
     for column, (label, value, beside, help_text) in zip(st.columns(len(tiles)), tiles, strict=True):
         column.metric(

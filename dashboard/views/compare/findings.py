@@ -34,4 +34,4 @@ def findings_by_run(members: Sequence[Member]) -> None:
             table = pd.DataFrame.from_dict(rows, orient="index").fillna("")
             st.dataframe(table, alt="Severity of the findings of each rule in each run")
         if silent:
-            st.text(f"Without a finding: {', '.join(silent)}.")
+            st.text(f"No findings: {', '.join(silent)}.")

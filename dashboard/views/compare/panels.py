@@ -47,8 +47,8 @@ def panels(comparison: Comparison, look: Look) -> None:
             with column:
                 draw(chart)
     infinite = sum(len(curve.infinite) for curve in comparison.curves)
-    triangles = f" Triangles: infinite there, in {infinite} places." if infinite else ""
-    drag = "Drag over a panel to look at some steps." if measure.by == "step" else "Drag over a panel to zoom."
+    triangles = f" Triangles: infinite values, at {infinite} points." if infinite else ""
+    drag = "Drag over a panel to select steps." if measure.by == "step" else "Drag over a panel to zoom."
     say(f"{curves.legend(comparison, look)}{triangles} {drag}")
 
 

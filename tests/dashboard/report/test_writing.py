@@ -26,8 +26,8 @@ def short(opened: Opened) -> Report:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("report.docx", r"a report's name ends in one of \.html, \.pdf, \.md, \.json"),
-        ("report", r"a report's name ends in one of"),
+        ("report.docx", r"the name of a report must end in one of \.html, \.pdf, \.md, \.json"),
+        ("report", r"the name of a report must end in one of"),
         ("missing/report.html", r"there is no such folder"),
     ],
 )
@@ -39,9 +39,9 @@ def test_a_place_that_will_not_do_is_told_before_the_work(tmp_path: Path, name: 
 def test_nothing_is_written_into_a_run(opened: Opened, short: Report) -> None:
     before = sorted(opened.run.folder.rglob("*"))
     for place in (opened.run.folder / "report.html", opened.run.folder / "tokens" / "report.json"):
-        with pytest.raises(RatioscopeError, match="which is only read"):
+        with pytest.raises(RatioscopeError, match="runs are never written to"):
             write(short, place)
-    with pytest.raises(RatioscopeError, match="which is only read"):
+    with pytest.raises(RatioscopeError, match="runs are never written to"):
         write_data(short, opened.run.folder / "data")
     assert sorted(opened.run.folder.rglob("*")) == before
 
