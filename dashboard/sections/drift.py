@@ -153,10 +153,10 @@ def path(subject: Subject, level: Level = "token", aggregation: Aggregation = "t
     frame = subject.compute(measure, *window.steps, level=level, aggregation=aggregation)
     title = f"behavior → current → new, {window.words}; width is total variation"
     facts = subject.opened.facts(window.steps)
-    told = facts if (level, aggregation) == ("token", "token") else sentences.of_pairs(facts, frame)
+    facts_of = facts if (level, aggregation) == ("token", "token") else sentences.of_pairs(facts, frame)
     draw = partial(figures.path_diagram, frame, form=facts.form)
     return [
-        chart(subject.mode, "path", title, draw, sentences.path_section(told, _LEVELS[level, aggregation]), frame),
+        chart(subject.mode, "path", title, draw, sentences.path_section(facts_of, _LEVELS[level, aggregation]), frame),
         _path_table(frame, f"The path in numbers, {window.words}"),
     ]
 
