@@ -108,7 +108,7 @@ def single_changes(settings: Sequence[Setting], metric: str, by: Axis = "step") 
     A component is a part of the algorithm, with the parameters that only one side has; or, where all parts are the
     same, one parameter (the two sides of a bound are one); or, where the algorithms are the same, one other key of the
     configuration. How many updates were planned is none. An algorithm that does not log its parts is changed by its
-    parameters only. A change is told from what does something to what does not, and from small numbers to large ones.
+    parameters only. A change goes from what does something to what does not, and from small numbers to large ones.
 
     Raises:
         RatioscopeError: there is no such metric, or a run does not have the axis.

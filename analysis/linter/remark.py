@@ -1,4 +1,4 @@
-"""What a check says about a log: that it passed, what it found, or why it could not look."""
+"""What a check says about a log: that it passed, what it found, or why it could not run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ answer = ask(run, summary, "select step, avg(exp(log_rho)) as mean_ratio from to
 answer.table      # pyarrow.Table, at most 10,000 rows
 answer.seconds, answer.cut
 
-Whoever can open the page can type anything, so a query runs in a process of its own (`worker`), which is started for
+Anyone can type anything on the page, so a query runs in a process of its own (`worker`), which is started for
 it and ended with it. What was measured with DuckDB 2.0 leaves no simpler way:
 
 - Neither max_execution_time nor interrupt() stops a function that works on one value: levenshtein of two long strings,

@@ -113,7 +113,7 @@ def watch(
         complain("Some alerts were not delivered; the next watch on these runs sends them.")
     if watcher.worst and watcher.worst >= Severity[fail_on.upper()]:
         raise typer.Exit(PROBLEMS_FOUND)
-    if watcher.unjudged:  # a gate that could not look does not pass
+    if watcher.unjudged:  # a gate that could not run does not pass
         raise typer.Exit(USAGE_ERROR)
 
 

@@ -24,7 +24,7 @@ class Order:
 
     @property
     def file_name(self) -> str:
-        """What the browser is told to call the file."""
+        """The file name for the browser."""
         about = self.runs[0][0] if len(self.runs) == 1 else f"{len(self.runs)} runs"
         return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', about).strip('.-')[:80]}-report{self.kind}"
 

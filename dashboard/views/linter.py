@@ -270,7 +270,7 @@ def _explain() -> None:
     how_to_read(
         r"""
 Every check reads only the log and has one of three outcomes: it *passed*, it *found* something (notice, warning,
-critical), or it *could not look*, with the reason. A warning means: do not trust the numbers of this run
+critical), or it *could not run*, with the reason. A warning means: do not trust the numbers of this run
 before you have looked into it; a notice is good to know. *The same weights* are tokens of lag 0, or all
 tokens where `logp_behavior_train` is logged: there the ratio must be 1,
 

@@ -241,7 +241,7 @@ def test_a_live_run_is_read_again_when_it_has_news_and_only_then(
         (root / "ended" / "run.json").write_text("{", encoding="utf-8")
         watcher.judge()
         assert watcher.live == 1
-        assert watcher.unjudged  # a gate that could not look does not pass
+        assert watcher.unjudged  # a gate that could not run does not pass
     watcher.judge()
     assert watcher.live == 0
 
