@@ -1,35 +1,22 @@
 """How numbers and text from a log are written: three significant digits, shares as percentages, all signs escaped.
 
-A number that has an interval is rounded to the digits that the interval supports: two digits of its half width.
+A number that has an interval has the digits that the interval supports (`analysis.findings.numbers`).
 """
 
 import math
 import re
 
+from ratioscope.analysis.findings import numbers
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.catalogue import ENTRIES
 from ratioscope.notes import Note, is_unreliable
-
-_MOST_DECIMALS = 4
 
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def plain(value: float, low: float = math.nan, high: float = math.nan) -> str:
-    """A number with three significant digits, fewer where its interval supports fewer; undefined is a dash."""
-    if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    decimals = _decimals(low, high)
-    rounded = value if decimals is None else round(value, decimals) + 0.0  # no -0
-    if decimals is not None and decimals < _MOST_DECIMALS and abs(rounded) < 10.0 ** (2 - decimals):
-        return f"{rounded:.{decimals}f}"
-    if rounded != 0 and (abs(rounded) >= 1e5 or abs(rounded) < 1e-3):
-        return f"{rounded:.1e}"
-    if abs(rounded) >= 999.5:
-        return f"{float(f'{rounded:.3g}'):,.0f}"
-    return f"{rounded:.3g}"
+    """A number with three significant digits, or those that its interval supports; undefined is a dash."""
+    return numbers.number(value, low, high)
 
 
 def share(value: float, low: float = math.nan, high: float = math.nan) -> str:
@@ -59,7 +46,9 @@ def number(key: str, value: float, low: float = math.nan, high: float = math.nan
 
 def interval(key: str, low: float, high: float) -> str:
     """Both ends of a metric's interval."""
-    return f"{number(key, low, low, high)} to {number(key, high, low, high)}"
+    if is_share(key):
+        return f"{share(low, low, high)} to {share(high, low, high)}"
+    return " to ".join(numbers.ends(low, high))
 
 
 def count(value: float) -> str:

@@ -1,4 +1,4 @@
-"""How a sentence writes a number: three significant digits, no more than its interval supports, shares in percent."""
+"""How a number is written, in sentences and on pages: three digits, or those that its interval supports; percent."""
 
 from math import floor, inf, isfinite, isnan, log10, nan
 
@@ -6,7 +6,7 @@ _LARGEST, _SMALLEST = 1e6, 1e-4
 
 
 def number(value: float, low: float = nan, high: float = nan, digits: int = 3) -> str:
-    """A number with a few significant digits; with an interval, at most two digits of half its width.
+    """A number with a few significant digits; with an interval, to the decimal that all its numbers have.
 
     Thousands are separated: 12,300; what has no short decimal form is written 1.2e-05. Undefined is a dash.
     """
@@ -14,32 +14,27 @@ def number(value: float, low: float = nan, high: float = nan, digits: int = 3) -
         return "–"
     if not isfinite(value):
         return "∞" if value == inf else "-∞"
+    decimals = _decimals_within(low, high)
+    if decimals is not None:
+        return _fixed(value, decimals)
     if value == 0:
         return "0"
-    half = (high - low) / 2
-    if isfinite(half) and half > 0:
-        return _fixed(value, min(_decimals(value, digits), _decimals(half, 2)))
     if not _SMALLEST <= abs(value) < _LARGEST:
         return f"{value:.{min(digits, 2) - 1}e}"
     text = _fixed(value, _decimals(value, digits))
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def bracketed(value: float, low: float, high: float) -> str:
-    """A number with its interval, all three to the same decimal: "0.31 [0.17, 0.45]"; alone where it has none.
+def ends(low: float, high: float) -> tuple[str, str]:
+    """Both ends of an interval. None that is not 0 reads as 0: it says on which side of 0 the interval lies."""
+    return _end(low, low, high), _end(high, low, high)
 
-    No end that is not 0 reads as 0: it says on which side of 0 the interval lies.
-    """
-    half = (high - low) / 2
-    if not (isfinite(half) and half > 0):
+
+def bracketed(value: float, low: float, high: float) -> str:
+    """A number with its interval, all three to the same decimal: "0.31 [0.17, 0.45]"; alone where it has none."""
+    if _decimals_within(low, high) is None:
         return number(value)
-    decimals = _decimals(half, 2)
-    texts = [_fixed(end, decimals) for end in (low, high)]
-    low_text, high_text = (
-        number(end, digits=1) if end and not float(text.replace(",", "")) else text
-        for end, text in zip((low, high), texts, strict=True)
-    )
-    return f"{_fixed(value, decimals)} [{low_text}, {high_text}]"
+    return f"{number(value, low, high)} [{', '.join(ends(low, high))}]"
 
 
 def percent(share: float) -> str:
@@ -58,6 +53,21 @@ def percent(share: float) -> str:
 def _decimals(value: float, digits: int) -> int:
     """Places after the decimal point that show so many significant digits; negative before it."""
     return digits - 1 - floor(log10(abs(value)))
+
+
+def _decimals_within(low: float, high: float) -> int | None:
+    """The decimals of a number and its interval: two digits of the half width, three of the larger end at most, but
+    enough to tell the ends apart. None without an interval, and where that is too small for decimals."""
+    half, largest = (high - low) / 2, max(abs(low), abs(high))
+    if not (isfinite(half) and half > 0 and _SMALLEST <= largest < _LARGEST):
+        return None
+    decimals = min(_decimals(half, 2), _decimals(largest, 3))
+    return decimals if _fixed(low, decimals) != _fixed(high, decimals) else _decimals(half, 1)
+
+
+def _end(end: float, low: float, high: float) -> str:
+    text = number(end, low, high)
+    return number(end, digits=1) if end and isfinite(end) and not float(text.replace(",", "")) else text
 
 
 def _fixed(value: float, decimals: int) -> str:

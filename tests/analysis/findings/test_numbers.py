@@ -34,6 +34,7 @@ def test_an_interval_is_written_to_the_digits_that_it_supports_and_keeps_its_sid
     assert bracketed(0.31, 0.17234, 0.45) == "0.31 [0.17, 0.45]"
     assert bracketed(0.1, 0.0003, 0.21) == "0.10 [0.0003, 0.21]"
     assert bracketed(1234.0, 1100.0, 1300.0) == "1,230 [1,100, 1,300]"
+    assert bracketed(1.0003, 1.0001, 1.0005) == "1.0003 [1.0001, 1.0005]"
     assert bracketed(0.25, nan, nan) == bracketed(0.25, 0.25, 0.25) == "0.25"
 
 
