@@ -34,7 +34,7 @@ def texts() -> Iterator[tuple[str, str]]:
             inside = path.relative_to(ROOT)
             if not (inside.parts[0] == "ratioscope" and inside.parts[1] in PACKAGES):  # the links of a checkout
                 yield from ((f"{inside}:{line}", text) for line, text in strings(path))
-    for path in (ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))):
         lines = path.read_text(encoding="utf-8").splitlines()
         yield from ((f"{path.relative_to(ROOT)}:{number}", line) for number, line in enumerate(lines, start=1))
 
