@@ -59,6 +59,7 @@ async def _warm(app: object) -> AsyncIterator[None]:
     Streamlit collects after every run of a script or fragment, which takes 0.2 s over what imports leave behind.
     """
     import_module("ratioscope.dashboard.app")
+    import_module("torch")
     gc.collect()
     gc.freeze()
     yield

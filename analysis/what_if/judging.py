@@ -5,8 +5,6 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ratioscope.analysis.what_if.permitted import permitted_drift, why_unbounded
 from ratioscope.analysis.what_if.rule import STOPPING, Rule
@@ -14,6 +12,7 @@ from ratioscope.analysis.what_if.tokens import Tokens, Weighted, gated, masked
 from ratioscope.filters import FILTERS
 from ratioscope.gates import Gate
 from ratioscope.tails import Array
+from ratioscope.tensors import Tensor, torch
 from ratioscope.weights import WEIGHTS
 
 

@@ -6,8 +6,6 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.analysis.what_if.judging import Block, judge
@@ -18,6 +16,7 @@ from ratioscope.analysis.what_if.tails import Tails, Top, merged
 from ratioscope.analysis.what_if.tokens import EVERYTHING, Part, Tail, Tokens
 from ratioscope.gates import Gate
 from ratioscope.tails import Array
+from ratioscope.tensors import Tensor, torch
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ U_k that the rule permits (S0 5.2, 5.3). It is a limit on what the masked gradie
 tokens, and the optimiser may carry a ratio further.
 """
 
-from torch import Tensor
-
 from ratioscope.analysis.what_if.rule import Rule
 from ratioscope.analysis.what_if.tokens import Tokens, masked
 from ratioscope.filters import FILTERS
 from ratioscope.gates import GATES, Gate
 from ratioscope.ratios import LogRatios
+from ratioscope.tensors import Tensor
 
 
 def why_unbounded(rule: Rule) -> str:

@@ -9,15 +9,14 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ratioscope.analysis.what_if.judging import Block
 from ratioscope.analysis.what_if.rule import Rule
 from ratioscope.analysis.what_if.tokens import Part, Tail, Tokens
 from ratioscope.ratios import LogRatios
 from ratioscope.tails import Array, pareto_khat, tail_size
+from ratioscope.tensors import Tensor, torch
 from ratioscope.weights import WEIGHTS
 
 Places = NDArray[np.int64]

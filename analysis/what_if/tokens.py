@@ -10,14 +10,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ratioscope.filters import Rows
 from ratioscope.notes import Note
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.tails import Array
+from ratioscope.tensors import Tensor, torch
 from ratioscope.terms import ratio_distance
 
 # So many tokens of float64 columns stay in the caches of a processor: faster than all tokens at once.
@@ -78,7 +77,7 @@ class Tokens:
 
     def _at(self, places: Tensor | slice) -> "Tokens":
         columns: dict[str, Any] = {
-            f.name: value[places] for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
+            f.name: value[places] for f in fields(self) if isinstance(value := getattr(self, f.name), torch.Tensor)
         }
         for name in ("group", "sequence"):
             columns[name] = torch.unique_consecutive(columns[name], return_inverse=True)[1]
