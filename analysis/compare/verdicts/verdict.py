@@ -8,6 +8,7 @@ import numpy as np
 from ratioscope.analysis.compare.alignment import End, common_end
 from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference, end_difference
 from ratioscope.analysis.compare.grouping import Setting
+from ratioscope.analysis.compare.verdicts.wording import quantity
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.numbers import bracketed
 from ratioscope.catalogue import CATALOGUE
@@ -42,7 +43,9 @@ class Answer:
         value, (low, high) = self.difference.value, self.difference.interval
         chance = self.probability_of_improvement
         if self.better is None:
-            found = f"{self.a} minus {self.b} is {bracketed(value, low, high)} ({self._basis(chance)}); "
+            # Without an interval nothing says how many digits of a small difference are noise.
+            size = bracketed(value, low, high) if np.isfinite(low) else quantity(value, self.metric, digits=3)
+            found = f"{self.a} minus {self.b} is {size} ({self._basis(chance)}); "
             return f"cannot tell: {found if np.isfinite(value) else ''}{self.reason}"
         winner, loser = (self.a, self.b) if self.better == "a" else (self.b, self.a)
         nearest, farthest = sorted((abs(low), abs(high)))
