@@ -7,6 +7,7 @@ of report and notebook, findings and what `watch` sends of them.
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratioscope.analysis.diagnosis import diagnose
-from ratioscope.analysis.diagnosis.opened import Opened, open_folder
+from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.drift import sentences as drift
 from ratioscope.analysis.drift.pairs import measure
 from ratioscope.analysis.findings.facts import Cause, Facts, facts_of
@@ -99,10 +100,16 @@ def said_of(summary: StepSummary, facts: Facts) -> list[str]:
     ]  # fmt: skip
 
 
+@cache
+def findings_of(name: str) -> list[Finding]:
+    """Those of a sample run; finding them is the larger part of what the tests of all sample runs do."""
+    return diagnose(summary_of(name))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_window_of_every_sample_run_has_one_story(name: str) -> None:
     summary = summary_of(name)
-    whole, findings = facts_of(summary), diagnose(summary)
+    whole, findings = facts_of(summary), findings_of(name)
     about_the_run = [overview.headline(summary, whole, findings), *of_findings(findings)]
     lag = summary.values["version_lag"]
     fresh = int(lag.index[lag == 0][0]) if (lag == 0).any() else 0
@@ -150,9 +157,8 @@ DAMAGES = {"whole": (), "no b'": ("logp_behavior_train",), "no new": ("logp_new"
 DAMAGES["neither"] = (*DAMAGES["no b'"], *DAMAGES["no new"])
 
 
-def report_of(opened: Opened) -> Iterator[str]:
+def report_of(subject: Subject) -> Iterator[str]:
     """What the sections of the report say, findings apart."""
-    subject = Subject(opened)
     yield from (drift_section.answer(subject), variance_section.answer(subject), staleness_section.answer(subject))
     blocks = (*drift_section.triangle(subject), *drift_section.path(subject), *variance_section.remedies(subject))
     for block in blocks:
@@ -180,9 +186,9 @@ def test_damaged_copies_tell_one_story_in_every_room(tmp_path: Path, source: str
     else:
         folder, of = every_column(tmp_path / "made", 0.1 if "truncated" in source else 0.0), range(1, 7)
     opened = open_folder(damaged(folder, tmp_path / "run", of, *DAMAGES[damage]))
-    facts = opened.facts()
+    facts, subject = opened.facts(), Subject(opened)
     book = notebook.OpenRun(opened)
-    texts = [*said_of(opened.summary, facts), *report_of(opened), *book.verdict.splitlines()]
+    texts = [*said_of(opened.summary, facts), *report_of(subject), *book.verdict.splitlines()]
     about = [overview.headline(opened.summary, facts, opened.findings), *of_findings(opened.findings, opened.run)]
     assert_one_story(facts, texts, facts, about)
     assert f"teps {of[0]} to {of[-1]}" in drift.path_section(facts) or len(of) == 1
@@ -191,7 +197,8 @@ def test_damaged_copies_tell_one_story_in_every_room(tmp_path: Path, source: str
     assert facts.fresh is (source in ("mismatch", "fresh"))
     assert facts.updates_logged is (damage in ("whole", "no b'"))
     # What the tokens of the window give is the same path, number by number.
-    of_tokens = drift.of_pairs(facts, measure(opened.run))
+    pairs = subject.compute(measure, *subject.window().steps, level="token", aggregation="token")
+    of_tokens = drift.of_pairs(facts, pairs)
     for part, same in zip(facts.path.parts, of_tokens.path.parts, strict=True):
         assert (part.cause, part.value) == (same.cause, pytest.approx(same.value, rel=1e-6, abs=1e-9))
     assert facts.path.ppo == pytest.approx(of_tokens.path.ppo, rel=1e-6, nan_ok=True)
@@ -229,7 +236,7 @@ def test_findings_of_the_run_and_headlines_of_its_pages_count_the_same_steps() -
     """A report said "25 of 150" and "29 of 150" of one limit."""
     for name in NAMES:
         summary = summary_of(name)
-        n = {int(found) for finding in diagnose(summary) for found, _ in _COUNT.findall(finding.sentence)}
+        n = {int(found) for finding in findings_of(name) for found, _ in _COUNT.findall(finding.sentence)}
         n |= {int(found) for found, _ in _COUNT.findall(drift.headline(facts_of(summary)))}
         assert len(n) <= 1, name
 
