@@ -11,6 +11,7 @@ padding, micro-batch or rank is not in a log and is not imitated: a mean of uneq
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 
@@ -150,29 +151,39 @@ def _steps(run: Run, first: int | None, last: int | None) -> Iterator[tuple[int,
     """Each step's usable tokens; steps without any have nothing to report."""
     with relations(run, first, last) as connection:
         counts = connection.execute("select step, count(*) as tokens from token group by step order by step").df()
-    part = (counts["tokens"].cumsum() - 1) // _TOKENS_AT_ONCE
+        part = (counts["tokens"].cumsum() - 1) // _TOKENS_AT_ONCE
+        frames = _read(connection) if part.nunique() == 1 else None
+    if frames is not None:
+        yield from _by_step(*frames)
+        return
     for _, steps in counts["step"].groupby(part):
-        yield from _together(run, int(steps.iloc[0]), int(steps.iloc[-1]))
+        with relations(run, int(steps.iloc[0]), int(steps.iloc[-1])) as connection:
+            frames = _read(connection)
+        yield from _by_step(*frames)
 
 
-def _together(run: Run, first: int, last: int) -> Iterator[tuple[int, StepTokens]]:
-    with relations(run, first, last) as connection:
-        create_gated(connection)
-        tokens = connection.execute(
-            """
-            select
-                step, seq_id, logp_behavior::double as behavior, logp_current::double as current,
-                gated_at::double as gate, logp_reference::double as reference,
-                entropy::double as entropy, advantage::double as advantage, version_lag::double as lag,
-                logp_gate is not null as gate_logged
-            from gated
-            where invalid is null
-            order by step, seq_id, position
-            """
-        ).df()
-        sequences = connection.execute(
-            "select step, group_id, reward::double as reward, n_tokens::double as length from sequence order by step"
-        ).df()
+def _read(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Usable tokens and sequences."""
+    create_gated(connection)
+    tokens = connection.execute(
+        """
+        select
+            step, seq_id, logp_behavior::double as behavior, logp_current::double as current,
+            gated_at::double as gate, logp_reference::double as reference,
+            entropy::double as entropy, advantage::double as advantage, version_lag::double as lag,
+            logp_gate is not null as gate_logged
+        from gated
+        where invalid is null
+        order by step, seq_id, position
+        """
+    ).df()
+    sequences = connection.execute(
+        "select step, group_id, reward::double as reward, n_tokens::double as length from sequence order by step"
+    ).df()
+    return tokens, sequences
+
+
+def _by_step(tokens: pd.DataFrame, sequences: pd.DataFrame) -> Iterator[tuple[int, StepTokens]]:
     logged = dict(list(sequences.groupby("step")))
     for label, frame in tokens.groupby("step"):
         step = int(str(label))
