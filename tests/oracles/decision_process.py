@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope.analysis.drift.certificate import factors
+
 Array = NDArray[np.float64]
 State = tuple[int, ...]
 Policy = Mapping[State, Array]
@@ -106,3 +108,9 @@ def exact_terms(problems: list[Problem], versions: list[Policy], current: Policy
             for problem, i in pairs for policy in (i, current) for s in OPEN
         ),
     )  # fmt: skip
+
+
+def improvement_bound(surrogate: float, drift: float, staleness: float, advantage_bound: float, gamma: float) -> float:
+    """L - C1 U - C2 S (S0 Corollary 3.2), of exact terms."""
+    c1, c2 = factors(advantage_bound, gamma)
+    return surrogate - c1 * drift - c2 * staleness

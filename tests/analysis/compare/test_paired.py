@@ -1,7 +1,6 @@
-"""A minus B: along the axis, at the end, prompt by prompt; is A better than B, and which is best."""
+"""A minus B: along the axis and at the end; is A better than B, and which is best."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -28,10 +27,8 @@ from ratioscope.analysis.compare import (
     verdict,
     welch_interval,
 )
-from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
 from tests.making.members import member, setting
-from tests.making.runs import random_step, write_run
 from tests.making.samples import run_of, summary_of
 
 NAN = float("nan")
@@ -335,58 +332,6 @@ def test_over_schedules_only_variants_of_every_schedule_are_compared() -> None:
     assert table.loc["a", "iqm"] == pytest.approx(0.4)
     assert table.loc["a", "mean_low"] >= 0.35 - 1e-9  # each schedule at its lower seed
     assert not len(over_schedules([a, b, c], "eval_accuracy"))
-
-
-# Prompts ----------------------------------------------------------------------------------------------------------
-
-
-def _prompt_run(folder: Path, seed: int, gain: float, *, prompts: int = 4, **fields: object) -> Path:
-    steps = []
-    for number in range(3):
-        step = random_step(np.random.default_rng(number), number)
-        group = step.sequences["group_id"]
-        rng = np.random.default_rng(100 * seed + number)
-        step.sequences["prompt_id"] = (group + number) % prompts
-        step.sequences["reward"] = (rng.uniform(size=len(group)) + gain * (1 + group)).astype(np.float32)
-        steps.append(step)
-    steps[1].sequences["reward"][0] = NAN
-    return write_run(folder, steps, seed=seed, **fields)
-
-
-def test_prompts_are_compared_where_both_runs_saw_them(tmp_path: Path) -> None:
-    a, b = (open_run(_prompt_run(tmp_path / name, seed, gain)) for name, seed, gain in (("a", 1, 0.3), ("b", 2, 0.0)))
-    found = prompt_difference([(a, b)])
-    means = [
-        run.read("sequences").dropna(subset=["reward"]).groupby(["step", "prompt_id"])["reward"].mean().astype(float)
-        for run in (a, b)
-    ]
-    gap = (means[0] - means[1]).dropna()
-    by_prompt = gap.groupby("prompt_id").agg(["sum", "size"])
-    assert found.value == pytest.approx(gap.mean(), abs=1e-6)
-    assert (found.pairs, found.prompts) == (12, 4)
-    residual = by_prompt["sum"] - gap.mean() * by_prompt["size"]
-    half = stats.t.ppf(0.975, 3) * np.sqrt(4 / 3 * (residual**2).sum()) / len(gap)
-    assert tuple(found.interval) == pytest.approx((gap.mean() - half, gap.mean() + half), abs=1e-6)
-    mirrored = prompt_difference([(b, a)])
-    assert (mirrored.value, *mirrored.interval) == pytest.approx(
-        (-found.value, -found.interval.high, -found.interval.low)
-    )
-    some = prompt_difference([(a, b)], first=1, last=2)
-    assert some.value == pytest.approx(gap[gap.index.get_level_values("step") >= 1].mean(), abs=1e-6)
-
-
-def test_prompts_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
-    a = open_run(_prompt_run(tmp_path / "a", 1, 0.3))
-    other_task = open_run(_prompt_run(tmp_path / "task", 1, 0.3, task={"name": "other"}))
-    unlogged = open_run(write_run(tmp_path / "unlogged", [random_step(np.random.default_rng(0))]))
-    for pairs, reason in (
-        ([(a, other_task)], "different tasks"),
-        ([(a, unlogged)], "unlogged logs no prompts"),
-        ([], "no seed is in both settings"),
-    ):
-        found = prompt_difference(pairs)
-        assert reason in found.reason
-        assert np.isnan([found.value, *found.interval]).all()
 
 
 # Sample runs ------------------------------------------------------------------------------------------------------
