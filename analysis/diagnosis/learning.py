@@ -1,5 +1,7 @@
 """Whether there is anything left to learn from: zero-signal groups and entropy (S4 5.4.2, S3 B.3)."""
 
+from math import isnan
+
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
@@ -20,7 +22,12 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
         return None
     reward = evidence.values["reward"].loc[steps.index].mean()
     before = evidence.values["reward"].head(_WINDOW).mean()
-    solved = reward > before
+    if isnan(reward) or isnan(before):
+        why, do = "The reward is not logged: the prompts may be too easy, or nearly every response wrong.", _EITHER
+    else:
+        why = f"The mean reward is {reward:.2g} there against {before:.2g} at the start: "
+        why += "the prompts have become too easy." if reward > before else "nearly every response is wrong."
+        do = _TOO_EASY if reward > before else _TOO_HARD
     return Finding(
         rule="zero_signal",
         severity=Severity.WARNING,
@@ -35,15 +42,18 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
             evidence.median("effective_token_fraction", steps.index),
             evidence.latest(metric),
         ),
-        why=f"The mean reward is {reward:.2g} there against {before:.2g} at the start: "
-        + ("the prompts have become too easy." if solved else "nearly every response is wrong."),
-        do="Harder prompts, or dynamic sampling, which samples again until a group has a signal."
-        if solved
-        else "Easier prompts, a less sparse reward, or more responses per prompt; first check whether the policy "
-        "collapsed.",
+        why=why,
+        do=do,
         source="S4 5.4.2 (DAPO)",
         limit=limit,
     )
+
+
+_TOO_EASY = "Harder prompts, or dynamic sampling, which samples again until a group has a signal."
+_TOO_HARD = (
+    "Easier prompts, a less sparse reward, or more responses per prompt; first check whether the policy collapsed."
+)
+_EITHER = "Log the reward, which tells these apart. Dynamic sampling samples again until a group has a signal."
 
 
 def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
@@ -59,7 +69,8 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
         return None
     first = step_of(low.index[0])
     level = evidence.values["reward"]
-    better = level.tail(_WINDOW).mean() > level.head(_WINDOW).mean()
+    gain = level.tail(_WINDOW).mean() - level.head(_WINDOW).mean()
+    better = gain > 0
     return Finding(
         rule="entropy_collapse",
         severity=Severity.NOTICE if better else Severity.WARNING,
@@ -73,8 +84,8 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
             "samples."
         )
         if better
-        else "The policy has become nearly deterministic without a better reward: it repeats itself and no longer "
-        "explores.",
+        else f"The policy has become nearly deterministic{'' if isnan(gain) else ' without a better reward'}: it "
+        "repeats itself and no longer explores.",
         do=(
             "If learning stalls: raise the upper clip bound (clip-higher), add an entropy bonus or a KL penalty, or "
             "raise the temperature and log the log-probs at that temperature."

@@ -277,6 +277,13 @@ def test_zero_signal_says_whether_the_prompts_are_too_easy_or_too_hard() -> None
         assert words in finding_of("zero_signal", made_up(**series)).why
 
 
+def test_without_a_reward_nothing_is_said_of_it() -> None:
+    series = {"zero_advantage_group_fraction": 0.9, "entropy": np.exp(-3 * RAMP), "reward": np.nan}
+    for rule, claims in (("zero_signal", ("against", "is wrong")), ("entropy_collapse", ("better reward", "rose"))):
+        why = finding_of(rule, made_up(**series)).why
+        assert "nan" not in why and not [claim for claim in claims if claim in why], why
+
+
 def test_an_entropy_collapse_weighs_less_while_the_reward_rises() -> None:
     entropy = np.exp(-3 * RAMP)
     assert finding_of("entropy_collapse", made_up(entropy=entropy, reward=RAMP)).severity is Severity.NOTICE
