@@ -93,10 +93,13 @@ def of_findings(findings: Iterable[Finding], run: Run | None = None) -> Iterator
 def said_of(summary: StepSummary, facts: Facts) -> list[str]:
     """What the pages of a window say."""
     inside = summary.up_to(facts.first, facts.last)
-    verdict = run_verdict(summary, [], [], facts.limits, facts.first, facts.last)
+    verdict = dict(run_verdict(summary, [], [], facts.limits, facts.first, facts.last))
+    mode = failure_mode.answer(inside, facts).sentence
+    told_apart = [("cannot tell whether variance" in text.lower()) for text in (mode, verdict["Bias or variance?"])]
+    assert told_apart[0] is told_apart[1], (mode, verdict)
     return [
         drift.headline(facts), drift.path_section(facts), drift.triangle_sentence(facts), regime(facts).sentence,
-        failure_mode.answer(inside, facts).sentence, dict(verdict)["Staleness, engine or update?"],
+        mode, verdict["Staleness, engine or update?"],
     ]  # fmt: skip
 
 

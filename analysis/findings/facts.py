@@ -171,6 +171,9 @@ class Facts:
     n_chi2: int
     n_doubtful_chi2: int
     """Steps that have it, and those of them in which it cannot be trusted (`chi2_is_trusted`)."""
+    n_exact_chi2: int
+    n_infinite_chi2: int
+    """Steps that have the χ² of tokens from full distributions, and those of them in which it is infinite."""
     medians: Mapping[str, float]
     """Over the steps, of what is quoted beside: `LOG_CHI2`, the largest distance of a state, the responses' length."""
     control: Control
@@ -221,7 +224,7 @@ def facts_of(
         control = Control.UNCONTROLLED if sources else Control.CONTROLLED
         variance = Concern.VARIANCE if log_chi2 > limits.log_chi2 else Concern.NEITHER
         concern = Concern.BIAS if staleness.median > limits.staleness else variance
-    has_chi2 = values[LOG_CHI2].notna().any(axis=1)
+    has_chi2, exact_chi2 = values[LOG_CHI2].notna().any(axis=1), values["chi2_token_exact"]
     return Facts(
         limits=limits,
         n_steps=len(values),
@@ -238,6 +241,8 @@ def facts_of(
         log_chi2=log_chi2,
         n_chi2=int(has_chi2.sum()),
         n_doubtful_chi2=int((has_chi2 & ~chi2_is_trusted(inside)).sum()),
+        n_exact_chi2=int(exact_chi2.notna().sum()),
+        n_infinite_chi2=int(np.isinf(exact_chi2).sum()),
         medians={key: float(values[key].median()) for key in (*LOG_CHI2, "delta_max", "response_length")},
         control=control,
         sources=sources,

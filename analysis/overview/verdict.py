@@ -81,7 +81,7 @@ def _failure_mode(facts: Facts) -> str:
     with np.errstate(over="ignore"):
         chi2 = float(np.expm1(facts.log_chi2))
     numbers = f"total variation {tv_text(level.median)} (limit {level.limit:g})"
-    numbers += f", χ² of whole responses {_short(chi2)} (limit {limits.chi2:g}), medians over the steps"
+    numbers += f", χ² of whole responses {number(chi2)} (limit {limits.chi2:g}), medians over the steps"
     if facts.concern is Concern.BIAS:
         return f"Bias is the primary concern: {numbers}."
     if facts.concern is Concern.VARIANCE:
@@ -90,6 +90,11 @@ def _failure_mode(facts: Facts) -> str:
         return (
             f"Bias is small; cannot tell whether variance is, because the tail is too heavy for a χ² of "
             f"whole responses in {facts.n_doubtful_chi2} of {facts.n_chi2} steps: {numbers}."
+        )
+    if facts.n_infinite_chi2:
+        return (
+            f"Bias is small; cannot tell whether variance is, because from full distributions the χ² is infinite in "
+            f"{facts.n_infinite_chi2} of {facts.n_exact_chi2} steps: {numbers}."
         )
     return f"Neither is large: {numbers}."
 
@@ -122,10 +127,6 @@ def _doubtful(summary: StepSummary, key: str) -> tuple[int, int]:
     """In how many steps a metric is there and cannot be trusted, and in how many it is there."""
     known = summary.values[key].notna()
     return int((known & ~summary.trusted(key)).sum()), int(known.sum())
-
-
-def _short(value: float) -> str:
-    return number(value)
 
 
 def _change(findings: Sequence[Finding]) -> str:

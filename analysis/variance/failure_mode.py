@@ -58,7 +58,7 @@ def answer(summary: StepSummary, facts: Facts) -> Answer:
     found = regime(facts)
     if found.concern is Concern.UNKNOWN:
         return Answer(found.sentence, found.remedy, found.source, found.numbers)
-    doubts = [_doubted_distance(summary, facts), _doubted_chi2(facts), _infinite_chi2(summary)]
+    doubts = [_doubted_distance(summary, facts), _doubted_chi2(facts), _infinite_chi2(facts)]
     about_variance = " ".join(filter(None, doubts[1:]))
     sentence, remedy = " ".join(filter(None, [found.sentence, *doubts])), found.remedy
     if found.concern is Concern.NEITHER and about_variance:
@@ -94,14 +94,12 @@ def _doubted_chi2(facts: Facts) -> str:
     )
 
 
-def _infinite_chi2(summary: StepSummary) -> str:
-    exact = summary.values["chi2_token_exact"]
-    infinite, n = int(np.isinf(exact).sum()), int(exact.notna().sum())
-    if not infinite:
+def _infinite_chi2(facts: Facts) -> str:
+    if not facts.n_infinite_chi2:
         return ""
     return (
-        f"From full distributions the χ² is infinite in {infinite} of {n} steps: the sampler excludes tokens that the "
-        "policy can produce, which no sample shows."
+        f"From full distributions the χ² is infinite in {facts.n_infinite_chi2} of {facts.n_exact_chi2} steps: the "
+        "sampler excludes tokens that the policy can produce, which no sample shows."
     )
 
 
