@@ -56,11 +56,15 @@ def settings(parameters: Parameters) -> str:
 
 def sentence(found: Translation) -> str:
     """How many of a framework's numbers are ours, differ, have no counterpart, or cannot be computed from the log."""
-    words = {
-        Outcome.EQUAL: "equal ours in every step", Outcome.DIFFERENT: "differ", Outcome.ALONE: "have no counterpart",
-        Outcome.MISSING: "need a column that is not logged", Outcome.UNDEFINED: "are undefined",
-    }  # fmt: skip
-    counts = [f"{n} {words[outcome]}" for outcome in Outcome if (n := len(found.with_outcome(outcome)))]
+    words = {  # of one, of several
+        Outcome.EQUAL: ("equals ours in every step", "equal ours in every step"),
+        Outcome.DIFFERENT: ("differs", "differ"),
+        Outcome.ALONE: ("has no counterpart", "have no counterpart"),
+        Outcome.MISSING: ("needs a column that is not logged", "need a column that is not logged"),
+        Outcome.UNDEFINED: ("is undefined", "are undefined"),
+    }
+    sizes = {outcome: len(found.with_outcome(outcome)) for outcome in Outcome}
+    counts = [f"{n} {words[outcome][n > 1]}" for outcome, n in sizes.items() if n]
     return f"Of {len(found.lines)} numbers of {found.dialect.framework.title} {', '.join(counts)}."
 
 
