@@ -24,6 +24,8 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding]) ->
     grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
     if grave:
         said = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps}. {grave[0].sentence}"
+    elif not facts.staleness.n_known:
+        said = f"Cannot tell: none of {steps} has a usable token."
     else:
         staleness = at_most("staleness", facts.staleness)
         if facts.staleness.n_known < facts.n_steps:

@@ -58,7 +58,7 @@ def run_verdict(
         _origin(facts),
         _failure_mode(facts),
         _trust(inside, remarks),
-        _change(findings),
+        _change(findings, facts),
     )
     return tuple(zip(QUESTIONS, sentences, strict=True))
 
@@ -129,10 +129,12 @@ def _doubtful(summary: StepSummary, key: str) -> tuple[int, int]:
     return int((known & ~summary.trusted(key)).sum()), int(known.sum())
 
 
-def _change(findings: Sequence[Finding]) -> str:
+def _change(findings: Sequence[Finding], facts: Facts) -> str:
     grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
     if grave:
         return grave[0].do
     if findings:
         return f"Nothing needs to change. Consider: {findings[0].do.removeprefix('Nothing. ')}"
+    if not facts.staleness.n_known:
+        return "Cannot tell: no step has a usable token."
     return "Nothing: no rule has found anything."

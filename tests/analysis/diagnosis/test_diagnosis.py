@@ -1,5 +1,6 @@
 """The diagnosis of made-up logs: two limits end to end, the bounded form, silence on clean runs, order of findings."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from ratioscope.analysis.drift import sentences as drift_sentences
 from ratioscope.analysis.findings.facts import Form, facts_of
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.overview import sentences as overview
+from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.catalogue import EPSILON, EPSILON_STALE
@@ -42,6 +44,14 @@ def test_a_quiet_run_has_no_finding(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.02, drift=0.01)
     assert diagnose(summary) == []
     assert overview.headline(summary, facts_of(summary), []).startswith("Nothing to worry about in 6 steps")
+
+
+def test_of_a_run_without_a_usable_token_nothing_is_claimed(tmp_path: Path) -> None:
+    quiet = summary_with(tmp_path / "run", staleness=0.02, drift=0.01)
+    summary = replace(quiet, values=quiet.values * np.nan)
+    assert overview.headline(summary, facts_of(summary), []).startswith("Cannot tell: none of 6 steps has a usable")
+    said = dict(run_verdict(summary, [], [], Limits()))
+    assert said["What to change?"] == "Cannot tell: no step has a usable token."
 
 
 @pytest.mark.parametrize(("factor", "fires"), [(0.9, False), (1.1, True)])
