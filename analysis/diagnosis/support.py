@@ -28,7 +28,8 @@ def engine_differs(evidence: Evidence) -> Finding | None:
     larger = engine[_engine_is_larger(evidence).loc[engine.index] & matters & (engine > _noise_floor(evidence))]
     if evidence.often(high):
         severity, steps = Severity.WARNING, high
-        sentence = f"The sampler's engine is {high.max():.2g} away from the trainer's with the same weights"
+        far = f"{tv_text(high.max())} away" if high.max() <= 1 else "further away than this sample can show"
+        sentence = f"The sampler's engine is {far} from the trainer's with the same weights"
         sentence += " in the plain form" * (facts.form is Form.BOUNDED)
         sentence += f" (limit {number(limit)}) {share_text(high, evidence)}."
     elif evidence.often(larger) and len(larger) > _MOST * len(engine) and facts.cause_of_staleness is Cause.ENGINE:

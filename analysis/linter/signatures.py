@@ -175,7 +175,7 @@ def mean_ratio(evidence: Evidence) -> list[Remark]:
             name,
             Outcome.FOUND,
             f"The mean ratio is significantly {'below' if together < 0 else 'above'} 1 in {len(side)} of {len(z)} "
-            f"steps ({mean:.4f} over all, z {together:.1f})"
+            f"steps ({number(mean, digits=4)} over all, z {together:.1f})"
             + (f"; explained by: {', '.join(reasons)}." if reasons else "; nothing else that was checked explains it."),
             Severity.NOTICE if reasons else Severity.WARNING,
             "Look at what the ratio's denominator is (which version, raw or processed log-probabilities), whether the "

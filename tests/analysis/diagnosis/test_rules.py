@@ -187,6 +187,12 @@ def test_an_engine_that_explains_the_staleness_is_a_notice() -> None:
         assert RULES["engine_mismatch"](made_up(**{"s_k_engine": 0.01, "s_k_version": 0.002} | harmless)) is None
 
 
+def test_a_distance_between_engines_above_1_is_not_quoted() -> None:
+    assert "is 0.5 away from" in finding_of("engine_mismatch", made_up(s_k_engine=0.5)).sentence
+    far = made_up(s_k=2e25, s_k_engine=2e25)
+    assert "is further away than this sample can show from" in finding_of("engine_mismatch", far).sentence
+
+
 def test_a_mean_ratio_beyond_the_limits_of_verl_is_critical_on_either_side() -> None:
     for mean in (0.4, 2.5):
         finding = finding_of("denominator_wrong", made_up(ratio_mean=mean))
