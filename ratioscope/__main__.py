@@ -30,4 +30,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        del sys.path[0]  # `python -m` puts the working folder there
     main()

@@ -193,6 +193,13 @@ def test_no_command_imports_what_lies_in_the_working_folder(tmp_path: Path, reco
         assert asked.stdout == "{'one': [1]}\n", asked.stderr
 
 
+def test_python_dash_m_imports_no_command_line_from_the_working_folder(tmp_path: Path, recorded: Path) -> None:
+    with hostile_folder(tmp_path, [*FOLDERS, "typer"], PYTHONPATH=str(ROOT)) as hostile:
+        command = [sys.executable, "-m", "ratioscope", "ls", recorded.parent]
+        ended = run(*command, cwd=hostile.folder, env=hostile.environment)
+        assert ended.returncode == 0 and "one " in ended.stdout, ended.stderr
+
+
 def test_a_repository_with_folders_of_these_names_may_be_on_the_import_path(tmp_path: Path, recorded: Path) -> None:
     with hostile_folder(tmp_path, FOLDERS, PYTHONPATH=f".{os.pathsep}{ROOT}") as hostile:
         hostile.ratioscope("ls", recorded.parent)
