@@ -168,7 +168,7 @@ def test_splitting_the_work_over_processes_changes_nothing(
     outputs = [tmp_path / f"part-{first}" for first, _ in shares]
     module = [sys.executable, "-m", "tests.making.summarise_part", str(folder)]
     processes = [
-        subprocess.Popen([*module, str(output), *map(str, share)], cwd=Path(__file__).parents[2])
+        subprocess.Popen([*module, str(output), *map(str, share)], cwd=Path(__file__).parents[3])
         for output, share in zip(outputs, shares, strict=True)
     ]
     assert [process.wait() for process in processes] == [0, 0]
