@@ -271,6 +271,7 @@ def _save(run: Listed, annotation: Annotation) -> None:
         st.error("The note could not be saved.", icon=":material/error:")
         st.text(str(error))
         return
+    st.toast("Note saved.", icon=":material/check:")
     st.rerun()
 
 
