@@ -259,7 +259,8 @@ def _about(one: Line) -> None:
             )
             text = st.text_area("Note", own.text, key=f"note-{place}", height=100, max_chars=LONGEST_NOTE)
             saved = st.form_submit_button("Save", icon=":material/save:")
-            st.caption("Kept in your own files; nothing is written into the run.")
+            kept = "Saved" if own != Annotation() else "Kept"
+            st.caption(f"{kept} in your own files; nothing is written into the run.")
         if saved:
             _save(one.run, Annotation(split_tags(tags), text))
 
@@ -271,7 +272,6 @@ def _save(run: Listed, annotation: Annotation) -> None:
         st.error("The note could not be saved.", icon=":material/error:")
         st.text(str(error))
         return
-    st.toast("Note saved.", icon=":material/check:")
     st.rerun()
 
 

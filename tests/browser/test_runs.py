@@ -114,7 +114,7 @@ def test_a_note_is_kept_while_findings_come_in_and_found_again(open_page: OpenPa
     page.wait_for_timeout(2_500)  # a tick of the page must not take away what is being typed
     expect(note).to_have_value(NOTE)
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("Note saved.")).to_be_visible()
+    expect(page.get_by_text("Saved in your own files")).to_be_visible()
     expect(page.get_by_text("1 run selected.")).to_be_visible()
 
     page.goto(f"{page.url}&q=seed+3")
