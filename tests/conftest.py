@@ -5,12 +5,17 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 # Files with long tests first, so that no process sits over one of them when the others have ended.
 LONG = ("tests/browser/", "tests/trainer/", "tests/dashboard/")
 DEMO = "tests/browser/test_demo.py"
+
+# The same examples in every run, so that a failure is one of the change at hand. `--hypothesis-seed=N` looks for more.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session", autouse=True)
