@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from math import isnan, log10
+from math import inf, isnan, log10
 
 from ratioscope.notes import Kind, Note
 
@@ -119,6 +119,11 @@ class Metric:
     """A name for tiles and legends, where the title is too long for them."""
     share: bool = False
     """A part of a whole: within [0, 1], written in percent."""
+    lowest: float = -inf
+    highest: float = inf
+    """What is possible: no interval reaches beyond (`possible`)."""
+    one_sided: bool = False
+    """A sample can only say "at least": `low` is a 95 % bound and `high` is infinite."""
     sparse: bool = False
     """Logged now and then: its values are drawn as points."""
     comparable: bool = True
@@ -131,6 +136,11 @@ class Metric:
     @property
     def label(self) -> str:
         return self.short or self.title
+
+    @property
+    def possible(self) -> tuple[float, float]:
+        """The lowest and the highest value that it can have."""
+        return (0.0, 1.0) if self.share else (self.lowest, self.highest)
 
     @property
     def numerator(self) -> str:

@@ -38,6 +38,7 @@ ENTRIES = (
         order=4,
         over=NEW,
         mean=Mean(_DRIFT, factor=0.5),
+        lowest=0.0,
     ),
     Metric(
         key="s_k",
@@ -53,6 +54,7 @@ ENTRIES = (
         moment=Moment.FIRST,
         order=3,
         mean=Mean(sum="deviation", factor=0.5),
+        lowest=0.0,
     ),
     Metric(
         key="s_k_bounded",
@@ -67,6 +69,8 @@ ENTRIES = (
         better="lower",
         colour="sky",
         mean=Mean(sum="shortfall"),
+        lowest=0.0,
+        highest=1.0,
     ),
     Metric(
         key="s_k_version",
@@ -82,6 +86,7 @@ ENTRIES = (
         moment=Moment.FIRST,
         over=ENGINE,
         mean=Mean(_VERSION, factor=0.5),
+        lowest=0.0,
     ),
     Metric(
         key="s_k_engine",
@@ -97,6 +102,7 @@ ENTRIES = (
         moment=Moment.FIRST,
         over=ENGINE,
         mean=Mean("abs(deviation_engine)", factor=0.5),
+        lowest=0.0,
     ),
     Metric(
         key="s_k_exact",
@@ -111,6 +117,8 @@ ENTRIES = (
         better="lower",
         over=EXACT,
         mean=Mean("tv_current_behavior"),
+        lowest=0.0,
+        highest=1.0,
     ),
     Metric(
         key="u_k_exact",
@@ -125,6 +133,8 @@ ENTRIES = (
         better="lower",
         over=EXACT_NEW,
         mean=Mean("tv_new_current"),
+        lowest=0.0,
+        highest=1.0,
     ),
     Metric(
         key="s_k_exact_z",
@@ -166,6 +176,8 @@ ENTRIES = (
         reading="What trust-region theory bounds; a single state decides it. It cannot be estimated from samples.",
         better="lower",
         over=EXACT,
+        lowest=0.0,
+        highest=1.0,
     ),
     Metric(
         key="tv_new_behavior",
@@ -183,6 +195,7 @@ ENTRIES = (
         colour="violet",
         over=NEW,
         mean=Mean(sum="deviation_new", factor=0.5),
+        lowest=0.0,
     ),
     Metric(
         key="tv_new_behavior_bounded",
@@ -197,6 +210,8 @@ ENTRIES = (
         colour="violet",
         over=NEW,
         mean=Mean(sum="shortfall_new"),
+        lowest=0.0,
+        highest=1.0,
     ),
     Metric(
         key="ratio_mean",
@@ -210,6 +225,7 @@ ENTRIES = (
         better="1",
         moment=Moment.FIRST,
         mean=Mean(sum="rho"),
+        lowest=0.0,
     ),
     Metric(
         key="ratio_mean_z",
@@ -238,6 +254,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.SECOND,
         mean=Mean(sum="deviation_squared"),
+        lowest=0.0,
     ),
     Metric(
         key="chi2_token_raw",
@@ -250,6 +267,7 @@ ENTRIES = (
         reading="May be negative; prefer the centred form.",
         moment=Moment.SECOND,
         mean=Mean(sum="rho_squared", offset=-1.0),
+        lowest=-1.0,
     ),
     Metric(
         key="chi2_token_exact",
@@ -264,6 +282,7 @@ ENTRIES = (
         better="lower",
         over=EXACT_CHI2,
         mean=Mean("chi2_current_behavior"),
+        lowest=0.0,
     ),
     Metric(
         key="chi2_seq",
@@ -281,6 +300,8 @@ ENTRIES = (
         grain=Grain.RESPONSE,
         colour="green",
         over=WEIGHTS,
+        lowest=0.0,
+        one_sided=True,
     ),
     Metric(
         key="log1p_chi2_seq",
@@ -299,6 +320,8 @@ ENTRIES = (
         grain=Grain.RESPONSE,
         colour="green",
         over=WEIGHTS,
+        lowest=0.0,
+        one_sided=True,
     ),
     Metric(
         key="log1p_chi2_seq_predicted",
@@ -313,6 +336,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.SECOND,
         grain=Grain.RESPONSE,
+        lowest=0.0,
     ),
     Metric(
         key="abs_log_ratio",
@@ -327,6 +351,7 @@ ENTRIES = (
         unit="nats",
         better="lower",
         mean=Mean("abs(log_rho)"),
+        lowest=0.0,
     ),
     Metric(
         key="kl_k1",
@@ -355,6 +380,7 @@ ENTRIES = (
         better="lower",
         colour="sky",
         mean=Mean("log_rho * log_rho", factor=0.5),
+        lowest=0.0,
     ),
     Metric(
         key="kl_k3",
@@ -370,6 +396,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         mean=Mean(_K3),
+        lowest=0.0,
     ),
     Metric(
         key="kl_reverse",
@@ -383,5 +410,6 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         mean=Mean(_REVERSE),
+        lowest=0.0,
     ),
 )

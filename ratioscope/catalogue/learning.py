@@ -143,6 +143,7 @@ ENTRIES = (
         unit="nats",
         over=ENTROPY,
         mean=Mean("entropy"),
+        lowest=0.0,
     ),
     Metric(
         key="reward",
@@ -170,6 +171,7 @@ ENTRIES = (
         grain=Grain.RESPONSE,
         over=RESPONSES,
         mean=Mean("n_tokens"),
+        lowest=0.0,
     ),
     Metric(
         key="version_lag",
@@ -183,6 +185,7 @@ ENTRIES = (
         unit="updates",
         better="lower",
         mean=Mean("version_lag"),
+        lowest=0.0,
     ),
     Metric(
         key="eval_accuracy",
@@ -212,6 +215,7 @@ ENTRIES = (
         grain=Grain.STEP,
         sparse=True,
         colour="purple",
+        lowest=0.0,
     ),
     Metric(
         key="kl_to_reference",
@@ -226,6 +230,7 @@ ENTRIES = (
         moment=Moment.FIRST,
         over=REFERENCE,
         mean=Mean(_REFERENCE),
+        lowest=0.0,
     ),
     Metric(
         key="grad_norm",
@@ -236,5 +241,6 @@ ENTRIES = (
         source="usual",
         reading="Spikes that coincide with a heavy ratio tail come from that tail.",
         grain=Grain.STEP,
+        lowest=0.0,
     ),
 )

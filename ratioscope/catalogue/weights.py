@@ -49,6 +49,7 @@ ENTRIES = (
             definition=f"The {words} of the token ratio, exact.",
             source="usual",
             reading="Symmetric widening is drift; a long upper tail is what importance weights suffer from.",
+            lowest=0.0,
         )
         for name, words, symbol in (
             ("min", "minimum", r"\min"),
