@@ -25,8 +25,6 @@ PAGE_OF: dict[str, str] = {
     "zero_signal": "clipping",
     "entropy_collapse": "overview",
     "reward_collapse": "overview",
-    "certificate_vacuous": "drift",
-    "certificate_negative": "drift",
 }
 """By rule of `analysis.diagnosis.RULES`."""
 

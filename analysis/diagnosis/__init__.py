@@ -21,11 +21,7 @@ from ratioscope.analysis.diagnosis.support import (
     support_is_truncated,
     survivors_are_biased,
 )
-from ratioscope.analysis.diagnosis.trust_region import (
-    certificate_is_negative,
-    certificate_is_vacuous,
-    trust_region_is_infeasible,
-)
+from ratioscope.analysis.diagnosis.trust_region import trust_region_is_infeasible
 from ratioscope.analysis.diagnosis.update import update_is_large
 from ratioscope.analysis.diagnosis.weights import sample_has_collapsed, sequences_are_a_trap, tail_is_heavy
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
@@ -68,8 +64,6 @@ RULES: dict[str, Rule] = {
     "zero_signal": groups_have_no_signal,
     "entropy_collapse": entropy_has_collapsed,
     "reward_collapse": reward_has_collapsed,
-    "certificate_vacuous": certificate_is_vacuous,
-    "certificate_negative": certificate_is_negative,
 }
 
 

@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.drift.certificate import Certificate, certificate
 from ratioscope.analysis.findings.facts import Cause, Facts, Level, facts_of, parts_by_step, steps_above
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
@@ -96,13 +95,6 @@ class Evidence:
     def over(self, level: Level) -> "Series[float]":
         """The series of a distance in the steps that are above its limit."""
         return self.values[level.key].loc[list(level.over)]
-
-    @cached_property
-    def certificate(self) -> Certificate | None:
-        """The certificate of the latest steps; None without a run, or without a response in them."""
-        if self.run is None or not self.values["response_length"].tail(LATEST).notna().any():
-            return None
-        return certificate(self.run, self.first_of_latest)
 
     def number(self, metric: str, step: int, which: str) -> Number:
         """A step's value as a finding quotes it."""

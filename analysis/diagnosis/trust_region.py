@@ -1,16 +1,12 @@
-"""What theory says of the trust region: can it be met, and what does it promise (S0 Observation 3.1, Corollary 3.2)."""
+"""What theory says of the trust region: can it be met (S0 Observation 3.1)."""
 
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
 from ratioscope.analysis.drift.feasibility import LOWER_BOUND, feasibility, recommendation, vocabulary_is_large
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.parameters import Judged
-
-_MOST = 0.5
-_FEWEST = 3
-"""Steps; of less nothing is said that a later step may take back."""
 
 # An infeasible share below this is a handful of states.
 _TRIFLE = 0.01
@@ -69,73 +65,6 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         + f" Or mix fewer versions: at most W = {evidence.limits.version_window:g}.",
         source="S0 Observation 3.1, 5.5, 5.6",
         limit=epsilon / 2,
-    )
-
-
-def certificate_is_vacuous(evidence: Evidence) -> Finding | None:
-    """The penalties exceed every possible gap of returns in most of the latest steps."""
-    bound = evidence.certificate
-    if bound is None or len(bound.terms) < _FEWEST:
-        return None
-    terms = bound.terms[bound.terms["mark"] == "vacuous"]
-    if len(terms) <= _MOST * len(bound.terms):
-        return None
-    penalty = terms["update_penalty"].fillna(0) + terms["staleness_penalty"]
-    times = (penalty / terms["largest_gap"]).median()
-    return _finding(
-        terms, "certificate_vacuous",
-        sentence=f"Theory certifies nothing here: the penalties are {number(times)} × the largest possible difference "
-        f"of returns (median of {len(terms)} of the latest {len(bound.terms)} steps, γ = {number(bound.gamma)}).",
-        why=(
-            "This is not the run's fault: the factors grow with the square of the horizon, so the bound is "
-            "informative only for very short responses or nearly on-policy data."
-        ),
-        do="Nothing. Compare its terms over time and between runs, or read it with γ = 0, the response as one action.",
-    )  # fmt: skip
-
-
-def certificate_is_negative(evidence: Evidence) -> Finding | None:
-    """The bound allows the update to have made the policy worse in most of the latest steps, and is seldom vacuous."""
-    bound = evidence.certificate
-    if bound is None or len(bound.terms) < _FEWEST or (bound.terms["mark"] == "vacuous").mean() > _MOST:
-        return None
-    terms = bound.terms[bound.terms["mark"] != ""]
-    if len(terms) <= _MOST * len(bound.terms):
-        return None
-    return _finding(
-        terms, "certificate_negative",
-        sentence=f"The improvement bound is negative in {len(terms)} of the latest {len(bound.terms)} steps (median "
-        f"{terms['improvement_bound'].median():.2g} in units of reward): these updates are not certified to help.",
-        why="The penalties for update and staleness exceed the surrogate objective. A bound below 0 does not say "
-        "that the policy got worse.",
-        do="Lower the larger penalty: smaller updates for the one, fresher data for the other.",
-    )  # fmt: skip
-
-
-def _finding(terms: pd.DataFrame, rule: str, *, sentence: str, why: str, do: str) -> Finding:
-    worst = step_of(terms["improvement_bound"].astype(float).fillna(float("inf")).idxmin())
-    labels = {
-        "improvement_bound": "lower bound of the improvement",
-        "surrogate": "surrogate objective",
-        "update_penalty": "penalty for the update",
-        "staleness_penalty": "penalty for staleness",
-    }
-    # Staleness alone uses up the largest gap of returns from here on.
-    limit = float((terms["largest_gap"] / terms["c2"]).median())
-    return Finding(
-        rule=rule,
-        severity=Severity.NOTICE,
-        sentence=sentence,
-        metric="s_k",
-        steps=steps_of(terms["mark"]),
-        numbers=tuple(
-            _number(terms, (key, f"{key}_low", f"{key}_high"), worst, f"{label}, in units of reward (step {worst})")
-            for key, label in labels.items()
-        ),
-        why=why,
-        do=do,
-        source="S0 Corollary 3.2; S1 5.4",
-        limit=limit,
     )
 
 

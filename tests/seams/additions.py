@@ -126,9 +126,9 @@ def updates_were_made(evidence: Evidence) -> Finding | None:
     Edit(
         "analysis/diagnosis/__init__.py",
         '    "seam_finding": updates_were_made,\n',
-        before='    "certificate_vacuous":',
+        before='    "reward_collapse":',
     ),
-    Edit("dashboard/evidence.py", '    "seam_finding": "seam",\n', before='    "certificate_vacuous":'),
+    Edit("dashboard/evidence.py", '    "seam_finding": "seam",\n', before='    "reward_collapse":'),
 )
 CHECK = (
     Edit(

@@ -118,8 +118,6 @@ def spread(folder: Path, value: float, gate: str = "one_side") -> Evidence:
 
 FROM_TOKENS: dict[str, tuple[Callable[[Path], Evidence], Callable[[Path], Evidence]]] = {
     "trust_region_infeasible": (lambda folder: spread(folder, 0.5), lambda folder: spread(folder, 0.15)),
-    "certificate_vacuous": (lambda folder: run_of(folder, 8, 0.3), lambda folder: run_of(folder, 1, 0.3)),
-    "certificate_negative": (lambda folder: run_of(folder, 1, 0.3), lambda folder: run_of(folder, 1, 0.0)),
 }
 
 

@@ -21,12 +21,8 @@ def findings_of(name: str) -> list[Finding]:
     return diagnose(summary_of(name), run_of(name))
 
 
-# What theory says of the bound is true of nearly every run; it is looked at below.
-CERTIFICATE = {"certificate_vacuous", "certificate_negative"}
-
-
 def rules_of(name: str, least: Severity = Severity.NOTICE) -> set[str]:
-    return {finding.rule for finding in findings_of(name) if finding.severity >= least} - CERTIFICATE
+    return {finding.rule for finding in findings_of(name) if finding.severity >= least}
 
 
 STALE_AND_HEAVY = {"staleness_high", "heavy_tail"}
@@ -101,14 +97,6 @@ def test_the_rules_say_of_bias_and_variance_what_the_regime_says(name: str) -> N
     of_concern = {Concern.BIAS: {"bias_regime"}, Concern.VARIANCE: {"variance_regime"}}
     expected = of_concern.get(facts_of(summary_of(name)).concern, set())
     assert rules_of(name) & {"bias_regime", "variance_regime"} == expected
-
-
-def test_the_certificate_is_a_notice_on_nearly_every_run() -> None:
-    found = {name: [f for f in findings_of(name) if f.rule in CERTIFICATE] for name in DIAGNOSED}
-    assert all(len(findings) == 1 and findings[0].severity is Severity.NOTICE for findings in found.values())
-    vacuous = {name for name, (finding,) in found.items() if finding.rule == "certificate_vacuous"}
-    assert {name for name in DIAGNOSED if "reinforce" in name or "mixture4" in name} <= vacuous
-    assert not {name for name in DIAGNOSED if "sync_interval20-grpo" in name or "mismatch" in name} & vacuous
 
 
 def test_an_infeasible_trust_region_is_found_under_the_clip_around_1_only() -> None:
