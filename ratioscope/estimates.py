@@ -59,14 +59,19 @@ def _divergences(batch: Batch) -> dict[str, Tensor]:
     if "logp_new" in batch.columns:
         log_rho_new = batch.log_rho("logp_new")
         deviation_new = torch.expm1(log_rho_new)
-        found["u_k"] = _mean(terms.ratio_distance(log_rho_new, log_rho), usable) / 2
+        drift = terms.ratio_distance(log_rho_new, log_rho)
+        found["u_k"] = _mean(drift, usable) / 2
+        found["u_k_bounded"] = _mean(torch.where(log_rho_new < log_rho, drift, 0.0), usable)
         found["tv_new_behavior"] = _mean(deviation_new.abs(), usable) / 2
         found["tv_new_behavior_bounded"] = _mean((-deviation_new).clamp(min=0), usable)
     if "logp_behavior_train" in batch.columns:
         log_engine = batch.log_rho("logp_behavior_train")
         rows = usable & log_engine.isfinite()
-        found["s_k_version"] = _mean(terms.ratio_distance(log_rho, log_engine), rows) / 2
-        found["s_k_engine"] = _mean(torch.expm1(log_engine).abs(), rows) / 2
+        version, engine = terms.ratio_distance(log_rho, log_engine), torch.expm1(log_engine)
+        found["s_k_version"] = _mean(version, rows) / 2
+        found["s_k_version_bounded"] = _mean(torch.where(log_rho < log_engine, version, 0.0), rows)
+        found["s_k_engine"] = _mean(engine.abs(), rows) / 2
+        found["s_k_engine_bounded"] = _mean((-engine).clamp(min=0), rows)
     if "logp_reference" in batch.columns:
         log_reference = batch.log_rho("logp_reference")
         rows = usable & log_reference.isfinite()

@@ -7,7 +7,7 @@ from ratioscope.analysis.frameworks import DIALECTS, theirs
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.translation import Line, Outcome, Translation, translation
 from ratioscope.analysis.frameworks.writing import HEADINGS, difference, sentence, settings, without
-from ratioscope.catalogue import CATALOGUE, divergences, weights
+from ratioscope.catalogue import CATALOGUE, divergences, total_variation, weights
 from ratioscope.dashboard.figures import frameworks as figures
 from ratioscope.dashboard.formats import plain
 from ratioscope.dashboard.sections.model import Block, Cell, Chart, Quantity, Section, Table
@@ -21,7 +21,11 @@ TOKENS = 300_000
 _CLIPPING = {key for key in CATALOGUE if key.startswith("clip_")}
 METRICS: dict[str, Collection[str]] = {
     "overview": CATALOGUE.keys(),
-    "drift": {*(entry.key for entry in divergences.ENTRIES), "version_lag", "kl_to_reference"},
+    "drift": {
+        *(entry.key for entry in (*total_variation.ENTRIES, *divergences.ENTRIES)),
+        "version_lag",
+        "kl_to_reference",
+    },
     "ratios": {*(entry.key for entry in weights.ENTRIES), "ratio_mean", "chi2_token", "chi2_token_raw", "chi2_seq"},
     "clipping": {*_CLIPPING, "gate_mean", "effective_token_fraction", "zero_advantage_group_fraction"},
 }

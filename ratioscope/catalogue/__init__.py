@@ -5,14 +5,14 @@ knowledge. `moment` says which moment of the ratio an estimate needs, and with t
 (`ratioscope.metric`).
 """
 
-from ratioscope.catalogue import divergences, learning, theory, weights
+from ratioscope.catalogue import divergences, learning, theory, total_variation, weights
 from ratioscope.catalogue.thresholds import EPSILON, EPSILON_STALE, THRESHOLDS
 from ratioscope.metric import KHAT_LIMIT, SOURCES, Metric, Moment
 
 __all__ = ["CATALOGUE", "ENTRIES", "EPSILON", "EPSILON_STALE", "THRESHOLDS", "explain"]
 
 CATALOGUE: dict[str, Metric] = {
-    entry.key: entry for entry in (*divergences.ENTRIES, *weights.ENTRIES, *learning.ENTRIES)
+    entry.key: entry for entry in (*total_variation.ENTRIES, *divergences.ENTRIES, *weights.ENTRIES, *learning.ENTRIES)
 }
 ENTRIES = CATALOGUE | {entry.key: entry for entry in theory.ENTRIES}
 

@@ -63,7 +63,7 @@ def test_a_count_has_one_meaning() -> None:
 
 
 def test_keys_and_titles_are_unique() -> None:
-    parts = (catalogue.divergences, catalogue.weights, catalogue.learning, catalogue.theory)
+    parts = (catalogue.total_variation, catalogue.divergences, catalogue.weights, catalogue.learning, catalogue.theory)
     assert len(ENTRIES) == sum(len(part.ENTRIES) for part in parts)
     assert all(key == metric.key for key, metric in ENTRIES.items())
     assert len({metric.title for metric in ENTRIES.values()}) == len(ENTRIES)
@@ -78,7 +78,9 @@ def test_the_summary_and_the_catalogue_have_the_same_keys(tmp_path: Path) -> Non
     assert not set(COUNTS) & set(CATALOGUE)
 
 
-@pytest.mark.parametrize("key", ["u_k", "s_k", "tv_new_behavior", "ratio_mean", "kl_k3", "kl_reverse"])
+@pytest.mark.parametrize(
+    "key", ["u_k", "u_k_bounded", "s_k", "s_k_version_bounded", "tv_new_behavior", "ratio_mean", "kl_k3", "kl_reverse"]
+)
 def test_means_of_the_ratio_need_its_first_moment(key: str) -> None:
     assert CATALOGUE[key].moment is Moment.FIRST
 
@@ -89,7 +91,9 @@ def test_means_of_its_square_need_the_second(key: str) -> None:
     assert CATALOGUE[key].khat == (("khat_seq",) if "seq" in key else ("khat_token",))
 
 
-@pytest.mark.parametrize("key", ["s_k_bounded", "tv_new_behavior_bounded", "clip_fraction", "gate_mean", "entropy"])
+@pytest.mark.parametrize(
+    "key", ["s_k_bounded", "s_k_engine_bounded", "tv_new_behavior_bounded", "clip_fraction", "gate_mean", "entropy"]
+)
 def test_bounded_metrics_are_never_judged(key: str) -> None:
     assert CATALOGUE[key].moment is Moment.BOUNDED
     assert khat_limit(CATALOGUE[key].moment, 10) is None

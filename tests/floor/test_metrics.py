@@ -21,8 +21,8 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 COUNTS = ("n_tokens", "n_sequences", "n_groups", "n_invalid", "n_undefined")
 ROWS, LENGTH = 12, 30
 NEEDED = {
-    "logp_new": {"u_k", "tv_new_behavior", "tv_new_behavior_bounded", "khat_token_new"},
-    "logp_behavior_train": {"s_k_version", "s_k_engine"},
+    "logp_new": {"u_k", "u_k_bounded", "tv_new_behavior", "tv_new_behavior_bounded", "khat_token_new"},
+    "logp_behavior_train": {"s_k_version", "s_k_engine", "s_k_version_bounded", "s_k_engine_bounded"},
     "logp_reference": {"kl_to_reference"},
     "entropy": {"entropy"},
     "clip_side": {"clip_fraction_low", "clip_fraction_high"},
@@ -88,6 +88,7 @@ def test_known_answers_of_three_actions(device: str) -> None:
     found = batch_metrics(b, c, logp_new=n, logp_reference=n, sequence=torch.arange(10, device=device))
     expected = {
         "s_k": 0.1, "u_k": 0.1, "tv_new_behavior": 0.2, "s_k_bounded": 0.1, "tv_new_behavior_bounded": 0.2,
+        "u_k_bounded": 0.1,
         "ratio_mean": 1.0, "chi2_token": 0.0533333333, "chi2_token_raw": 0.0533333333, "chi2_seq": 0.0533333333,
         "kl_k1": 0.0252671539, "kl_k3": 0.0252671539, "kl_reverse": 0.0258154085, "kl_to_reference": 0.0233309045,
         "ess_token": 1 / 1.0533333333, "ratio_min": 0.8, "ratio_max": 4 / 3, "n_tokens": 10, "n_groups": 10,
@@ -132,7 +133,7 @@ def test_on_policy_data_are_exactly_on_policy(dtype: torch.dtype) -> None:
     logp = padded()["logp_behavior"].to(dtype)
     found = batch_metrics(logp, logp, logp_new=logp, logp_behavior_train=logp, logp_reference=logp)
     zero = [key for key in found if key.startswith(("s_k", "u_k", "tv_", "chi2_", "kl_", "log1p_"))]
-    assert len(zero) == 17 and {found[key] for key in zero} == {0.0}
+    assert len(zero) == 20 and {found[key] for key in zero} == {0.0}
     one = [key for key in found if key.startswith(("ess_", "ratio_"))]
     assert len(one) == 10 and {found[key] for key in one} == {1.0}
     assert "ratio_mean_z" not in found and "standard error" in found.notes["ratio_mean_z"].text

@@ -19,7 +19,7 @@ from ratioscope import analysis, schema
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.linter import CHECKS
-from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, weights
+from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, total_variation, weights
 from ratioscope.filters import FILTERS
 from ratioscope.gates import GATES
 from ratioscope.metric import KHAT_LIMIT, Metric, Moment
@@ -298,6 +298,7 @@ def _rooms() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "total variation": _metrics(total_variation),
     "divergences": _metrics(divergences),
     "weights": _metrics(weights),
     "learning": _metrics(learning),

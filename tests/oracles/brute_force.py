@@ -62,7 +62,7 @@ def step_numbers(folder: Path, step: int) -> dict[str, float | None]:
         numbers["ratio_mean_z"] = (theta - 1) / sqrt(variance)
         length = len(rows) / len({row["seq_id"] for row in all_rows})
         numbers["log1p_chi2_seq_predicted"] = length * float(mp.log1p(numbers["chi2_token"]))
-    for key, sampled, exact in (("s_k_exact_z", "s_k", "s_k_exact"), ("u_k_exact_z", "u_k", "u_k_exact")):
+    for key, sampled, exact in (("s_k_exact_z", "s_k_bounded", "s_k_exact"), ("u_k_exact_z", "u_k", "u_k_exact")):
         numbers[key] = _standard_errors_apart(*(_token_means(rows)[name] for name in (sampled, exact)))
     numbers["reward"] = _mean([row["reward"] for row in sequences if isfinite(row["reward"])])
     numbers["response_length"] = _mean([row["n_tokens"] for row in sequences])
@@ -146,10 +146,13 @@ def _token_means(rows: list[Row]) -> dict[str, tuple[list[Row], Term]]:
     negative = [row for row in with_clip if row["advantage"] < 0]
     return {
         "u_k": (with_new, lambda r: _ratio_distance(_log_rho_new(r), _log_rho(r)) / 2),
+        "u_k_bounded": (with_new, lambda r: _loss(_log_rho(r), _log_rho_new(r))),
         "s_k": (rows, lambda r: abs(expm1(_log_rho(r))) / 2),
         "s_k_bounded": (rows, lambda r: max(-expm1(_log_rho(r)), 0.0)),
         "s_k_version": (with_engine, lambda r: _ratio_distance(_log_rho(r), _log_engine(r)) / 2),
         "s_k_engine": (with_engine, lambda r: abs(expm1(_log_engine(r))) / 2),
+        "s_k_version_bounded": (with_engine, lambda r: _loss(_log_engine(r), _log_rho(r))),
+        "s_k_engine_bounded": (with_engine, lambda r: max(-expm1(_log_engine(r)), 0.0)),
         "s_k_exact": (with_exact, lambda r: r["tv_current_behavior"]),
         "u_k_exact": (with_exact_new, lambda r: r["tv_new_current"]),
         "chi2_token_exact": (with_exact, lambda r: r["chi2_current_behavior"]),
@@ -197,6 +200,10 @@ def _log_rho_new(row: Row) -> float:
 
 def _ratio_distance(y: float, x: float) -> float:
     return abs(float(mp.exp(y) - mp.exp(x)))
+
+
+def _loss(x: float, y: float) -> float:
+    return max(float(mp.exp(x) - mp.exp(y)), 0.0)
 
 
 def _k3(x: float) -> Any:

@@ -25,7 +25,7 @@ class Edit:
 
 
 METRIC = Edit(
-    "ratioscope/catalogue/divergences.py",
+    "ratioscope/catalogue/total_variation.py",
     """    Metric(
         key="seam_metric",
         title="Mean size of the new log-ratio",

@@ -202,12 +202,20 @@ def test_an_empty_run_has_an_empty_summary(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "keys", "reason"),
     [
-        (["logp_new"], ["u_k", "tv_new_behavior", "tv_new_behavior_bounded", "u_k_exact_z"], "logp_new is not logged"),
+        (
+            ["logp_new"],
+            ["u_k", "u_k_bounded", "tv_new_behavior", "tv_new_behavior_bounded", "u_k_exact_z"],
+            "logp_new is not logged",
+        ),
         (["clipped", "clip_side"], [key for key in CATALOGUE if key.startswith("clip_")], "logged"),
         (["clip_side"], ["clip_fraction_low", "clip_fraction_high"], "clip_side is not logged"),
         (["gate"], ["gate_mean", "effective_token_fraction"], "gate is not logged"),
         (["entropy"], ["entropy"], "entropy is not logged"),
-        (["logp_behavior_train"], ["s_k_version", "s_k_engine"], "logp_behavior_train is not logged"),
+        (
+            ["logp_behavior_train"],
+            ["s_k_version_bounded", "s_k_engine_bounded", "s_k_version", "s_k_engine"],
+            "logp_behavior_train is not logged",
+        ),
         (["logp_reference"], ["kl_to_reference"], "logp_reference is not logged"),
         (
             ["tv_current_behavior"],

@@ -22,6 +22,7 @@ PRINTED = {
     "s_k": 0.1,
     "s_k_bounded": 0.1,
     "u_k": 0.1,
+    "u_k_bounded": 0.1,
     "tv_new_behavior": 0.2,
     "tv_new_behavior_bounded": 0.2,
     "ratio_mean": 1.0,
@@ -79,6 +80,43 @@ def test_the_new_policy_as_the_current_one_has_its_own_printed_answers(tmp_path:
     assert values["chi2_token"] == pytest.approx(0.1675, abs=1e-6)
     assert values["kl_k1"] == pytest.approx(0.0891445692, abs=1e-6)
     assert values["u_k"] == 0
+
+
+def total_variation(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+    return float(abs(p - q).sum() / 2)
+
+
+# The sampler draws the first two of four actions; the update moves probability into them, out of them, or both ways.
+TRUNCATED, POLICY = np.array([0.6, 0.4]), np.array([0.4, 0.3, 0.2, 0.1])
+INWARDS, OUTWARDS, BOTH = np.array([[0.5, 0.28, 0.15, 0.07], [0.38, 0.26, 0.25, 0.11], [0.45, 0.25, 0.12, 0.18]])
+
+
+@pytest.mark.parametrize("new", [INWARDS, OUTWARDS, BOTH], ids=["inwards", "outwards", "both"])
+def test_a_sampler_that_excludes_actions(tmp_path: Path, new: NDArray[np.float64]) -> None:
+    """Bounded distances from the sampler are exact; those between two policies are not known, whatever the form."""
+    sampler = np.concatenate([TRUNCATED, [0, 0]])
+    actions = np.repeat([0, 1], [6, 4])
+    step = plain_step(*(np.log(p)[actions] for p in (TRUNCATED, POLICY, new)), sequence=np.arange(10))
+    values = summarise(open_run(write_run(tmp_path / "run", [step]))).values.loc[0]
+    for key, policy in (("s_k", POLICY), ("tv_new_behavior", new)):
+        assert values[f"{key}_bounded"] == pytest.approx(total_variation(policy, sampler), abs=1e-6)
+        missing = policy[2:].sum()
+        assert values[key] == pytest.approx(total_variation(policy, sampler) - missing / 2, abs=1e-6)
+    lost, gained = (np.maximum(change[:2], 0).sum() for change in (POLICY - new, new - POLICY))
+    truth, moved = total_variation(POLICY, new), abs(POLICY[2:].sum() - new[2:].sum())
+    assert values["u_k_bounded"] == pytest.approx(lost, abs=1e-6)
+    assert values["u_k"] == pytest.approx((lost + gained) / 2, abs=1e-6)
+    assert max(lost, gained) <= truth + 1e-12
+    if new is not BOTH:  # the excluded actions as one: exact when all of them lose, or all gain
+        assert max(lost, gained) == pytest.approx(truth) == values["u_k"] + moved / 2
+    # The update as a bounded headline: exact when mass leaves the support, and twice as wrong as U_k when it enters.
+    wrong = {key: truth - values[key] for key in ("u_k", "u_k_bounded")}
+    if new is OUTWARDS:
+        assert wrong["u_k_bounded"] == pytest.approx(0, abs=1e-6) and wrong["u_k"] > 0.01
+    if new is INWARDS:
+        assert wrong["u_k_bounded"] == pytest.approx(2 * wrong["u_k"], abs=1e-6) and wrong["u_k"] > 0.01
+    # The path holds all the same.
+    assert values["tv_new_behavior_bounded"] <= values["s_k_bounded"] + values["u_k_bounded"] + 1e-9
 
 
 @pytest.mark.parametrize("length", [2, 3])

@@ -68,7 +68,7 @@ def read(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     place = tmp_path_factory.mktemp("package")
     package = Path(__file__).parents[3] / "ratioscope"
     shutil.copytree(package, place / "ratioscope", ignore=shutil.ignore_patterns("__pycache__"))
-    module = place / "ratioscope" / "catalogue" / "divergences.py"
+    module = place / "ratioscope" / "catalogue" / "total_variation.py"
     head, tail = module.read_text(encoding="utf-8").split("ENTRIES = (\n")
     module.write_text(f"{head}ENTRIES = (\n{ENTRY}{tail}", encoding="utf-8")
     rng = np.random.default_rng(3)
