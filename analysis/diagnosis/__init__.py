@@ -14,6 +14,7 @@ from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import Evidence
 from ratioscope.analysis.diagnosis.learning import entropy_has_collapsed, groups_have_no_signal
 from ratioscope.analysis.diagnosis.regime import bias_dominates, variance_dominates
+from ratioscope.analysis.diagnosis.sampler import sampler_does_not_follow
 from ratioscope.analysis.diagnosis.staleness import kl_is_high, staleness_is_growing, staleness_is_high
 from ratioscope.analysis.diagnosis.support import (
     denominator_is_wrong,
@@ -45,6 +46,7 @@ Rule = Callable[[Evidence], Finding | None]
 
 # Causes before their consequences.
 RULES: dict[str, Rule] = {
+    "sampler_not_following": sampler_does_not_follow,
     "engine_mismatch": engine_differs,
     "denominator_wrong": denominator_is_wrong,
     "truncated_support": support_is_truncated,
@@ -66,6 +68,9 @@ RULES: dict[str, Rule] = {
     "reward_collapse": reward_has_collapsed,
 }
 
+# A finding that is the cause of others, whose remedies would be the wrong ones.
+EXPLAINS = {"sampler_not_following": {"engine_mismatch", "staleness_high", "staleness_growing", "kl_high"}}
+
 
 def diagnose(summary: StepSummary, run: Run | None = None, limits: Limits = Limits()) -> list[Finding]:
     """All findings, worst first; among equals causes come before their consequences, as in `RULES`.
@@ -78,5 +83,8 @@ def diagnose(summary: StepSummary, run: Run | None = None, limits: Limits = Limi
         RatioscopeError: a file of the run cannot be read any more.
     """
     evidence = Evidence(summary, run, limits)
-    findings = [finding for rule in RULES.values() if (finding := rule(evidence)) is not None]
-    return sorted(findings, key=lambda finding: -finding.severity)
+    found = {name: finding for name, rule in RULES.items() if (finding := rule(evidence)) is not None}
+    explained = set().union(*(EXPLAINS.get(name, ()) for name in found))
+    return sorted(
+        (finding for name, finding in found.items() if name not in explained), key=lambda finding: -finding.severity
+    )

@@ -15,6 +15,7 @@ from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Regime, regime
 from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.staleness.following import Following, Reference, following, reference_of
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.gates import GATES, GateRow
@@ -95,6 +96,20 @@ class Evidence:
     def over(self, level: Level) -> "Series[float]":
         """The series of a distance in the steps that are above its limit."""
         return self.values[level.key].loc[list(level.over)]
+
+    @cached_property
+    def following(self) -> list[Following]:
+        """The distances before the update, against what their causes explain."""
+        return following(self.summary, self.facts)
+
+    @cached_property
+    def reference(self) -> Reference | None:
+        """Sampler and policy of the latest steps against the reference; None where it is not logged."""
+        if self.run is None or not self.values["kl_to_reference"].tail(LATEST).notna().any():
+            return None
+        version = self.summary.steps.get("policy_version", pd.Series(dtype=float)).dropna()
+        since = float(version.iloc[0]) if len(version) else float(self.values.index[0])
+        return reference_of(self.run, self.first_of_latest, since)
 
     def number(self, metric: str, step: int, which: str) -> Number:
         """A step's value as a finding quotes it."""

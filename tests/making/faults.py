@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ratioscope import schema
 from tests.making.runs import Step, plain_step
 
 Array = NDArray[np.float64]
@@ -24,16 +25,18 @@ RESPONSES, VOCABULARY = 8, 12
 
 
 def damage(run: Path, to: Path, table: str, change: Change) -> Path:
-    """A copy of a run with the files of one table changed, all of them at once; types stay as they are."""
+    """A copy of a run with the files of one table changed, all of them at once; types are those of the run format."""
     shutil.copytree(run, to)
     files = sorted((to / table).glob("*.parquet"))
     whole = pa.concat_tables([pq.read_table(file) for file in files], promote_options="default")
     changed = change(whole.to_pandas())
+    added = [column for column in schema.TABLES[table].columns if column.name in set(changed) - set(whole.schema.names)]
+    types = pa.schema([*whole.schema, *((column.name, column.type) for column in added)], whole.schema.metadata)
     steps = changed["step"]
     for file in files:
         first, last = int(file.name[:6]), int(file.name[7:13])
         rows = changed[(steps >= first) & (steps <= last)]
-        pq.write_table(pa.Table.from_pandas(rows, schema=whole.schema, preserve_index=False), file)
+        pq.write_table(pa.Table.from_pandas(rows, schema=types, preserve_index=False), file)
     return to
 
 

@@ -20,7 +20,7 @@ from tests.making.runs import Step, plain_step, write_run
 
 STEPS = 60
 HEALTHY = {
-    "s_k": 0.05, "s_k_bounded": 0.05, "u_k": 0.01, "ratio_mean": 1.0, "ratio_mean_z": 0.0, "chi2_token": 0.02,
+    "s_k": 0.05, "s_k_bounded": 0.05, "u_k": 0.01, "u_k_bounded": 0.01, "ratio_mean": 1.0, "ratio_mean_z": 0.0, "chi2_token": 0.02,
     "ess_token": 0.98, "ess_seq": 0.9, "log1p_chi2_seq_predicted": 0.2, "khat_token": 0.3, "top1pct_share": 0.02,
     "ratio_min": 0.7, "ratio_max": 1.4, "clip_fraction": 0.05, "clip_fraction_positive": 0.05,
     "clip_fraction_negative": 0.05, "effective_token_fraction": 0.9, "zero_advantage_group_fraction": 0.1,
@@ -47,6 +47,10 @@ RAMP = np.linspace(0, 1, STEPS)
 
 # Rule: evidence with the fault, and a near miss.
 MADE_UP: dict[str, tuple[Evidence, Evidence]] = {
+    "sampler_not_following": (
+        made_up(s_k=0.4 * RAMP, s_k_bounded=0.4 * RAMP, version_lag=1.0),
+        made_up(s_k=0.4 * RAMP, s_k_bounded=0.4 * RAMP, version_lag=np.maximum(np.arange(STEPS) - 1, 0)),
+    ),
     "engine_mismatch": (
         made_up(s_k_engine=0.03, s_k_version=0.04),
         made_up(s_k_engine=0.02, s_k_version=0.04),

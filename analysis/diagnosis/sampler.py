@@ -1,0 +1,118 @@
+"""Whether the sampler is the version that the log says: it has to follow the policy (S0 4.6)."""
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.words import tv_text
+from ratioscope.analysis.staleness.following import FACTOR, Following
+
+_MOST = 0.5
+_FEWEST_SYNCS = 3
+_FIND_OUT = (
+    "Compare a checksum of the sampler's weights with the trainer's after a sync. "
+    "Log logp_behavior_train (the sampling version, recomputed by the trainer): if it equals logp_current, the engine "
+    "or its weights differ; if not, the version is wrong. See whether staleness falls at a sync, and whether "
+    "logp_behavior equals the initial policy's."
+)
+
+
+def sampler_does_not_follow(evidence: Evidence) -> Finding | None:
+    """Staleness far beyond what the logged updates over the reported lag explain.
+
+    Critical where it has grown from a small level: an engine's difference is there from the first step on.
+    """
+    for found in evidence.following:
+        if len(found.excess) >= evidence.least(found.n_known):
+            return _finding(evidence, found, found.excess, Severity.CRITICAL)
+    for found in evidence.following:
+        if len(found.idle) >= max(_FEWEST_SYNCS, _MOST * found.n_syncs):
+            return _finding(evidence, found, found.idle, Severity.CRITICAL)
+    for found in evidence.following:
+        if evidence.often(found.flat) and len(found.flat) > _MOST * found.n_known:
+            return _finding(evidence, found, found.flat, Severity.WARNING)
+    reference = evidence.reference
+    if reference is None or not reference.is_sampler:
+        return None
+    distance = evidence.values["s_k_bounded"].loc[evidence.first_of_latest :].dropna()
+    if not len(distance):
+        return None
+    return Finding(
+        rule="sampler_not_following",
+        severity=Severity.CRITICAL,
+        sentence="The sampler is not what the log says: its log-probs are those of the reference policy, while the "
+        "logged versions advance.",
+        metric="s_k_bounded",
+        steps=steps_of(distance),
+        numbers=_of_reference(evidence),
+        why="New weights never arrived at the sampler, which still has those of the start.",
+        do=_FIND_OUT,
+        source="S0 4.6, 7.2",
+        limit=reference.policy / 4,
+    )
+
+
+def _finding(evidence: Evidence, found: Following, steps: "pd.Series[float]", severity: Severity) -> Finding:
+    worst = step_of(steps.idxmax())
+    explained = float(np.nan_to_num(found.explained.loc[worst]))
+    engine = found.key == "s_k_engine_bounded"
+    what = "the sampler's engine is" if engine else "staleness is"
+    grown = severity is Severity.CRITICAL
+    if steps is found.idle:
+        against = "after a reported sync, which left nearly all of it"
+        counted = f"so it is at {len(steps)} of {found.n_syncs} syncs"
+    else:
+        counted = f"far beyond that {share_text(steps, evidence)}"
+        if engine:
+            against = "where the same weights should give 0"
+        elif explained > 0:
+            against = f"where the updates since the reported version add up to {number(explained)}"
+        else:
+            against = "on data that should be the policy's own (lag 0)"
+    return Finding(
+        rule="sampler_not_following",
+        severity=severity,
+        sentence=f"The sampler is not what the log says: {what} {tv_text(float(steps.loc[worst]))} in step {worst}, "
+        f"{against}; {counted}.",
+        metric=found.key,
+        steps=steps_of(steps),
+        numbers=(
+            evidence.number(found.key, worst, "worst"),
+            Number(f"sum of the updates over the reported lag (step {worst})", float(found.explained.loc[worst])),
+            Number("the level at the start, which an engine may explain", found.level),
+            *_of_reference(evidence),
+        ),
+        why=_why(evidence, grown=grown),
+        do=_FIND_OUT,
+        source="S0 4.6, 7.2 (triangle inequality)",
+        limit=FACTOR * explained,
+    )
+
+
+def _why(evidence: Evidence, *, grown: bool) -> str:
+    reference = evidence.reference
+    if reference is not None and reference.is_sampler:
+        return (
+            "Its log-probs are still those of the reference policy: new weights never arrived, whatever version the "
+            "log reports."
+        )
+    if grown:
+        return (
+            "Weights never arrived at the sampler, or the logged version is wrong; or it is another engine, whose "
+            "difference has grown from almost nothing."
+        )
+    return (
+        "It is so from the start of this log: an engine that differs explains that, and so do weights that had stopped "
+        "arriving before, or a wrong version."
+    )
+
+
+def _of_reference(evidence: Evidence) -> tuple[Number, ...]:
+    if evidence.reference is None:
+        return ()
+    return (
+        Number("sampler from reference, mean |log-ratio| (at most 1 a token)", evidence.reference.sampler),
+        Number("policy from reference, the same", evidence.reference.policy),
+    )
