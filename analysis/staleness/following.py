@@ -28,7 +28,7 @@ _START = 5
 _RISE = 3.0
 """An engine's level may change, by precision and by how sharp the policy is; so many times is something else."""
 LEAST = 0.01
-"""Total variation; below it no engine's level is told from another's."""
+"""Total variation; two engines' levels below it cannot be distinguished."""
 _KEPT = 0.9
 """A sync that leaves so much of the staleness brought nothing: half the lag leaves .7 of a random walk."""
 
