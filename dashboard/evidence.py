@@ -6,6 +6,7 @@ from ratioscope.analysis.diagnosis.report import finding_to_json
 from ratioscope.analysis.findings.finding import Finding
 
 PAGE_OF: dict[str, str] = {
+    "log_broken": "linter",
     "sampler_not_following": "staleness",
     "engine_mismatch": "drift",
     "denominator_wrong": "drift",

@@ -144,7 +144,7 @@ def every_column(folder: Path, truncated: float) -> Path:
     def step(number: int) -> Step:
         made = random_step(np.random.default_rng(number), number, groups=12, responses=4, spread=0.1)
         b, version = made.tokens["logp_behavior"] + np.float32(truncated), np.full_like(made.tokens["seq_id"], 0)
-        return made.with_tokens(logp_behavior=np.minimum(b, 0), behavior_version=version.astype(np.int32))
+        return made.with_tokens(logp_behavior=np.minimum(b, -1e-3), behavior_version=version.astype(np.int32))
 
     return write_run(folder, [step(number) for number in range(1, 7)])
 

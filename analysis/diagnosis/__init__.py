@@ -7,8 +7,9 @@ A rule is a function `Evidence -> Finding | None` in `RULES`, in the module of i
 of `Limits`. A finding needs steps beyond their own noise, or a robust share of the steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from ratioscope.analysis.diagnosis import log
 from ratioscope.analysis.diagnosis.clipping import clip_is_saturated, clip_never_binds
 from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import Evidence
@@ -27,6 +28,7 @@ from ratioscope.analysis.diagnosis.update import update_is_large
 from ratioscope.analysis.diagnosis.weights import sample_has_collapsed, sequences_are_a_trap, tail_is_heavy
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
+from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 
@@ -46,6 +48,7 @@ Rule = Callable[[Evidence], Finding | None]
 
 # Causes before their consequences.
 RULES: dict[str, Rule] = {
+    log.RULE: log.log_is_broken,
     "sampler_not_following": sampler_does_not_follow,
     "engine_mismatch": engine_differs,
     "denominator_wrong": denominator_is_wrong,
@@ -72,19 +75,25 @@ RULES: dict[str, Rule] = {
 EXPLAINS = {"sampler_not_following": {"engine_mismatch", "staleness_high", "staleness_growing", "kl_high"}}
 
 
-def diagnose(summary: StepSummary, run: Run | None = None, limits: Limits = Limits()) -> list[Finding]:
+def diagnose(
+    summary: StepSummary, run: Run | None = None, limits: Limits = Limits(), remarks: Sequence[Remark] = ()
+) -> list[Finding]:
     """All findings, worst first; among equals causes come before their consequences, as in `RULES`.
+
+    Where the linter found the log broken, that is the only one: the others would be about the damage.
 
     Args:
         run: where the summary is from: its manifest and tokens allow more rules.
         limits: that findings are measured against.
+        remarks: what the linter says of the run.
 
     Raises:
         RatioscopeError: a file of the run cannot be read any more.
     """
-    evidence = Evidence(summary, run, limits)
+    evidence = Evidence(summary, run, limits, remarks)
     found = {name: finding for name, rule in RULES.items() if (finding := rule(evidence)) is not None}
     explained = set().union(*(EXPLAINS.get(name, ()) for name in found))
-    return sorted(
-        (finding for name, finding in found.items() if name not in explained), key=lambda finding: -finding.severity
-    )
+    findings = [finding for name, finding in found.items() if name not in explained]
+    if log.RULE in found:
+        return [log.held_back(found[log.RULE], len(findings) - 1)]
+    return sorted(findings, key=lambda finding: -finding.severity)

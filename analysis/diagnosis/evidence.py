@@ -4,6 +4,7 @@ Whatever needs the tokens is computed when a rule first asks for it, over the la
 diagnosed again whenever it has news.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +15,7 @@ from ratioscope.analysis.findings.facts import Cause, Facts, Level, facts_of, pa
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Regime, regime
+from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.staleness.following import Following, Reference, following, reference_of
 from ratioscope.analysis.summary.summary import StepSummary
@@ -36,6 +38,8 @@ class Evidence:
     summary: StepSummary
     run: Run | None = None
     limits: Limits = Limits()
+    remarks: Sequence[Remark] = ()
+    """Of the linter."""
 
     @property
     def values(self) -> pd.DataFrame:

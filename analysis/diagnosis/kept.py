@@ -1,47 +1,101 @@
-"""Findings of runs that have ended, kept on disk beside the cached summaries: some rules read the tokens again."""
+"""What the linter and the rules say of a run; of runs that have ended it is kept on disk, beside the cached summaries,
+because both read the tokens again."""
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.linter import lint
+from ratioscope.analysis.linter.remark import Example, Outcome, Remark
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.runs.window import Steps, Window
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.cache import Entry, entry_of
 from ratioscope.notes import Kind, Note
 
+# The checks take about a second for a million tokens. A live run is judged again whenever it has news.
+CHECKED_TOKENS, CHECKED_TOKENS_LIVE = 4_000_000, 100_000
 
-def findings_of(run: Run, summary: StepSummary, limits: Limits) -> list[Finding]:
-    """What `diagnose` finds; from disk where the same run, limits and rules were diagnosed before.
+
+@dataclass(frozen=True)
+class Judged:
+    """What is said of a run."""
+
+    remarks: list[Remark]
+    """Of the linter, worst first, about the steps in `checked`."""
+    findings: list[Finding]
+    """Worst first; about the whole run."""
+    checked: Steps
+    """The steps that the linter looked at: all (None, None), or the latest ones of a long log."""
+
+
+def judged(run: Run, summary: StepSummary, limits: Limits) -> Judged:
+    """What `lint` and `diagnose` say; from disk where the same run, limits and rules were judged before.
 
     Raises:
         RatioscopeError: a file of the run cannot be read any more.
     """
-    kept = _kept(run, limits)
+    live = run.status == "running"
+    checked = _checked(run, summary, CHECKED_TOKENS_LIVE if live else CHECKED_TOKENS)
+    kept = _kept(run, limits, checked)
     contents = kept.get()
     if contents is not None:
-        return [_finding(fields) for fields in json.loads(contents)]
+        fields = json.loads(contents)
+        return Judged([_remark(each) for each in fields["remarks"]], _findings(fields["findings"]), checked)
     with one_thread():
-        findings = diagnose(summary, run, limits)
-    if run.status != "running":
-        kept.put(json.dumps([asdict(finding) for finding in findings], default=float).encode())
-    return findings
+        remarks = lint(run, *checked, limits=limits)
+        findings = diagnose(summary, run, limits, remarks)
+    if not live:
+        kept.put(json.dumps({"remarks": _fields(remarks), "findings": _fields(findings)}, default=float).encode())
+    return Judged(remarks, findings, checked)
 
 
-def _kept(run: Run, limits: Limits) -> Entry:
+def _checked(run: Run, summary: StepSummary, tokens: int) -> Steps:
+    """All steps, or the latest ones with so many tokens."""
+    n_tokens = summary.values["n_tokens"]
+    if not n_tokens.sum() > tokens:
+        return None, None
+    first, last = Window.of(run).latest(n_tokens, tokens).steps
+    return first, last if run.status == "running" else None
+
+
+def _kept(run: Run, limits: Limits, checked: Steps) -> Entry:
     files = (file.identity for files in run.files.values() for file in files)
     manifest = {key: value for key, value in asdict(run.manifest).items() if key != "heartbeat"}
-    settings = (json.dumps(part, sort_keys=True) for part in (manifest, asdict(limits)))
+    settings = (json.dumps(part, sort_keys=True) for part in (manifest, asdict(limits), checked, run.problems))
     return entry_of("findings", __name__, *files, *settings)
 
 
-def _finding(fields: dict[str, Any]) -> Finding:
-    numbers = tuple(Number(**number | {"note": _note(number["note"])}) for number in fields["numbers"])
-    known = {"severity": Severity(fields["severity"]), "steps": tuple(fields["steps"]), "numbers": numbers}
-    return Finding(**fields | known)
+def _fields(of: Sequence[Remark | Finding]) -> list[dict[str, Any]]:
+    return [asdict(each) for each in of]
+
+
+def _findings(of: list[dict[str, Any]]) -> list[Finding]:
+    return [
+        Finding(
+            **fields | {"severity": Severity(fields["severity"]), "steps": tuple(fields["steps"])} | _numbers(fields)
+        )
+        for fields in of
+    ]
+
+
+def _remark(fields: dict[str, Any]) -> Remark:
+    known = {
+        "outcome": Outcome(fields["outcome"]),
+        "severity": Severity(fields["severity"]) if fields["severity"] else None,
+        "examples": tuple(Example(*example) for example in fields["examples"]),
+    }
+    tuples = {key: tuple(fields[key]) for key in ("steps", "columns")}
+    return Remark(**fields | known | tuples | _numbers(fields))
+
+
+def _numbers(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"numbers": tuple(Number(**number | {"note": _note(number["note"])}) for number in fields["numbers"])}
 
 
 def _note(fields: dict[str, str] | None) -> Note | None:

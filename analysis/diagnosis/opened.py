@@ -1,4 +1,4 @@
-"""A run that is open: its tables' summary, its findings, and the limits that these were measured against.
+"""A run that is open: its tables' summary, what the linter and the rules say of it, and the limits that hold.
 
 opened = open_folder("runs/mine")
 opened.summary.values["s_k"], opened.findings[0].sentence
@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ratioscope.analysis.diagnosis.kept import findings_of
+from ratioscope.analysis.diagnosis.kept import Judged, judged
 from ratioscope.analysis.findings.facts import Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits, limits_of
+from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.runs.store import Run, open_run
-from ratioscope.analysis.runs.window import Steps
+from ratioscope.analysis.runs.window import Steps, Window
 from ratioscope.analysis.summary.summary import StepSummary, Summariser
 
 
@@ -24,11 +25,26 @@ class Opened:
     run_id: str
     run: Run
     summary: StepSummary
-    findings: list[Finding]
-    """Worst first."""
+    judged: Judged
     limits: Limits
     thresholds_file: str = ""
     """The file that they were read from, where one was named."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Worst first; a broken log is the only one."""
+        return self.judged.findings
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """What the linter says, worst first."""
+        return self.judged.remarks
+
+    @property
+    def checked(self) -> Window:
+        """The steps that `remarks` are about; of a run with a step at least."""
+        (first, last), index = self.judged.checked, self.summary.values.index
+        return Window.of(self.run, int(index[0]) if first is None else first, int(index[-1]) if last is None else last)
 
     def facts(self, steps: Steps = (None, None)) -> Facts:
         """What is so about these steps."""
@@ -44,7 +60,7 @@ def open_folder(
     summariser: Summariser | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Opened:
-    """Open, summarise and diagnose the run in a folder.
+    """Open, summarise, check and diagnose the run in a folder.
 
     Args:
         run_id: what it is called; default: the folder's name.
@@ -60,4 +76,4 @@ def open_folder(
     limits = limits or limits_of(run.folder, thresholds)
     summary = (summariser or Summariser()).summarise(run, progress)
     name = run_id or run.folder.resolve().name
-    return Opened(name, run, summary, findings_of(run, summary, limits), limits, str(thresholds or ""))
+    return Opened(name, run, summary, judged(run, summary, limits), limits, str(thresholds or ""))

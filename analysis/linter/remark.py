@@ -50,6 +50,11 @@ class Remark:
         """Whether the log should not be trusted before somebody has looked."""
         return self.severity is not None and self.severity >= Severity.WARNING
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether numbers made of this log would describe the damage; such a sentence quotes no text of the log."""
+        return self.severity is Severity.CRITICAL
+
 
 def passed(check: str, sentence: str, *numbers: Number) -> list[Remark]:
     """The one remark of a check that found nothing."""

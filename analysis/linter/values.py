@@ -5,7 +5,7 @@ from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.evidence import LOG_PROBS, ROW_FAULTS, Evidence, in_steps, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
-# From this share of a step's rows on, moments of the step describe a selection (`docs/metrics.md`, bad numbers).
+# From this share of rows on, moments describe a selection (`docs/metrics.md`, bad numbers).
 LARGEST_INVALID_SHARE = 1e-3
 # A column with one and the same value in fewer rows than this says nothing.
 FEWEST_ROWS = 20
@@ -36,7 +36,7 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
                 Outcome.FOUND,
                 f"{count:,} of {evidence.n_rows:,} rows: the row {words}, {in_steps(steps)}; "
                 f"up to {percent(share)} of a step's rows.",
-                _severity(share),
+                _severity(evidence, count),
                 "These rows are left out of every mean, which biases it: fix the writer. "
                 "Subtract and normalise logits in float32, and mask padding before it is logged.",
                 (estimate("rows", count), estimate("largest share of a step's rows", share)),
@@ -89,8 +89,8 @@ def zero_filled(evidence: Evidence) -> list[Remark]:
                     if truncation
                     else ""
                 ),
-                _severity(share) if not truncation else Severity.NOTICE,
-                "Where missing values were replaced by 0, which reads as certainty, log null or NaN instead."
+                _severity(evidence, count) if not truncation else Severity.NOTICE,
+                "Where missing values were replaced by 0, which reads as certainty, leave them empty instead."
                 + (" A sampler that keeps one token is greedy: ratios against it say little." if truncation else ""),
                 (estimate("tokens", count), estimate("largest share of a step's rows", share)),
                 steps,
@@ -111,8 +111,9 @@ def _truncation_explains(evidence: Evidence) -> bool:
     return bool(sampler.get("top_k")) or top_p < (0.5 if evidence.total("n_train") else 1.0)
 
 
-def _severity(share: float) -> Severity:
-    return Severity.CRITICAL if share > LARGEST_INVALID_SHARE else Severity.WARNING
+def _severity(evidence: Evidence, count: int) -> Severity:
+    """One bad step in a hundred is flagged; a log is broken when as much is wrong with all of it."""
+    return Severity.CRITICAL if count > LARGEST_INVALID_SHARE * evidence.n_rows else Severity.WARNING
 
 
 def _pattern(evidence: Evidence, column: str, fault: str) -> str:

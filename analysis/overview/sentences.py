@@ -8,24 +8,29 @@ from ratioscope.analysis.findings.course import change
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.words import at_most
+from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.summary.summary import StepSummary
 
 
-def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding]) -> str:
-    """Is this run healthy?
+def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Remark] = ()) -> str:
+    """Is this run healthy? The text may quote the log.
 
     Args:
         summary: of the steps that `facts` are of.
         findings: of `diagnose`, worst first.
+        remarks: of `lint`, worst first.
     """
     if not facts.n_steps:
         return "No step is on disk yet."
     steps = f"{facts.n_steps} step{'s' * (facts.n_steps > 1)}"
+    doubts = [remark for remark in remarks if remark.is_problem]
     grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
     if grave:
         said = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps}. {grave[0].sentence}"
     elif not facts.staleness.n_known:
         said = f"Cannot tell: none of {steps} has a usable token."
+    elif doubts:
+        said = f"No rule found anything in {steps}, but use the log with care: {doubts[0].sentence}"
     else:
         staleness = at_most("staleness", facts.staleness)
         if facts.staleness.n_known < facts.n_steps:

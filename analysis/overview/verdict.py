@@ -54,7 +54,7 @@ def run_verdict(
     if not facts.n_steps:
         return ((QUESTIONS[0], "No step is on disk yet: there is nothing to say."),)
     sentences = (
-        headline(summary, facts_of(summary, limits), findings),
+        headline(summary, facts_of(summary, limits), findings, remarks),
         _origin(facts),
         _failure_mode(facts),
         _trust(inside, remarks),

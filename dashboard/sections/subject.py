@@ -83,17 +83,14 @@ class Subject:
     @cached_property
     def checked(self) -> Window:
         """The steps that the linter looks at."""
-        return self.window()
+        return self.opened.checked if self.steps == (None, None) else self.window()
 
     @cached_property
     def remarks(self) -> list[Remark]:
         """What the linter says of them."""
-        first, last = self.checked.steps
-        index = self.opened.summary.values.index
-        # Steps that only one table has may lie before the first or behind the last step with tokens.
-        whole = first <= index[0] and last >= index[-1]
-        run, limits = self.opened.run, self.opened.limits
-        return lint(run, limits=limits) if whole else lint(run, first, last, limits=limits)
+        if self.steps == (None, None):
+            return self.opened.remarks
+        return lint(self.opened.run, *self.checked.steps, limits=self.opened.limits)
 
     @property
     def verdict(self) -> tuple[tuple[str, str], ...]:

@@ -93,29 +93,36 @@ def render() -> None:
 
 
 def _wants_everything(opened: Opened) -> bool:
-    """Whether to check all steps, where only the latest are the default."""
-    index = opened.summary.values.index
-    first, last = state.window(opened).steps
-    if state.step_range()[0] is not None or (first <= index[0] and last >= index[-1]):
+    """Whether to check all steps, where the run was judged by its latest only."""
+    index, latest = opened.summary.values.index, opened.checked
+    if state.step_range()[0] is not None or latest.first <= index[0]:
         return False
     return st.toggle(
         "Check the whole log",
         key="wholelog",
         bind="query-params",
-        help=f"Off: the latest steps, {first} to {last}. All {len(index)} steps take longer.",
+        help=f"Off: the latest steps, {latest.first} to {latest.last}. All {len(index)} steps take longer.",
     )
 
 
 def _check(opened: Opened, *, whole: bool) -> _Checked:
-    """The remarks, kept or made now with a bar that shows how far; of a live run new steps wait for a click."""
+    """The remarks that the run was judged by; of other steps kept ones, or made now with a bar that shows how far.
+
+    The whole of a live run is checked again on a click.
+    """
     brushed, index = state.step_range()[0] is not None, opened.summary.values.index
+    if not (brushed or whole):
+        first, last = opened.checked.steps
+        st.caption(f"Steps {first} to {last} were checked.")
+        return _Checked(
+            opened.run.signature, first, last, tuple(opened.remarks), impossible_values(opened.run, first, last)
+        )
     first, last = (int(index[0]), int(index[-1])) if whole else state.window(opened).steps
-    name = f"{first} to {last}" if brushed else "whole" if whole else "latest"
-    scope = (str(opened.run.folder), name, opened.limits)
+    scope = (str(opened.run.folder), "whole" if whole else f"{first} to {last}", opened.limits)
     found = _kept().get(scope)
     has_news = found is not None and found.signature != opened.run.signature
     if found is None or (has_news and (opened.run.status != "running" or _again(opened, found))):
-        found = _run_checks(opened, first, last, everything=not brushed and first <= index[0])
+        found = _run_checks(opened, first, last, everything=whole)
         kept = _kept()
         kept.pop(scope, None)
         kept[scope] = found

@@ -21,7 +21,7 @@ def render() -> None:
     if opened is None:
         return
     subject, summary, facts = page_subject(opened), opened.summary, opened.facts()
-    answer(headline(summary, facts, opened.findings))
+    answer(headline(summary, facts, opened.findings, opened.remarks))
     grave = [finding for finding in opened.findings if finding.severity > Severity.NOTICE]
     notices = opened.findings[len(grave) :]
     finding_cards(grave, summary, subject.mode, opened.run_id)

@@ -10,12 +10,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
+from ratioscope.analysis.diagnosis import kept
 from ratioscope.analysis.linter import CHECKS, Remark, lint
 from ratioscope.analysis.linter.columns import columns, impossible_values, undefined_metrics
 from ratioscope.analysis.linter.verdict import ranges, verdict
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope.dashboard import state
 from ratioscope.dashboard.views import linter as view
 from tests.dashboard.conftest import make_steps
 from tests.making.pages import charts, sentences, visit
@@ -99,8 +99,13 @@ def test_a_noise_floor_is_drawn_where_it_was_measured(root: Path) -> None:
     assert "bfloat16, at most 0.002" in sentences(at)
 
 
-def test_a_live_run_is_checked_again_on_demand_only(live: RunRecorder) -> None:
+def test_the_whole_of_a_live_run_is_checked_again_on_demand_only(
+    live: RunRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "CHECKED_TOKENS_LIVE", 1)
     at = visit("linter", run=live.folder.name)
+    assert "Steps 4 to 4 were checked." in sentences(at)
+    at = at.toggle(key="wholelog").set_value(True).run()
     assert "Steps 0 to 4 were checked." in sentences(at)
     step = make_steps(6)[5]
     live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
@@ -122,19 +127,18 @@ def test_a_run_is_checked_once_for_each_state(root: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(view, "lint", counted)
     write_run(root / "run", make_steps(2))
-    at = visit("linter", run="run")
-    at.run()
     visit("linter", run="run")
-    assert len(calls) == 1
+    assert len(calls) == 0  # the run was judged when it was opened
+    at = visit("linter", run="run", **{"from": "1", "to": "1"})
+    at.run()
     visit("linter", run="run", **{"from": "1", "to": "1"})
-    assert len(calls) == 2
+    assert len(calls) == 1
 
 
 def test_a_long_log_is_checked_from_its_end_and_whole_on_demand(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(root / "run", make_steps(6))
     tokens = summarise(open_run(root / "run")).values["n_tokens"]
-    window = state.window
-    monkeypatch.setattr(state, "window", lambda opened: window(opened, int(tokens.iloc[-2:].sum())))
+    monkeypatch.setattr(kept, "CHECKED_TOKENS", int(tokens.iloc[-2:].sum()))
     at = visit("linter", run="run")
     assert "Steps 4 to 5 were checked." in sentences(at)
     at.toggle(key="wholelog").set_value(True)

@@ -97,8 +97,8 @@ def random_step(
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     n = len(sequence)
     behavior = -rng.exponential(1.0, n) - 0.01
-    current = np.minimum(behavior + spread * rng.standard_normal(n), 0)
-    new = np.minimum(current + spread / 2 * rng.standard_normal(n), 0)
+    current = np.minimum(behavior + spread * rng.standard_normal(n), -1e-3)  # exactly 0 would be certain
+    new = np.minimum(current + spread / 2 * rng.standard_normal(n), -1e-3)
     group = sequence // responses
     advantage = np.where(group == 0, 0.0, rng.standard_normal(len(lengths))[sequence])
     side = rng.choice(np.array([-1, 0, 1], dtype=np.int8), n, p=[0.1, 0.8, 0.1])
@@ -110,8 +110,8 @@ def random_step(
     )  # fmt: skip
     step.sequences["reward"] = rng.integers(0, 2, len(lengths)).astype(np.float32)
     step = step.with_tokens(
-        logp_behavior_train=np.minimum(behavior + spread / 5 * rng.standard_normal(n), 0).astype(np.float32),
-        logp_reference=np.minimum(behavior + spread * rng.standard_normal(n), 0).astype(np.float32),
+        logp_behavior_train=np.minimum(behavior + spread / 5 * rng.standard_normal(n), -1e-3).astype(np.float32),
+        logp_reference=np.minimum(behavior + spread * rng.standard_normal(n), -1e-3).astype(np.float32),
         tv_current_behavior=rng.uniform(0, 0.5, n).astype(np.float32),
         chi2_current_behavior=rng.exponential(0.1, n).astype(np.float32),
         tv_new_current=rng.uniform(0, 0.2, n).astype(np.float32),

@@ -9,7 +9,7 @@ import pytest
 from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.diagnosis import kept as kept_findings
-from ratioscope.analysis.diagnosis.kept import findings_of
+from ratioscope.analysis.diagnosis.kept import judged
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.runs.store import open_run
@@ -33,16 +33,16 @@ def test_findings_are_kept_for_the_same_run_and_limits(tmp_path: Path, monkeypat
     write_run(tmp_path / "run", [random_step(rng, number, spread=0.9) for number in range(12)])
     run = open_run(tmp_path / "run")
     summary = summarise(run)
-    found = findings_of(run, summary, LIMITS)
+    found = judged(run, summary, LIMITS).findings
     assert found
-    _agree(found, diagnose(summary, run, LIMITS))
+    _agree(found, diagnose(summary, run, LIMITS, judged(run, summary, LIMITS).remarks))
     monkeypatch.setattr(kept_findings, "diagnose", _refuse)
-    _agree(findings_of(run, summary, LIMITS), found)
+    _agree(judged(run, summary, LIMITS).findings, found)
     with pytest.raises(AssertionError, match="diagnosed again"):
-        findings_of(run, summary, Limits(epsilon=0.01))
+        judged(run, summary, Limits(epsilon=0.01))
     manifest = replace(run.manifest, algorithm={"name": "another"})
     with pytest.raises(AssertionError, match="diagnosed again"):
-        findings_of(replace(run, manifest=manifest), summary, LIMITS)
+        judged(replace(run, manifest=manifest), summary, LIMITS)
 
 
 def _refuse(*arguments: object) -> list[Finding]:
@@ -55,7 +55,7 @@ def test_findings_of_a_live_run_are_not_kept(tmp_path: Path, monkeypatch: pytest
         recorder.record_step(0, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
         recorder.flush()
         run = open_run(tmp_path / "live")
-        findings_of(run, summarise(run), LIMITS)
+        judged(run, summarise(run), LIMITS)
         monkeypatch.setattr(kept_findings, "diagnose", _refuse)
         with pytest.raises(AssertionError, match="diagnosed again"):
-            findings_of(run, summarise(run), LIMITS)
+            judged(run, summarise(run), LIMITS)

@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity
+from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity, diagnose
 from ratioscope.analysis.diagnosis.collapse import find_fall, left_band
 from ratioscope.analysis.findings.facts import Concern
+from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.linter.remark import Outcome, Remark
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -43,10 +45,20 @@ def first(count: int, value: float, then: float) -> np.ndarray[Any, Any]:
     return np.where(np.arange(STEPS) < count, value, then)
 
 
+def remark_of(severity: Severity) -> Remark:
+    """Something that the linter found."""
+    numbers = (Number("rows", 30.0),)
+    return Remark("shifted", Outcome.FOUND, "logp_new is late.", severity, "Shift it.", numbers, (3, 4), ("logp_new",))
+
+
 RAMP = np.linspace(0, 1, STEPS)
 
 # Rule: evidence with the fault, and a near miss.
 MADE_UP: dict[str, tuple[Evidence, Evidence]] = {
+    "log_broken": (
+        replace(made_up(), remarks=[remark_of(Severity.WARNING), remark_of(Severity.CRITICAL)]),
+        replace(made_up(), remarks=[remark_of(Severity.WARNING)]),
+    ),
     "sampler_not_following": (
         made_up(s_k=0.4 * RAMP, s_k_bounded=0.4 * RAMP, version_lag=1.0),
         made_up(s_k=0.4 * RAMP, s_k_bounded=0.4 * RAMP, version_lag=np.maximum(np.arange(STEPS) - 1, 0)),
@@ -179,6 +191,19 @@ def test_no_rule_fails_on_a_run_of_one_step(tmp_path: Path) -> None:
     evidence = Evidence(summarise(run), run)
     for rule in RULES.values():
         rule(evidence)
+
+
+def test_a_broken_log_is_the_only_finding() -> None:
+    """What is held back is counted; a warning of the linter holds nothing back."""
+    summary = made_up(s_k=0.45, s_k_bounded=0.45, u_k=0.15).summary
+    found = diagnose(summary)
+    assert len(found) > 1
+    (broken,) = diagnose(summary, remarks=[remark_of(Severity.CRITICAL)])
+    assert (broken.rule, broken.severity, broken.steps) == ("log_broken", Severity.CRITICAL, (3, 4))
+    assert broken.sentence == "The log is broken: logp_new is late."
+    assert f"{len(found)} other findings are held back" in broken.why
+    doubted = diagnose(summary, remarks=[remark_of(Severity.WARNING)])
+    assert [each.rule for each in doubted] == [each.rule for each in found]
 
 
 def test_an_engine_that_explains_the_staleness_is_a_notice() -> None:
