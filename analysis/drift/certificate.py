@@ -2,7 +2,7 @@
 
 found = certificate(run, first=10, last=20, gamma=0.9, reward_range=(0, 1))
 found.terms["improvement_bound"], found.terms["improvement_bound_low"]    # indexed by step
-found.terms["mark"], found.terms["note"]                                  # "vacuous", "negative"; what to know of it
+found.terms["mark"], found.terms["note"]                                  # "vacuous", "above 0"; what to know of it
 
 J(pi_{k+1}) - J(pi_k) >= L - C1 U - C2 S, with C1 = 2 gamma C / (1 - gamma)^2, C2 = C1 + 2 |A| / (1 - gamma), C <= |A|.
 The expectations are over the discounted occupancy of the sampler, so every term is a mean over responses of a sum over
@@ -12,21 +12,30 @@ takes over and completes it. With gamma = 0 a whole response is one action (band
 
 L is taken of rho - 1 in place of rho: the same expectation, because the advantage has mean 0 under the sampler. In the
 sample it has not where lengths differ, and an update that changes nothing would be promised a gain.
+
+A gain that is measured on the responses that the update was fitted to is in-sample: with rewards by the flip of a
+coin it is above 0 in every step. It is a description of the update, and promises nothing.
 """
 
 from dataclasses import dataclass
 from math import inf, log
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
+from ratioscope.analysis.drift.bounds import (
+    cpi_step,
+    discounted_penalty,
+    factors,
+    finite_horizon_penalty,
+    mean_distance_penalty,
+)
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, cluster_interval
+from ratioscope.analysis.summary.intervals import NO_INTERVAL, cluster_interval
 from ratioscope.catalogue import theory
 from ratioscope.catalogue.denominators import EXACT, NEW
 from ratioscope.errors import RatioscopeError
@@ -37,7 +46,10 @@ from ratioscope.tails import Array, kept_size, pareto_khat
 WITH_INTERVAL = (
     *("surrogate", "drift_discounted", "staleness_discounted"),
     *("update_penalty", "staleness_penalty", "improvement_bound"),
+    *("surrogate_whole", "gain"),
 )
+VACUOUS, ABOVE = "vacuous", "above 0"
+"""Marks of a bound: the penalties exceed the largest possible difference of returns; its interval lies above 0."""
 
 
 @dataclass(frozen=True)
@@ -48,82 +60,10 @@ class Certificate:
     terms: pd.DataFrame
     """Indexed by step. The keys of WITH_INTERVAL in units of reward (distances: none), each with <key>_low and
     <key>_high (95 %, cluster-robust over prompt groups, for a given |A|); c1, c2, advantage_bound and whether that is
-    a lower_estimate; largest_gap, finite_horizon_penalty, discounted_penalty, delta_max, longest; n_responses,
-    n_counted, n_groups; mark ("vacuous": the penalties exceed the largest possible difference of returns;
-    "negative"; "") and note. Undefined is NaN, and the note says why."""
-
-
-class Factors(NamedTuple):
-    """What multiplies U and S."""
-
-    update: float
-    staleness: float
-
-
-def factors(advantage_bound: float, gamma: float) -> Factors:
-    """C1 and C2 of S0 Corollary 3.2, with C at its bound |A|."""
-    update = 2 * gamma * advantage_bound / (1 - gamma) ** 2
-    return Factors(update, update + 2 * advantage_bound / (1 - gamma))
-
-
-def finite_horizon_penalty(advantage_bound: float, horizon: float, largest_tv: float) -> float:
-    """|A| T^2 D_TV^max: what the surrogate over T undiscounted tokens can be wrong by (S1 5.3)."""
-    return advantage_bound * horizon**2 * largest_tv
-
-
-def discounted_penalty(advantage_bound: float, gamma: float, largest_tv: float) -> float:
-    """4 gamma |A| (D_TV^max)^2 / (1 - gamma)^2: the same with discount (S1 5.3, item 4)."""
-    return 4 * gamma * advantage_bound * largest_tv**2 / (1 - gamma) ** 2
-
-
-def cpi_step(gain: float, advantage_bound: float, gamma: float) -> float:
-    """Which share of the candidate policy conservative policy iteration mixes in (S4 eq. 61).
-
-    The maximiser over [0, 1] of alpha g - 2 gamma epsilon alpha^2 / (1 - gamma)^2: without a gain nothing is mixed in.
-
-    Args:
-        gain: g, the candidate's surrogate improvement.
-        advantage_bound: epsilon, the largest |E A| of a state under the candidate.
-    """
-    if gain <= 0:
-        return 0.0
-    curvature = 4 * gamma * advantage_bound
-    return float(np.minimum(1.0, (1 - gamma) ** 2 * gain / curvature)) if curvature else 1.0  # NaN stays NaN
-
-
-@dataclass(frozen=True)
-class Exponent:
-    """The power of the length that a distance follows, with a 95 % interval; NaN for `reason`."""
-
-    value: float
-    low: float
-    high: float
-    reason: str = ""
-
-
-# Over a narrower range of lengths a power cannot be told from a constant.
-_LEAST_LENGTH_RATIO = 1.5
-
-
-def trust_region_exponent(length: Array, distance: Array) -> Exponent:
-    """How a trust region goes with the length: theory asks for -2, a constant clip gives 0 (S1 5.4).
-
-    The slope of log distance on log length. Steps of one run depend on each other, which the interval does not know.
-
-    Args:
-        length: horizon of each step or run, (n,), tokens.
-        distance: largest total variation of a state, or update drift, of each, (n,).
-    """
-    used = np.isfinite(length) & np.isfinite(distance) & (length > 0) & (distance > 0)
-    length, distance = length[used], distance[used]
-    if len(length) < 3:
-        return Exponent(np.nan, np.nan, np.nan, "fewer than three positive distances")
-    if length.max() < _LEAST_LENGTH_RATIO * length.min():
-        reason = f"lengths differ by less than a factor {_LEAST_LENGTH_RATIO:g}, so no power of them can be seen"
-        return Exponent(np.nan, np.nan, np.nan, reason)
-    (slope, _), covariance = np.polyfit(np.log(length), np.log(distance), 1, cov=True)
-    half = stdtrit(len(length) - 2, (1 + LEVEL) / 2) * np.sqrt(covariance[0, 0])
-    return Exponent(float(slope), float(slope - half), float(slope + half))
+    a lower_estimate; largest_gap, finite_horizon_penalty, discounted_penalty, mean_distance_penalty, delta_max (the
+    largest distance of new policy and sampler in a visited state, at most), distance (their mean), longest and length
+    (the mean) of the responses; cpi_step; n_responses, n_counted, n_groups; mark (VACUOUS, ABOVE or "") and note.
+    Undefined is NaN, and the note says why."""
 
 
 def certificate(
@@ -156,6 +96,7 @@ def certificate(
             else query("drift/certificate_responses")
         )
         connection.execute(reading)
+        connection.execute(query("drift/certificate_whole"))
         groups = connection.execute(query("drift/certificate_groups")).df()
         largest = connection.execute("select max(n) from (select count(*) n from action group by step)").fetchall()
         kept = kept_size(largest[0][0] or 0)
@@ -174,8 +115,16 @@ _REWARD_ROUNDING = 1e-6
 _COLUMNS = [
     *(f"{key}{end}" for key in WITH_INTERVAL for end in ("", "_low", "_high")),
     *("c1", "c2", "advantage_bound", "lower_estimate", "largest_gap"),
-    *("finite_horizon_penalty", "discounted_penalty", "delta_max", "longest"),
-    *("n_responses", "n_counted", "n_groups", "mark", "note"),
+    *(
+        "finite_horizon_penalty",
+        "discounted_penalty",
+        "mean_distance_penalty",
+        "delta_max",
+        "longest",
+        "length",
+        "distance",
+    ),
+    *("cpi_step", "n_responses", "n_counted", "n_groups", "mark", "note"),
 ]
 
 
@@ -219,6 +168,7 @@ def _row(
         interval = NO_INTERVAL if key in unreliable else cluster_interval(terms, n)
         intervals |= {f"{key}_low": interval.low, f"{key}_high": interval.high}
     penalty = np.nansum([values["update_penalty"], values["staleness_penalty"]])
+    above = intervals["improvement_bound_low"] > 0
     return {
         **values,
         **intervals,
@@ -229,48 +179,66 @@ def _row(
         "largest_gap": largest_gap,
         "finite_horizon_penalty": finite_horizon_penalty(advantage_bound, step["longest"], step["delta_max"]),
         "discounted_penalty": discounted_penalty(advantage_bound, gamma, step["delta_max"]),
+        "mean_distance_penalty": _mean_distance_penalty(step, advantage_bound),
         "delta_max": step["delta_max"],
         "longest": step["longest"],
+        "length": step["length"],
+        "distance": step["distance"],
+        "cpi_step": cpi_step(values["surrogate"], advantage_bound, gamma),
         "n_responses": groups["n_responses"].sum(),
         "n_counted": n.sum(),
         "n_groups": len(n),
-        "mark": "vacuous" if penalty > largest_gap else "negative" if values["improvement_bound"] < 0 else "",
+        "mark": VACUOUS if penalty > largest_gap else ABOVE if above else "",
         "note": "; ".join(notes),
     }
 
 
 def _group_sums(groups: pd.DataFrame, c1: float, c2: float, gamma: float) -> dict[str, Array]:
     """Every term summed over the responses of a group, (n_groups,); NaN where its columns are not logged."""
-    surrogate, drift, staleness = (groups[name].to_numpy(dtype=float) for name in ("surrogate", "drift", "staleness"))
+    names = ("surrogate", "drift", "staleness", "surrogate_whole", "gain")
+    surrogate, drift, staleness, surrogate_whole, gain = (groups[name].to_numpy(dtype=float) for name in names)
     drift, staleness = (1 - gamma) * drift, (1 - gamma) * staleness
     with np.errstate(invalid="ignore"):  # infinities that cancel: undefined
         update_penalty = c1 * np.where(np.isinf(drift) & (c1 == 0), 0, drift)  # in the bandit reading U drops out
         staleness_penalty = c2 * staleness
         bound = surrogate - update_penalty - staleness_penalty
-    return dict(
-        zip(WITH_INTERVAL, (surrogate, drift, staleness, update_penalty, staleness_penalty, bound), strict=True)
-    )
+    terms = (surrogate, drift, staleness, update_penalty, staleness_penalty, bound, surrogate_whole, gain)
+    return dict(zip(WITH_INTERVAL, terms, strict=True))
+
+
+def _mean_distance_penalty(step: "pd.Series[Any]", advantage_bound: float) -> float:
+    moved = step["moved"]
+    if not isinstance(moved, np.ndarray):  # no token with logp_new
+        return np.nan
+    return mean_distance_penalty(advantage_bound, np.asarray(moved, dtype=float) / step["n_moved"])
 
 
 def _unreliable(step: "pd.Series[Any]") -> dict[str, Note]:
     """Terms whose mean cannot be trusted because of a tail, and the sentence that says so."""
-    n = 0 if pd.isna(step["n_actions"]) else int(step["n_actions"])  # no usable token
-    found = {}
-    for name, column, policy in (("khat_token", "top", "current"), ("khat_token_new", "top_new", "new")):
+    found: dict[str, Note | None] = {}
+    for name, column, count, what in _TAILS:
         top = step[column]
         if not isinstance(top, np.ndarray):  # not logged, or no usable token, which is noted already
             continue
+        n = int(step[count])
         khat, why_not = pareto_khat(np.asarray(top, dtype=float), n)
-        found[name] = doubt(f"k-hat of the {policy} policy's ratios", khat, Moment.FIRST, n, why_not)
+        found[name] = found.get(name) or doubt(f"k-hat of the {what}", khat, Moment.FIRST, n, why_not)
     return {
         metric.key: note
         for metric in theory.ENTRIES
-        if metric.key in WITH_INTERVAL
+        if metric.key in WITH_INTERVAL and metric.moment is not Moment.BOUNDED
         for name in metric.khat
         if (note := found.get(name))
     }
 
 
+# Tail indices, as the catalogue names them: their largest ratios, of how many, and what they are called.
+_TAILS = (
+    ("khat_token", "top", "n_actions", "current policy's ratios"),
+    ("khat_token_new", "top_new", "n_actions", "new policy's ratios"),
+    ("khat_seq", "top_whole", "n_whole", "current policy's ratios of whole responses"),
+    ("khat_seq", "top_whole_new", "n_whole", "new policy's ratios of whole responses"),
+)
 _LEFT_OUT = {
     "n_invalid": "with an unusable token",
     "n_no_reward": "without a finite reward",

@@ -1,5 +1,7 @@
 -- grain: one prompt group of one step that has tokens. Sums over the responses that count for the certificate.
--- A discounted distance gamma^t |e^y - e^x| is ratio_distance of both logarithms, shifted by t ln gamma.
+-- A discounted distance gamma^t |e^y - e^x| is ratio_distance of both logarithms, shifted by t ln gamma. Distances are
+-- in the bounded form, the mean of what falls: it is a total variation whatever the sampler cannot draw, and the triangle
+-- (1 - rho_new)+ <= (1 - rho)+ + (rho - rho_new)+ holds token by token.
 with
 terms as (
     select
@@ -9,8 +11,11 @@ terms as (
         min(behavior_version) <> max(last_version) as mixed,
         sum(n_tokens) as n_rows,
         sum(sign(log_rho_new) * ratio_distance(log_rho_new + log_discount, log_discount)) filter (valid) as gain,
-        sum(ratio_distance(log_rho_new + log_discount, log_rho + log_discount) / 2) filter (valid) as drift,
-        sum(ratio_distance(log_rho + log_discount, log_discount) / 2) filter (valid) as staleness
+        sum(case
+            when log_rho_new < log_rho then ratio_distance(log_rho_new + log_discount, log_rho + log_discount) else 0 end
+        ) filter (valid) as drift,
+        sum(case when log_rho < 0 then ratio_distance(log_rho + log_discount, log_discount) else 0 end)
+            filter (valid) as staleness
     from action
     group by step, group_id, seq_id
 ),
@@ -24,9 +29,11 @@ rewards as (  -- of every response of the group: one that the loss left out is s
 ),
 complete as (
     select
-        terms.*, reward, advantage, n_tokens > n_rows as shortened,
-        valid and reward is not null as usable
+        terms.*, excess, reward, advantage, n_tokens > n_rows as shortened,
+        case when log_w_new < log_w then -1 else 1 end * ratio_distance(log_w_new, log_w) as change,
+        terms.valid and reward is not null as usable
     from terms
+    join whole using (step, seq_id)
     left join rewards using (step, seq_id)
 ),
 with_new as (
@@ -43,6 +50,8 @@ select
     count(*) filter (counts) as n,
     -- an infinite ratio of a response without advantage is no gain
     sum(case when advantage = 0 then 0 else gain * advantage end) filter (counts and has_new) as surrogate,
+    sum(case when advantage = 0 then 0 else excess * advantage end) filter (counts and has_new) as surrogate_whole,
+    sum(case when advantage = 0 then 0 else change * advantage end) filter (counts and has_new) as gain,
     sum(drift) filter (counts and has_new) as drift,
     sum(staleness) filter (counts) as staleness,
     max(abs(advantage)) filter (counts) as largest_advantage,

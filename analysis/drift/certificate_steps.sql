@@ -1,5 +1,5 @@
--- grain: one step. The tails that decide whether means of its ratios can be trusted, the horizon, and the largest
--- exact distance of a state. $kept: how many of the largest ratios to keep.
+-- grain: one step. The tails that decide whether means of its ratios can be trusted, the horizon, the mean distance of new
+-- policy and sampler by position, and the largest distance of a state. $kept: how many of the largest ratios to keep.
 with
 tails as (
     select
@@ -9,14 +9,44 @@ tails as (
     from action
     where valid
     group by step
-)
+),
+whole_tails as (
+    select
+        step, count(*) as n_whole,
+        max(log_w, $kept) as top_whole,
+        max(log_w_new, $kept) as top_whole_new
+    from whole
+    where valid
+    group by step
+),
+places as (
+    select step, position, sum(case when log_rho_new < 0 then -expm1(log_rho_new) else 0 end) as moved
+    from token
+    where invalid is null and log_rho_new is not null
+    group by step, position
+),
+by_place as (select step, list(moved order by position) as moved from places group by step)
 select
-    step, max(position) + 1 as longest,
-    max(tv_current_behavior) filter (invalid is null and isfinite(tv_current_behavior)) as delta_max,
+    step,
+    max(position) + 1 as longest,
+    count(*) / count(distinct seq_id) as length,
+    avg(case when log_rho_new < 0 then -expm1(log_rho_new) else 0 end)
+        filter (invalid is null and log_rho_new is not null) as distance,
+    -- TV(new, sampler) of a state is at most the sum of both parts of its way
+    max(least(1, tv_current_behavior::double + tv_new_current)) filter (
+        invalid is null and isfinite(tv_current_behavior) and isfinite(tv_new_current)
+    ) as delta_max,
+    count(distinct seq_id) filter (invalid is null and log_rho_new is not null) as n_moved,
+    any_value(moved) as moved,
     any_value(n_actions) as n_actions,
     any_value(top) as top,
-    any_value(top_new) as top_new
+    any_value(top_new) as top_new,
+    any_value(n_whole) as n_whole,
+    any_value(top_whole) as top_whole,
+    any_value(top_whole_new) as top_whole_new
 from token
 left join tails using (step)
+left join whole_tails using (step)
+left join by_place using (step)
 group by step
 order by step

@@ -1,7 +1,6 @@
-"""What the Drift page and its sections say: headline, path, triangle, exact against sampled, certificate, feasibility.
+"""What the Drift page and its sections say: headline, path, triangle, exact against sampled, feasibility.
 
 headline(facts_of(summary, limits))         # of the window's facts (`analysis.findings.facts`)
-certificate_sentence(certificate(run))      # (`analysis.drift.certificate`)
 """
 
 from dataclasses import replace
@@ -10,10 +9,9 @@ from math import isfinite, isnan
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.drift.certificate import Certificate
 from ratioscope.analysis.drift.feasibility import LOWER_BOUND, UNKNOWN, Recommendation
 from ratioscope.analysis.findings.facts import Cause, Facts, Form, path_of, split_in_form
-from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import (
     largest_part,
     over_limit,
@@ -147,35 +145,6 @@ def exact_sentence(summary: StepSummary) -> str:
             "out a part of the support, or a heavy tail has not been seen."
         )
     return text[0].upper() + text[1:]
-
-
-def certificate_sentence(found: Certificate) -> str:
-    """What theory promises of these updates, and which term stands against it."""
-    terms = found.terms
-    bound = terms["improvement_bound"].astype(float)
-    known = terms[bound.notna()]
-    if not len(known):
-        reasons = terms["note"][terms["note"] != ""]
-        return f"The bound cannot be computed: {reasons.iloc[-1] if len(reasons) else 'nothing is logged for it'}."
-    vacuous, negative = (int((known["mark"] == mark).sum()) for mark in ("vacuous", "negative"))
-    certified = len(known) - vacuous - negative
-    of = f"of {len(known)} steps"
-    if certified:
-        text = f"Theory certifies an improvement in {certified} {of}"
-    else:
-        text = f"Theory certifies no update in {len(known)} steps"
-    marks = [f"it is vacuous in {vacuous}" if vacuous else "", f"negative in {negative}" if negative else ""]
-    text += "".join(f"; {reason}" for reason in marks if reason) + "."
-    update, stale = (float(known[key].astype(float).median()) for key in ("update_penalty", "staleness_penalty"))
-    gain, gap = (float(known[key].astype(float).median()) for key in ("surrogate", "largest_gap"))
-    text += (
-        f" In the median step the surrogate is {number(gain)}, the penalty for the update {number(update)} and for "
-        f"staleness {number(stale)}, in units of reward; returns differ by at most {number(gap)}."
-    )
-    if update + stale > 0:
-        name, share = ("staleness", stale) if stale > update else ("the update", update)
-        text += f" The larger penalty is that of {name} ({share / (update + stale):.0%})."
-    return text
 
 
 def feasibility_sentence(found: pd.DataFrame, epsilon: float) -> str:

@@ -5,11 +5,12 @@ from math import isnan
 
 import pandas as pd
 
-from ratioscope.analysis.drift import sentences
-from ratioscope.analysis.drift.certificate import certificate
+from ratioscope.analysis.drift import promises, sentences
+from ratioscope.analysis.drift.certificate import Certificate, certificate
 from ratioscope.analysis.drift.feasibility import feasibility, recommendation, vocabulary_is_large
 from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, Level, measure
 from ratioscope.analysis.findings.course import course
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import plain, share
@@ -193,20 +194,24 @@ def _path_table(frame: pd.DataFrame, title: str) -> Table:
 
 
 def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
-    """The certificate: what theory guarantees for the updates, with this discount or that of the mean length.
+    """The certificate: what theory says of the updates, with this discount or that of the mean length.
 
     Raises:
         RatioscopeError: these steps do not give it.
     """
     window = subject.window(_TOKENS)
     found = subject.compute(certificate, *window.steps, gamma=gamma)
-    sentence = sentences.certificate_sentence(found)
+    sentence = promises.certificate_sentence(found)
     if not found.terms["improvement_bound"].notna().any():
         return [Paragraph(sentence, small=True)]
-    title = f"What theory guarantees: the terms of the bound, {window.words}, γ = {found.gamma:.3g}"
+    title = f"What theory says: the terms of the bound, {window.words}, γ = {found.gamma:.3g}"
     draw = partial(figures.certificate_terms, found.terms, steps=window.steps)
     terms = ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound")
     blocks: list[Piece] = [chart(subject.mode, "certificate", title, draw, sentence, found.terms, terms, by_step=True)]
+    blocks.append(_bounds_table(found))
+    blocks += [
+        Paragraph(text) for text in (promises.conservative_step(found), promises.trust_region_sentence(found)) if text
+    ]
     if found.terms["lower_estimate"].astype("boolean").any():
         caveat = (
             "|A| is the largest advantage in each step's sample, a lower estimate: with the true range of rewards the "
@@ -214,6 +219,36 @@ def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
         )
         blocks.append(Paragraph(caveat, small=True))
     return blocks
+
+
+def _bounds_table(found: Certificate) -> Table:
+    """One row a bound: what it takes, and whether it says anything here."""
+    rows = tuple(
+        (
+            bound.name,
+            bound.against,
+            number(bound.gain),
+            number(bound.penalty),
+            number(bound.times, digits=2),
+            f"{bound.vacuous} of {bound.n}" if bound.n else "–",
+            f"{bound.above} of {bound.n}" if bound.n else "not logged",
+            bound.source,
+        )
+        for bound in promises.bounds(found)
+    )
+    head = ("Bound", "Against", "Gain", "Penalty", "× difference", "Vacuous", "Lower end above 0", "Source")
+    help_of = {
+        "Against": "Whose return the new policy's is compared with.",
+        "Gain": "Median over the steps, in units of reward.",
+        "Penalty": "What the bound subtracts, median over the steps.",
+        "× difference": "The penalty as a multiple of the largest possible difference of returns: above 1 is vacuous.",
+        "Lower end above 0": "Steps in which the 95 % interval of gain minus penalty lies above 0.",
+    }
+    note = (
+        "In-sample. Bounds by the largest distance need the exact columns, and know the visited states only; the "
+        "discounted ones depend on γ."
+    )
+    return Table("What each bound says here", head, rows, note, help_of)
 
 
 def clip(subject: Subject) -> list[Piece]:

@@ -95,7 +95,7 @@ def _exact(subject: Subject) -> None:
 
 
 def _certificate(subject: Subject) -> None:
-    st.subheader("What theory guarantees: the certificate", anchor=False)
+    st.subheader("What theory says of the updates: the certificate", anchor=False)
     gamma = st.select_slider(
         "Discount γ",
         list(DISCOUNTS),
@@ -126,8 +126,10 @@ The certificate (S0 Corollary 3.2) bounds the improvement from below,
 $$J(\pi_{k+1})-J(\pi_k)\ge L-C_1U_k^\gamma-C_2S_k^\gamma,\qquad C_1=\frac{2\gamma\lVert A\rVert}{(1-\gamma)^2},\quad
 C_2=C_1+\frac{2\lVert A\rVert}{1-\gamma}$$
 
-and is vacuous where the penalties exceed every possible difference of returns. The run is not to blame: the factors
-grow with the square of the horizon. Its axis is linear near 0 and logarithmic beyond.
+with distances in their bounded form, and is vacuous where the penalties exceed every possible difference of returns.
+The run is not to blame: the factors grow with the square of the horizon. The gain is in-sample: it is measured on the
+responses that the update was fitted to, so it looks larger than it is, and even a lower end above 0 proves nothing.
+The axis is linear near 0 and logarithmic beyond.
 
 A clip of width $\varepsilon$ around 1 keeps the new policy within $\varepsilon/2$ of the version that sampled. Where
 two versions are further than $\varepsilon$ apart in a state, no policy is that close to both (S0 Observation 3.1).

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from ratioscope.analysis.drift import promises
 from ratioscope.analysis.drift import sentences as drift_answers
-from ratioscope.analysis.drift.certificate import certificate
+from ratioscope.analysis.drift.certificate import ABOVE, certificate
 from ratioscope.analysis.drift.feasibility import feasibility, vocabulary_is_large
 from ratioscope.analysis.drift.pairs import PAIRS, measure
 from ratioscope.analysis.findings.facts import Form, facts_of
@@ -112,7 +113,7 @@ def test_level_and_discount_of_the_url_are_used(gallery: Path, finished: Look) -
     said = sentences(finished(pathlevel="Whole responses", gamma="0"))
     facts = drift_answers.of_pairs(facts_of(summarise(run)), measure(run, 0, 11, level="sequence"))
     assert drift_answers.path_section(facts, "whole responses") in said
-    assert drift_answers.certificate_sentence(certificate(run, 0, 11, gamma=0.0)) in said
+    assert promises.certificate_sentence(certificate(run, 0, 11, gamma=0.0)) in said
 
 
 def test_steps_without_data_and_nonsense_in_the_url_are_survived(finished: Look) -> None:
@@ -185,9 +186,10 @@ def test_no_trace_has_more_points_than_a_screen_has_pixels(gallery: Path) -> Non
 
 def test_the_certificate_says_what_it_promises(look: Look, gallery: Path) -> None:
     found = certificate(open_run(gallery / "finished"), 0, 11)
-    assert drift_answers.certificate_sentence(found) in sentences(look("drift", "finished"))
-    found.terms["mark"] = ""
-    assert "certifies an improvement in 12 of 12 steps." in drift_answers.certificate_sentence(found)
+    assert promises.certificate_sentence(found) in sentences(look("drift", "finished"))
+    assert promises.certificate_sentence(found).startswith("In-sample, so no promise")
+    found.terms["mark"] = ABOVE
+    assert "above 0 in 12 of 12 steps." in promises.certificate_sentence(found)
 
 
 def test_the_terms_are_drawn_with_the_signs_of_the_bound(gallery: Path) -> None:

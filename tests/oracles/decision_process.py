@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.drift.certificate import factors
+from ratioscope.analysis.drift.bounds import factors
 
 Array = NDArray[np.float64]
 State = tuple[int, ...]

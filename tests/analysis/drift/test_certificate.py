@@ -9,24 +9,26 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from ratioscope.analysis.drift.certificate import (
-    WITH_INTERVAL,
-    Certificate,
-    certificate,
+from ratioscope.analysis.drift.bounds import (
     cpi_step,
     discounted_penalty,
     factors,
     finite_horizon_penalty,
+    mean_distance_penalty,
     trust_region_exponent,
 )
+from ratioscope.analysis.drift.certificate import ABOVE, VACUOUS, WITH_INTERVAL, Certificate, certificate
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.catalogue import theory
 from ratioscope.errors import RatioscopeError
+from ratioscope.metric import Moment
 from tests.making.runs import Step, plain_step, write_run
 from tests.making.samples import run_of
 from tests.oracles.decision_process import (
     ACTIONS,
     FINAL,
+    LONGEST,
+    OPEN,
     Exact,
     Policy,
     State,
@@ -36,6 +38,7 @@ from tests.oracles.decision_process import (
     is_final,
     random_policy,
     reach,
+    tv,
 )
 
 
@@ -92,11 +95,19 @@ def test_the_estimates_converge_to_the_exact_terms(gamma: float, tmp_path: Path)
     else:
         exact = bandit_terms(rewards, versions, current, new)
     c1, c2 = factors(1, gamma)
+    whole = bandit_terms(rewards, versions, current, new)
+    undiscounted = exact_terms([completed(rewards, version, 1.0) for version in versions], versions, current, new)
+    bound = improvement_bound(exact.surrogate, exact.drift, exact.staleness, 1, gamma)
     expected = (
-        exact.surrogate, exact.drift, exact.staleness, c1 * exact.drift, c2 * exact.staleness,
-        improvement_bound(exact.surrogate, exact.drift, exact.staleness, 1, gamma),
+        exact.surrogate, exact.drift, exact.staleness, c1 * exact.drift, c2 * exact.staleness, bound,
+        undiscounted.surrogate, whole.gain,
     )  # fmt: skip
-    assert expected[-1] <= exact.gain
+    assert bound <= exact.gain
+    distances = [
+        np.mean([sum(reach(i, s) * tv(new, i, s) for s in OPEN if len(s) == t) for i in versions])
+        for t in range(LONGEST)
+    ]
+    assert row["mean_distance_penalty"] == pytest.approx(mean_distance_penalty(1, np.array(distances)), rel=0.03)
     for key, truth in zip(WITH_INTERVAL, expected, strict=True):
         error = (row[f"{key}_high"] - row[f"{key}_low"]) / 2 / stats.t.ppf(0.975, 1_499)
         assert abs(row[key] - truth) <= 4 * error, key
@@ -126,25 +137,32 @@ def by_hand(step: Step, gamma: float) -> dict[str, float]:
     """The terms of `small_step` in loops over responses."""
     t = {name: np.asarray(values, dtype=float) for name, values in step.tokens.items()}
     reward = np.asarray(step.sequences["reward"], dtype=float)
-    surrogate, drift, staleness, largest = [], [], [], 0.0
+    surrogate, drift, staleness, whole, gain, largest = [], [], [], [], [], 0.0
     for i in range(6):
         rows = t["seq_id"] == i
         b, c, n = (t[name][rows] for name in ("logp_behavior", "logp_current", "logp_new"))
         rho, rho_new, weight = np.exp(c - b), np.exp(n - b), gamma ** np.arange(len(b))
-        if gamma == 0:
-            rho, rho_new, weight = np.exp([(c - b).sum()]), np.exp([(n - b).sum()]), np.ones(1)
         others = [j for j in range(6) if j // 3 == i // 3 and j != i]
         advantage = reward[i] - reward[others].mean()
+        whole.append((rho_new - 1).sum() * advantage)
+        gain.append((np.exp((n - b).sum()) - np.exp((c - b).sum())) * advantage)
+        if gamma == 0:
+            rho, rho_new, weight = np.exp([(c - b).sum()]), np.exp([(n - b).sum()]), np.ones(1)
         surrogate.append((weight * (rho_new - 1)).sum() * advantage)
-        drift.append((1 - gamma) * (weight * np.abs(rho_new - rho)).sum() / 2)
-        staleness.append((1 - gamma) * (weight * np.abs(rho - 1)).sum() / 2)
+        drift.append((1 - gamma) * (weight * np.maximum(rho - rho_new, 0)).sum())
+        staleness.append((1 - gamma) * (weight * np.maximum(1 - rho, 0)).sum())
         largest = max(largest, abs(advantage))
     means = {
         "surrogate": float(np.mean(surrogate)),
         "drift_discounted": float(np.mean(drift)),
         "staleness_discounted": float(np.mean(staleness)),
     }
-    return means | {"improvement_bound": improvement_bound(*means.values(), largest, gamma)}
+    bound = improvement_bound(*means.values(), largest, gamma)
+    return means | {
+        "improvement_bound": bound,
+        "surrogate_whole": float(np.mean(whole)),
+        "gain": float(np.mean(gain)),
+    }
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 0.999])
@@ -185,7 +203,7 @@ def test_an_update_that_changes_nothing_is_promised_nothing_even_where_long_answ
     step = plain_step(*[np.full(6, -1.0)] * 3, sequence=[0, 1, 1, 1, 1, 1], group=[0] * 6)
     step.sequences["reward"] = np.array([0, 1], dtype=np.float32)
     row = certified(tmp_path / "run", step).terms.loc[0]
-    assert [row[key] for key in WITH_INTERVAL] == [0] * 6
+    assert [row[key] for key in WITH_INTERVAL] == [0] * len(WITH_INTERVAL)
     assert row["mark"] == ""
 
 
@@ -229,7 +247,7 @@ def alone() -> Step:
     return step.with_tokens(group_id=np.maximum(step.tokens["seq_id"] - 2, 0))
 
 
-NEW = ("surrogate", "drift_discounted", "update_penalty", "improvement_bound")
+NEW = ("surrogate", "drift_discounted", "update_penalty", "improvement_bound", "surrogate_whole", "gain")
 # Logs that lack something: what is missing for it, what the note says, how many responses still count.
 INCOMPLETE: dict[str, tuple[Step, tuple[str, ...], str, int]] = {
     "logp_new": (without(small_step(), "logp_new"), NEW, "logp_new is not logged", 6),
@@ -282,7 +300,7 @@ def test_ratios_beyond_the_floating_point_range_are_no_accident(nats: float, gam
         values["logp_new"][3] = nats
     row = certified(tmp_path / "run", step.with_tokens(**values), gamma).terms.loc[0]
     if nats > 0:
-        assert "floating-point range" in row["note"] and row["mark"] == "vacuous"
+        assert "floating-point range" in row["note"] and row["mark"] != ABOVE
         assert np.isnan(row["improvement_bound_low"])
     else:
         assert np.isfinite([row[key] for key in WITH_INTERVAL]).all()
@@ -290,28 +308,48 @@ def test_ratios_beyond_the_floating_point_range_are_no_accident(nats: float, gam
 
 def test_a_late_token_has_its_discount_before_it_leaves_log_space(tmp_path: Path) -> None:
     """e^800 at position 1,999, with gamma e^-1: 0 in the limit, not infinity times 0."""
-    b = np.full(4_000, -1.0)
+    b, n = np.full(4_000, -1.0), np.full(4_000, -1.0)
     c = b.copy()
-    b[1_999] = -801
-    step = plain_step(b, c, c, sequence=np.repeat([0, 1], 2_000), group=np.zeros(4_000))
+    b[1_999], n[1_999] = -801, -2
+    step = plain_step(b, c, n, sequence=np.repeat([0, 1], 2_000), group=np.zeros(4_000))
     step.sequences["reward"] = np.array([0, 1], dtype=np.float32)
     row = certified(tmp_path / "run", step, np.exp(-1)).terms.loc[0]
-    assert 0 <= row["staleness_discounted"] < 1e-300
+    assert 0 <= row["drift_discounted"] < 1e-300
 
 
 def test_marks_and_withheld_intervals(tmp_path: Path) -> None:
     step = small_step()
-    assert certified(tmp_path / "vacuous", step, 0.9).terms.loc[0, "mark"] == "vacuous"
-    quiet = step.with_tokens(logp_current=step.tokens["logp_behavior"], logp_new=step.tokens["logp_behavior"] + 1e-6)
-    quiet.sequences["reward"] = np.array([0, 0, 1, 1, 0, 0], dtype=np.float32)
-    assert certified(tmp_path / "negative", quiet).terms.loc[0, "mark"] == "negative"
+    assert certified(tmp_path / "vacuous", step, 0.9).terms.loc[0, "mark"] == VACUOUS
+    many = np.arange(400)
+    behavior, good = np.full(400, -1.0), many % 2 == 0
+    towards = plain_step(behavior, behavior, behavior + np.where(good, 0.1, -0.1), group=many // 4)
+    towards.sequences["reward"] = good.astype(np.float32)
+    row = certified(tmp_path / "above", towards, 0.0).terms.loc[0]
+    assert row["mark"] == ABOVE and 0 < row["improvement_bound_low"] <= row["improvement_bound"]
+    towards.sequences["reward"] = (good ^ (many // 4 % 20 >= 11)).astype(np.float32)  # the wrong way in 9 of 20 groups
+    row = certified(tmp_path / "unsure", towards, 0.0).terms.loc[0]
+    assert row["mark"] == "" and row["improvement_bound"] > 0 > row["improvement_bound_low"]
     rng = np.random.default_rng(5)
     heavy = 4 * np.log(rng.uniform(size=2_000))
     tail = plain_step(heavy - 10, np.full(2_000, -10.0), np.full(2_000, -10.0), group=np.arange(2_000) // 4)
     tail.sequences["reward"] = rng.integers(0, 2, 2_000).astype(np.float32)
     row = certified(tmp_path / "heavy", tail).terms.loc[0]
     assert "k-hat of the current policy's ratios is " in row["note"]
-    assert all(np.isnan(row[f"{key}_low"]) for key in WITH_INTERVAL)
+    judged = {metric.key for metric in theory.ENTRIES if metric.moment is not Moment.BOUNDED}
+    assert {key for key in WITH_INTERVAL if np.isnan(row[f"{key}_low"])} == judged & set(WITH_INTERVAL)
+
+
+def test_the_penalties_of_trpo_take_the_distance_of_the_new_policy_from_the_sampler(tmp_path: Path) -> None:
+    """On-policy TV(current, sampler) is 0 everywhere, and the surrogate can be wrong all the same."""
+    step = small_step(tv_current_behavior=np.zeros(14), tv_new_current=np.linspace(0, 0.3, 14))
+    row = certified(tmp_path / "fresh", step).terms.loc[0]
+    assert row["delta_max"] == pytest.approx(0.3)
+    assert row["finite_horizon_penalty"] == pytest.approx(finite_horizon_penalty(1, 4, 0.3))
+    assert row["discounted_penalty"] == pytest.approx(discounted_penalty(1, 0.6, 0.3))
+    stale = step.with_tokens(tv_current_behavior=np.linspace(0.9, 0.0, 14))
+    assert certified(tmp_path / "stale", stale).terms.loc[0, "delta_max"] == pytest.approx(0.9)  # of one state
+    row = certified(tmp_path / "half", without(step, "tv_new_current")).terms.loc[0]
+    assert np.isnan([row["delta_max"], row["finite_horizon_penalty"], row["discounted_penalty"]]).all()
 
 
 def test_the_sum_of_terms_of_every_sample_step_is_its_bound_and_a_range_of_steps_is_a_part(tmp_path: Path) -> None:

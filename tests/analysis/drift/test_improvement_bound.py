@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from ratioscope.analysis.drift.certificate import discounted_penalty, finite_horizon_penalty
+from ratioscope.analysis.drift.bounds import discounted_penalty, finite_horizon_penalty, mean_distance_penalty
 from tests.oracles.decision_process import (
     FINAL,
     LONGEST,
     OPEN,
     STATES,
+    Array,
+    Policy,
     Problem,
     completed,
     exact_terms,
@@ -44,10 +46,11 @@ def test_the_bound_from_exact_expectations_never_exceeds_the_true_improvement() 
     assert min(slack) < 0.01  # some bounds are near what they bound
 
 
-def test_trpo_penalties_bound_the_error_of_the_surrogate() -> None:
-    """S1 5.3, both forms, for a single sampler: J(new) >= J(sampler) + L - penalty."""
+def test_penalties_of_the_surrogate_bound_its_error() -> None:
+    """S1 5.3, both forms, and mean distances, for a single sampler: J(new) >= J(sampler) + L - penalty."""
     rng = np.random.default_rng(1)
-    for _ in range(40):
+    blind, slack = 0, []
+    for _ in range(150):
         sampler = random_policy(rng)
         new = random_policy(rng, sampler, rng.choice([0.05, 0.5, 2.0]))
         reward = {state: rng.standard_normal() for state in STATES}
@@ -63,6 +66,18 @@ def test_trpo_penalties_bound_the_error_of_the_surrogate() -> None:
                 else discounted_penalty(largest, gamma, largest_tv)
             )
             assert abs(gain - promised) <= penalty + 1e-12
+            if gamma == 1:
+                by_mean = mean_distance_penalty(largest, mean_distances(new, sampler))
+                assert abs(gain - promised) <= by_mean + 1e-12 and by_mean <= 2 * largest * LONGEST
+                slack.append(by_mean / penalty)
+                # The distance of the policy before the update, which on-policy is the sampler, bounds nothing.
+                blind += abs(gain - promised) > finite_horizon_penalty(largest, LONGEST, tv(sampler, sampler, ()))
+    assert blind == 150 and max(slack) < 1
+
+
+def mean_distances(p: Policy, q: Policy) -> Array:
+    """Mean TV(p, q) of the states of q at each position, (LONGEST,)."""
+    return np.array([sum(reach(q, s) * tv(p, q, s) for s in OPEN if len(s) == t) for t in range(LONGEST)])
 
 
 def test_a_plain_token_mean_is_not_a_bound() -> None:

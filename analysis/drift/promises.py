@@ -1,0 +1,157 @@
+"""What the certificate's section says: which bounds hold a promise, how far each is from one, what theory would allow.
+
+certificate_sentence(certificate(run))
+bounds(certificate(run))                    # one row a bound
+"""
+
+from dataclasses import dataclass
+from math import isnan, nan
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.drift.bounds import allowed_distance, trust_region_exponent
+from ratioscope.analysis.drift.certificate import ABOVE, VACUOUS, Certificate
+from ratioscope.analysis.findings.numbers import number, percent
+
+IN_SAMPLE = (
+    "In-sample, so no promise: the gain is measured on the very responses that the update was fitted to, where even an "
+    "update on noise looks like one"
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One bound over the steps of a certificate; numbers are medians over those where it is known."""
+
+    name: str
+    against: str
+    """Whose return the new policy's is compared with."""
+    source: str
+    gain: float
+    penalty: float
+    times: float
+    """The penalty as a multiple of the largest difference of returns."""
+    n: int
+    """Steps where it is known."""
+    vacuous: int
+    """Of them: the penalty exceeds the largest difference of returns."""
+    above: int
+    """Of them: the lower end of the interval is above 0, and the bound is not vacuous."""
+
+
+_BEFORE, _SAMPLER = "the policy before", "the sampler"
+
+
+def bounds(found: Certificate) -> tuple[Bound, ...]:
+    """Every bound that theory has, of the update's gain against the policy before, or against the sampler."""
+    terms = _numeric(found)
+    both = terms["update_penalty"] + terms["staleness_penalty"]
+    return (
+        _bound("Mean distances, discounted", _BEFORE, "S0 Corollary 3.2", terms, "surrogate", both,
+               terms["improvement_bound_low"]),
+        _bound("Largest distance, discounted (TRPO)", _SAMPLER, "S1 5.3", terms, "surrogate",
+               terms["discounted_penalty"]),
+        _bound("Largest distance, finite horizon", _SAMPLER, "S1 5.3", terms, "surrogate_whole",
+               terms["finite_horizon_penalty"]),
+        _bound("Mean distances, finite horizon", _SAMPLER, "from S1 5.3", terms, "surrogate_whole",
+               terms["mean_distance_penalty"]),
+        _bound("Whole responses, importance sampling", _BEFORE, "S4 4.1.2", terms, "gain", 0 * terms["gain"]),
+    )  # fmt: skip
+
+
+def _bound(
+    name: str,
+    against: str,
+    source: str,
+    terms: pd.DataFrame,
+    gain: str,
+    penalty: "pd.Series[float]",
+    low: "pd.Series[float] | None" = None,
+) -> Bound:
+    known = terms[gain].notna() & penalty.notna()
+    values, penalty, gap = terms[gain][known], penalty[known], terms["largest_gap"][known]
+    lower = (terms[f"{gain}_low"] - penalty if low is None else low)[known]
+    vacuous = penalty > gap
+    return Bound(
+        name, against, source, _median(values), _median(penalty), _median(penalty / gap.where(gap > 0)),
+        int(known.sum()), int(vacuous.sum()), int(((lower > 0) & ~vacuous).sum()),
+    )  # fmt: skip
+
+
+def certificate_sentence(found: Certificate) -> str:
+    """What theory promises of these updates, and which term stands against it."""
+    terms = _numeric(found)
+    known = terms[terms["improvement_bound"].notna()]
+    if not len(known):
+        reasons = terms["note"][terms["note"] != ""]
+        return f"The bound cannot be computed: {reasons.iloc[-1] if len(reasons) else 'nothing is logged for it'}."
+    above, vacuous = (int((known["mark"] == mark).sum()) for mark in (ABOVE, VACUOUS))
+    text = f"{IN_SAMPLE}. The lower end of the bound is above 0 in {above} of {len(known)} steps"
+    text += f", and the bound is vacuous in {vacuous}." if vacuous else "."
+    update, stale, gain, gap = (
+        _median(known[key]) for key in ("update_penalty", "staleness_penalty", "surrogate", "largest_gap")
+    )
+    text += (
+        f" In the median step the surrogate is {number(gain)}, the penalty for the update {number(update)} and for "
+        f"staleness {number(stale)}, in units of reward; returns differ by at most {number(gap)}."
+    )
+    if update + stale > 0:
+        name, share = ("staleness", stale) if stale > update else ("the update", update)
+        text += f" The larger penalty is that of {name} ({share / (update + stale):.0%})."
+    return text
+
+
+def conservative_step(found: Certificate) -> str:
+    """How much of the update conservative policy iteration would take; empty where the surrogate is unknown."""
+    step = _numeric(found)["cpi_step"].dropna()
+    if not len(step):
+        return ""
+    taken = step[step > 0]
+    text = "Conservative policy iteration (S4 eq. 61) mixes only so much of a new policy into the old one that its "
+    text += "bound stays above 0: "
+    if not len(taken):
+        return text + f"nothing in these {len(step)} steps, because the surrogate is not above 0."
+    text += f"{percent(_median(step))} of the update in the median step"
+    if len(taken) < len(step):
+        text += f", nothing in {len(step) - len(taken)} of {len(step)}, where the surrogate is not above 0"
+    if found.gamma == 0:
+        text += ". With γ = 0 no state comes after another, so it takes an update whole or not at all"
+    return text + "."
+
+
+def trust_region_sentence(found: Certificate) -> str:
+    """How small a trust region the finite horizon asks for, and whether it shrinks with the length as theory asks."""
+    terms = _numeric(found)
+    horizon, bound, gap = (_median(terms[key]) for key in ("longest", "advantage_bound", "largest_gap"))
+    if isnan(horizon + bound + gap) or not bound * horizon:
+        return ""
+    allowed = allowed_distance(bound, horizon, gap)
+    text = (
+        f"A trust region has to shrink like 1/T² (S1 5.4): with responses of up to {number(horizon)} tokens, the "
+        f"finite-horizon penalty says something only if the new policy is within {number(allowed, digits=2)} of the "
+        "sampler in every state."
+    )
+    largest = _median(terms["delta_max"])
+    if not isnan(largest):
+        text += f" The largest distance of a visited state is at most {number(largest, digits=2)} (median step)"
+        text += f", {number(largest / allowed, digits=2)} × that." if largest > allowed else "."
+    power = trust_region_exponent(terms["length"].to_numpy(), terms["distance"].to_numpy())
+    if not isnan(power.value):
+        shortest, longest = terms["length"].min(), terms["length"].max()
+        text += (
+            f" Between steps with {number(shortest)} and with {number(longest)} tokens a response, the mean distance "
+            f"goes with the length to the power {power.value:.1f} ({power.low:.1f} to {power.high:.1f}); theory asks "
+            "for −2, a constant clip aims at 0."
+        )
+    return text
+
+
+def _numeric(found: Certificate) -> pd.DataFrame:
+    words = {"mark", "note", "lower_estimate"}
+    return found.terms.astype({name: float for name in found.terms.columns if name not in words})
+
+
+def _median(values: "pd.Series[float]") -> float:
+    finite = values[~np.isnan(values)]
+    return float(finite.median()) if len(finite) else nan
