@@ -1,7 +1,7 @@
-"""How old the data are, and whether age hurts: version lags over the steps, and staleness of old against fresh tokens.
+"""How old the data are, and whether age hurts: version lags over the steps, and staleness and reward of older tokens.
 
 lags = version_lags(run)                        # step, lag, tokens
-effect = age_effect(stratify(run, "lag"), facts.form.staleness)
+effect = age_effect(run)                        # within steps: staleness and reward per update of age
 sentence(lags, stratify(run, "lag"), effect, facts)
 """
 
@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.facts import Facts
-from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text, whose_staleness
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.staleness.trend import Trend, reward_trend, staleness_trend
 from ratioscope.analysis.summary.strata import Strata
-from ratioscope.notes import Kind, from_cells
 
 
 def version_lags(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
@@ -44,55 +43,35 @@ def version_lags(run: Run, first: int | None = None, last: int | None = None) ->
 class Verdict(Enum):
     """Whether age hurts."""
 
-    HURTS = "the oldest tokens are further from the policy than the freshest"
-    DOES_NOT = "the oldest tokens are closer to the policy than the freshest"
-    CANNOT_TELL = "the difference may be chance, or a heavy tail"
-    ONE_AGE = "all tokens are of one age"
+    HURTS = "within a step, older tokens are further from the policy"
+    DOES_NOT = "within a step, older tokens are closer to the policy"
+    CANNOT_TELL = "the difference may be chance"
+    ONE_AGE = "no step holds several ages"
 
 
 @dataclass(frozen=True)
 class AgeEffect:
-    """Staleness of the oldest stratum against that of the freshest one."""
+    """What an update of age does to staleness and reward, among the tokens of one step."""
 
-    metric: str
-    """`s_k` or `s_k_bounded`."""
-    verdict: Verdict
-    freshest: Number | None = None
-    oldest: Number | None = None
-    reason: str = ""
-    """Why it is unknown."""
+    staleness: Trend
+    reward: Trend
+
+    @property
+    def verdict(self) -> Verdict:
+        if np.isnan(self.staleness.slope):
+            return Verdict.ONE_AGE
+        if self.staleness.rises:
+            return Verdict.HURTS
+        return Verdict.DOES_NOT if self.staleness.falls else Verdict.CANNOT_TELL
 
 
-def age_effect(strata: Strata, metric: str) -> AgeEffect:
-    """Does age hurt?
+def age_effect(run: Run, first: int | None = None, last: int | None = None) -> AgeEffect:
+    """Does age hurt, in the steps first..last?
 
-    Args:
-        strata: by "lag".
-        metric: the form of staleness that is used for the run; where a tail is too heavy for it, the bounded form.
+    Raises:
+        RatioscopeError: a file cannot be read any more.
     """
-    rows = _ages(strata, metric)
-    if metric == "s_k" and (rows["note_kind"].iloc[[0, -1] if len(rows) else []] == Kind.UNRELIABLE).any():
-        metric = "s_k_bounded"
-        rows = _ages(strata, metric)
-    if len(rows) < 2:
-        return AgeEffect(metric, Verdict.ONE_AGE)
-    fresh, old = (
-        Number(row.label, row.value, row.low, row.high, from_cells(row.note_kind, row.note))
-        for row in (rows.iloc[0], rows.iloc[-1])
-    )
-    if not np.isfinite([fresh.low, fresh.high, old.low, old.high]).all():
-        return AgeEffect(metric, Verdict.CANNOT_TELL, fresh, old, "there are too few prompt groups for intervals")
-    if old.low > fresh.high:
-        return AgeEffect(metric, Verdict.HURTS, fresh, old)
-    if old.high < fresh.low:
-        return AgeEffect(metric, Verdict.DOES_NOT, fresh, old)
-    return AgeEffect(metric, Verdict.CANNOT_TELL, fresh, old, "their 95 % intervals overlap")
-
-
-def _ages(strata: Strata, metric: str) -> pd.DataFrame:
-    """The strata that have an age and a value, freshest first."""
-    rows = strata.metric(metric).iloc[:-1]
-    return rows[rows["value"].notna() & (rows["label"] != "not logged")]
+    return AgeEffect(staleness_trend(run, first, last), reward_trend(run, first, last))
 
 
 def sentence(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts) -> str:
@@ -100,11 +79,12 @@ def sentence(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts
 
     Args:
         lags: of `version_lags`.
-        strata: by "lag", as `effect` was computed from them.
-        facts: of the steps that `strata` are of.
+        strata: by "lag".
+        facts: of the steps that `strata` and `effect` are of.
     """
-    hurts = _does_age_hurt(strata, effect, facts.staleness.limit)
-    return " ".join(filter(None, (how_old(lags), hurts, whose_staleness(facts), _of_fresh_tokens(strata, facts))))
+    hurts = does_age_hurt(effect) if (lags["lag"] > 0).any() else ""
+    said = (how_old(lags), hurts, _above(strata, facts), whose_staleness(facts), _of_fresh_tokens(strata, facts))
+    return " ".join(filter(None, said))
 
 
 def how_old(lags: pd.DataFrame) -> str:
@@ -131,29 +111,46 @@ def how_old(lags: pd.DataFrame) -> str:
     return text
 
 
-_NAMES = {"s_k": "S_k", "s_k_bounded": "S_k in its bounded form"}
+def does_age_hurt(effect: AgeEffect) -> str:
+    """The verdict in words, with the slopes per update of age."""
+    trend = effect.staleness
+    if effect.verdict is Verdict.ONE_AGE:
+        return (
+            "No step holds tokens of two ages (lag 0 aside, which has no age), so an effect of age cannot be separated "
+            "from training time."
+        )
+    slope, half = abs(trend.slope), (trend.high - trend.low) / 2
+    size = f"by {_slope(slope, slope - half, slope + half)} an update of age"
+    of = f"({trend.steps:,} step{'s' * (trend.steps != 1)} with several ages, {trend.groups:,} prompt groups)"
+    if effect.verdict is Verdict.HURTS:
+        text = f"Age hurts: within a step staleness rises {size} {of}."
+    elif effect.verdict is Verdict.DOES_NOT:
+        text = f"Age does not hurt: within a step staleness falls {size} {of}."
+    else:
+        changes = f"changes by {_slope(trend.slope, trend.low, trend.high)} an update of age"
+        text = f"Whether age hurts is unknown: within a step staleness {changes} {of}."
+    reward = effect.reward
+    if reward.rises or reward.falls:
+        word = "higher" if reward.rises else "lower"
+        text += f" The reward of older responses is {word}: {_slope(reward.slope, reward.low, reward.high)} an update."
+    return text
 
 
-def _does_age_hurt(strata: Strata, effect: AgeEffect, limit: float) -> str:
-    if effect.freshest is None or effect.oldest is None:
-        return "All tokens are of one age, so whether age hurts is unknown."
-    against = (
-        f"staleness ({_NAMES[effect.metric]}) is {_words(effect.oldest)} at {effect.oldest.label} "
-        f"against {_words(effect.freshest)} at {effect.freshest.label}"
-    )
-    if effect.verdict is Verdict.CANNOT_TELL:
-        return f"Whether age hurts is unknown: {against}, and {effect.reason}."
-    opening = "Age hurts" if effect.verdict is Verdict.HURTS else "Age does not hurt"
-    rows = _ages(strata, effect.metric)
-    above = rows[rows["value"] > limit]
-    where = (
-        f"above the limit of {limit:g} at {', '.join(above['label'])}"
-        if len(above)
-        else f"below the limit of {limit:g} at every age"
-    )
-    if len(above) > 3:
-        where = f"above the limit of {limit:g} in {len(above)} of {len(rows)} strata of age"
-    return f"{opening}: {against}; it is {where}."
+def _slope(value: float, low: float, high: float) -> str:
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return f"{number(value)} (no interval: too few prompt groups)"
+    return f"{number(value, low, high)} ({number(low, low, high)} to {number(high, low, high)})"
+
+
+def _above(strata: Strata, facts: Facts) -> str:
+    """At which ages staleness is above its limit; empty where at none."""
+    rows = strata.metric(facts.staleness.key).iloc[:-1]
+    rows = rows[rows["value"].notna() & (rows["label"] != "not logged")]
+    above = rows.loc[rows["value"] > facts.staleness.limit, "label"]
+    if not len(above):
+        return ""
+    where = ", ".join(above) if len(above) <= 3 else f"{len(above)} of {len(rows)} strata of age"
+    return f"Staleness is above the limit of {facts.staleness.limit:g} at {where}."
 
 
 def _of_fresh_tokens(strata: Strata, facts: Facts) -> str:
@@ -163,10 +160,3 @@ def _of_fresh_tokens(strata: Strata, facts: Facts) -> str:
     if facts.split or not len(fresh):
         return ""
     return f"Tokens of lag 0 have a staleness of {tv_text(float(fresh.iloc[0]))}, which age does not explain."
-
-
-def _words(of: Number) -> str:
-    value, low, high = of.value, of.low, of.high
-    if not (np.isfinite(low) and np.isfinite(high)):
-        return number(value)
-    return f"{number(value, low, high)} ({number(low, low, high)} to {number(high, low, high)})"

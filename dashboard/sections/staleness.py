@@ -38,8 +38,9 @@ def answer(subject: Subject) -> str:
         strata = _strata(subject)
     except RatioscopeError:
         return f"{age.how_old(found)} No token in {subject.window(TOKENS).words}."
-    facts = subject.opened.facts(subject.window(TOKENS).steps)
-    return age.sentence(found, strata, age.age_effect(strata, facts.form.staleness), facts)
+    steps = subject.window(TOKENS).steps
+    effect = subject.compute(age.age_effect, *steps)
+    return age.sentence(found, strata, effect, subject.opened.facts(steps))
 
 
 def _lags(subject: Subject) -> pd.DataFrame:

@@ -23,8 +23,8 @@ from tests.making.runs import Step, plain_step, write_run
 STEPS = 60
 HEALTHY = {
     "s_k": 0.05, "s_k_bounded": 0.05, "u_k": 0.01, "u_k_bounded": 0.01, "ratio_mean": 1.0, "ratio_mean_z": 0.0,
-    "chi2_token": 0.02, "ess_token": 0.98, "ess_seq": 0.9, "log1p_chi2_seq_predicted": 0.2, "khat_token": 0.3, "top1pct_share": 0.02,
-    "ratio_min": 0.7, "ratio_max": 1.4, "clip_fraction": 0.05, "clip_fraction_positive": 0.05,
+    "chi2_token": 0.02, "ess_token": 0.98, "ess_seq": 0.9, "log1p_chi2_seq_predicted": 0.2, "khat_token": 0.3,
+    "top1pct_share": 0.02, "ratio_min": 0.7, "ratio_max": 1.4, "clip_fraction": 0.05, "clip_fraction_positive": 0.05,
     "clip_fraction_negative": 0.05, "effective_token_fraction": 0.9, "zero_advantage_group_fraction": 0.1,
     "entropy": 1.0, "reward": 0.5, "eval_accuracy": 0.5, "version_lag": 2.0, "kl_k1": 0.01, "response_length": 10.0,
     "n_tokens": 1000.0, "n_sequences": 100.0,

@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 
 from ratioscope.analysis.findings.facts import facts_of
+from ratioscope.analysis.findings.words import whose_staleness
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.staleness import age
 from ratioscope.analysis.staleness import filters as age_filters
 from ratioscope.analysis.staleness import mixed_responses as segments
+from ratioscope.analysis.staleness.trend import within_steps
 from ratioscope.analysis.summary.strata import stratify
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.analysis.what_if import load
@@ -85,49 +87,101 @@ def test_how_old_says_what_is_missing_and_what_is_impossible() -> None:
     assert said([]) == "Versions are not logged: the age of the data is unknown."
 
 
-def verdict_of(folder: Path, steps: list[Step]) -> tuple[age.AgeEffect, str]:
-    run = open_run(write_run(folder, steps))
-    strata = stratify(run, "lag")
-    effect = age.age_effect(strata, "s_k")
-    return effect, age.sentence(age.version_lags(run), strata, effect, facts_of(summarise(run)))
+def said_of(run: Run) -> str:
+    """The answer of the Staleness page."""
+    return age.sentence(age.version_lags(run), stratify(run, "lag"), age.age_effect(run), facts_of(summarise(run)))
 
 
-def test_age_hurts_where_the_oldest_stratum_is_beyond_the_freshest(tmp_path: Path) -> None:
+def drifting(slope: float, later: float, rng: np.random.Generator) -> pd.DataFrame:
+    """Sums of 30 steps of 12 groups that hold lags 1 to 4, whose mean is linear in the lag and grows over the steps.
+
+    Later steps hold older data, so that age and training time go together over the run.
+    """
+    rows = []
+    for step in range(30):
+        for group in range(12):
+            lag = 1 + group % 4 + step // 10
+            mean = 0.3 + slope * lag + later * step + 0.05 * rng.standard_normal()
+            rows.append((step, group, float(lag), 50.0, 50 * mean))
+    return pd.DataFrame(rows, columns=["step", "group_id", "lag", "n", "total"])
+
+
+def test_an_effect_of_age_is_a_trend_within_steps() -> None:
+    for slope, later in ((0.02, 0.0), (0.02, -0.02), (-0.02, 0.0), (-0.02, 0.02)):
+        trend = within_steps(drifting(slope, later, np.random.default_rng(1)))
+        assert trend.low < slope < trend.high
+        assert (trend.rises, trend.falls) == (slope > 0, slope < 0)
+        assert (trend.steps, trend.groups) == (30, 360)
+
+
+def test_what_changes_over_training_is_no_effect_of_age() -> None:
+    """Under the null a trend is claimed in 5 % of the runs, however far the level moves with the age of the steps."""
+    for later in (0.0, 0.02, -0.02):
+        trends = [within_steps(drifting(0.0, later, np.random.default_rng(seed))) for seed in range(200)]
+        assert sum(trend.rises or trend.falls for trend in trends) <= 20
+    few = drifting(0.0, 0.0, np.random.default_rng(0)).query("step == 0 and group_id < 3")
+    assert within_steps(few).high - within_steps(few).low > 0.1
+
+
+def test_the_slope_is_that_of_a_regression_with_a_level_for_each_step() -> None:
+    cells = drifting(0.02, 0.01, np.random.default_rng(2))
+    cells["n"] = np.random.default_rng(3).integers(1, 60, len(cells)).astype(float)
+    design = np.column_stack([cells["lag"], pd.get_dummies(cells["step"])]).astype(float)
+    root = np.sqrt(cells["n"].to_numpy())
+    expected = np.linalg.lstsq(design * root[:, None], (cells["total"] / cells["n"]).to_numpy() * root, rcond=None)[0][
+        0
+    ]
+    assert within_steps(cells).slope == pytest.approx(expected)
+
+
+def test_older_tokens_of_a_step_that_are_further_away_are_found(tmp_path: Path) -> None:
     steps = [aged(number, (0, 1, 8), 0.02, np.random.default_rng(number)) for number in range(8, 12)]
-    effect, said = verdict_of(tmp_path / "run", steps)
+    for step in steps:
+        oldest = step.number - step.tokens["behavior_version"][::5] == 8
+        step.sequences["reward"] = np.where(oldest, 0.2, 0.8).astype(np.float32)
+    run = open_run(write_run(tmp_path / "run", steps))
+    effect = age.age_effect(run)
     assert effect.verdict is age.Verdict.HURTS
-    assert effect.freshest is not None
-    assert effect.oldest is not None
-    assert (effect.freshest.label, effect.oldest.label) == ("lag 0", "lag 8")
     tokens = frame(steps)
-    of_oldest = tokens[tokens["step"] - tokens["behavior_version"] == 8]
-    log_rho = of_oldest["logp_current"].astype(float) - of_oldest["logp_behavior"].astype(float)
-    assert effect.oldest.value == pytest.approx(np.abs(np.expm1(log_rho)).mean() / 2)
-    assert "Age hurts: staleness (S_k) is" in said
-    assert "below the limit of 0.2 at every age" in said
+    tokens["distance"] = np.maximum(1 - np.exp(tokens["logp_current"].astype(float) - tokens["logp_behavior"]), 0)
+    mean = tokens.groupby(tokens["step"] - tokens["behavior_version"])["distance"].mean()
+    assert effect.staleness.slope == pytest.approx((mean[8] - mean[1]) / 7)
+    assert effect.reward.falls
+    said = said_of(run)
+    assert "Age hurts: within a step staleness rises by" in said
+    assert "The reward of older responses is lower" in said
     assert "which age does not explain." in said
 
 
+def test_staleness_that_falls_with_age_does_not_hurt(tmp_path: Path) -> None:
+    # The versions of the two blocks change places: what is 8 updates old has the spread of lag 1, and the reverse.
+    steps = [aged(number, (1, 8), 0.02, np.random.default_rng(number)) for number in range(8, 12)]
+    steps = [step.with_tokens(behavior_version=2 * step.number - 9 - step.tokens["behavior_version"]) for step in steps]
+    run = open_run(write_run(tmp_path / "run", steps))
+    assert age.age_effect(run).verdict is age.Verdict.DOES_NOT
+    assert "Age does not hurt: within a step staleness falls by" in said_of(run)
+
+
 def test_the_same_spread_at_every_age_cannot_be_told(tmp_path: Path) -> None:
-    effect, said = verdict_of(tmp_path / "run", [aged(9, (2, 2, 2, 5), 0.0, np.random.default_rng(0))])
-    assert effect.verdict is age.Verdict.CANNOT_TELL
-    assert "Whether age hurts is unknown" in said
-    assert "their 95 % intervals overlap" in said
+    run = open_run(write_run(tmp_path / "run", [aged(9, (2, 2, 2, 5), 0.0, np.random.default_rng(0))]))
+    assert age.age_effect(run).verdict is age.Verdict.CANNOT_TELL
+    assert "Whether age hurts is unknown" in said_of(run)
 
 
-def test_one_age_tells_nothing(tmp_path: Path) -> None:
-    effect, said = verdict_of(tmp_path / "run", [aged(9, (3,), 0.02, np.random.default_rng(0))])
-    assert effect.verdict is age.Verdict.ONE_AGE
-    assert "Every token is 3 updates old. All tokens are of one age" in said
+def test_one_age_a_step_cannot_be_separated_from_training_time(tmp_path: Path) -> None:
+    """However much older and staler the later steps are."""
+    steps = [aged(10 + lag, (lag,), 0.02 * lag, np.random.default_rng(lag)) for lag in range(1, 6)]
+    run = open_run(write_run(tmp_path / "run", steps))
+    assert age.age_effect(run).verdict is age.Verdict.ONE_AGE
+    said = said_of(run)
+    assert "cannot be separated from training time" in said and "hurt" not in said
+    fresh = open_run(write_run(tmp_path / "fresh", [aged(9, (0,), 0.02, np.random.default_rng(0))]))
+    assert "training time" not in said_of(fresh)
 
 
 def test_old_weights_and_the_engine_are_split_where_both_are_logged(run: Run) -> None:
-    strata = stratify(run, "lag")
-    said = age.sentence(age.version_lags(run), strata, age.age_effect(strata, "s_k"), facts_of(summarise(run)))
-    parts = [float(strata.metric(key)["value"].iloc[-1]) for key in ("s_k_version", "s_k_engine")]
-    assert parts[0] > parts[1]
-    expected = f"the age of the data: {parts[0]:.2g} against {parts[1]:.2g} of the engine (means)"
-    assert f"The larger part of staleness is {expected}." in said
+    facts = facts_of(summarise(run))
+    assert whose_staleness(facts) and whose_staleness(facts) in said_of(run)
 
 
 def test_responses_of_several_versions_are_counted_by_step(run: Run, steps: list[Step]) -> None:
