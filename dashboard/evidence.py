@@ -6,6 +6,9 @@ from ratioscope.analysis.diagnosis.report import finding_to_json
 from ratioscope.analysis.findings.finding import Finding
 
 PAGE_OF: dict[str, str] = {
+    "nothing_to_judge": "linter",
+    "diverged": "overview",
+    "files_left_out": "linter",
     "log_broken": "linter",
     "sampler_not_following": "staleness",
     "engine_mismatch": "drift",

@@ -10,6 +10,7 @@ of `Limits`. A finding needs steps beyond their own noise, or a robust share of 
 from collections.abc import Callable, Sequence
 
 from ratioscope.analysis.diagnosis import log
+from ratioscope.analysis.diagnosis.absence import ABSENCE, files_are_left_out, nothing_to_judge, run_has_diverged
 from ratioscope.analysis.diagnosis.clipping import clip_is_saturated, clip_never_binds
 from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import Evidence
@@ -48,6 +49,9 @@ Rule = Callable[[Evidence], Finding | None]
 
 # Causes before their consequences.
 RULES: dict[str, Rule] = {
+    "nothing_to_judge": nothing_to_judge,
+    "diverged": run_has_diverged,
+    "files_left_out": files_are_left_out,
     log.RULE: log.log_is_broken,
     "sampler_not_following": sampler_does_not_follow,
     "engine_mismatch": engine_differs,
@@ -80,7 +84,8 @@ def diagnose(
 ) -> list[Finding]:
     """All findings, worst first; among equals causes come before their consequences, as in `RULES`.
 
-    Where the linter found the log broken, that is the only one: the others would be about the damage.
+    Where the linter found the log broken, that is the only one, beside what is not there: the others would be about
+    the damage.
 
     Args:
         run: where the summary is from: its manifest and tokens allow more rules.
@@ -95,5 +100,6 @@ def diagnose(
     explained = set().union(*(EXPLAINS.get(name, ()) for name in found))
     findings = [finding for name, finding in found.items() if name not in explained]
     if log.RULE in found:
-        return [log.held_back(found[log.RULE], len(findings) - 1)]
+        absent = [finding for finding in findings if finding.rule in ABSENCE]
+        return [*absent, log.held_back(found[log.RULE], len(findings) - 1 - len(absent))]
     return sorted(findings, key=lambda finding: -finding.severity)

@@ -1,22 +1,25 @@
 """Findings as text and as JSON, for the command line."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ratioscope.analysis.diagnosis.absence import not_seen
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.plain import plain
 
 
-def text(findings: Sequence[Finding]) -> str:
-    """One paragraph a finding: severity and sentence, then cause and remedy."""
-    if not findings:
-        return "Nothing to report."
-    return "\n".join(
+def text(opened: Opened) -> str:
+    """One paragraph a finding: severity and sentence, then cause and remedy; at the end what no rule could look at."""
+    lines = [
         f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} Why: {finding.why}\n{'':<9} Do: {finding.do}"
-        for finding in findings
-    )
+        for finding in opened.findings
+    ]
+    if not lines:
+        n = len(opened.summary.values)
+        lines = [f"No rule found anything in {n} step{'s' * (n != 1)}." if n else "No step is on disk yet."]
+    unseen = not_seen(opened.summary, opened.facts())
+    return "\n".join([*lines, *([f"Not logged, so not judged: {'; '.join(unseen)}."] if unseen else [])])
 
 
 def head_to_json(opened: Opened) -> dict[str, Any]:
@@ -25,6 +28,7 @@ def head_to_json(opened: Opened) -> dict[str, Any]:
         "schema_version": opened.run.manifest.schema_version,
         "run": opened.run.manifest.name,
         "thresholds": asdict(opened.limits),
+        "not_seen": not_seen(opened.summary, opened.facts()),
     }
 
 

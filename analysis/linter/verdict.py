@@ -30,6 +30,11 @@ def verdict(remarks: Sequence[Remark]) -> str:
     return f"No check found a problem in this log: {counts}.{aside}"
 
 
+def nothing_checked(remarks: Iterable[Remark]) -> bool:
+    """Whether no check of the tables' contents could run, as on a log without a token."""
+    return all(end is Outcome.NOT_CHECKED for check, end in outcomes(remarks).items() if check != "files")
+
+
 def outcomes(remarks: Iterable[Remark]) -> dict[str, Outcome]:
     """How each check ended."""
     return {remark.check: remark.outcome for remark in remarks}

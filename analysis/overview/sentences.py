@@ -20,11 +20,11 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
         findings: of `diagnose`, worst first.
         remarks: of `lint`, worst first.
     """
-    if not facts.n_steps:
-        return "No step is on disk yet."
-    steps = f"{facts.n_steps} step{'s' * (facts.n_steps > 1)}"
     doubts = [remark for remark in remarks if remark.is_problem]
     grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
+    if not facts.n_steps:
+        return grave[0].sentence if grave else "No step is on disk yet."
+    steps = f"{facts.n_steps} step{'s' * (facts.n_steps > 1)}"
     if grave:
         said = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps}. {grave[0].sentence}"
     elif not facts.staleness.n_known:

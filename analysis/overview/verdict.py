@@ -52,7 +52,7 @@ def run_verdict(
     """
     inside, facts = summary.up_to(first, last), facts_of(summary, limits, first, last)
     if not facts.n_steps:
-        return ((QUESTIONS[0], "No step is on disk yet: there is nothing to say."),)
+        return ((QUESTIONS[0], headline(inside, facts, findings)),)
     sentences = (
         headline(summary, facts_of(summary, limits), findings, remarks),
         _origin(facts),

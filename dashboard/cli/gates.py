@@ -36,7 +36,7 @@ def check(
 ) -> None:
     """Whether a log is what it claims to be.
 
-    Exit code 1 when it is not: when a remark is as severe as --fail-on.
+    Exit code 1 when it is not: when a remark is as severe as --fail-on, or when no check of the tokens could run.
 
     --json prints an object: schema_version, run, remarks. Each remark has check, outcome, severity (null: nothing
     found), sentence, do, numbers, steps, columns, examples.
@@ -44,6 +44,7 @@ def check(
     from ratioscope.analysis.findings.finding import Severity
     from ratioscope.analysis.findings.limits import limits_of
     from ratioscope.analysis.linter import lint, text, to_json
+    from ratioscope.analysis.linter.verdict import nothing_checked, verdict
 
     found = opened(run)
     limits = limits_of(run, thresholds)
@@ -53,8 +54,9 @@ def check(
         contents = {"schema_version": found.manifest.schema_version, "run": found.manifest.name}
         say(json.dumps(contents | {"remarks": to_json(remarks)}, allow_nan=False))
     else:
-        say(text(remarks))
-    if any(remark.severity and remark.severity >= Severity[fail_on.upper()] for remark in remarks):
+        say(f"{text(remarks)}\n{verdict(remarks)}")
+    found_something = any(remark.severity and remark.severity >= Severity[fail_on.upper()] for remark in remarks)
+    if found_something or nothing_checked(remarks):  # a gate that could not look does not pass
         raise typer.Exit(PROBLEMS_FOUND)
 
 
@@ -70,7 +72,10 @@ def diagnose(
     as_json: Annotated[bool, typer.Option("--json", help="Every finding with its numbers and steps.")] = False,
     fail_on: Annotated[
         SeverityName | None,
-        typer.Option(help="Exit code 1 when there is a finding of this severity or worse; default: always 0."),
+        typer.Option(
+            help="Exit code 1 when there is a finding of this severity or worse; default: only where there is nothing "
+            "to judge."
+        ),
     ] = None,
     thresholds: Thresholds = None,
     quiet: Quiet = False,
@@ -79,9 +84,10 @@ def diagnose(
 
     The worst comes first.
 
-    --json prints an object: schema_version, run, thresholds, findings. Each finding has rule, severity, sentence,
-    metric, limit, steps, numbers, why, do, source, page.
+    --json prints an object: schema_version, run, thresholds, not_seen, findings. Each finding has rule, severity,
+    sentence, metric, limit, steps, numbers, why, do, source, page.
     """
+    from ratioscope.analysis.diagnosis.absence import NOTHING_TO_JUDGE
     from ratioscope.analysis.diagnosis.opened import open_folder
     from ratioscope.analysis.diagnosis.report import head_to_json, text
     from ratioscope.analysis.findings.finding import Severity
@@ -91,6 +97,7 @@ def diagnose(
         found = open_folder(run, thresholds=thresholds, progress=progress)
     complain_of(found.run)
     contents = head_to_json(found) | {"findings": [with_page(finding) for finding in found.findings]}
-    say(json.dumps(contents, allow_nan=False) if as_json else text(found.findings))
-    if fail_on and any(finding.severity >= Severity[fail_on.upper()] for finding in found.findings):
+    say(json.dumps(contents, allow_nan=False) if as_json else text(found))
+    lowest = Severity[fail_on.upper()] if fail_on else None
+    if any(finding.rule == NOTHING_TO_JUDGE or (lowest and finding.severity >= lowest) for finding in found.findings):
         raise typer.Exit(PROBLEMS_FOUND)

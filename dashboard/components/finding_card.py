@@ -10,7 +10,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.plot import plot
 from ratioscope.dashboard.evidence import PAGE_OF
-from ratioscope.dashboard.figures.evidence import sparkline
+from ratioscope.dashboard.figures.evidence import can_be_shown, sparkline
 from ratioscope.dashboard.formats import quote
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.theme import Mode
@@ -36,7 +36,8 @@ def _card(finding: Finding, summary: StepSummary, mode: Mode, run_id: str) -> No
         st.badge(finding.severity.word, icon=theme.SEVERITY_ICON[finding.severity], color=_BADGE[finding.severity])
         show_me(finding, run_id)
     st.markdown(f"##### {finding.sentence}")
-    plot(sparkline(finding, summary, mode), key=f"finding-{finding.rule}", alt=finding.sentence, still=True)
+    if can_be_shown(finding, summary):
+        plot(sparkline(finding, summary, mode), key=f"finding-{finding.rule}", alt=finding.sentence, still=True)
     st.caption(" · ".join(quote(finding.metric, quoted) for quoted in finding.numbers))
     _reasons(finding)
 
@@ -59,10 +60,9 @@ def _reasons(finding: Finding) -> None:
 
 def show_me(finding: Finding, run_id: str) -> None:
     """The link to the page and the steps that are the evidence."""
-    first, last = min(finding.steps), max(finding.steps)
     query = {"run": run_id, "show": finding.metric}
-    if last > first:
-        query |= {"from": str(first), "to": str(last)}
+    if len(finding.steps) > 1:
+        query |= {"from": str(min(finding.steps)), "to": str(max(finding.steps))}
     st.page_link(
         session().pages[PAGE_OF[finding.rule]],
         label="Show me",

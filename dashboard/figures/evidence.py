@@ -17,13 +17,19 @@ from ratioscope.dashboard.theme import Mode
 _MOST_MARKS = 300
 
 
+def can_be_shown(finding: Finding, summary: StepSummary) -> bool:
+    """Whether there is a series to show; a finding may be about what is not there."""
+    return bool(finding.steps) and len(_finite(summary, finding.metric)) > 0
+
+
 def sparkline(finding: Finding, summary: StepSummary, mode: Mode) -> go.Figure:
     """The metric without axes, as large as a line of a card."""
     fig = base.figure(mode, height=72)
     series = _finite(summary, finding.metric)
     base.add_line(fig, series, name="", colour=theme.metric_colour(finding.metric), legend=False, width=1.5)
     mark_steps(fig, finding, summary, mode, size=4)
-    fig.add_hline(y=finding.limit, line={"color": mode.muted, "width": 1, "dash": "dash"})
+    if isfinite(finding.limit):
+        fig.add_hline(y=finding.limit, line={"color": mode.muted, "width": 1, "dash": "dash"})
     fig.update_layout(margin={"l": 4, "r": 4, "t": 4, "b": 4})
     fig.update_xaxes(visible=False)
     fig.update_yaxes(visible=False)

@@ -279,7 +279,8 @@ def _of_run(section: Section, place: int, name: str) -> Section:
         if isinstance(block, Chart):
             return replace(block, key=f"run{place + 1}-{block.key}")
         if isinstance(block, FindingBlock):
-            return replace(block, chart=replace(block.chart, key=f"run{place + 1}-{block.chart.key}"))
+            chart = block.chart and replace(block.chart, key=f"run{place + 1}-{block.chart.key}")
+            return replace(block, key=f"run{place + 1}-{block.key}", chart=chart)
         return block
 
     return replace(section, key=f"run{place + 1}-{section.key}", blocks=tuple(map(renamed, section.blocks)), group=name)

@@ -60,7 +60,7 @@ def _block(block: Block) -> dict[str, Any]:
         rows = [[_cell(cell) for cell in row] for row in block.rows]
         return {"type": "table", "title": block.title, "head": list(block.head), "rows": rows, "note": block.note}
     if isinstance(block, FindingBlock):
-        return {"type": "finding", **with_page(block.finding), "figure": _chart(block.chart)}
+        return {"type": "finding", **with_page(block.finding), "figure": block.chart and _chart(block.chart)}
     return {"type": "figure", **_chart(block)}
 
 

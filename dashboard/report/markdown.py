@@ -93,7 +93,8 @@ def _block(block: Block, folder: str) -> Iterator[str]:
         yield "\n".join(f"- {escape(quote(found.metric, number))}" for number in found.numbers)
         yield f"**Why** {escape(found.why)}"
         yield f"**Do** {escape(found.do)}"
-        yield from _chart(block.chart, folder)
+        if block.chart:
+            yield from _chart(block.chart, folder)
         yield f"Source: {escape(found.source)}."
     else:
         yield from _chart(block, folder)

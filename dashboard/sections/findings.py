@@ -5,7 +5,7 @@ from functools import partial
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.figures.evidence import evidence
+from ratioscope.dashboard.figures.evidence import can_be_shown, evidence
 from ratioscope.dashboard.sections.model import Chart, FindingBlock, Section
 from ratioscope.dashboard.sections.subject import Subject, chart, with_intervals
 
@@ -20,13 +20,15 @@ def section(subject: Subject) -> Section:
         notices = len(found) - grave
         answer = f"{grave or 'No'} finding{'s' * (grave != 1)} of severity warning or critical, {notices or 'no'} "
         answer += f"notice{'s' * (notices != 1)}; {len(RULES)} rules checked the whole run."
-    blocks = tuple(FindingBlock(finding, _evidence(subject, finding)) for finding in found)
+    blocks = tuple(FindingBlock(f"finding-{finding.rule}", finding, _evidence(subject, finding)) for finding in found)
     return Section("findings", "Findings", "What is wrong, why, and what to change?", answer, blocks)
 
 
-def _evidence(subject: Subject, finding: Finding) -> Chart:
+def _evidence(subject: Subject, finding: Finding) -> Chart | None:
     metric = CATALOGUE[finding.metric]
     summary = subject.opened.summary  # rules look at all steps, whatever range the report is about
+    if not can_be_shown(finding, summary):
+        return None
     first, last = min(finding.steps), max(finding.steps)
     span = f"step {first}" if first == last else f"{len(finding.steps)} steps between {first} and {last}"
     return chart(subject.mode, f"finding-{finding.rule}", f"{metric.title} over the steps",

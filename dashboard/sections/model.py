@@ -79,8 +79,11 @@ class Chart:
 class FindingBlock:
     """A finding with the figure that shows its evidence."""
 
+    key: str
+    """Unique within its report."""
     finding: Finding
-    chart: Chart
+    chart: Chart | None
+    """None where it is about what is not there."""
 
 
 Piece = Paragraph | Table | Chart
@@ -105,7 +108,7 @@ class Section:
         for block in self.blocks:
             if isinstance(block, Chart):
                 yield block
-            elif isinstance(block, FindingBlock):
+            elif isinstance(block, FindingBlock) and block.chart:
                 yield block.chart
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity, diagnose
+from ratioscope.analysis.diagnosis.absence import ABSENCE
 from ratioscope.analysis.diagnosis.collapse import find_fall, left_band
 from ratioscope.analysis.findings.facts import Concern
 from ratioscope.analysis.findings.finding import Number
@@ -55,6 +56,14 @@ RAMP = np.linspace(0, 1, STEPS)
 
 # Rule: evidence with the fault, and a near miss.
 MADE_UP: dict[str, tuple[Evidence, Evidence]] = {
+    "nothing_to_judge": (
+        made_up(s_k=np.nan, s_k_bounded=np.nan, n_tokens=0.0, n_invalid=1000.0, n_invalid_nan=1000.0),
+        made_up(n_tokens=first(59, 0.0, 100.0), n_invalid=1000.0, n_invalid_nan=1000.0),
+    ),
+    "diverged": (
+        made_up(n_tokens=first(50, 1000.0, 0.0), n_invalid=first(50, 0.0, 1000.0)),
+        made_up(n_tokens=first(50, 1000.0, 600.0), n_invalid=first(50, 0.0, 400.0)),
+    ),
     "log_broken": (
         replace(made_up(), remarks=[remark_of(Severity.WARNING), remark_of(Severity.CRITICAL)]),
         replace(made_up(), remarks=[remark_of(Severity.WARNING)]),
@@ -132,7 +141,15 @@ def spread(folder: Path, value: float, gate: str = "one_side") -> Evidence:
     )  # fmt: skip
 
 
+def with_a_file(folder: Path, contents: bytes) -> Evidence:
+    """Five steps, and one more file among those of the tokens."""
+    evidence = run_of(folder, 1, 0.05)
+    (folder / "tokens" / "000005-000005-w0.parquet").write_bytes(contents)
+    return Evidence(evidence.summary, open_run(folder))
+
+
 FROM_TOKENS: dict[str, tuple[Callable[[Path], Evidence], Callable[[Path], Evidence]]] = {
+    "files_left_out": (lambda folder: with_a_file(folder, b"torn"), lambda folder: run_of(folder, 1, 0.05)),
     "trust_region_infeasible": (lambda folder: spread(folder, 0.5), lambda folder: spread(folder, 0.15)),
 }
 
@@ -175,15 +192,15 @@ def test_every_finding_is_complete(rule: str, tmp_path: Path) -> None:
         assert text.strip() == text and "nan" not in text and "  " not in text
         assert text.endswith((".", ")"))
     assert finding.source and finding.numbers and all(number.label for number in finding.numbers)
-    assert finding.metric in CATALOGUE and np.isfinite(finding.limit)
-    assert finding.steps and set(finding.steps) <= set(evidence.values.index)
+    assert finding.metric in CATALOGUE and (np.isfinite(finding.limit) or rule in ABSENCE)
+    assert (finding.steps or rule in ABSENCE) and set(finding.steps) <= set(evidence.values.index)
     assert list(finding.steps) == sorted(finding.steps)
 
 
-def test_no_rule_fires_or_fails_on_an_empty_run(tmp_path: Path) -> None:
+def test_of_an_empty_run_only_its_emptiness_is_said(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", []))
     for evidence in (Evidence(summarise(run), run), Evidence(summarise(run))):
-        assert [rule for rule in RULES if RULES[rule](evidence) is not None] == []
+        assert [rule for rule in RULES if RULES[rule](evidence) is not None] == ["nothing_to_judge"]
 
 
 def test_no_rule_fails_on_a_run_of_one_step(tmp_path: Path) -> None:

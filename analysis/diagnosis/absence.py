@@ -1,0 +1,196 @@
+"""What could not be looked at: a run without a usable token, one that diverged, files left out, absent columns.
+
+Silence is no health: whatever keeps the other rules from looking is a finding, or is said beside them.
+"""
+
+from math import nan
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ratioscope.analysis.diagnosis.evidence import Evidence, Steps
+from ratioscope.analysis.findings.facts import Facts
+from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.summary.summary import StepSummary
+
+NOTHING_TO_JUDGE = "nothing_to_judge"
+ABSENCE = (NOTHING_TO_JUDGE, "diverged", "files_left_out")
+_LOST_SHARE = 0.5
+"""Of a step's rows: with more of them unusable, the step's numbers are those of a remainder."""
+_NEARLY_ALL, _STOPPED = 0.9, 3
+"""A scalar in so large a share of the steps, and in none of so many last ones, has stopped being logged."""
+_TOKENS = "log-probabilities or advantages of most tokens"
+_SCALARS = {"loss": "the loss", "grad_norm": "the gradient norm"}
+
+
+def nothing_to_judge(evidence: Evidence) -> Finding | None:
+    """No step has a usable token; of a run that is being written, although there are rows."""
+    values, run = evidence.values, evidence.run
+    rows = values["n_invalid"].sum()
+    if (values["n_tokens"] > 0).any() or (run is not None and run.status == "running" and not rows):
+        return None
+    if rows:
+        what = f"None of {len(values)} steps has a usable token: {_causes(values)}"
+        do = "Find out when the values were lost (ratioscope check names the columns), and log them finite."
+    elif run is not None and run.problems:
+        what = f"No token is left: {len(run.problems)} of the run's files cannot be read"
+        do = "Write the files again; ratioscope check names them."
+    elif len(values):
+        what = f"The run has {len(values)} steps and not one token on disk"
+        do = "Log the tokens: without log-probabilities there is nothing to diagnose."
+    else:
+        what, do = "The run holds no step", "Look at the trainer's own log: it ended before its first update."
+    return _finding(
+        evidence,
+        NOTHING_TO_JUDGE,
+        f"{what}. Nothing can be said of its health.",
+        tuple(values.index),
+        "Every rule needs tokens: that none of them found anything says nothing about the run.",
+        do,
+        Number("rows that cannot be used", float(rows)),
+    )
+
+
+def run_has_diverged(evidence: Evidence) -> Finding | None:
+    """From some step to the end loss or gradient norm are not finite, or most rows unusable, and were not before."""
+    lost: dict[str, Steps] = {}
+    for name, bad in _bad(evidence).items():
+        since = _since(bad)
+        if since:
+            lost[name] = since
+    if not lost or not (evidence.values["n_tokens"] > 0).any():
+        return None
+    steps = max(lost.values(), key=len)
+    n, first = len(steps), steps[0]
+    verb = "are" if len(lost) > 1 or _TOKENS in lost else "is"
+    return _finding(
+        evidence,
+        "diverged",
+        f"{_joined(list(lost))} {verb} not finite, or missing, from step {first} to the end "
+        f"({n} step{'s' * (n > 1)}): the run has diverged.",
+        steps,
+        "After one update that is not finite every weight is lost, and with it whatever is computed later. If the "
+        "training went on, its log is broken from there on.",
+        "Go back to the last checkpoint before that step; look at update drift and gradient norm before it.",
+        Number("first step without finite values", float(first)),
+    )
+
+
+def files_are_left_out(evidence: Evidence) -> Finding | None:
+    """Files of the run that could not be read."""
+    problems = evidence.run.problems if evidence.run else ()
+    if not problems or evidence.run is None:
+        return None
+    n = len(problems) + sum(map(len, evidence.run.files.values()))
+    one = len(problems) == 1
+    return _finding(
+        evidence,
+        "files_left_out",
+        f"{len(problems)} of {n} files {'is' if one else 'are'} left out because {'it' if one else 'they'} cannot be "
+        "read: what they hold is missing from every number.",
+        (),
+        "An interrupted copy or a full disk leaves such files; without them the run looks shorter than it was.",
+        "ratioscope check names them. Write them again, or remove them.",
+        Number("files left out", float(len(problems))),
+        severity=Severity.WARNING,
+    )
+
+
+def not_seen(summary: StepSummary, facts: Facts) -> list[str]:
+    """What no rule could look at, clause by clause, because its numbers are not there in any step."""
+    if not facts.staleness.n_known:
+        return []
+    values = summary.values
+    questions = {
+        "how far updates moved the policy": ["u_k"],
+        "what the gate did": ["clip_fraction"],
+        "the entropy": ["entropy"],
+        "whether the policy learns": ["reward", "eval_accuracy"],
+    }
+    found = [words for words, keys in questions.items() if values[keys].isna().all(axis=None)]
+    return found if facts.split else ["whether staleness is the engine's or the age's", *found]
+
+
+def _bad(evidence: Evidence) -> dict[str, "pd.Series[bool]"]:
+    """By quantity: the steps in which it was logged and is not finite."""
+    values = evidence.values
+    rows = values["n_tokens"] + values["n_invalid"]
+    bad = {_TOKENS: (values["n_invalid"] > _LOST_SHARE * rows)[rows > 0]}
+    scalars = _scalars(evidence)
+    bad |= {words: _unusable(scalars[name]) for name, words in _SCALARS.items() if name in scalars}
+    reward = values["reward"][rows > 0]
+    return bad | {"the reward": _unusable(reward.isna().where(reward.notna()))}
+
+
+def _unusable(not_finite: "pd.Series[bool]") -> "pd.Series[bool]":
+    """With the steps at the end from which on a scalar is missing that was in nearly every step: some loggers make
+    nothing of NaN."""
+    known = not_finite.notna()
+    if not known.any():
+        return not_finite[known].astype(bool)
+    end = int(np.flatnonzero(known)[-1]) + 1
+    stopped = float(known.iloc[:end].mean()) >= _NEARLY_ALL and len(known) - end >= _STOPPED
+    return (not_finite.fillna(True) if stopped else not_finite[known]).astype(bool)
+
+
+def _scalars(evidence: Evidence) -> pd.DataFrame:
+    """By step: whether a logged scalar is not finite; null where it was not logged.
+
+    From the files: in a frame, NaN and null are one.
+    """
+    if evidence.run is None:
+        return pd.DataFrame()
+    parts = []
+    for file in evidence.run.files["steps"]:
+        names = [name for name in _SCALARS if name in pq.read_schema(file.path).names]
+        table = pq.read_table(file.path, columns=["step", *names])
+        columns = {name: pc.invert(pc.is_finite(table[name].cast(pa.float64()))) for name in names}
+        parts.append(pa.table({"step": table["step"], **columns}).to_pandas())
+    found = pd.concat(parts) if parts else pd.DataFrame({"step": []})
+    return found.drop_duplicates("step", keep="last").set_index("step").sort_index()
+
+
+def _since(bad: "pd.Series[bool]") -> Steps:
+    """The steps of the last stretch, where it is bad up to the end and there is a good step before it."""
+    good = np.flatnonzero(~bad.to_numpy(dtype=bool))
+    return tuple(int(step) for step in bad.index[good[-1] + 1 :]) if len(good) else ()
+
+
+def _causes(values: pd.DataFrame) -> str:
+    rows = values["n_invalid"].sum()
+    words = {
+        "n_invalid_nan": "are NaN or missing in a log-probability",
+        "n_invalid_infinite": "have an infinite log-probability",
+        "n_invalid_positive": "have a log-probability above 0",
+        "n_invalid_advantage": "have an advantage that is not finite",
+    }
+    counts = {name: float(values[name].sum()) for name in words}
+    cause = max(counts, key=lambda name: counts[name])
+    return f"{percent(counts[cause] / rows)} of the rows {words[cause]}"
+
+
+def _joined(names: list[str]) -> str:
+    text = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return text[0].upper() + text[1:]
+
+
+def _finding(
+    evidence: Evidence, rule: str, sentence: str, steps: Steps, why: str, do: str, *numbers: Number,
+    severity: Severity = Severity.CRITICAL,
+) -> Finding:  # fmt: skip
+    return Finding(
+        rule=rule,
+        severity=severity,
+        sentence=sentence,
+        metric=evidence.facts.staleness.key,
+        steps=tuple(int(step) for step in steps),
+        numbers=numbers,
+        why=why,
+        do=do,
+        source="docs/metrics.md, bad numbers",
+        limit=nan,
+    )
