@@ -62,7 +62,8 @@ _INT32, _INT64, _FLOAT, _DOUBLE = pa.int32(), pa.int64(), pa.float32(), pa.float
 
 TOKENS = Table(
     name="tokens",
-    grain="one response token eligible for the loss in update `step`; padding, prompt and tool tokens are not rows",
+    grain="one response token eligible for the loss in update `step`, or held out of it; padding, prompt and tool "
+    "tokens are not rows",
     key=("step", "seq_id", "position"),
     columns=(
         Column("step", _INT32, "update index k", required=True),
@@ -112,7 +113,11 @@ SEQUENCES = Table(
         Column("behavior_version_max", _INT32, "newest policy version that sampled a token of it"),
         Column("finish_reason", pa.string(), "stop, length, ..."),
         Column("sample_weight", _FLOAT, "weight of the response in the loss"),
-        Column("dropped", pa.string(), "why it was left out of the loss; null: it was not"),
+        Column(
+            "dropped",
+            pa.string(),
+            'why it was left out of the loss; null: it was not; "held out": no update saw its prompt',
+        ),
         Column("source", pa.string(), "where the response came from, when sources are mixed"),
     ),
 )
@@ -124,6 +129,10 @@ DROPPED = {
     "tokens_dropped_excess_negative": "to balance good and bad responses",
     "tokens_dropped_no_signal": "in prompt groups with zero signal, which were sampled again",
 }
+
+HELD_OUT = "held out"
+"""In `dropped`: sampled like the batch, for prompt groups that the update did not see. Its tokens are logged with
+logp_current and logp_new, so that an update is judged on what it was not fitted to; no other number takes them."""
 
 STEPS = Table(
     name="steps",

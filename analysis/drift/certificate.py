@@ -33,7 +33,7 @@ from ratioscope.analysis.drift.bounds import (
     mean_distance_penalty,
 )
 from ratioscope.analysis.runs.database import filled, query
-from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.relations import may_hold_out, relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, cluster_interval
 from ratioscope.catalogue import theory
@@ -64,6 +64,8 @@ class Certificate:
     largest distance of new policy and sampler in a visited state, at most), distance (their mean), longest and length
     (the mean) of the responses; cpi_step; n_responses, n_counted, n_groups; mark (VACUOUS, ABOVE or "") and note.
     Undefined is NaN, and the note says why."""
+    held_out: bool = False
+    """Whether they are of prompt groups that their update did not see: of others, nothing is certified."""
 
 
 def certificate(
@@ -73,13 +75,16 @@ def certificate(
     *,
     gamma: float | None = None,
     reward_range: tuple[float, float] | None = None,
+    held_out: bool = False,
 ) -> Certificate:
     """The certificate of the steps first..last, both included.
 
     Args:
         gamma: discount in [0, 1); None: 1 - 1 / mean response length.
         reward_range: lowest and highest reward there can be; its width bounds |A|. Without it the largest advantage
-            of the step's sample stands for |A|, a lower estimate.
+            of the step's sample stands for |A|, a lower estimate; of held-out responses, the range of all rewards.
+        held_out: of the prompt groups that their update did not see (`schema.HELD_OUT`), and of the steps that have
+            some. Only this one is a promise.
 
     Raises:
         RatioscopeError: gamma or the range is impossible, a reward lies outside of it, or there is no response.
@@ -88,7 +93,7 @@ def certificate(
         raise RatioscopeError(f"gamma is {gamma:g}; a certificate needs a discount of at least 0 and less than 1.")
     if reward_range is not None and not -inf < reward_range[0] < reward_range[1] < inf:
         raise RatioscopeError(f"The reward range {reward_range} is not a finite lowest and a larger highest reward.")
-    with relations(run, first, last) as connection:
+    with relations(run, first, last, held_out=held_out) as connection:
         gamma = _default_gamma(connection, run) if gamma is None else gamma
         reading = (
             filled("drift/certificate_tokens", log_gamma=repr(log(gamma)))
@@ -102,12 +107,30 @@ def certificate(
         kept = kept_size(largest[0][0] or 0)
         steps = connection.execute(filled("drift/certificate_steps", kept=str(kept))).df().set_index("step")
     by_step = dict(list(groups.groupby("step")))
-    rows = {int(step): _row(by_step[step], steps.loc[step], gamma, reward_range) for step in by_step}
-    listed = run.read("steps", ["step"])["step"]
+    seen = _rewards_seen(run) if held_out and reward_range is None else None
+    rows = {int(step): _row(by_step[step], steps.loc[step], gamma, reward_range or seen) for step in by_step}
+    if seen:
+        rows = {step: row | {"lower_estimate": True} for step, row in rows.items()}
+    listed = run.read("steps", ["step"])["step"] if not held_out else pd.Series(dtype=int)
     inside = listed.between(first if first is not None else 0, last if last is not None else inf)
     empty = {int(step): {"note": "no token of this step is on disk", "mark": ""} for step in listed[inside]}
     terms = pd.DataFrame.from_dict({**empty, **rows}, orient="index", columns=_COLUMNS).sort_index()
-    return Certificate(gamma, terms.rename_axis("step"))
+    return Certificate(gamma, terms.rename_axis("step"), held_out)
+
+
+def has_held_out(run: Run, first: int | None = None, last: int | None = None) -> bool:
+    """Whether there are responses of prompt groups that their update did not see."""
+    if not any(map(may_hold_out, run.files["sequences"])):
+        return False
+    with relations(run, first, last, held_out=True) as connection:
+        return bool(connection.execute("select count(*) from token").fetchall()[0][0])
+
+
+def _rewards_seen(run: Run) -> tuple[float, float] | None:
+    """Lowest and highest reward of the run; None where they do not differ."""
+    reward = run.read("sequences", ["reward"])["reward"].astype(float)
+    reward = reward[np.isfinite(reward)]
+    return (float(reward.min()), float(reward.max())) if reward.nunique() > 1 else None
 
 
 # Rewards are stored as float32: 0.1 comes back a little above the range's own 0.1.

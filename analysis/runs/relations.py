@@ -6,10 +6,13 @@ with relations(run, first=10, last=20) as connection:
 `token` has every declared column of the tokens table (null where the run does not log it), the log-ratios of the pairs
 in double, and `invalid`: why a row cannot be used. `usable` is its rows without such a reason (`docs/metrics.md`,
 bad numbers). `sequence` has every declared column of the sequences table, and those named reward_<part>.
+
+Responses that were held out of their update (`schema.HELD_OUT`) are in none of them, unless they are what is asked for.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 import duckdb
 import pandas as pd
@@ -25,8 +28,13 @@ _FEW = 600_000
 
 
 @contextmanager
-def relations(run: Run, first: int | None = None, last: int | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def relations(
+    run: Run, first: int | None = None, last: int | None = None, *, held_out: bool = False
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that sees the steps first..last of a run, both included; None is the first or last there is.
+
+    Args:
+        held_out: see only the responses that were held out, of prompt groups that their update did not see.
 
     Raises:
         RatioscopeError: a file that was there at opening cannot be read any more.
@@ -36,7 +44,16 @@ def relations(run: Run, first: int | None = None, last: int | None = None) -> It
         try:
             for table in (schema.TOKENS, schema.SEQUENCES):
                 files = [file for file in run.files[table.name] if _overlaps(file, first, last)]
-                create_views(connection, table, files, inside, run.versions_ahead, held=_are_few(files))
+                create_views(
+                    connection,
+                    table,
+                    files,
+                    run.files[schema.SEQUENCES.name],
+                    inside,
+                    run.versions_ahead,
+                    held=_are_few(files),
+                    held_out=held_out,
+                )
             yield connection
         except (duckdb.IOException, pa.ArrowInvalid, OSError) as error:
             reason = str(error).splitlines()[0]
@@ -47,10 +64,12 @@ def create_views(
     connection: duckdb.DuckDBPyConnection,
     table: schema.Table,
     files: Sequence[TableFile],
+    responses: Sequence[TableFile],
     where: str = "true",
     ahead: "pd.Series[int] | None" = None,
     *,
     held: bool = False,
+    held_out: bool = False,
 ) -> None:
     """Make `token` and `usable`, or `sequence`, of the rows of some files.
 
@@ -58,11 +77,13 @@ def create_views(
         connection: may read the files.
         table: TOKENS or SEQUENCES.
         files: of this table.
+        responses: of SEQUENCES, at least those of the same steps: they say what was held out.
         where: which rows, in SQL.
         ahead: see `Run.versions_ahead`; without it versions are counted like steps.
         held: read the rows now and keep them in memory, where every query has them at once.
+        held_out: see `relations`.
     """
-    rows = f"(select * from {source(files, table)} where {where})"
+    rows = f"(select * from {_chosen(source(files, table), responses, held_out=held_out)} where {where})"
     if table is schema.TOKENS:
         if ahead is not None and len(ahead):
             connection.register("versions", ahead.reset_index())
@@ -90,6 +111,43 @@ def source(files: Sequence[TableFile], table: schema.Table) -> str:
     paths = ", ".join("'" + str(file.path.resolve()).replace("'", "''") + "'" for file in files)
     # can_have_nan: without it DuckDB prunes row groups by min and max, in which Parquet leaves NaN out.
     return f"(select {', '.join(selected)} from read_parquet([{paths}], union_by_name=true, can_have_nan=true))"
+
+
+def _chosen(rows: str, responses: Sequence[TableFile], *, held_out: bool) -> str:
+    """Rows of either table, without those of responses that were held out, or these alone."""
+    if not any(map(may_hold_out, responses)):
+        return f"(select * from {rows} where false)" if held_out else rows
+    listed = source(responses, schema.SEQUENCES)
+    those = f"select step, seq_id from {listed} as listed where dropped = '{schema.HELD_OUT}'"
+    if not held_out:
+        return f"(select * from {rows} as every anti join ({those}) as held using (step, seq_id))"
+    # A group, or a prompt, that the update has seen as well is none that it did not see.
+    seen = f"(select * from {listed} where dropped is distinct from '{schema.HELD_OUT}')"
+    for column in ("group_id", "prompt_id"):
+        those += (
+            f" and not exists (select 1 from {seen} as seen where seen.step = listed.step "
+            f"and seen.{column} = listed.{column})"
+        )
+    return f"(select * from {rows} as every semi join ({those}) as held using (step, seq_id))"
+
+
+@lru_cache(maxsize=100_000)
+def may_hold_out(file: TableFile) -> bool:
+    """Whether a file of the sequences table may have rows that were held out, by its footer alone."""
+    metadata = pq.read_metadata(file.path)
+    columns = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+    if "dropped" not in columns:
+        return False
+    place = columns.index("dropped")
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(place).statistics
+        if statistics is None or not statistics.has_null_count:
+            return True
+        if statistics.has_min_max and statistics.min <= schema.HELD_OUT <= statistics.max:
+            return True
+        if not statistics.has_min_max and statistics.null_count < metadata.row_group(number).num_rows:
+            return True
+    return False
 
 
 def _are_few(files: Sequence[TableFile]) -> bool:

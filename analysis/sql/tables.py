@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.analysis.runs.database import query
-from ratioscope.analysis.runs.relations import quoted, sql_type
+from ratioscope.analysis.runs.relations import may_hold_out, quoted, sql_type
 from ratioscope.analysis.runs.store import Run, TableFile
 from ratioscope.analysis.sql.worker import SCHEME
 from ratioscope.analysis.summary.summary import StepSummary
@@ -31,7 +31,11 @@ DERIVED = (
     Column("log_engine", pa.float64(), "log ratio of the two engines: logp_behavior_train - logp_behavior", "nats"),
     Column("log_reference", pa.float64(), "log ratio, reference over behavior: logp_reference - logp_behavior", "nats"),
     Column("version_lag", pa.int32(), "updates between the version that sampled the token and the current", "updates"),
-    Column("invalid", pa.string(), "why no metric uses this row: nan, infinite, positive, advantage; null: they do"),
+    Column(
+        "invalid",
+        pa.string(),
+        "why no metric uses this row: nan, infinite, positive, advantage, held out; null: they do",
+    ),
 )
 _VOCABULARY = "vocabulary.parquet"
 
@@ -69,7 +73,7 @@ def offer(run: Run, summary: StepSummary) -> Offer:
     files = {name: run.files[name] for name in schema.ALL_TABLES if run.files[name]}
     setup = [query("runs/macros")]
     names: dict[str, Path] = {}
-    for name, parts in files.items():
+    for name, parts in sorted(files.items(), key=lambda item: item[0] == schema.TOKENS.name):  # they ask the responses
         setup += _views(run, name, parts)
         names |= {f"{name}/{part.name}": part.path.resolve() for part in parts}
     tables = [*files]
@@ -95,7 +99,16 @@ def _views(run: Run, name: str, parts: Sequence[TableFile]) -> list[str]:
     else:
         rows = f"(select *, 0 as ahead from {rows})"
     text = query(f"runs/{name}").replace("$largest", str(schema.LARGEST_LOG_PROBABILITY))
-    return [text.replace("from source", f"from {rows}"), "create view tokens as select * from token"]
+    return [text.replace("from source", f"from {rows}"), f"create view tokens as select * from {_judged(run)}"]
+
+
+def _judged(run: Run) -> str:
+    """`token`, in which responses that were held out say so."""
+    if not any(map(may_hold_out, run.files[schema.SEQUENCES.name])):
+        return "token"
+    held = f"(select step, seq_id, dropped as held from sequences where dropped = {_text(schema.HELD_OUT)})"
+    said = "select * exclude (held) replace (coalesce(held, invalid) as invalid)"
+    return f"({said} from token left join {held} using (step, seq_id))"
 
 
 def _relation(table: schema.Table, parts: Sequence[TableFile]) -> str:

@@ -160,8 +160,8 @@ def scan(units: Sequence[ScanUnit]) -> Partials:
     tokens = [file for unit in units for file in unit.tokens]
     sequences = list(dict.fromkeys(file for unit in units for file in unit.sequences))
     with connect(sorted({file.path.parent for file in (*tokens, *sequences)})) as connection:
-        create_views(connection, schema.TOKENS, tokens)
-        create_views(connection, schema.SEQUENCES, sequences)
+        create_views(connection, schema.TOKENS, tokens, sequences)
+        create_views(connection, schema.SEQUENCES, sequences, sequences)
         logged = {name for file in tokens for name in pq.read_schema(file.path).names}
         optional = bool(logged & sums.optional_columns())
         return partials_in(connection, clean=all(map(_known_clean, tokens)), optional=optional)

@@ -88,6 +88,23 @@ def plain_step(
     )
 
 
+def with_held_out(step: Step, other: Step) -> Step:
+    """A step and, after it, the responses of another one as held out: groups that the update did not see."""
+    ids = {name: int(np.max(step.sequences[name])) + 1 for name in ("seq_id", "group_id")}
+
+    def both(table: str) -> Columns:
+        ours, theirs = (getattr(one, table) for one in (step, other))
+        joined = {name: np.concatenate([ours[name], theirs[name]]) for name in ours.keys() & theirs.keys()}
+        n = len(theirs["seq_id"])
+        for name, shift in ids.items():
+            joined[name][-n:] += shift
+        return joined
+
+    n, m = len(step.sequences["seq_id"]), len(other.sequences["seq_id"])
+    sequences = both("sequences") | {"dropped": [None] * n + [schema.HELD_OUT] * m}
+    return replace(step, tokens=both("tokens"), sequences=sequences)
+
+
 def random_step(
     rng: np.random.Generator, number: int = 0, *, groups: int = 4, responses: int = 3, longest: int = 9,
     spread: float = 0.3,

@@ -14,7 +14,7 @@ from ratioscope.analysis.sql import QueryError, ask, documented, worker
 from ratioscope.analysis.sql.examples import EXAMPLES, Example, examples
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from tests.analysis.sql.queried import N_STEPS, rows
-from tests.making.runs import random_step, write_run
+from tests.making.runs import random_step, with_held_out, write_run
 
 
 def test_metrics_made_by_hand_are_those_of_the_summary(run: Run, summary: StepSummary) -> None:
@@ -106,6 +106,16 @@ def test_versions_that_run_ahead_of_the_steps_count_in_the_lag(tmp_path: Path) -
     found = rows(ask(run, summary, "select avg(version_lag) from tokens"))[0][0]
     assert found == pytest.approx(summary.values["version_lag"].loc[3])
     assert found >= 5
+
+
+def test_what_was_held_out_says_why_no_metric_takes_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    run = open_run(write_run(tmp_path / "run", [with_held_out(random_step(rng), random_step(rng, groups=2))]))
+    summary = summarise(run)
+    sql = "select invalid, count(distinct seq_id) as n from tokens group by invalid order by n"
+    assert rows(ask(run, summary, sql)) == [("held out", 6), (None, 12)]
+    sql = "select avg(abs(exp(log_rho) - 1)) / 2 from tokens where invalid is null"
+    assert rows(ask(run, summary, sql))[0][0] == pytest.approx(summary.values["s_k"].loc[0])
 
 
 def test_a_file_that_vanished_is_said(run: Run, summary: StepSummary) -> None:
