@@ -13,6 +13,8 @@ FLOAT32_FLOOR = 1e-4
 TIMES_FLOOR = 3.0
 # What a pass in bfloat16 makes is measured itself, on the same batch: a difference of that size may be precision alone.
 TIMES_PRECISION = 1.5
+# What number formats and kernels of healthy stacks differ by; no token is a quarter of a nat away by them.
+HEALTHY_TV, HEALTHY_LOG_RATIO = 0.01, 0.25
 
 
 def on_policy_ratio(evidence: Evidence) -> list[Remark]:
@@ -46,6 +48,7 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
         )
     # NaN, where the floor was not measured, explains nothing.
     precision = staleness.max() <= TIMES_PRECISION * dtype
+    usual = staleness.max() <= HEALTHY_TV and largest <= HEALTHY_LOG_RATIO
     kind = "logp_behavior_train" if evidence.total("n_train") else "logp_current"
     return [
         Remark(
@@ -53,8 +56,9 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
             Outcome.FOUND,
             f"With the same weights sampler and trainer disagree {in_steps(above)}: S_k up to "
             f"{staleness.max():.2g} (step {worst}), |log ratio| up to {largest:.2g}; {against} allows {floor:.1e}."
-            + (f" A pass in bfloat16 differs by as much ({dtype:.1e}): precision." if precision else ""),
-            Severity.NOTICE if precision else Severity.WARNING,
+            + (f" A pass in bfloat16 differs by as much ({dtype:.1e}): precision." if precision else "")
+            + (" Engines of two kinds usually differ by as much." if usual and not precision else ""),
+            Severity.NOTICE if precision or usual else Severity.WARNING,
             "This is not staleness. Unless the values themselves are wrong, it is engine mismatch: compare precision "
             "(weights, logits and softmax in float32), decoding settings and what the sampler logs (raw or processed).",
             numbers,
