@@ -12,8 +12,8 @@ from ratioscope.catalogue import CATALOGUE
 
 # What can go wrong before the reward does, causes first, and in which direction: +1 up, -1 down, 0 both.
 CANDIDATES = {
-    "u_k": 1, "s_k": 1, "khat_token": 1, "ess_token": -1, "clip_fraction": 1, "grad_norm": 1, "kl_to_initial": 1,
-    "entropy": 0,
+    "u_k": 1, "s_k_bounded": 1, "khat_token": 1, "ess_token": -1, "clip_fraction": 1, "grad_norm": 1,
+    "kl_to_initial": 1, "entropy": 0,
 }  # fmt: skip
 
 _LEAST_EVALUATIONS = 8

@@ -90,7 +90,7 @@ class Evidence:
     @cached_property
     def parts(self) -> "dict[Cause, Series[float]]":
         """The parts of the path by step."""
-        return parts_by_step(self.values, self.facts.form, self.facts.fresh)
+        return parts_by_step(self.values, self.facts.fresh)
 
     @cached_property
     def regime(self) -> Regime:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from ratioscope.analysis.findings.facts import Cause, Facts, Form
+from ratioscope.analysis.findings.facts import Cause, Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text
@@ -19,18 +19,17 @@ _MOST = 0.5
 def engine_differs(evidence: Evidence) -> Finding | None:
     """The engine's part of staleness: above NeMo-RL's alert, or the larger part of what the data are off by."""
     values, facts = evidence.values, evidence.facts
-    engine = values["s_k_engine"].dropna()
+    engine = values[Cause.ENGINE.key].dropna()
     if not len(engine):
         return None
     limit = evidence.limits.engine
-    high = evidence.above("s_k_engine", limit)
+    high = evidence.above(Cause.ENGINE.key, limit)
     matters = engine > evidence.limits.engine_to_update * values["u_k"].loc[engine.index].fillna(np.inf)
     larger = engine[_engine_is_larger(evidence).loc[engine.index] & matters & (engine > _noise_floor(evidence))]
     if evidence.often(high):
         severity, steps = Severity.WARNING, high
         far = f"{tv_text(high.max())} away" if high.max() <= 1 else "further away than this sample can show"
         sentence = f"The sampler's engine is {far} from the trainer's with the same weights"
-        sentence += " in the plain form" * (facts.form is Form.BOUNDED)
         sentence += f" (limit {number(limit)}) {share_text(high, evidence)}."
     elif evidence.often(larger) and len(larger) > _MOST * len(engine) and facts.cause_of_staleness is Cause.ENGINE:
         severity, steps = Severity.NOTICE, larger
@@ -43,11 +42,11 @@ def engine_differs(evidence: Evidence) -> Finding | None:
         rule="engine_mismatch",
         severity=severity,
         sentence=sentence,
-        metric="s_k_engine",
+        metric=Cause.ENGINE.key,
         steps=steps_of(steps),
         numbers=(
-            evidence.number("s_k_engine", worst, "worst"),
-            evidence.median("s_k_version", steps.index),
+            evidence.number(Cause.ENGINE.key, worst, "worst"),
+            evidence.median(Cause.AGE.key, steps.index),
             evidence.median("u_k", steps.index),
             *_floors(evidence),
         ),

@@ -4,6 +4,7 @@ import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
 from ratioscope.analysis.drift.feasibility import LOWER_BOUND, feasibility, recommendation, vocabulary_is_large
+from ratioscope.analysis.findings.facts import PPO
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.parameters import Judged
@@ -47,7 +48,7 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         sentence=f"No policy is within ε/2 = {epsilon / 2:g} of all versions in {at_least}{percent(share.mean())} of "
         f"the states ({len(found)} of the latest steps, {versions:.0f} versions each): no policy satisfies a clip "
         "around 1 there.",
-        metric="tv_new_behavior",
+        metric=PPO,
         steps=steps_of(share),
         numbers=(
             _number(
@@ -57,7 +58,7 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
                 f"share of infeasible states, worst (step {worst})",
             ),
             Number("largest distance of two versions in a state", float(found["version_spread_max"].max())),
-            evidence.median("tv_new_behavior", found.index),
+            evidence.median(PPO, found.index),
         ),
         why="The batch mixes versions that have moved further than ε apart: the clip is spent on their distance, not "
         "on the update." + (" They are more versions than the window W allows." if many else ""),

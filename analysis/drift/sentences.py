@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.drift.feasibility import LOWER_BOUND, UNKNOWN, Recommendation
-from ratioscope.analysis.findings.facts import Cause, Facts, Form, path_of, split_in_form
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE, Cause, Facts, path_of
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import (
     largest_part,
@@ -18,7 +18,6 @@ from ratioscope.analysis.findings.words import (
     sentence,
     tv_text,
     what_is_missing,
-    which_form,
     why_not_age,
 )
 from ratioscope.analysis.summary.summary import StepSummary
@@ -29,6 +28,13 @@ PAIR_OF = {
     Cause.AGE: "current/behavior_train",
     Cause.ENGINE_OR_AGE: "current/behavior",
     Cause.UPDATE: "new/current",
+}
+
+# What is measured from full distributions, and how far the sampled value lies from it in standard errors.
+EXACT = {STALENESS: ("s_k_exact", "s_k_exact_z"), UPDATE: ("u_k_exact", "u_k_exact_z")}
+_TOO_LITTLE = {
+    STALENESS: "the logged tokens are a selection, or were not drawn with the logged probabilities",
+    UPDATE: "the sampler leaves out tokens whose part of the update no sample shows, or a heavy tail has not been seen",
 }
 
 
@@ -46,7 +52,6 @@ def headline(facts: Facts) -> str:
         text += f", below {level.limit:g}"
     else:
         text += f", and never above the limit of {level.limit:g} by more than its noise"
-    text += "".join(f"; {clause}" for clause in (which_form(facts),) if clause)
     text += f". {path_sentence(facts)}"
     if np.isfinite(facts.lag_correlation):
         text += f" Staleness follows the version lag with a rank correlation of {facts.lag_correlation:.2f}."
@@ -72,36 +77,18 @@ def path_section(facts: Facts, level: str = "tokens") -> str:
     text = f"{steps}, {level.lower()}: {path_sentence(facts)}" if facts.path.parts else path_sentence(facts)
     if isfinite(facts.path.ppo):
         text += f" Measured directly, the new policy is {tv_text(facts.path.ppo)} from the sampler."
-    form = which_form(facts) if facts.path.parts else ""
-    return f"{text} {sentence(form)}".strip()
+    return text
 
 
 def of_pairs(facts: Facts, frame: pd.DataFrame) -> Facts:
     """The same facts with the path as `analysis.drift.pairs.measure` has it, of another level than tokens."""
-    tv = distances_in_form(frame, facts.form)
+    tv = frame[frame["metric"] == "tv_bounded"].set_index("pair")["value"].astype(float)
     pairs = {part.cause: PAIR_OF[part.cause] for part in facts.path.parts}
     if facts.fresh:
         pairs[Cause.ENGINE] = "current/behavior"
     values = {cause: (float(tv[pair]), np.nan) for cause, pair in pairs.items()}
     found = path_of(values, float(tv["current/behavior"]), float(tv["new/behavior"]), facts.path.n_steps)
     return replace(facts, path=found if not isnan(found.total) else path_of({}, np.nan, np.nan, 0))
-
-
-def distances_in_form(frame: pd.DataFrame, form: Form) -> "pd.Series[float]":
-    """The total variation of each pair of `analysis.drift.pairs.measure` (not by step), as the facts have them."""
-    plain, bounded = (
-        frame[frame["metric"] == metric].set_index("pair")["value"].astype(float) for metric in ("tv", "tv_bounded")
-    )
-    if form is Form.PLAIN:
-        return plain
-    found = plain.copy()
-    for pair in ("current/behavior", "new/behavior"):
-        found[pair] = bounded[pair]
-    engine, age = PAIR_OF[Cause.ENGINE], PAIR_OF[Cause.AGE]
-    one = [plain[[engine]], plain[[age]], plain[["current/behavior"]], bounded[["current/behavior"]]]
-    parts = split_in_form(form, *(value.reset_index(drop=True) for value in one))
-    found[engine], found[age] = (float(part.iloc[0]) for part in parts)
-    return found
 
 
 def triangle_sentence(facts: Facts) -> str:
@@ -122,8 +109,9 @@ def triangle_sentence(facts: Facts) -> str:
 def exact_sentence(summary: StepSummary) -> str:
     """Whether the sampled distances agree with those from full distributions; empty where there are none."""
     parts = []
-    for key, name in (("s_k", "staleness"), ("u_k", "update drift")):
-        distance = summary.values[f"{key}_exact_z"].dropna()
+    names = {STALENESS: "staleness", UPDATE: "update drift"}
+    for key, name in names.items():
+        distance = summary.values[EXACT[key][1]].dropna()
         if not len(distance):
             continue
         beyond = int((distance.abs() > 3).sum())
@@ -138,12 +126,12 @@ def exact_sentence(summary: StepSummary) -> str:
     if not parts:
         return ""
     text = "; ".join(parts) + "."
-    values = summary.values[["s_k", "s_k_exact"]].median()
-    if (summary.values["s_k_exact_z"] < -3).mean() > 0.5 and values["s_k"] < values["s_k_exact"]:
-        text += (
-            f" The samples show too little ({values['s_k']:.2g} against {values['s_k_exact']:.2g}): the sampler leaves "
-            "out a part of the support, or a heavy tail has not been seen."
-        )
+    for key, name in names.items():
+        exact, z = EXACT[key]
+        values = summary.values[[key, exact]].median()
+        if (summary.values[z] < -3).mean() > 0.5 and values[key] < values[exact]:
+            text += f" The samples show too little {name} ({values[key]:.2g} against {values[exact]:.2g}): "
+            text += f"{_TOO_LITTLE[key]}."
     return text[0].upper() + text[1:]
 
 

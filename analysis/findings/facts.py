@@ -6,13 +6,14 @@ facts.path.largest.cause.words                       # "the engine"
 facts.staleness.over                                 # the steps that are above the limit
 
 Values, not sentences: what is said is written in the rooms, from these. The path goes from the sampler over the version
-that sampled, as the training engine computes it, to the current and to the new policy; its parts are total variations.
+that sampled, as the training engine computes it, to the current and to the new policy; its parts are total variations,
+all in the bounded form (`ratioscope.catalogue.total_variation`), so that they add up to at least the direct way.
 
 A mean over a window weighs every token the same (sums over its steps, as `analysis.drift.pairs` has them), so that a
 window's number is the one that its tokens give. Medians, extremes and counts are of steps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import isfinite, isnan
@@ -25,35 +26,17 @@ from ratioscope.analysis.summary.summary import StepSummary
 
 Series = pd.Series
 
+STALENESS = "s_k_bounded"
+PPO = "tv_new_behavior_bounded"
+UPDATE = "u_k"
+"""What staleness, the distance that PPO clips and the update are called in the step summary, each as a headline."""
+
 # What two number formats of the same weights differ by: an engine below this is the trainer's, rounding apart.
 ROUNDING_TV = 0.002
 # Measured, and as the tokens predict it: the larger one counts, or the one that there is.
 LOG_CHI2 = ["log1p_chi2_seq", "log1p_chi2_seq_predicted"]
 _MOST = 0.5
-
-
-class Form(Enum):
-    """Which estimate of a total variation is used for a run, in every sentence about it."""
-
-    PLAIN = "plain"
-    """½ mean |ρ − 1|, S0's formula."""
-    BOUNDED = "bounded"
-    """mean (1 − ρ)⁺: at most 1, and exact where the sampler excludes tokens that the policy can produce."""
-
-    @property
-    def staleness(self) -> str:
-        """Key of staleness in the step summary."""
-        return "s_k" if self is Form.PLAIN else "s_k_bounded"
-
-    @property
-    def ppo(self) -> str:
-        """Key of the distance that PPO clips, in the form that may be compared with `staleness`."""
-        return "tv_new_behavior" if self is Form.PLAIN else "tv_new_behavior_bounded"
-
-    def keys(self, keys: Sequence[str]) -> list[str]:
-        """The same metrics in this form, each once."""
-        mine = {"s_k": self.staleness, "tv_new_behavior": self.ppo}
-        return list(dict.fromkeys(mine.get(key, key) for key in keys))
+_GOOD_PART = 1 / 3
 
 
 class Cause(Enum):
@@ -69,6 +52,19 @@ class Cause(Enum):
         """As every sentence names it."""
         return self.value
 
+    @property
+    def key(self) -> str:
+        """Its part of the path, in the step summary."""
+        return _PARTS[self]
+
+
+_PARTS = {
+    Cause.ENGINE: "s_k_engine_bounded",
+    Cause.AGE: "s_k_version_bounded",
+    Cause.ENGINE_OR_AGE: STALENESS,
+    Cause.UPDATE: "u_k_bounded",
+}
+
 
 @dataclass(frozen=True)
 class Part:
@@ -76,7 +72,7 @@ class Part:
 
     cause: Cause
     value: float
-    """Mean total variation; an estimate above 1 is of a tail too heavy for it."""
+    """Mean total variation; one of age or update above 1 is an estimate from a tail too heavy for it."""
     median: float
     """Over the steps."""
     share: float
@@ -91,7 +87,7 @@ class Path:
     staleness: float
     """Mean total variation from the sampler to the current policy."""
     ppo: float
-    """Mean total variation from the sampler straight to the new policy, in the form of `staleness`; NaN: not logged."""
+    """Mean total variation from the sampler straight to the new policy; NaN: not logged."""
     n_steps: int
 
     @property
@@ -154,7 +150,6 @@ class Facts:
     first: int
     last: int
     """First and last step that is there; -1 without one."""
-    form: Form
     truncated: bool
     """The mean ratio is significantly below 1 in most steps of the run: the sampler leaves out what the policy may."""
     fresh: bool
@@ -203,19 +198,16 @@ def facts_of(
     """The facts of the steps first..last.
 
     Args:
-        summary: of the whole run: it decides the form, so that every window of a run uses the same one.
+        summary: of the whole run, every window of which is truncated or not.
         first, last: both included; None is the first or last step there is.
     """
-    truncated = _is_truncated(summary, limits)
-    beyond = (summary.values[[Form.PLAIN.staleness, Form.PLAIN.ppo]] > 1).any(axis=None)
-    form = Form.BOUNDED if truncated or beyond else Form.PLAIN
     inside = summary if first is None and last is None else summary.up_to(first, last)
     values = inside.values
-    staleness, update = _level(inside, form.staleness, limits.staleness), _level(inside, "u_k", limits.update)
-    known = values[form.staleness].notna()
+    staleness, update = _level(inside, STALENESS, limits.staleness), _level(inside, UPDATE, limits.update)
+    known = values[STALENESS].notna()
     lag = values["version_lag"]
     fresh = bool(known.any() and (lag[known] == 0).all())
-    path = _path(values, form, fresh)
+    path = _path(values, fresh)
     log_chi2 = float(values[LOG_CHI2].median().max())
     sources = _sources(path, staleness, update, limits)
     if isnan(staleness.median):
@@ -230,14 +222,13 @@ def facts_of(
         n_steps=len(values),
         first=int(values.index[0]) if len(values) else -1,
         last=int(values.index[-1]) if len(values) else -1,
-        form=form,
-        truncated=truncated,
+        truncated=_is_truncated(summary, limits),
         fresh=fresh,
         staleness=staleness,
         update=update,
         path=path,
         lag=_mean(lag[lag.notna()], values["n_tokens"]),
-        lag_correlation=_correlation(lag, values[form.staleness]),
+        lag_correlation=_correlation(lag, values[STALENESS]),
         log_chi2=log_chi2,
         n_chi2=int(has_chi2.sum()),
         n_doubtful_chi2=int((has_chi2 & ~chi2_is_trusted(inside)).sum()),
@@ -253,12 +244,10 @@ def facts_of(
 def steps_above(summary: StepSummary, key: str, limit: float) -> "Series[float]":
     """The metric where it exceeds the limit beyond its own noise.
 
-    A step counts when its interval lies above the limit, or, where the interval is withheld because of a heavy tail,
-    when the value does and its bounded form agrees.
+    A step counts when its interval lies above the limit, or, where there is none, when the value does.
     """
     values, low = summary.values[key], summary.low[key]
-    agrees = summary.values[_BOUNDED.get(key, key)] > limit
-    return values[(values > limit) & ((low > limit) | (low.isna() & agrees))]
+    return values[(values > limit) & ((low > limit) | low.isna())]
 
 
 def chi2_is_trusted(summary: StepSummary) -> "Series[bool]":
@@ -269,25 +258,6 @@ def chi2_is_trusted(summary: StepSummary) -> "Series[bool]":
     return summary.trusted(measured).where(larger, summary.trusted(predicted))
 
 
-# What no heavy tail can move and has to agree where the interval of a metric is withheld.
-_BOUNDED = {"s_k": "s_k_bounded", "s_k_engine": "s_k_bounded", "tv_new_behavior": "tv_new_behavior_bounded"}
-
-
-def split_in_form(
-    form: Form, engine: "Series[float]", age: "Series[float]", plain: "Series[float]", bounded: "Series[float]"
-) -> "tuple[Series[float], Series[float]]":
-    """The engine's part and that of the age, in a form; `plain` and `bounded` are staleness in its two forms.
-
-    Both are measured on what the sampler drew. What bounded staleness holds beyond the plain one is probability that
-    the sampler never gives out, and so the engine's; what it holds less is the excess of a heavy tail, which the
-    policy's move away from the sampling version has made.
-    """
-    if form is Form.PLAIN:
-        return engine, age
-    unseen = bounded - plain
-    return engine + unseen.clip(lower=0), (age + unseen.clip(upper=0)).clip(lower=0)
-
-
 def path_of(values: dict[Cause, tuple[float, float]], staleness: float, ppo: float, n_steps: int) -> Path:
     """A path from the mean and median of its parts."""
     total = sum(mean for mean, _ in values.values())
@@ -296,7 +266,7 @@ def path_of(values: dict[Cause, tuple[float, float]], staleness: float, ppo: flo
     return Path(tuple(parts), staleness, ppo, n_steps)
 
 
-def parts_by_step(values: pd.DataFrame, form: Form, fresh: bool) -> "dict[Cause, Series[float]]":
+def parts_by_step(values: pd.DataFrame, fresh: bool) -> "dict[Cause, Series[float]]":
     """The parts of the path, step by step, as far as these steps can tell them apart; NaN where a step has none.
 
     A part that most steps with a usable token have is one of them; one that fewer have is missing.
@@ -305,33 +275,30 @@ def parts_by_step(values: pd.DataFrame, form: Form, fresh: bool) -> "dict[Cause,
         values: of a step summary.
         fresh: version lag 0 in every step: whatever lies before the update is the engine's.
     """
-    staleness, engine, age = values[form.staleness], values["s_k_engine"], values["s_k_version"]
-    known = staleness.notna()
-    found: dict[Cause, Series[float]]
+    known = values[STALENESS].notna()
     if not known.any():
         return {}
     if fresh:
-        found = {Cause.ENGINE: staleness}
-    elif engine[known].notna().mean() > _MOST:
-        engine, age = split_in_form(form, engine, age, values["s_k"], values["s_k_bounded"])
-        found = {Cause.ENGINE: engine, Cause.AGE: age}
+        found = {Cause.ENGINE: STALENESS}
+    elif values[Cause.ENGINE.key][known].notna().mean() > _MOST:
+        found = {cause: cause.key for cause in (Cause.ENGINE, Cause.AGE)}
     else:
-        found = {Cause.ENGINE_OR_AGE: staleness}
-    if values["u_k"][known].notna().mean() > _MOST:
-        found[Cause.UPDATE] = values["u_k"]
-    return {cause: part.where(known) for cause, part in found.items()}
+        found = {Cause.ENGINE_OR_AGE: STALENESS}
+    if values[Cause.UPDATE.key][known].notna().mean() > _MOST:
+        found[Cause.UPDATE] = Cause.UPDATE.key
+    return {cause: values[key].where(known) for cause, key in found.items()}
 
 
-def _path(values: pd.DataFrame, form: Form, fresh: bool) -> Path:
+def _path(values: pd.DataFrame, fresh: bool) -> Path:
     """The path over the steps that have all its parts: parts of different steps have no sum."""
-    parts = parts_by_step(values, form, fresh)
+    parts = parts_by_step(values, fresh)
     if not parts:
         return Path((), np.nan, np.nan, 0)
     rows = pd.concat(parts, axis=1).notna().all(axis=1)
     weights = values["n_tokens"][rows]
     means = {cause: (_mean(part[rows], weights), float(part[rows].median())) for cause, part in parts.items()}
-    ppo = _mean(values[form.ppo][rows], weights) if Cause.UPDATE in parts else np.nan
-    return path_of(means, _mean(values[form.staleness][rows], weights), ppo, int(rows.sum()))
+    ppo = _mean(values[PPO][rows], weights) if Cause.UPDATE in parts else np.nan
+    return path_of(means, _mean(values[STALENESS][rows], weights), ppo, int(rows.sum()))
 
 
 def _mean(part: "Series[float]", n_tokens: "Series[float]") -> float:
@@ -357,16 +324,20 @@ def _level(inside: StepSummary, key: str, limit: float) -> Level:
 
 
 def _sources(path: Path, staleness: Level, update: Level, limits: Limits) -> tuple[Cause, ...]:
-    """S1 6.2's sources, by what is persistent (medians); what is missing shows nothing."""
+    """S1 6.2's sources, by what is persistent (medians); what is missing shows nothing.
+
+    Staleness above its limit has a source also where neither of its parts is above it alone: each that is a good part
+    of the two.
+    """
     engine, age = path.part(Cause.ENGINE), path.part(Cause.AGE)
-    larger = engine is not None and (age is None or engine.value > age.value)
-    found = {
-        Cause.UPDATE: update.median > limits.update,
-        Cause.AGE: age is not None and age.median > limits.staleness,
-        Cause.ENGINE: larger and engine is not None and engine.median > ROUNDING_TV,
-        Cause.ENGINE_OR_AGE: engine is None and staleness.median > limits.staleness,
-    }
-    return tuple(cause for cause, present in found.items() if present)
+    before = [part for part in path.parts if part.cause is not Cause.UPDATE]
+    much = _GOOD_PART * sum(part.value for part in before) if staleness.median > limits.staleness else np.inf
+    found = {part.cause for part in before if part.median > limits.staleness or part.value > much}
+    if engine is not None and (age is None or engine.value > age.value) and engine.median > ROUNDING_TV:
+        found.add(Cause.ENGINE)
+    if update.median > limits.update:
+        found.add(Cause.UPDATE)
+    return tuple(cause for cause in (Cause.UPDATE, Cause.AGE, Cause.ENGINE, Cause.ENGINE_OR_AGE) if cause in found)
 
 
 def _is_truncated(summary: StepSummary, limits: Limits) -> bool:

@@ -14,7 +14,7 @@ from math import isnan
 
 import pandas as pd
 
-from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Concern, Control, Facts, Form
+from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Concern, Control, Facts
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.catalogue import CATALOGUE
 
@@ -49,7 +49,6 @@ _SOURCES = {
     Cause.ENGINE: "engine mismatch",
     Cause.ENGINE_OR_AGE: "stale samples or engine mismatch, which cannot be separated",
 }
-_PARTS = {Cause.ENGINE: "s_k_engine", Cause.AGE: "s_k_version", Cause.UPDATE: "u_k"}
 _REMEDIES = {
     Concern.BIAS: "Token-level importance sampling leaves a bias of the order T²Δ_max. Remove the source first; "
     "until then weight whole responses with a truncated ratio, because the plain product has too much variance.",
@@ -94,23 +93,15 @@ def log_chi2_of_responses(values: pd.DataFrame) -> "pd.Series[float]":
 def _numbers(facts: Facts) -> tuple[Number, ...]:
     """Medians over the steps: staleness, its parts where it has several, the update, chi-square."""
     medians = {facts.staleness.key: facts.staleness.median}
-    for cause, key in _PARTS.items():
-        part = facts.path.part(cause)
-        if part is not None and (cause is Cause.UPDATE or not facts.fresh):
-            medians[key] = part.median
+    if facts.path.part(Cause.AGE):
+        medians |= {part.cause.key: part.median for part in facts.path.parts if part.cause is not Cause.UPDATE}
+    medians[facts.update.key] = facts.update.median
     medians |= {key: facts.medians[key] for key in (*LOG_CHI2, "delta_max")}
-    numbers = [
-        Number(f"{_title(key, facts.form)}, median", value) for key, value in medians.items() if not isnan(value)
-    ]
+    numbers = [Number(f"{CATALOGUE[key].title}, median", value) for key, value in medians.items() if not isnan(value)]
     scale = facts.medians["response_length"] ** 2 * facts.medians["delta_max"]
     if not isnan(scale):
         numbers.append(Number("T²Δ_max, scale of the token-level bias", scale))
     return tuple(numbers)
-
-
-def _title(key: str, form: Form) -> str:
-    bounded = form is Form.BOUNDED and key in (_PARTS[Cause.ENGINE], _PARTS[Cause.AGE])
-    return CATALOGUE[key].title + ", bounded form" * bounded
 
 
 def _origin(facts: Facts, not_logged: tuple[str, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from math import isfinite
 
-from ratioscope.analysis.findings.facts import Cause, Facts, Form, Level
+from ratioscope.analysis.findings.facts import Cause, Facts, Level
 
 _PATH = "the path from the sampler to the new policy"
 _NOT_RECOMPUTED = "the sampling version is not recomputed in this log, so engine and age cannot be separated"
@@ -85,18 +85,6 @@ def whose_staleness(facts: Facts) -> str:
         f"The larger part of staleness is {larger.cause.words}: {tv_text(larger.value)} against "
         f"{tv_text(smaller.value)} of {smaller.cause.words} (means)."
     )
-
-
-def which_form(facts: Facts) -> str:
-    """Why the plain form is not used; empty where it is."""
-    if facts.form is Form.PLAIN:
-        return ""
-    if facts.truncated:
-        return (
-            "in bounded form, because the mean ratio is below 1: the sampler excludes tokens that the policy can "
-            "produce"
-        )
-    return "in bounded form, because a tail is too heavy for the plain one"
 
 
 def sentence(clause: str) -> str:

@@ -16,7 +16,6 @@ from ratioscope.analysis.findings.words import (
     largest_part,
     tv_text,
     what_is_missing,
-    which_form,
     why_not_age,
 )
 from ratioscope.analysis.linter.remark import Outcome, Remark
@@ -70,7 +69,7 @@ def _origin(facts: Facts) -> str:
     clauses = [largest_part(facts), at_most("staleness is", facts.staleness)]
     if facts.update.n_known:
         clauses.append(at_most("update drift is", facts.update))
-    return "; ".join(filter(None, (*clauses, why_not_age(facts), *what_is_missing(facts), which_form(facts)))) + "."
+    return "; ".join(filter(None, (*clauses, why_not_age(facts), *what_is_missing(facts)))) + "."
 
 
 def _failure_mode(facts: Facts) -> str:

@@ -11,7 +11,7 @@ from enum import Enum
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.facts import Facts
+from ratioscope.analysis.findings.facts import STALENESS, Facts
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text, whose_staleness
 from ratioscope.analysis.runs.relations import relations
@@ -155,7 +155,7 @@ def _above(strata: Strata, facts: Facts) -> str:
 
 def _of_fresh_tokens(strata: Strata, facts: Facts) -> str:
     """The staleness that is not age, where engine and age cannot be separated."""
-    rows = strata.metric(facts.form.staleness)
+    rows = strata.metric(STALENESS)
     fresh = rows.loc[rows["label"] == "lag 0", "value"].dropna()
     if facts.split or not len(fresh):
         return ""

@@ -1,7 +1,7 @@
 """Bias or variance: the answer in words with what it rests on, and the numbers behind the page's charts.
 
-answer(summary, facts).sentence             # the regime (`findings.regime`), and whether its numbers can be trusted
-points = blind_spot(summary, facts.form)    # by step: total variation, and chi-square of tokens and whole responses
+answer(facts).sentence                      # the regime (`findings.regime`), and whether its numbers can be trusted
+points = blind_spot(summary)                # by step: total variation, and chi-square of tokens and whole responses
 frame = response_staleness(run, 100, 120)   # by step: total variation of whole responses
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.drift.pairs import PAIRS, create_units
-from ratioscope.analysis.findings.facts import Concern, Facts, Form, chi2_is_trusted
+from ratioscope.analysis.findings.facts import STALENESS, Concern, Facts, chi2_is_trusted
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import number
@@ -23,8 +23,6 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import cluster_intervals, sums
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.variance.gradients import best_step, progress
-from ratioscope.metric import Moment, doubt
-from ratioscope.notes import columns
 
 _MEASURED, _PREDICTED = "log1p_chi2_seq", "log1p_chi2_seq_predicted"
 
@@ -47,20 +45,15 @@ _UNTIL_TOLD = (
 )
 
 
-def answer(summary: StepSummary, facts: Facts) -> Answer:
-    """The regime, and where the log cannot tell.
-
-    Args:
-        summary: of the steps that `facts` are of.
-    """
+def answer(facts: Facts) -> Answer:
+    """The regime, and where the log cannot tell."""
     if not facts.n_steps:
         return Answer("No step of this run lies in the chosen range.", "", "", ())
     found = regime(facts)
     if found.concern is Concern.UNKNOWN:
         return Answer(found.sentence, found.remedy, found.source, found.numbers)
-    doubts = [_doubted_distance(summary, facts), _doubted_chi2(facts), _infinite_chi2(facts)]
-    about_variance = " ".join(filter(None, doubts[1:]))
-    sentence, remedy = " ".join(filter(None, [found.sentence, *doubts])), found.remedy
+    about_variance = " ".join(filter(None, (_doubted_chi2(facts), _infinite_chi2(facts))))
+    sentence, remedy = f"{found.sentence} {about_variance}".strip(), found.remedy
     if found.concern is Concern.NEITHER and about_variance:
         level = facts.staleness
         size = (
@@ -68,21 +61,8 @@ def answer(summary: StepSummary, facts: Facts) -> Answer:
             f"variance is: the χ² of whole responses looks like {number(np.expm1(facts.log_chi2))}, but "
             f"{about_variance[0].lower()}{about_variance[1:]}"
         )
-        sentence, remedy = " ".join(filter(None, [found.origin, size, doubts[0]])), _UNTIL_TOLD
+        sentence, remedy = f"{found.origin} {size}", _UNTIL_TOLD
     return Answer(sentence, remedy, found.source, found.numbers)
-
-
-def _doubted_distance(summary: StepSummary, facts: Facts) -> str:
-    """What the bounded form says, where the plain one is used and is unreliable in most steps."""
-    level = facts.staleness
-    if facts.form is Form.BOUNDED or level.n_doubtful <= level.n_known / 2:
-        return ""
-    bounded = float(summary.values[Form.BOUNDED.staleness].median())
-    text = f"In {level.n_doubtful} of {level.n_known} steps the tail is too heavy for that total variation; "
-    text += f"its bounded form, which heavy tails do not distort, is {tv_text(bounded)}"
-    if (level.median > level.limit) == (bounded > level.limit):
-        return f"{text} and agrees."
-    return f"{text}: cannot tell whether bias matters."
 
 
 def _doubted_chi2(facts: Facts) -> str:
@@ -103,11 +83,8 @@ def _infinite_chi2(facts: Facts) -> str:
     )
 
 
-def blind_spot(summary: StepSummary, form: Form) -> pd.DataFrame:
+def blind_spot(summary: StepSummary) -> pd.DataFrame:
     """What a trust region sees against what it does not, by step.
-
-    Args:
-        form: of the total variation, the one that is used for the run.
 
     Columns: tv, the total variation of the tokens; chi2_token; chi2_seq, that of whole responses, as the tokens predict
     it where the sample shows less; and <column>_trusted.
@@ -117,8 +94,8 @@ def blind_spot(summary: StepSummary, form: Form) -> pd.DataFrame:
         of_responses = np.expm1(log_chi2_of_responses(values).astype(float))
     return pd.DataFrame(
         {
-            "tv": values[form.staleness],
-            "tv_trusted": summary.trusted(form.staleness),
+            "tv": values[STALENESS],
+            "tv_trusted": summary.trusted(STALENESS),
             "chi2_token": values["chi2_token"],
             "chi2_token_trusted": summary.trusted("chi2_token"),
             "chi2_seq": of_responses,
@@ -167,11 +144,7 @@ def growth_sentence(summary: StepSummary) -> str:
 
 
 _RESPONSES = """
-select
-    step, group_id,
-    sum(pair_distance(x, 0, x)) / 2 as distance,
-    sum(greatest(-expm1(x), 0)) as shortfall,
-    count(*)::double as n
+select step, group_id, sum(greatest(-expm1(x), 0)) as shortfall, count(*)::double as n
 from sequence_unit
 where usable
 group by step, group_id
@@ -179,15 +152,11 @@ order by step, group_id
 """
 
 
-def response_staleness(run: Run, first: int, last: int, khat: "pd.Series[float]") -> pd.DataFrame:
+def response_staleness(run: Run, first: int, last: int) -> pd.DataFrame:
     """Total variation between current policy and sampler over whole responses, of the steps first..last.
 
-    Args:
-        khat: tail index of the sequence ratios by step, `khat_seq` of the summary; it judges the mean.
-
     Returns:
-        indexed by step: tv (half the mean |W - 1|), low, high (95 %, cluster-robust over prompt groups; withheld where
-        the tail is too heavy), tv_bounded (mean (1 - W)^+), trusted, note_kind, note.
+        indexed by step: tv (mean (1 - W)^+), low, high (95 %, cluster-robust over prompt groups; none with one group).
 
     Raises:
         RatioscopeError: a file vanished while it was read.
@@ -195,31 +164,17 @@ def response_staleness(run: Run, first: int, last: int, khat: "pd.Series[float]"
     with relations(run, first, last) as connection:
         create_units(connection, PAIRS["current/behavior"])
         groups = connection.execute(_RESPONSES).df()
-    distance, shortfall, n = (groups[name].to_numpy(dtype=float) for name in ("distance", "shortfall", "n"))
+    shortfall, n = (groups[name].to_numpy(dtype=float) for name in ("shortfall", "n"))
     steps, starts = np.unique(groups["step"].to_numpy(dtype=np.int64), return_index=True)
-    low, high = cluster_intervals(distance, n, starts)
-    total = sums(n, starts)
-    index = pd.Index(steps, name="step")
-    tails = khat.reindex(index).to_numpy(dtype=float)
-    notes = [doubt("khat_seq", float(tail), Moment.FIRST, int(count)) for tail, count in zip(tails, total, strict=True)]
-    trusted = np.array([note is None for note in notes], dtype=bool)
-    return pd.DataFrame(
-        {
-            "tv": sums(distance, starts) / total,
-            "low": np.where(trusted, low, np.nan),
-            "high": np.where(trusted, high, np.nan),
-            "tv_bounded": sums(shortfall, starts) / total,
-            "trusted": trusted,
-            **columns(notes),
-        },
-        index=index,
-    )
+    low, high = cluster_intervals(shortfall, n, starts)
+    tv = sums(shortfall, starts) / sums(n, starts)
+    ends = {"low": np.maximum(low, 0.0), "high": np.minimum(high, 1.0)}
+    return pd.DataFrame({"tv": tv, **ends}, index=pd.Index(steps, name="step"))
 
 
-def staleness_sentence(summary: StepSummary, responses: pd.DataFrame, form: Form) -> str:
-    """Tokens against whole responses, at the last step that has both, in the form that is used for the run."""
-    key, column = form.staleness, "tv" if form is Form.PLAIN else "tv_bounded"
-    both = responses[column].rename("responses").to_frame().join(summary.values[key].rename("tokens")).dropna()
+def staleness_sentence(summary: StepSummary, responses: pd.DataFrame) -> str:
+    """Tokens against whole responses, at the last step that has both."""
+    both = responses["tv"].rename("responses").to_frame().join(summary.values[STALENESS].rename("tokens")).dropna()
     if not len(both):
         return "No response has a usable ratio."
     step, found = both.index[-1], both.iloc[-1]

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from ratioscope.analysis.drift import sentences as drift_answers
 from ratioscope.analysis.findings.course import sync_steps
-from ratioscope.analysis.findings.facts import Form
+from ratioscope.analysis.findings.facts import PPO, STALENESS, Cause
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
@@ -17,24 +16,22 @@ from ratioscope.dashboard.formats import plain
 from ratioscope.dashboard.theme import Mode
 from ratioscope.notes import Kind
 
-_CLIPPED = theme.metric_colour("tv_new_behavior")
+_CLIPPED = theme.metric_colour(PPO)
+# In the form of the headlines, in which the edges add up to at least the direct ways.
+_TV = "tv_bounded"
 _OTHERS = {"kl_k3": "KL", "chi2": "χ²"}
 
 
-def path_diagram(frame: pd.DataFrame, mode: Mode, form: Form = Form.PLAIN) -> go.Figure:
+def path_diagram(frame: pd.DataFrame, mode: Mode) -> go.Figure:
     """The policies in a row, an edge a pair: as wide as its total variation, labelled with TV, KL and χ².
 
     The direct ways stand below the row: staleness (where it has two parts) and what PPO clips.
 
     Args:
         frame: `analysis.drift.pairs.measure`, not by step.
-        form: of total variation, the one that speaks for the run.
     """
     of = {(row["pair"], row["metric"]): row for row in frame.to_dict("records")}
-    if form is Form.BOUNDED:
-        in_form = drift_answers.distances_in_form(frame, form)
-        of |= {(pair, "tv"): of[pair, "tv_bounded"] | {"value": value} for pair, value in in_form.items()}
-    recomputed = not np.isnan(of["behavior_train/behavior", "tv"]["value"])
+    recomputed = not np.isnan(of["behavior_train/behavior", _TV]["value"])
     names = ["behavior", "recomputed", "current", "new"] if recomputed else ["behavior", "current", "new"]
     place = {name: float(number) for number, name in enumerate(names)}
     if recomputed:
@@ -52,7 +49,7 @@ def path_diagram(frame: pd.DataFrame, mode: Mode, form: Form = Form.PLAIN) -> go
         bows = []
     bows.append(("new/behavior", "behavior", "new", _CLIPPED, -1.35))
     fig = base.figure(mode, height=430, x_title="")
-    tvs = [row["value"] for (_, metric), row in of.items() if metric == "tv"]
+    tvs = [row["value"] for (_, metric), row in of.items() if metric == _TV]
     largest = max([value for value in tvs if np.isfinite(value)], default=0.0)
     for pair, start, end, colour in edges:
         ends = np.array([place[start] + 0.1, place[end] - 0.1], np.float32)
@@ -82,12 +79,12 @@ def path_diagram(frame: pd.DataFrame, mode: Mode, form: Form = Form.PLAIN) -> go
 
 
 def _add_edge(fig: go.Figure, of: dict[Any, Any], pair: str, x: Any, y: Any, colour: str, largest: float) -> None:
-    row = of[pair, "tv"]
+    row = of[pair, _TV]
     known = np.isfinite(row["value"])
     width = 1.5 + 9 * row["value"] / largest if known and largest > 0 else 1.5
     doubtful = not known or row["note_kind"] == Kind.UNRELIABLE
     middle = len(x) // 2
-    numbers = ", ".join(f"{name} {_value(of[pair, key])}" for key, name in {"tv": "TV", **_OTHERS}.items())
+    numbers = ", ".join(f"{name} {_value(of[pair, key])}" for key, name in {_TV: "TV", **_OTHERS}.items())
     fig.add_scatter(
         x=x, y=y, mode="lines",
         line={"color": colour, "width": width, "dash": "dot" if doubtful else "solid", "simplify": False},
@@ -121,34 +118,33 @@ def _add_label(
 ) -> None:  # fmt: skip
     """TV, KL and χ², each with its interval below it; a bow has room beside, an edge only above."""
     small = "<span style='font-size:10px'>{}</span>"
-    if np.isnan(of[pair, "tv"]["value"]):
-        lines = [small.format(_ends(of[pair, "tv"]))]
+    if np.isnan(of[pair, _TV]["value"]):
+        lines = [small.format(_ends(of[pair, _TV]))]
     elif in_a_row:
         lines = [
-            f"<b>TV {_value(of[pair, 'tv'])}</b> " + small.format(_ends(of[pair, "tv"])),
+            f"<b>TV {_value(of[pair, _TV])}</b> " + small.format(_ends(of[pair, _TV])),
             " · ".join(f"{name} {_value(of[pair, key])}" for key, name in _OTHERS.items()),
         ]
     else:
         lines = []
-        for key, name in {"tv": "TV", **_OTHERS}.items():
+        for key, name in {_TV: "TV", **_OTHERS}.items():
             value = f"{name} {_value(of[pair, key])}"
-            lines += [f"<b>{value}</b>" if key == "tv" else value, small.format(_ends(of[pair, key]))]
+            lines += [f"<b>{value}</b>" if key == _TV else value, small.format(_ends(of[pair, key]))]
     fig.add_annotation(
         x=x, y=y, text="<br>".join(lines), showarrow=False, yanchor=anchor, font={"size": 12, "color": mode.text}
     )
 
 
-def triangle(
-    summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None], form: Form = Form.PLAIN
-) -> go.Figure:
-    """S and U stacked, and the distance of the new policy from the data, which is at most their sum."""
+def triangle(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None]) -> go.Figure:
+    """S and U stacked, and the distance of the new policy from the data: at most their sum, in the bounded form."""
     fig = base.figure(mode, y_title="total variation")
-    columns = summary.values[[form.staleness, "u_k", form.ppo]]
+    update = Cause.UPDATE.key
+    columns = summary.values[[STALENESS, update, PPO]]
     known = columns[np.isfinite(columns).all(axis=1)]
-    both = base.reduce(known[form.staleness] + known["u_k"])
+    both = base.reduce(known[STALENESS] + known[update])
     for name, series, colour, fill in (
-        (label(form.staleness), known[form.staleness].loc[both.index], theme.CURRENT, "tozeroy"),
-        (f"{label('u_k')} on top", both, theme.NEW, "tonexty"),
+        (label(STALENESS), known[STALENESS].loc[both.index], theme.CURRENT, "tozeroy"),
+        ("Update on top", both, theme.NEW, "tonexty"),
     ):
         fig.add_scatter(
             x=series.index.to_numpy(np.int32),
@@ -160,19 +156,21 @@ def triangle(
             fillcolor=theme.rgba(colour, 0.35),
             hovertemplate="%{y:.3g}",
         )
-    base.add_line(fig, known[form.ppo], name=label(form.ppo), colour=_CLIPPED, width=2.2)
+    base.add_line(fig, known[PPO], name=label(PPO), colour=_CLIPPED, width=2.2)
     base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
     fig.update_yaxes(rangemode="tozero")
     return base.set_steps(fig, steps, summary.values.index)
 
 
-def sampled_and_exact(summary: StepSummary, key: str, mode: Mode, steps: tuple[int | None, int | None]) -> go.Figure:
-    """A sampled distance with its band, and the exact one (`<key>_exact`) as a dashed line."""
+def sampled_and_exact(
+    summary: StepSummary, key: str, exact_key: str, mode: Mode, steps: tuple[int | None, int | None]
+) -> go.Figure:
+    """A sampled distance with its band, and the exact one as a dashed line."""
     fig = over_steps(summary, [key], mode, y_title="total variation", height=280, steps=steps)
     for trace in fig.data:
         if trace.name == label(key):
             trace.update(name="sampled", showlegend=True)
-    exact = summary.values[f"{key}_exact"]
+    exact = summary.values[exact_key]
     base.add_line(
         fig, exact.where(np.isfinite(exact)), name="exact", colour=mode.exact, dash="dash", width=1.6, number=".3g"
     )

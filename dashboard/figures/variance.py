@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from ratioscope.analysis.findings.facts import Form
+from ratioscope.analysis.findings.facts import STALENESS
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
@@ -185,26 +185,16 @@ def _colour_bar(title: str, mode: Mode) -> dict[str, Any]:
 
 
 def staleness_of_levels(
-    summary: StepSummary, responses: pd.DataFrame, mode: Mode, steps: tuple[int | None, int | None], form: Form
+    summary: StepSummary, responses: pd.DataFrame, mode: Mode, steps: tuple[int | None, int | None]
 ) -> go.Figure:
-    """S_k of tokens, and the same distance over whole responses (`failure_mode.response_staleness`), in one form."""
-    plain = form is Form.PLAIN
-    distances = responses["tv" if plain else "tv_bounded"]
+    """Staleness of tokens, and the same distance over whole responses (`failure_mode.response_staleness`)."""
     inside = summary.up_to(*((responses.index.min(), responses.index.max()) if len(responses) else (None, None)))
-    fig = over_steps(inside, [form.staleness], mode, y_title="total variation", height=280, steps=steps)
+    fig = over_steps(inside, [STALENESS], mode, y_title="total variation", height=280, steps=steps)
     for trace in fig.data:
         if trace.name and trace.mode == "lines" and trace.fill is None:
             trace.update(name="tokens", showlegend=True)
-    finite = distances.where(np.isfinite(distances))
-    if plain:
-        base.add_band(fig, responses["low"], responses["high"], _RESPONSES)
-    base.add_line(fig, finite, name="whole responses", colour=_RESPONSES, number=".3g")
-    if plain:
-        base.add_untrusted(fig, distances, responses["trusted"].astype(bool), mode)
-    base.add_infinite(fig, distances, mode)
-    marks = [trace for trace in fig.data if trace.name == "unreliable"]
-    for trace in marks[1:]:
-        trace.showlegend = False
+    base.add_band(fig, responses["low"], responses["high"], _RESPONSES)
+    base.add_line(fig, responses["tv"], name="whole responses", colour=_RESPONSES, number=".3g")
     return fig
 
 

@@ -10,6 +10,7 @@ from ratioscope.analysis.drift.certificate import Certificate, certificate
 from ratioscope.analysis.drift.feasibility import feasibility, recommendation, vocabulary_is_large
 from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, Level, measure
 from ratioscope.analysis.findings.course import course
+from ratioscope.analysis.findings.facts import PPO, STALENESS, UPDATE, Cause
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
@@ -18,8 +19,8 @@ from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, 
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
 
 QUESTION = "Staleness, engine, or the update?"
-_KEYS = ("s_k", "u_k", "tv_new_behavior")
-_NUMBERS = ("s_k_bounded", "s_k_version", "s_k_engine", "ratio_mean", "kl_k3")
+_KEYS = (STALENESS, UPDATE, PPO)
+_NUMBERS = (Cause.AGE.key, Cause.ENGINE.key, "s_k", "ratio_mean", "kl_k3")
 _LEVELS: dict[tuple[Level, Aggregation], str] = {
     ("token", "token"): "tokens",
     ("token", "sequence"): "tokens, averaged within responses first",
@@ -33,7 +34,7 @@ _TOKENS = 150_000
 def section(subject: Subject) -> Section:
     """The path from the sampler to the new policy, the bounds from theory, and whether a clip can be met."""
     blocks: list[Block] = [
-        key_numbers(subject, list(dict.fromkeys((*_keys(subject), *_NUMBERS)))),
+        key_numbers(subject, (*_KEYS, *_NUMBERS)),
         distances(subject),
         mean_ratio(subject),
         *triangle(subject),
@@ -53,17 +54,12 @@ def answer(subject: Subject) -> str:
     return sentences.headline(subject.facts)
 
 
-def _keys(subject: Subject) -> list[str]:
-    """The distances in the form that fits the run."""
-    return subject.facts.form.keys(_KEYS)
-
-
 def distances(subject: Subject) -> Chart:
     """Staleness, update, and what PPO clips, with their limits."""
     of = subject.opened.limits
     limits = (Limit(of.staleness, "ε<sub>stale</sub>/2"), Limit(of.update, "ε/2"))
     return over_steps(
-        subject, _keys(subject), key="distances", title="Staleness, update, and the distance that PPO clips",
+        subject, _KEYS, key="distances", title="Staleness, update, and the distance that PPO clips",
         unit="total variation", limits=limits, height=340, takeaway=answer(subject),
     )  # fmt: skip
 
@@ -71,11 +67,11 @@ def distances(subject: Subject) -> Chart:
 def triangle(subject: Subject) -> list[Piece]:
     """U + S against the distance from the data; a sentence only where that is missing."""
     sentence = sentences.triangle_sentence(subject.facts)
-    form, keys = subject.facts.form, _keys(subject)
-    data = subject.shown.values[keys]
-    if not data[form.ppo].notna().any():
+    keys = (STALENESS, Cause.UPDATE.key, PPO)
+    data = subject.shown.values[list(keys)]
+    if not data[PPO].notna().any():
         return [Paragraph(sentence, small=True)]
-    draw = partial(figures.triangle, subject.shown, steps=subject.steps, form=form)
+    draw = partial(figures.triangle, subject.shown, steps=subject.steps)
     title = "The triangle: U + S against PPO's distance"
     return [chart(subject.mode, "triangle", title, draw, sentence, data, keys, by_step=True)]
 
@@ -90,11 +86,14 @@ def divergence(subject: Subject) -> Chart:
 
 def bounded(subject: Subject) -> Chart:
     """Staleness in both forms."""
-    keys = ("s_k", "s_k_bounded")
-    said = "Both agree when the mean ratio is 1; a heavy tail hardly moves the bounded form."
+    keys = (STALENESS, "s_k")
+    said = (
+        "Both agree when the mean ratio is 1. The plain form, S0's formula, misses half of what the mean ratio lacks, "
+        "and a heavy tail moves it."
+    )
     return over_steps(
-        subject, keys, key="bounded", title="Staleness, plain and bounded form", unit="total variation",
-        takeaway=f"Plain form: {course(subject.summary, *keys)} {said}", beside=("ratio_mean",),
+        subject, keys, key="bounded", title="Staleness, bounded and plain form", unit="total variation",
+        takeaway=f"{course(subject.summary, *keys)} {said}", beside=("ratio_mean",),
     )  # fmt: skip
 
 
@@ -119,10 +118,10 @@ def exact(subject: Subject) -> list[Chart]:
     """Each sampled distance beside the exact one, where that is logged."""
     values, sentence = subject.shown.values, _exact_sentence(subject)
     found = []
-    for key, title in (("s_k", "Staleness: sampled and exact"), ("u_k", "Update drift: sampled and exact")):
-        keys = (key, f"{key}_exact", f"{key}_exact_z")
-        if values[f"{key}_exact"].notna().any():
-            draw = partial(figures.sampled_and_exact, subject.shown, key, steps=subject.steps)
+    for key, name in ((STALENESS, "Staleness"), (UPDATE, "Update drift")):
+        keys, title = (key, *sentences.EXACT[key]), f"{name}: sampled and exact"
+        if values[keys[1]].notna().any():
+            draw = partial(figures.sampled_and_exact, subject.shown, key, keys[1], steps=subject.steps)
             found.append(
                 chart(subject.mode, f"exact-{key}", title, draw, sentence, values[list(keys)], keys, by_step=True)
             )
@@ -155,7 +154,7 @@ def path(subject: Subject, level: Level = "token", aggregation: Aggregation = "t
     title = f"behavior → current → new, {window.words}; width is total variation"
     facts = subject.opened.facts(window.steps)
     facts_of = facts if (level, aggregation) == ("token", "token") else sentences.of_pairs(facts, frame)
-    draw = partial(figures.path_diagram, frame, form=facts.form)
+    draw = partial(figures.path_diagram, frame)
     return [
         chart(subject.mode, "path", title, draw, sentences.path_section(facts_of, _LEVELS[level, aggregation]), frame),
         _path_table(frame, f"The path in numbers, {window.words}"),
@@ -163,8 +162,8 @@ def path(subject: Subject, level: Level = "token", aggregation: Aggregation = "t
 
 
 _DISTANCES = {
-    "tv": ("TV", "½ mean |p/b − q/b|, with its 95 % interval."),
-    "tv_bounded": ("TV, bounded", "mean (q/b − p/b)⁺: a heavy tail of p hardly moves it."),
+    "tv_bounded": ("TV", "mean (q/b − p/b)⁺, the bounded form, with its 95 % interval."),
+    "tv": ("TV, plain form", "½ mean |p/b − q/b|."),
     "kl_k3": ("KL (k3), nats", "KL(q‖p) by the estimator k3."),
     "chi2": ("χ²", "Variance of p/q under q."),
     "ratio_mean": ("Mean ratio", "1 where q covers p."),

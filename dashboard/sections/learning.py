@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ratioscope.analysis.findings.course import course
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.dashboard.figures.series import Limit, learning_curves
 from ratioscope.dashboard.sections.model import Chart, Section
 from ratioscope.dashboard.sections.subject import Subject, key_numbers, over_steps
@@ -21,10 +22,10 @@ def section(subject: Subject) -> Section:
 
 def overview(subject: Subject) -> list[Chart]:
     """A run at a glance: a chart a question."""
-    limits, form = subject.opened.limits, subject.facts.form
+    limits = subject.opened.limits
     return [
         *curves(subject),
-        _chart(subject, "staleness", "How off-policy is it? Staleness and update drift", form.keys(("s_k", "u_k")),
+        _chart(subject, "staleness", "How off-policy is it? Staleness and update drift", (STALENESS, UPDATE),
                "total variation", Limit(limits.staleness, "ε<sub>stale</sub>/2"), Limit(limits.update, "ε/2")),
         entropy(subject),
         _chart(subject, "clip", "What is thrown away? Clip fraction", ("clip_fraction",), "share of tokens"),

@@ -4,6 +4,7 @@ from functools import partial
 
 import pandas as pd
 
+from ratioscope.analysis.findings.facts import STALENESS, Cause
 from ratioscope.analysis.staleness import age, mixed_responses
 from ratioscope.analysis.summary.strata import Strata, stratify
 from ratioscope.catalogue import CATALOGUE
@@ -23,7 +24,7 @@ TOKENS = 200_000
 def section(subject: Subject) -> Section:
     """Version lags over the steps, metrics by lag, versions inside responses."""
     blocks: list[Block] = [
-        key_numbers(subject, subject.facts.form.keys(("version_lag", "s_k", "s_k_version", "s_k_engine"))),
+        key_numbers(subject, ("version_lag", STALENESS, Cause.AGE.key, Cause.ENGINE.key)),
         lags(subject),
         *attempt(partial(by_lag, subject)),
         *attempt(partial(versions, subject)),
@@ -59,7 +60,7 @@ def looked_at(subject: Subject) -> Paragraph:
     Raises:
         RatioscopeError: these steps hold none.
     """
-    tokens = float(_strata(subject).metric("s_k")["n_tokens"].iloc[-1])
+    tokens = float(_strata(subject).metric(STALENESS)["n_tokens"].iloc[-1])
     return Paragraph(f"Tokens by age: {subject.window(TOKENS).words}, {count(tokens)} tokens.", small=True)
 
 
@@ -77,7 +78,7 @@ def by_lag(subject: Subject, metric: str | None = None) -> tuple[Piece, Table]:
     Raises:
         RatioscopeError: these steps hold no token.
     """
-    key = metric or subject.facts.form.staleness
+    key = metric or STALENESS
     rows, entry = _strata(subject).metric(key), CATALOGUE[key]
     words = [
         estimate(key, row["value"], row["low"], row["high"], from_cells(row["note_kind"], row["note"]))
@@ -95,7 +96,7 @@ def by_lag(subject: Subject, metric: str | None = None) -> tuple[Piece, Table]:
     if not known:
         return Paragraph(f"{entry.title}: {rows['note'].iloc[-1]}."), table
     staleness = Limit(subject.opened.limits.staleness, "ε<sub>stale</sub>/2")
-    limits = {"s_k": (staleness,), "s_k_bounded": (staleness,), "khat_token": (Limit(0.7, "means unreliable"),)}
+    limits = {"s_k": (staleness,), STALENESS: (staleness,), "khat_token": (Limit(0.7, "means unreliable"),)}
     draw = partial(figures.by_lag, rows, key, "share" if is_share(key) else entry.unit, limits=limits.get(key, ()))
     said = "; ".join(f"{rows['label'].iloc[place]}: {words[place]}" for place in dict.fromkeys((known[0], known[-1])))
     return chart(subject.mode, "by-lag", title, draw, f"{entry.title}, {said}.", rows, (key,)), table
@@ -117,7 +118,7 @@ def versions(subject: Subject) -> list[Piece]:
     window = subject.window(TOKENS)
     if not found["several"].loc[window.first : window.last].any():
         return [several, Paragraph(f"In {window.words} every response has one version.")]
-    metric = subject.facts.form.staleness
+    metric = STALENESS
     rows = subject.compute(mixed_responses.by_position, metric, *window.steps)
     said = f"{CATALOGUE[metric].title} by position in the response: responses of one version and of several."
     return [

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ratioscope.analysis.findings.facts import STALENESS
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.variance import failure_mode, gradients
 from ratioscope.catalogue import ENTRIES
@@ -32,7 +33,7 @@ def section(subject: Subject) -> Section:
     """The blind spot, tokens against responses, truncated importance sampling, gradient probes."""
     blocks: list[Block] = [
         *remedies(subject),
-        key_numbers(subject, subject.facts.form.keys(("s_k", "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq"))),
+        key_numbers(subject, (STALENESS, "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq")),
         *blind_spot(subject),
         growth(subject),
         *attempt(partial(truncation, subject)),
@@ -43,25 +44,25 @@ def section(subject: Subject) -> Section:
 
 def answer(subject: Subject) -> str:
     """Of these steps."""
-    return failure_mode.answer(subject.summary, subject.facts).sentence
+    return failure_mode.answer(subject.facts).sentence
 
 
 def remedies(subject: Subject) -> list[Paragraph]:
     """What to do, where something is wrong."""
-    found = failure_mode.answer(subject.summary, subject.facts)
+    found = failure_mode.answer(subject.facts)
     return [Paragraph(f"{found.remedy} ({found.source})", lead="What to do:")] if found.remedy else []
 
 
 def medians(subject: Subject) -> list[Paragraph]:
     """The numbers that the answer is taken from."""
-    found = failure_mode.answer(subject.summary, subject.facts).numbers
+    found = failure_mode.answer(subject.facts).numbers
     words = (f"{number.label.removesuffix(', median')} {plain(number.value)}" for number in found)
     return [Paragraph(f"Medians over these steps: {' · '.join(words)}.", small=True)] if found else []
 
 
 def blind_spot(subject: Subject) -> list[Chart]:
     """Total variation against χ², of tokens and of whole responses on the same axes."""
-    limits, points = subject.opened.limits, failure_mode.blind_spot(subject.summary, subject.facts.form)
+    limits, points = subject.opened.limits, failure_mode.blind_spot(subject.summary)
     sentence, data = failure_mode.blind_spot_sentence(points, limits), points.rename(columns=_COLUMNS)
     axes = figures.blind_spot_axes(points, limits.staleness, limits.chi2)
     keys = ("chi2_token", "log1p_chi2_seq", "log1p_chi2_seq_predicted")
@@ -100,21 +101,14 @@ def levels(subject: Subject) -> Piece:
     Raises:
         RatioscopeError: these steps do not give it.
     """
-    window, summary, form = subject.window(_TOKENS), subject.opened.summary, subject.facts.form
-    khat = summary.values["khat_seq"].loc[window.first : window.last]
-    frame = subject.compute(
-        _response_staleness, *window.steps, tuple(zip(khat.index.tolist(), khat.tolist(), strict=True))
-    )
+    window, summary = subject.window(_TOKENS), subject.opened.summary
+    frame = subject.compute(failure_mode.response_staleness, *window.steps)
     if not len(frame):
         return Paragraph(f"{window.words.capitalize()} hold no response whose tokens are all usable.")
     title = f"Staleness of tokens and of whole responses, {window.words}"
-    draw = partial(figures.staleness_of_levels, summary, frame, steps=window.steps, form=form)
-    said = failure_mode.staleness_sentence(summary, frame, form)
-    return chart(subject.mode, "levels", title, draw, said, frame, (form.staleness,), by_step=True)
-
-
-def _response_staleness(run: Run, first: int, last: int, khat: tuple[tuple[int, float], ...]) -> pd.DataFrame:
-    return failure_mode.response_staleness(run, first, last, pd.Series(dict(khat), dtype=float))
+    draw = partial(figures.staleness_of_levels, summary, frame, steps=window.steps)
+    said = failure_mode.staleness_sentence(summary, frame)
+    return chart(subject.mode, "levels", title, draw, said, frame, (STALENESS,), by_step=True)
 
 
 def truncation(subject: Subject, level: str = "token", most: int | None = SWEPT) -> tuple[Chart, Table, Paragraph]:

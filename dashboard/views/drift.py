@@ -12,7 +12,7 @@ from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.sections import drift
 from ratioscope.dashboard.sections.subject import Subject
 
-TILES = ("s_k", "s_k_bounded", "u_k", "tv_new_behavior")
+TILES = ("s_k_bounded", "u_k", "tv_new_behavior_bounded")
 
 # Whose ratio the path is measured in: words for (level, aggregation) of `analysis.drift.pairs`.
 LEVELS: dict[str, tuple[Level, Aggregation]] = {
@@ -34,7 +34,7 @@ def render() -> None:
         return
     subject = page_subject(opened)
     answer(drift.answer(subject))
-    metric_row(opened.summary, subject.facts.form.keys(TILES))
+    metric_row(opened.summary, TILES)
     _over_steps(subject)
     path = st.container()
     _exact(subject)

@@ -12,7 +12,7 @@ from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.sections import learning
 
-TILES = ("reward", "eval_accuracy", "s_k", "u_k", "clip_fraction", "ess_token", "khat_token", "entropy")
+TILES = ("reward", "eval_accuracy", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "khat_token", "entropy")
 
 
 def render() -> None:
@@ -30,7 +30,7 @@ def render() -> None:
             for finding in notices:
                 notice(finding, opened.run_id)
 
-    metric_row(summary, facts.form.keys(TILES[:4]))
+    metric_row(summary, TILES[:4])
     metric_row(summary, TILES[4:])
 
     charts = learning.overview(subject)

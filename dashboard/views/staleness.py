@@ -22,10 +22,10 @@ from ratioscope.dashboard.sections import staleness
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
 
-TILES = ("version_lag", "s_k", "s_k_version", "s_k_engine")
+TILES = ("version_lag", "s_k_bounded", "s_k_version_bounded", "s_k_engine_bounded")
 METRICS = (
-    *("s_k", "s_k_bounded", "s_k_version", "s_k_engine", "clip_fraction", "ess_token", "khat_token"),
-    *("chi2_token", "ratio_mean", "u_k", "entropy"),
+    *("s_k_bounded", "s_k_version_bounded", "s_k_engine_bounded", "clip_fraction", "ess_token", "khat_token"),
+    *("chi2_token", "ratio_mean", "u_k", "entropy", "s_k", "s_k_version", "s_k_engine"),
 )
 # Filters look at a sample of the tokens.
 SAMPLED_TOKENS = 100_000
@@ -38,7 +38,7 @@ def render() -> None:
         return
     subject = page_subject(opened)
     said = st.container()
-    metric_row(opened.summary, subject.facts.form.keys(TILES))
+    metric_row(opened.summary, TILES)
     draw(staleness.lags(subject))
     with said, st.skeleton(height=48):
         sentence = staleness.answer(subject)

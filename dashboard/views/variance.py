@@ -10,7 +10,7 @@ from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.sections import variance
 from ratioscope.dashboard.sections.subject import Subject
 
-TILES = ("s_k", "chi2_token", "log1p_chi2_seq", "ess_seq")
+TILES = ("s_k_bounded", "chi2_token", "log1p_chi2_seq", "ess_seq")
 
 LEVELS = {"Tokens": "token", "Whole responses": "sequence"}
 LEARNING_RATES = [*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0]
@@ -25,7 +25,7 @@ def render() -> None:
     subject = page_subject(opened)
     answer(variance.answer(subject))
     draw(*variance.remedies(subject), *variance.medians(subject))
-    metric_row(opened.summary, subject.facts.form.keys(TILES))
+    metric_row(opened.summary, TILES)
     _blind_spot(subject)
     _levels(subject)
     responses, sweep = st.container(), st.container()

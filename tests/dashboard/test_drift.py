@@ -16,7 +16,7 @@ from ratioscope.analysis.drift import sentences as drift_answers
 from ratioscope.analysis.drift.certificate import ABOVE, certificate
 from ratioscope.analysis.drift.feasibility import feasibility, vocabulary_is_large
 from ratioscope.analysis.drift.pairs import PAIRS, measure
-from ratioscope.analysis.findings.facts import Form, facts_of
+from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -59,9 +59,9 @@ def _labels(figure: Any) -> str:
 def test_the_path_has_a_row_for_every_pair_with_its_interval(look: Look, gallery: Path) -> None:
     at = look("drift", "finished")
     frame = measure(open_run(gallery / "finished"), 0, 11)
-    table = next(each.value for each in at.dataframe if "TV, bounded" in each.value)
+    table = next(each.value for each in at.dataframe if "TV, plain form" in each.value)
     assert list(table["Pair"]) == [pair.title for pair in PAIRS.values()]
-    row = frame[(frame["pair"] == "new/current") & (frame["metric"] == "tv")].iloc[0]
+    row = frame[(frame["pair"] == "new/current") & (frame["metric"] == "tv_bounded")].iloc[0]
     shown = table.set_index("Pair")["TV"][PAIRS["new/current"].title]
     assert shown.startswith(f"{row['value']:.3g} ({row['low']:.3g} to ")
     assert drift_answers.path_section(facts_of(summarise(open_run(gallery / "finished")))) in sentences(at)
@@ -90,22 +90,18 @@ def test_edges_say_what_is_not_logged_or_not_reliable(gallery: Path) -> None:
     assert "dot" in {trace.line.dash for trace in figure.data if trace.mode == "lines"}
 
 
-def test_a_truncated_support_is_measured_in_bounded_form() -> None:
+def test_the_path_is_in_the_bounded_form() -> None:
     rows = [
         {"pair": pair, "metric": metric, "value": value, "low": value, "high": value, **cells(None)}
         for pair in PAIRS
         for metric, value in (("tv", 0.1), ("tv_bounded", 0.25), ("kl_k3", 0.01), ("chi2", 0.1), ("ratio_mean", 0.9))
     ]
     frame = pd.DataFrame(rows)
-    assert "TV 0.25" in _labels(figures.path_diagram(frame, LIGHT, Form.BOUNDED))
-    assert "TV 0.25" not in _labels(figures.path_diagram(frame, LIGHT))
-    facts = facts_of(_summary(5))
-    facts = replace(facts, form=Form.BOUNDED, truncated=True, fresh=False)
-    found = drift_answers.of_pairs(facts, frame)
-    # What the sampler leaves out is the engine's; the age is measured on what it drew.
-    assert [part.value for part in found.path.parts] == pytest.approx([0.25, 0.1, 0.1])
+    labels = _labels(figures.path_diagram(frame, LIGHT))
+    assert "TV 0.25" in labels and "TV 0.1" not in labels
+    found = drift_answers.of_pairs(replace(facts_of(_summary(5)), fresh=False), frame)
+    assert {part.value for part in found.path.parts} == {0.25} and len(found.path.parts) == 3
     assert (found.path.staleness, found.path.ppo) == (0.25, 0.25)
-    assert "In bounded form" in drift_answers.path_section(found)
 
 
 def test_level_and_discount_of_the_url_are_used(gallery: Path, finished: Look) -> None:
@@ -132,13 +128,14 @@ def test_steps_without_data_and_nonsense_in_the_url_are_survived(finished: Look)
 def test_the_triangle_holds_and_is_described(gallery: Path) -> None:
     summary = summarise(open_run(gallery / "finished"))
     values = summary.values
-    assert (values["tv_new_behavior"] <= values["u_k"] + values["s_k"] + 1e-12).all()
-    means = {key: np.average(values[key], weights=values["n_tokens"]) for key in ("tv_new_behavior", "u_k", "s_k")}
-    share = means["tv_new_behavior"] / (means["u_k"] + means["s_k"])
+    s, u, ppo = "s_k_bounded", "u_k_bounded", "tv_new_behavior_bounded"
+    assert (values[ppo] <= values[u] + values[s] + 1e-12).all()
+    means = {key: np.average(values[key], weights=values["n_tokens"]) for key in (ppo, u, s)}
+    share = means[ppo] / (means[u] + means[s])
     assert f"{share:.0%} of U + S" in drift_answers.triangle_sentence(facts_of(summary))
     staleness, both, clipped = figures.triangle(summary, LIGHT, (None, None)).data[:3]
-    np.testing.assert_allclose(both.y, values["s_k"] + values["u_k"], rtol=1e-6)
-    np.testing.assert_allclose(staleness.y, values["s_k"], rtol=1e-6)
+    np.testing.assert_allclose(both.y, values[s] + values[u], rtol=1e-6)
+    np.testing.assert_allclose(staleness.y, values[s], rtol=1e-6)
     assert (np.asarray(clipped.y) <= np.asarray(both.y) + 1e-6).all()
 
 
@@ -159,11 +156,11 @@ def test_the_sampled_distances_are_judged_in_standard_errors() -> None:
     summary = _summary(10)
     summary.values["s_k_exact_z"] = [-5.0] * 8 + [0.0] * 2
     summary.values["u_k_exact_z"] = 1.0
-    summary.values["s_k"], summary.values["s_k_exact"] = 0.1, 0.2
+    summary.values["s_k_bounded"], summary.values["s_k_exact"] = 0.1, 0.2
     said = drift_answers.exact_sentence(summary)
     assert "more than 3 standard errors off in 8 of 10 steps, mostly below" in said
     assert "within 3 standard errors in all 10 steps" in said
-    assert "The samples show too little (0.1 against 0.2)" in said
+    assert "The samples show too little staleness (0.1 against 0.2)" in said
     summary.values[["s_k_exact_z", "u_k_exact_z"]] = np.nan
     assert drift_answers.exact_sentence(summary) == ""
 
@@ -175,7 +172,7 @@ def test_no_trace_has_more_points_than_a_screen_has_pixels(gallery: Path) -> Non
     shares = pd.DataFrame(dict.fromkeys(("infeasible_share", "infeasible_low", "infeasible_high"), 0.1), long.index)
     for figure in (
         figures.triangle(summary, mode, steps),
-        figures.sampled_and_exact(summary, "s_k", mode, steps),
+        figures.sampled_and_exact(summary, "s_k_bounded", "s_k_exact", mode, steps),
         figures.standard_errors(summary, mode, steps),
         figures.certificate_terms(long, mode, steps),
         figures.infeasible_share(shares, mode, steps),

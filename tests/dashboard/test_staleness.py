@@ -84,7 +84,7 @@ def test_hostile_values_in_the_link_fall_back(gallery: Path) -> None:
     assert np.all(
         (np.array(at.slider(key="stalecut").value) >= 0.02) & (np.array(at.slider(key="stalecut").value) <= 2)
     )
-    assert at.selectbox(key="bylag").value == "s_k"
+    assert at.selectbox(key="bylag").value == "s_k_bounded"
     assert np.isin(at.slider(key="lagcut").value, range(4))
 
 

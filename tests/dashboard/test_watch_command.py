@@ -142,7 +142,7 @@ def test_a_growing_run_is_reported_once_a_severity_to_everybody_also_over_a_rest
         assert line == f"{alert['severity']:<9} {alert['run']}: {alert['sentence']}"
         assert alert["text"].startswith(f"ratioscope: {alert['severity']} in {alert['run']}: ")
     first = next(alert for alert in written if alert["rule"] == "staleness_high")
-    assert (first["metric"], first["limit"], first["steps"]) == ("s_k", 0.2, [0, 3])
+    assert (first["metric"], first["limit"], first["steps"]) == ("s_k_bounded", 0.2, [0, 3])
     assert outcome.err == (
         "ratioscope: The webhook at 127.0.0.1 answered 500; the alert is sent again at the next check.\n"
     )

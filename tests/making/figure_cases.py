@@ -13,7 +13,6 @@ from ratioscope.analysis.clipping.rule_shape import Density, Profile
 from ratioscope.analysis.compare import Member, Setting, curves, difference_over
 from ratioscope.analysis.compare import settings as grouped
 from ratioscope.analysis.drift import pairs
-from ratioscope.analysis.findings.facts import Form
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.ratios import sentences as heavy_tails
 from ratioscope.analysis.ratios.distributions import Survival, survival
@@ -136,7 +135,7 @@ def _finding() -> Finding:
 
 
 def _blind_spot(m: Material, mode: Mode) -> go.Figure:
-    points = failure_mode.blind_spot(m.summary, Form.PLAIN)
+    points = failure_mode.blind_spot(m.summary)
     axes = variance.blind_spot_axes(points, 0.2, 1.0)
     return variance.blind_spot(points, "chi2_token", mode, axes=axes, tv_limit=0.2, chi2_limit=1.0)
 
@@ -177,8 +176,8 @@ def _truncation(mode: Mode) -> go.Figure:
 
 
 def _responses(m: Material, mode: Mode, steps: Range) -> go.Figure:
-    rows = m.by_step[["tv", "low", "high"]].assign(trusted=True)
-    return variance.staleness_of_levels(m.summary, rows, mode, steps, Form.PLAIN)
+    rows = m.by_step[["tv", "low", "high"]]
+    return variance.staleness_of_levels(m.summary, rows, mode, steps)
 
 
 def _lemma(m: Material) -> pd.DataFrame:
@@ -284,8 +283,8 @@ CASES: tuple[Case, ...] = (
     Case("drift.triangle", lambda m, mode, steps: drift.triangle(m.summary, mode, steps)),
     Case(
         "drift.sampled_and_exact",
-        lambda m, mode, steps: drift.sampled_and_exact(m.summary, "s_k", mode, steps),
-        plotted=("s_k", "s_k_exact"),
+        lambda m, mode, steps: drift.sampled_and_exact(m.summary, "s_k_bounded", "s_k_exact", mode, steps),
+        plotted=("s_k_bounded", "s_k_exact"),
     ),
     Case(
         "drift.standard_errors",
@@ -346,7 +345,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case("sql.query_figure", lambda m, mode, steps: _query(m, mode), over_steps=False, plotted=("share",)),
     Case("variance.blind_spot", lambda m, mode, steps: _blind_spot(m, mode), over_steps=False, plotted=("chi2_token",)),
-    Case("variance.staleness_of_levels", _responses, plotted=("tv", "s_k")),
+    Case("variance.staleness_of_levels", _responses, plotted=("tv", "s_k_bounded")),
     Case("variance.truncation_curve", lambda m, mode, steps: _truncation(mode), over_steps=False),
     Case("variance.lemma_bars", lambda m, mode, steps: variance.lemma_bars(_lemma(m), mode, steps)),
     Case("variance.lemma_over_learning_rates", lambda m, mode, steps: _rates(m, mode), over_steps=False),

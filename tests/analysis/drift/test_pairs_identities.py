@@ -23,9 +23,9 @@ METRIC_OF_SUMMARY = {
     ("token", "new/behavior"): {
         "tv": "tv_new_behavior", "tv_bounded": "tv_new_behavior_bounded", "khat": "khat_token_new",
     },
-    ("token", "new/current"): {"tv": "u_k"},
-    ("token", "current/behavior_train"): {"tv": "s_k_version"},
-    ("token", "behavior_train/behavior"): {"tv": "s_k_engine"},
+    ("token", "new/current"): {"tv": "u_k", "tv_bounded": "u_k_bounded"},
+    ("token", "current/behavior_train"): {"tv": "s_k_version", "tv_bounded": "s_k_version_bounded"},
+    ("token", "behavior_train/behavior"): {"tv": "s_k_engine", "tv_bounded": "s_k_engine_bounded"},
     ("sequence", "current/behavior"): {
         "chi2": "chi2_seq", "log1p_chi2": "log1p_chi2_seq", "ess": "ess_seq", "khat": "khat_seq",
     },

@@ -28,8 +28,9 @@ def regime_of(summary: StepSummary, limits: Limits = Limits()) -> Regime:
     return regime(facts_of(summary, limits))
 
 
-QUIET = {"n_tokens": 100.0, "s_k_bounded": 0.02, "s_k": 0.02, "s_k_version": 0.02, "s_k_engine": 0.0,
-         "u_k": 0.01, "log1p_chi2_seq": 0.1, "log1p_chi2_seq_predicted": 0.1, "response_length": 8.0}  # fmt: skip
+QUIET = {"n_tokens": 100.0, "s_k_bounded": 0.02, "s_k_version_bounded": 0.02, "s_k_engine_bounded": 0.0,
+         "u_k": 0.01, "u_k_bounded": 0.01, "log1p_chi2_seq": 0.1, "log1p_chi2_seq_predicted": 0.1,
+         "response_length": 8.0}  # fmt: skip
 # What is changed in a quiet run: control, concern, words of the sentence, words of the remedy.
 LINES: dict[str, tuple[dict[str, float], Control, Concern, str, str]] = {
     "quiet": ({}, Control.CONTROLLED, Concern.NEITHER, "nor the update is a large source.", "reasonable"),
@@ -40,34 +41,41 @@ LINES: dict[str, tuple[dict[str, float], Control, Concern, str, str]] = {
         {"log1p_chi2_seq_predicted": 20.0}, Control.CONTROLLED, Concern.VARIANCE, "is 20", "truncate or mask",
     ),
     "stale": (
-        {"s_k": 0.3, "s_k_version": 0.3, "log1p_chi2_seq": 3.0},
+        {"s_k_bounded": 0.3, "s_k_version_bounded": 0.3, "log1p_chi2_seq": 3.0},
         Control.UNCONTROLLED, Concern.BIAS, "stale samples", "truncated ratio",
     ),
     "stale, short": (
-        {"s_k": 0.3, "s_k_version": 0.3}, Control.UNCONTROLLED, Concern.BIAS, "bias is the primary", "affordable",
+        {"s_k_bounded": 0.3, "s_k_version_bounded": 0.3},
+        Control.UNCONTROLLED, Concern.BIAS, "bias is the primary", "affordable",
     ),
     "large change": (
         {"u_k": 0.15}, Control.UNCONTROLLED, Concern.NEITHER, "a large policy change", "reasonable",
     ),
     "engine": (
-        {"s_k_engine": 0.03}, Control.UNCONTROLLED, Concern.NEITHER, "engine mismatch", "reasonable",
+        {"s_k_engine_bounded": 0.03}, Control.UNCONTROLLED, Concern.NEITHER, "engine mismatch", "reasonable",
     ),
     "rounding": (
-        {"s_k": 1e-3, "s_k_version": 0, "s_k_engine": 1e-3},
+        {"s_k_bounded": 1e-3, "s_k_version_bounded": 0, "s_k_engine_bounded": 1e-3},
         Control.CONTROLLED, Concern.NEITHER, "nor the update is a large source", "reasonable",
     ),
     "not logged": (
-        {"s_k_version": NAN, "s_k_engine": NAN, "u_k": NAN}, Control.CONTROLLED, Concern.NEITHER,
+        {"s_k_version_bounded": NAN, "s_k_engine_bounded": NAN, "u_k": NAN, "u_k_bounded": NAN},
+        Control.CONTROLLED, Concern.NEITHER,
         "as far as the log shows. The engine's part and the update are not logged.", "reasonable",
     ),
     "two sources": (
-        {"s_k": 0.5, "s_k_version": NAN, "s_k_engine": NAN, "u_k": 0.3}, Control.UNCONTROLLED, Concern.BIAS,
+        {"s_k_bounded": 0.5, "s_k_version_bounded": NAN, "s_k_engine_bounded": NAN, "u_k": 0.3},
+        Control.UNCONTROLLED, Concern.BIAS,
         "a large policy change and stale samples or engine mismatch, which cannot be separated. The engine's",
         "T²Δ_max",
     ),
-    "truncated support": (
-        {"s_k": 0.1, "s_k_bounded": 0.3, "s_k_version": NAN, "ratio_mean": 0.8}, Control.CONTROLLED, Concern.NEITHER,
-        "0.1", "reasonable",
+    "two halves": (
+        {"s_k_bounded": 0.25, "s_k_engine_bounded": 0.12, "s_k_version_bounded": 0.13},
+        Control.UNCONTROLLED, Concern.BIAS, "from stale samples and engine mismatch.", "affordable",
+    ),
+    "a trifle and the rest": (
+        {"s_k_bounded": 0.21, "s_k_engine_bounded": 0.02, "s_k_version_bounded": 0.19},
+        Control.UNCONTROLLED, Concern.BIAS, "from stale samples.", "affordable",
     ),
 }  # fmt: skip
 
@@ -82,15 +90,15 @@ def test_every_line_of_the_table(name: str) -> None:
     assert found.source.startswith("S1") and all(np.isfinite(number.value) for number in found.numbers)
 
 
-def test_a_significantly_low_mean_ratio_brings_in_the_bounded_staleness() -> None:
-    summary = summary_of(**(QUIET | {"s_k": 0.1, "s_k_version": NAN, "s_k_bounded": 0.3, "ratio_mean": 0.8}))
+def test_the_plain_form_and_the_mean_ratio_change_nothing() -> None:
+    summary = summary_of(**(QUIET | {"s_k": 7.0, "s_k_version": 3.0, "s_k_engine": 3.0, "ratio_mean": 0.8}))
     summary.values["ratio_mean_z"] = -5.0
-    assert regime_of(summary).concern is Concern.BIAS
+    assert regime_of(summary) == regime_of(summary_of(**QUIET))
 
 
 def test_a_single_wild_step_is_not_a_regime() -> None:
     summary = summary_of(**QUIET)
-    summary.values.loc[2, ["s_k", "u_k", "log1p_chi2_seq"]] = 1e6
+    summary.values.loc[2, ["s_k_bounded", "u_k", "log1p_chi2_seq"]] = 1e6
     wild, quiet = regime_of(summary), regime_of(summary_of(**QUIET))
     assert (wild.control, wild.concern, wild.sentence) == (quiet.control, quiet.concern, quiet.sentence)
     assert [number.value for number in wild.numbers] == [number.value for number in quiet.numbers]
@@ -130,7 +138,7 @@ def test_the_limit_of_the_chi_square_is_half_of_the_effective_sample_size() -> N
 
 
 def test_moved_thresholds_move_the_regime() -> None:
-    stale = summary_of(**(QUIET | {"s_k": 0.3, "s_k_version": 0.3, "u_k": 0.15}))
+    stale = summary_of(**(QUIET | {"s_k_bounded": 0.3, "s_k_version_bounded": 0.3, "u_k": 0.15}))
     assert regime_of(stale).concern is Concern.BIAS and len(regime_of(stale).sources) == 2
     loose = regime_of(stale, Limits(epsilon_stale=0.8, epsilon=0.5))
     assert loose.concern is Concern.NEITHER and not loose.sources and "at most 0.4" in loose.sentence
