@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ratioscope.analysis.diagnosis.absence import not_seen
 from ratioscope.analysis.findings.facts import Concern, Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
@@ -56,8 +57,8 @@ def run_verdict(
         headline(summary, facts_of(summary, limits), findings, remarks),
         _origin(facts),
         _failure_mode(facts),
-        _trust(inside, remarks),
-        _change(findings, facts),
+        _trust(inside, facts, remarks),
+        _change(findings, facts, remarks),
     )
     return tuple(zip(QUESTIONS, sentences, strict=True))
 
@@ -98,8 +99,8 @@ def _failure_mode(facts: Facts) -> str:
     return f"Neither is large: {numbers}."
 
 
-def _trust(summary: StepSummary, remarks: Sequence[Remark]) -> str:
-    """What the linter says, and in how many steps tails are too heavy."""
+def _trust(summary: StepSummary, facts: Facts, remarks: Sequence[Remark]) -> str:
+    """What the linter says, in how many steps tails are too heavy, and what is not logged."""
     checks = outcomes(remarks)
     passed = sum(outcome is Outcome.PASSED for outcome in checks.values())
     unknown = sum(outcome is Outcome.NOT_CHECKED for outcome in checks.values())
@@ -119,7 +120,8 @@ def _trust(summary: StepSummary, remarks: Sequence[Remark]) -> str:
             f"; tails that are too heavy, or cannot be judged, make means of the ratio unreliable in {first} of "
             f"{steps} steps, squares (χ², effective sample size) in {second}"
         )
-    return f"{text}."
+    unseen = not_seen(summary, facts)
+    return f"{text}." + (f" Not logged, so not judged: {'; '.join(unseen)}." if unseen else "")
 
 
 def _doubtful(summary: StepSummary, key: str) -> tuple[int, int]:
@@ -128,10 +130,13 @@ def _doubtful(summary: StepSummary, key: str) -> tuple[int, int]:
     return int((known & ~summary.trusted(key)).sum()), int(known.sum())
 
 
-def _change(findings: Sequence[Finding], facts: Facts) -> str:
+def _change(findings: Sequence[Finding], facts: Facts, remarks: Sequence[Remark]) -> str:
     grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
     if grave:
         return grave[0].do
+    doubts = [remark for remark in remarks if remark.is_problem]
+    if doubts:
+        return doubts[0].do
     if findings:
         return f"Nothing needs to change. Consider: {findings[0].do.removeprefix('Nothing. ')}"
     if not facts.staleness.n_known:

@@ -77,7 +77,7 @@ def members(folders: list[Path], quiet: bool) -> "list[Member]":
         if len(summary.values):
             found.append(Member(str(folder), run, summary))
         else:
-            complain(f"{folder}: left out, no step is on disk yet.")
+            complain(f"{folder}: left out, no step is on disk.")
     return found
 
 

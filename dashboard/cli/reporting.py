@@ -109,9 +109,9 @@ def _opened(folders: Sequence[Path], thresholds: Path | None, quiet: bool) -> "l
             found = open_folder(folder, run_id=run_id, thresholds=thresholds, progress=progress)
         complain_of(found.run)
         if len(folders) > 1 and not len(found.summary.values):
-            complain(f"{folder}: left out, no step is on disk yet.")
+            complain(f"{folder}: left out, no step is on disk.")
         else:
             opened.append(found)
     if not opened:
-        raise RatioscopeError("None of these runs has a step on disk yet, there is nothing to report.")
+        raise RatioscopeError("None of these runs has a step on disk; there is nothing to report.")
     return opened

@@ -64,10 +64,17 @@ def run_page(title: str, question: str) -> Opened | None:
         st.warning("A file of this run was left out.", icon=":material/warning:")
         st.text(problem)
     if not len(opened.summary.values):
-        st.info("No step is on disk yet. The page updates when the first one arrives.", icon=":material/hourglass_top:")
+        _without_steps(opened)
         return None
     show_step(opened)
     return opened
+
+
+def _without_steps(opened: Opened) -> None:
+    for finding in opened.findings:
+        st.error(f"{finding.sentence} {finding.do}", icon=":material/error:")
+    if not opened.findings:
+        st.info("No step is on disk yet. The page updates when the first one arrives.", icon=":material/hourglass_top:")
 
 
 def page_head(title: str, question: str) -> None:

@@ -17,7 +17,7 @@ from ratioscope.dashboard.watching.headlines import Headline
 
 ROW_HEIGHT, MOST_HEIGHT = 38, 646
 
-NOT_READ, NO_FINDING, CANNOT_BE_READ = "not read yet", "none", "cannot be read"
+NOT_READ, NO_FINDING, NO_STEP_YET, CANNOT_BE_READ = "not read yet", "none", "no step yet", "cannot be read"
 
 _COLUMNS = (
     "Run", "Open", "Status", "Finding", "Reward", "Last reward", "Algorithm", "Task", "Steps", "Tokens", "Started",
@@ -70,10 +70,8 @@ class Line:
             return CANNOT_BE_READ
         if self.headline is None:
             return NOT_READ
-        if not self.run.steps:
-            return "no step yet"
         if not self.headline.severity:
-            return NO_FINDING
+            return NO_FINDING if self.run.steps else NO_STEP_YET
         return f"{Severity(self.headline.severity).word}: {rule_words(self.headline.rule)}"
 
     @property

@@ -259,7 +259,7 @@ def subject_of(opened: Opened, steps: Steps = (None, None), framework: str = "")
     """
     index = opened.summary.values.index
     if not len(index):
-        raise RatioscopeError(f"{opened.run.folder}: no step is on disk yet; there is nothing to report.")
+        raise RatioscopeError(f"{opened.run.folder}: no step is on disk; there is nothing to report.")
     first, last = steps
     if first is None and last is None:
         return Subject(opened, framework=framework)

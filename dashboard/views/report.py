@@ -96,7 +96,7 @@ def _runs() -> list[Opened]:
         if len(found.summary.values):
             opened.append(found)
         else:
-            st.text(f"{run_id}: left out, no step is on disk yet.")
+            st.text(f"{run_id}: left out, no step is on disk.")
     reading.empty()
     return opened
 

@@ -19,7 +19,16 @@ from ratioscope.dashboard.annotations import (
 )
 from ratioscope.dashboard.components.frame import answer, no_runs, status_words
 from ratioscope.dashboard.components.leave import leave_for
-from ratioscope.dashboard.components.run_list import LEGEND, NEEDS_HEADLINES, NOT_READ, ORDERS, Line, line, run_table
+from ratioscope.dashboard.components.run_list import (
+    LEGEND,
+    NEEDS_HEADLINES,
+    NO_STEP_YET,
+    NOT_READ,
+    ORDERS,
+    Line,
+    line,
+    run_table,
+)
 from ratioscope.dashboard.roots import roots
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.watching.headlines import Reader
@@ -147,9 +156,9 @@ def _list(known: list[Listed]) -> None:
 
 
 def _inventory(lines: list[Line]) -> str:
-    with_steps = [one for one in lines if one.run.steps and not one.problem]
-    worst = [one.headline.worst for one in with_steps if one.headline]
-    return inventory([one.status for one in lines], worst, unread=len(with_steps) - len(worst))
+    readable = [one for one in lines if not one.problem and one.finding != NO_STEP_YET]
+    worst = [one.headline.worst for one in readable if one.headline]
+    return inventory([one.status for one in lines], worst, unread=len(readable) - len(worst))
 
 
 def _filter(lines: list[Line], *, reading: bool) -> tuple[list[Line], bool]:

@@ -100,7 +100,7 @@ class Reader:
 
     def get(self, run: Listed) -> Headline | None:
         """The headline as far as it is known; of a live run perhaps a moment old. None while nothing is known."""
-        if run.problem or not run.steps:
+        if run.problem or _not_begun(run):
             return Headline(problem=run.problem)
         known = self._known.get(run.folder)
         return known.headline if known else None
@@ -125,7 +125,7 @@ class Reader:
     def _wanted(self, runs: Sequence[Listed], compute: int) -> Iterator[tuple[Listed, str, bool]]:
         now = time.monotonic()
         for place, run in enumerate(runs):
-            if run.problem or not run.steps:
+            if run.problem or _not_begun(run):
                 continue
             known, news, may_compute = self._known.get(run.folder), _news(run), place < compute
             if known is None:
@@ -151,6 +151,11 @@ class Reader:
             self.version += 1
             if time.monotonic() > self._until:
                 return
+
+
+def _not_begun(run: Listed) -> bool:
+    """No step, of a run that may still write one; of one that has ended this is a finding."""
+    return not run.steps and run.manifest is not None and run.manifest.live_status() == "running"
 
 
 def _news(run: Listed) -> str:

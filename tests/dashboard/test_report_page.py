@@ -81,7 +81,7 @@ def test_what_cannot_be_reported_is_said(gallery: Path, look: Look) -> None:
     said = sentences(at)
     assert "A run was left out." in said
     assert "run.json" in said
-    assert "empty: left out, no step is on disk yet." in said
+    assert "empty: left out, no step is on disk." in said
     assert "A file of a run was left out." in said
     assert shlex.split(at.code[0].value)[2:4] == [str(gallery / "broken"), "-o"]
     assert "Choose the runs to report." in sentences(look("report"))

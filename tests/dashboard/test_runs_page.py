@@ -107,7 +107,7 @@ def test_lines_agree_with_the_summary_and_the_rules(served: Path) -> None:
     assert one["Last reward"] == pytest.approx(0.25)
     assert one["Tokens"] == summary.values["n_tokens"].sum()
     assert one["Finding"] == f"{Severity(found.severity).word}: {found.rule.replace('_', ' ')}"
-    assert (rows["empty"]["Finding"], rows["empty"]["Status"]) == ("no step yet", "failed")
+    assert (rows["empty"]["Finding"], rows["empty"]["Status"]) == ("critical: nothing to judge", "failed")
     assert rows["torn"]["Finding"] == rows["torn"]["Status"] == "cannot be read"
 
 

@@ -162,7 +162,7 @@ def _read(listed: list[Listed]) -> list[Member]:
         if len(member.summary.values):
             members.append(member)
         else:
-            _left_out(f"{run.run_id}: no step is on disk yet.")
+            _left_out(f"{run.run_id}: no step is on disk.")
     reading.empty()
     return members
 

@@ -90,7 +90,7 @@ def test_the_page_of_frameworks_has_every_number_beside_ours(opened: Opened) -> 
 
 def test_a_run_without_steps_has_nothing_to_report(tmp_path: Path) -> None:
     Manifest(name="empty", status="interrupted").write(tmp_path)
-    with pytest.raises(RatioscopeError, match="no step is on disk yet"):
+    with pytest.raises(RatioscopeError, match="no step is on disk"):
         run_report(open_folder(tmp_path))
 
 
