@@ -150,7 +150,7 @@ STEPS = Table(
         Column("seconds_sampling", _FLOAT, "time spent sampling", "s"),
         Column("seconds_training", _FLOAT, "time spent on forward, backward and the optimiser", "s"),
         Column("seconds_logging", _FLOAT, "time the update waited for the recorder", "s"),
-        Column("seconds_probing", _FLOAT, "time spent on gradient probes and noise floor", "s"),
+        Column("seconds_probing", _FLOAT, "time spent on gradient probes, noise floor and held-out responses", "s"),
         *(Column(name, _INT64, f"tokens dropped before the loss {why}", "tokens") for name, why in DROPPED.items()),
         Column("noise_floor_shape", _FLOAT, "S between two passes, same weights, other batch shapes"),
         Column("noise_floor_dtype", _FLOAT, "S between two passes, same weights, other number format"),

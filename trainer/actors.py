@@ -102,8 +102,8 @@ class ActorCollector:
         finally:
             self._shared.lock.release()
         if self.config.engine_differs or self.config.logging.exact:
-            # An actor's versions only grow, so nothing older than its last chunk can still come from it.
-            oldest = min(self._last_from)
+            # An actor's versions only grow: nothing older than its last chunk, or than what waits, can still come.
+            oldest = min([*self._last_from, *(int(rollout.version.min()) for _, rollout in self._waiting)])
             self._kept = {number: weights for number, weights in self._kept.items() if number >= oldest}
             self._kept[version] = {name: value.clone() for name, value in state.items()}
 
@@ -112,17 +112,17 @@ class ActorCollector:
         return self._kept
 
     def collect(self, update: int) -> Batch:
-        wanted = self.config.sampler.prompts
-        while len(self._waiting) < wanted:
-            chunk = self._receive()
-            rollout = _unpacked(chunk.arrays, self.config.sampler.samples_per_prompt, self.device)
-            self._last_from[chunk.actor] = chunk.version
-            for place, prompt in enumerate(chunk.prompt_ids):
-                rows = slice(place * rollout.copies, (place + 1) * rollout.copies)
-                self._waiting.append((prompt, rollout.rows(rows)))
-        taken = [self._waiting.popleft() for _ in range(wanted)]
-        prompts = [prompt for prompt, _ in taken]
-        return assemble([rollout for _, rollout in taken], prompts, self.task, self.vocabulary)
+        return self._assembled([self._next() for _ in range(self.config.sampler.prompts)])
+
+    def hold_out(self, update: int, batch: Batch) -> Batch | None:
+        asked = {self.task.prompt(prompt_id) for prompt_id in batch.prompt_ids}
+        taken: list[tuple[int, Rollout]] = []
+        back: list[tuple[int, Rollout]] = []
+        while len(taken) < self.config.logging.held_out_groups:
+            group = self._next()
+            (back if self.task.prompt(group[0]) in asked else taken).append(group)
+        self._waiting.extendleft(reversed(back))
+        return self._assembled(taken) if taken else None
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -137,6 +137,21 @@ class ActorCollector:
             if process.is_alive():
                 process.terminate()
         self._shared.chunks.cancel_join_thread()
+
+    def _next(self) -> tuple[int, Rollout]:
+        """The prompt and the responses of the group that has waited longest."""
+        while not self._waiting:
+            chunk = self._receive()
+            rollout = _unpacked(chunk.arrays, self.config.sampler.samples_per_prompt, self.device)
+            self._last_from[chunk.actor] = chunk.version
+            for place, prompt in enumerate(chunk.prompt_ids):
+                rows = slice(place * rollout.copies, (place + 1) * rollout.copies)
+                self._waiting.append((prompt, rollout.rows(rows)))
+        return self._waiting.popleft()
+
+    def _assembled(self, groups: list[tuple[int, Rollout]]) -> Batch:
+        prompts = [prompt for prompt, _ in groups]
+        return assemble([rollout for _, rollout in groups], prompts, self.task, self.vocabulary)
 
     def _receive(self) -> Chunk:
         while True:

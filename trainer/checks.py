@@ -129,10 +129,12 @@ def _check_model_and_task(config: TrainConfig) -> None:
     else:
         gym.check(task.name, task.options)
         prompts, available = task.size, "task.size makes"
-    if task.evaluation_prompts + config.sampler.prompts > prompts:
+    held_out = config.logging.held_out_groups
+    if task.evaluation_prompts + config.sampler.prompts + held_out > prompts:
+        aside = f", sampler.prompts={config.sampler.prompts} and logging.held_out_groups={held_out}."
         raise RatioscopeError(
-            f"{available} {prompts} prompts, too few for task.evaluation_prompts={task.evaluation_prompts} and "
-            f"sampler.prompts={config.sampler.prompts}."
+            f"{available} {prompts} prompts, too few for task.evaluation_prompts={task.evaluation_prompts}"
+            + (aside if held_out else f" and sampler.prompts={config.sampler.prompts}.")
         )
     if not model.path and model.hidden_size % (2 * model.heads):
         raise RatioscopeError(

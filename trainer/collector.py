@@ -27,6 +27,9 @@ class Collector(Protocol):
     def collect(self, update: int) -> Batch:
         """The batch of an update."""
 
+    def hold_out(self, update: int, batch: Batch) -> Batch | None:
+        """Responses to a few prompts that its batch does not have, by the same sampler; None where there are none."""
+
     @property
     def weights(self) -> dict[int, Weights]:
         """Of the versions that the last batch came from, at least."""
@@ -64,6 +67,13 @@ class ScheduledCollector:
         if algorithm.selection == "mixed_groups":
             return self._mixed_groups(update, int(self.config.parameters["max_rounds"]))
         return self._next(update)
+
+    def hold_out(self, update: int, batch: Batch) -> Batch | None:
+        # A stream of its own for each update: the batches do not depend on it, and a resumed run repeats it.
+        choice = random.Random(f"held out {self.config.seed} {update}")
+        prompts = other_prompts(self.task, choice, self.config.logging.held_out_groups, batch)
+        generator = torch.Generator(self.generator.device).manual_seed(choice.getrandbits(62))
+        return self.batch(update, prompts, choice, generator) if prompts else None
 
     @property
     def weights(self) -> dict[int, Weights]:
@@ -144,6 +154,13 @@ class ScheduledCollector:
             batch.reward,
             left_out=sum(int(group.rollout.mask.sum()) for group in left_out),
         )
+
+
+def other_prompts(task: Task, choice: random.Random, n: int, batch: Batch) -> list[int]:
+    """n prompts none of which the batch asks; fewer where a task repeats its questions."""
+    asked = {task.prompt(prompt_id) for prompt_id in batch.prompt_ids}
+    drawn = task.draw(choice, n + len(set(batch.prompt_ids))) if n else []
+    return [prompt_id for prompt_id in drawn if task.prompt(prompt_id) not in asked][:n]
 
 
 def decoding_of(config: TrainConfig) -> Decoding:

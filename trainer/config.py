@@ -121,6 +121,9 @@ class Logging(Section):
 
     exact: bool = Field(default=False, description="per-state TV, chi-square and KL from full distributions")
     noise_floor_every: int = Field(default=0, ge=0, description="updates between noise-floor measurements; 0: never")
+    held_out_groups: int = Field(
+        default=0, ge=0, description="prompt groups an update that are sampled and logged, and never enter the loss"
+    )
     probe_every: int = Field(default=0, ge=0, description="updates between gradient probes; 0: never")
     probe_batches: int = Field(default=4, ge=2, description="independent gradient estimates of each kind in a probe")
 

@@ -14,10 +14,11 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
 from ratioscope.ratios import log_ratio, total_variation
 from ratioscope.recorder import RunRecorder
-from ratioscope.trainer import checkpoint, record, tasks
+from ratioscope.trainer import checkpoint, held_out, record, tasks
 from ratioscope.trainer.actors import ActorCollector
 from ratioscope.trainer.collector import Collector, ScheduledCollector
 from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.held_out import HeldOut, Logged
 from ratioscope.trainer.noise_floor import noise_floor
 from ratioscope.trainer.policy import evaluate
 from ratioscope.trainer.probes import probe
@@ -129,12 +130,16 @@ class Trainer:
 
         probes = self._probe(step)
         floor = self._noise_floor(step, batch)
+        held = self._hold_out(step, batch)
         measured = time.perf_counter()
         recomputed = self._recompute(batch)
         outcome = self.learner.update(step, batch)
         evaluated = self._evaluate() if self._evaluation_is_due(step) else {}
         tokens = record.tokens(batch.rollout, outcome, recomputed)
+        sequences = record.sequences(batch, outcome, self.task, self.learner.algorithm)
         trained = time.perf_counter()
+        logged = self._with_held_out(step, (tokens, sequences), held)
+        judged = time.perf_counter()
 
         scalars = (
             outcome.scalars
@@ -146,13 +151,12 @@ class Trainer:
                 "policy_version": step,
                 "seconds_sampling": sampled - started,
                 "seconds_training": trained - measured,
-                "seconds_probing": measured - sampled if probes or floor else None,
+                "seconds_probing": measured - sampled + judged - trained if probes or floor or held else None,
                 "seconds_logging": self._seconds_logging,
             }
         )
-        sequences = record.sequences(batch, outcome, self.task, self.learner.algorithm)
-        self.recorder.record_step(step, tokens=tokens, sequences=sequences, scalars=scalars, probes=probes)
-        self._seconds_logging = time.perf_counter() - trained
+        self.recorder.record_step(step, tokens=logged[0], sequences=logged[1], scalars=scalars, probes=probes)
+        self._seconds_logging = time.perf_counter() - judged
         time.sleep(max(0.0, self.config.pace - (time.perf_counter() - started)))
 
         current = log_ratio(tokens["logp_current"], tokens["logp_behavior"])
@@ -186,6 +190,23 @@ class Trainer:
         if not every or step % every or not isinstance(self.collector, ScheduledCollector):
             return None
         return probe(self.learner, self.collector, step)
+
+    def _hold_out(self, step: int, batch: Batch) -> HeldOut | None:
+        """A few groups that the update will not see, while its policy is still the old one."""
+        found = self.collector.hold_out(step, batch) if self.config.logging.held_out_groups else None
+        if found is None:
+            return None
+        return HeldOut(found, held_out.prepared(self.learner, step, found), self._recompute(found))
+
+    def _with_held_out(self, step: int, logged: Logged, held: HeldOut | None) -> Logged:
+        """The rows of the two tables, with those of what was held out, now that the policy is the new one."""
+        if held is None:
+            return logged
+        outcome = held_out.outcome(self.learner, held.prepared)
+        tokens = record.tokens(held.batch.rollout, outcome, held.recomputed)
+        return held_out.beside(
+            step, logged, (tokens, record.sequences(held.batch, outcome, self.task, self.learner.algorithm))
+        )
 
     def _noise_floor(self, step: int, batch: Batch) -> dict[str, float]:
         every = self.config.logging.noise_floor_every
