@@ -58,6 +58,12 @@ class Manifest:
     notes: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def evaluation_prompts(self) -> int:
+        """On how many prompts accuracy is evaluated, by `task.evaluation_prompts`; 0: it does not say."""
+        count = self.task.get("evaluation_prompts")
+        return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
+
     def write(self, folder: Path) -> None:
         """Replace `folder`/run.json atomically."""
         contents = asdict(self)

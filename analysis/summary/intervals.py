@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -32,6 +32,19 @@ NO_INTERVAL = Interval(float("nan"), float("nan"))
 def quantile_t(groups: Array) -> Array:
     """The 97.5 % quantile of t with groups - 1 degrees of freedom; NaN for fewer than two groups."""
     return np.asarray(stdtrit(np.where(groups > 1, groups - 1, np.nan), (1 + LEVEL) / 2))
+
+
+def of_share(share: Array, n: int) -> tuple[Array, Array]:
+    """Low and high ends of Wilson's 95 % intervals of means of n values between 0 and 1; NaN for other means.
+
+    Values that are neither 0 nor 1 have a smaller variance than right and wrong answers: then it is too wide.
+    """
+    share = np.where((share >= 0) & (share <= 1), share, np.nan)
+    z = ndtri(_ENDS[1])
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    # Rounding must not put the mean outside.
+    return np.minimum(middle - half, share).clip(min=0), np.maximum(middle + half, share).clip(max=1)
 
 
 def sums(values: Array, starts: Index) -> Array:

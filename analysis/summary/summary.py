@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.intervals import of_share
 from ratioscope.analysis.summary.metrics import COUNTS, StepTable, step_table
 from ratioscope.analysis.summary.packed import packed, unpacked
 from ratioscope.analysis.summary.partials import Partials, ScanUnit, partials_of, scan_units
@@ -145,8 +146,9 @@ def summarise(run: Run) -> StepSummary:
 def _kept(run: Run, units: list[ScanUnit]) -> Entry:
     """Where the summary is kept: another place for other files of the run."""
     return entry_of(
-        "summaries", __name__, *(unit.kept.key for unit in units), *(file.identity for file in run.files["steps"])
-    )
+        "summaries", __name__, str(run.manifest.evaluation_prompts), *(unit.kept.key for unit in units),
+        *(file.identity for file in run.files["steps"]),
+    )  # fmt: skip
 
 
 def _read(contents: bytes) -> StepSummary:
@@ -214,6 +216,8 @@ def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame])
     )
     for key in LOGGED:
         values[key] = steps[key].reindex(index).astype(float)
+    if prompts := run.manifest.evaluation_prompts:
+        low["eval_accuracy"], high["eval_accuracy"] = of_share(values["eval_accuracy"].to_numpy(), prompts)
     notes = pa.Table.from_pandas(pd.concat([*(table.notes for table in tables), reasons], ignore_index=True))
     histogram = pd.concat(histograms) if histograms else pd.DataFrame({"step": [], "bin": [], "tokens": []})
     return StepSummary(values, low, high, Notes(index, notes), histogram.reset_index(drop=True), steps), notes
