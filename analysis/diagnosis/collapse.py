@@ -1,195 +1,136 @@
-"""A fall of the reward from its best level, and which metric left its usual band before it did."""
+"""A fall of the reward from its best level, and which metrics changed before it did, as far as that shows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import pandas as pd
-
-from ratioscope.analysis.diagnosis.evidence import Evidence, step_of, steps_of
+from ratioscope.analysis.diagnosis.change_points import Shift, find_shift, significant
+from ratioscope.analysis.diagnosis.evidence import Evidence, steps_of
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE
+from ratioscope.analysis.findings.fall import Fall, fall_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.catalogue import CATALOGUE
 
-# What can go wrong before the reward does, causes first, and in which direction: +1 up, -1 down, 0 both.
+# What can go wrong before the reward does, and in which direction: +1 up, -1 down, 0 both.
 CANDIDATES = {
-    "u_k": 1, "s_k_bounded": 1, "khat_token": 1, "ess_token": -1, "clip_fraction": 1, "grad_norm": 1,
+    UPDATE: 1, STALENESS: 1, "khat_token": 1, "ess_token": -1, "clip_fraction": 1, "grad_norm": 1,
     "kl_to_initial": 1, "entropy": 0,
 }  # fmt: skip
 
-_LEAST_EVALUATIONS = 8
-_LEAST_REWARDS = 30
-_LEAST_AFTERWARDS = 3
-_FALLEN_SHARE = 0.7
-"""So many of the later values must be low: a dip is no collapse."""
-
 
 @dataclass(frozen=True)
-class Fall:
-    """A level's fall: between the steps `last_good` and `found`."""
+class Moved:
+    """Which metrics have a sustained change up to a fall, each by its key; with what order is known."""
 
-    best: float
-    after: float
-    """Median of what came afterwards."""
-    last_good: int
-    found: int
-    low: "pd.Series[float]"
-    """The level where it is fallen."""
-    n_after: int
-    """Values since the fall."""
-    latest: float
-    """Median of the last three of them."""
-    limit: float
-    """Below it the level is fallen."""
+    looked_at: tuple[str, ...]
+    """Those with enough values to be judged."""
+    before: dict[str, Shift]
+    """Changed before the fall can have begun; the first ones first."""
+    meanwhile: dict[str, Shift]
+    """Changed at about the same time: the date's interval reaches into that of the fall."""
 
-
-@dataclass(frozen=True)
-class Mover:
-    """A metric that left the band of its own earlier values."""
-
-    metric: str
-    step: int
-    value: float
-    usual: float
+    @property
+    def first(self) -> dict[str, Shift]:
+        """Those of `before` of which none can be said to have changed later than another one."""
+        earliest = min((shift.last for shift in self.before.values()), default=0)
+        return {key: shift for key, shift in self.before.items() if shift.first <= earliest}
 
 
 def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     """The level has fallen from its best by the share that is set, and stayed there."""
-    metric, level, window = _level(evidence)
-    share = evidence.limits.reward_fall
-    fall = find_fall(level, share, window, _noise(evidence, metric, window))
+    share, fall = evidence.limits.reward_fall, fall_of(evidence.summary, evidence.limits)
     if fall is None:
         return None
-    movers = moved_before(evidence, fall)
-    title = CATALOGUE[metric].title
+    moved = moved_before(evidence, fall)
+    title = CATALOGUE[fall.metric].title
     return Finding(
         rule="reward_collapse",
         severity=Severity.CRITICAL if fall.after < fall.best - 2 * share * abs(fall.best) else Severity.WARNING,
-        sentence=f"{title} fell from {number(fall.best)} (step {fall.last_good}) to {number(fall.low.iloc[0])} "
-        f"(step {fall.found}) and {_since(fall)}; {_first(movers)}.",
-        metric=metric,
+        sentence=f"{fall.words}. {_order(moved)}",
+        metric=fall.metric,
         steps=steps_of(fall.low),
         numbers=(
             Number(f"{title}, best", fall.best),
             Number(f"{title}, median since the fall", fall.after),
-            evidence.latest(metric),
+            evidence.latest(fall.metric),
         ),
-        why=_story(movers),
-        do=(
-            "Go back to the last good state and remove what moved first. If nothing moved: look at which tokens and "
-            "prompts changed, and evaluate more often, so that the fall can be dated."
-        ),
+        why=_story(moved, fall),
+        do=_advice(moved),
         source="S3 figures 3 and 9; S1 3",
-        limit=fall.best - share * abs(fall.best),
+        limit=fall.limit,
     )
 
 
-def _since(fall: Fall) -> str:
-    """Whether it is still low, or has begun to come back."""
-    if fall.latest < fall.limit:
-        return "stayed low"
-    return f"was low in {len(fall.low)} of {fall.n_after} values since"
+def moved_before(evidence: Evidence, fall: Fall) -> Moved:
+    """The sustained changes of the candidates in the steps up to where the fall was found.
 
-
-def _level(evidence: Evidence) -> tuple[str, "pd.Series[float]", int]:
-    """What the run is for, as a mean over so many steps.
-
-    Evaluation accuracy where there is enough of it; the training reward lags behind it by the age of the data.
+    The version lag is allowed for: what rises and falls with the syncs has not changed.
     """
-    accuracy = evidence.values["eval_accuracy"].dropna()
-    if len(accuracy) >= _LEAST_EVALUATIONS:
-        return "eval_accuracy", accuracy, 1
-    reward = evidence.values["reward"].dropna()
-    if len(reward) < _LEAST_REWARDS:
-        return "reward", reward.head(0), 1
-    window = max(5, len(reward) // 15)
-    return "reward", reward.rolling(window).mean().dropna(), window
+    values = evidence.values[evidence.values.index <= fall.found]
+    lag = values["version_lag"]
+    shifts = {
+        key: shift
+        for key, direction in CANDIDATES.items()
+        if (shift := find_shift(values[key], direction, lag)) is not None
+    }
+    kept = sorted(significant(shifts).items(), key=lambda found: (found[1].last, found[1].first))
+    before = {key: shift for key, shift in kept if shift.last <= fall.still_good}
+    meanwhile = {key: shift for key, shift in kept if key not in before}
+    return Moved(tuple(shifts), before, meanwhile)
 
 
-def _noise(evidence: Evidence, metric: str, window: int) -> float:
-    """Half width of the 95 % interval of one value of the level; 0 where the log has none (evaluations)."""
-    half = (evidence.summary.high[metric] - evidence.summary.low[metric]).median() / 2
-    return float(np.nan_to_num(half)) / np.sqrt(window)
+def _named(keys: Sequence[str]) -> str:
+    labels = [CATALOGUE[key].label for key in keys]
+    return " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
 
 
-def find_fall(level: "pd.Series[float]", share: float, window: int = 1, noise: float = 0.0) -> Fall | None:
-    """The first fall below the best level so far by `share` of it and beyond the noise, from which it did not recover.
-
-    Args:
-        level: by step, without gaps.
-        window: how many steps a value is the mean of; so many values at least must follow the fall.
-        noise: half width of the 95 % interval of one value; 0 where it is unknown.
-    """
-    best = level.cummax()
-    # The interval of a difference of two such values is wider by the square root of 2.
-    limits = best - np.maximum(share * best.abs(), np.sqrt(2) * noise)
-    for position in map(int, np.flatnonzero(level < limits)):
-        after = level.iloc[position:]
-        limit = limits.iloc[position]
-        if (
-            len(after) >= max(_LEAST_AFTERWARDS, window)
-            and (after < limit).mean() >= _FALLEN_SHARE
-            and after.iloc[-1] < best.iloc[position]
-        ):
-            return Fall(
-                best=float(best.iloc[position]),
-                after=float(after.median()),
-                last_good=step_of(level.iloc[:position].idxmax()),
-                found=step_of(level.index[position]),
-                low=after[after < limit],
-                n_after=len(after),
-                latest=float(after.tail(3).median()),
-                limit=float(limit),
-            )
-    return None
+def _dated(key: str, shift: Shift) -> str:
+    """What a metric did, and when."""
+    steps = f"in step {shift.first}" if shift.first == shift.last else f"between steps {shift.first} and {shift.last}"
+    verb = "rose" if shift.after > shift.before else "fell"
+    return f"{CATALOGUE[key].label} {verb} from {number(shift.before)} to {number(shift.after)} {steps}"
 
 
-_EARLIER = 8
-_BAND = 3.0
+def _order(moved: Moved) -> str:
+    """What changed first, as far as it can be known."""
+    if moved.before:
+        first = list(moved.first)
+        if len(first) > 1:
+            return f"{_named(first)} changed before it, at about the same time: their order is unknown."
+        return f"{_dated(first[0], moved.before[first[0]])}, before it."
+    if moved.meanwhile:
+        return f"{_named(list(moved.meanwhile))} changed at about the same time; which came first is unknown."
+    if moved.looked_at:
+        return "No other metric shows a sustained change before it."
+    return "It came too early to tell whether another metric changed before it."
 
 
-def moved_before(evidence: Evidence, fall: Fall) -> list[Mover]:
-    """The metrics that left their band after the last good level and before the fall was found, first ones first."""
-    movers = []
-    for metric, direction in CANDIDATES.items():
-        series = evidence.values[metric].dropna()
-        mover = left_band(metric, direction, series[series.index < fall.found], fall.last_good)
-        if mover is not None:
-            movers.append(mover)
-    return sorted(movers, key=lambda mover: mover.step)
+def _story(moved: Moved, fall: Fall) -> str:
+    if not moved.looked_at:
+        return "Too few steps come before the fall to tell a change of any other metric from its noise."
+    told = [_dated(key, shift) for key, shift in (moved.before | moved.meanwhile).items()]
+    of = f"of {len(moved.looked_at)} metrics that were looked at"
+    if not told:
+        return f"None {of} has a sustained change up to the fall that its noise and trend do not explain."
+    text = f"{'; '.join(told)} (medians before and after; the chance of any such change in error is below 5%, {of})."
+    if moved.before:
+        return f"{text} What changed before may be the cause, or have the same cause."
+    began = f"The fall began between steps {fall.still_good} and {fall.found}"
+    return f"{text} {began}, so these may be causes or consequences."
 
 
-def left_band(metric: str, direction: int, series: "pd.Series[float]", since: int) -> Mover | None:
-    """The first step from `since` on that is beyond three robust standard deviations of the series' own earlier values
-    in this direction, and stays so in two of three consecutive steps; None when there is none, or too few to know what
-    is usual."""
-    values = series.to_numpy(dtype=float)
-    for position in range(_EARLIER, len(values) - 1):
-        earlier = values[:position]
-        usual = float(np.median(earlier))
-        # 1.4826 makes the median deviation a standard deviation; a series that never moved has a thin band still.
-        width = max(1.4826 * float(np.median(np.abs(earlier - usual))), 0.01 * abs(usual))
-        away = values[position : position + 3] - usual
-        outside = (away * direction if direction else np.abs(away)) > _BAND * width
-        if outside[0] and outside.sum() >= 2 and series.index[position] >= since:
-            return Mover(metric, step_of(series.index[position]), float(values[position]), usual)
-    return None
-
-
-def _first(movers: list[Mover]) -> str:
-    if not movers:
-        return "no other metric left its band before"
-    return f"first to move: {CATALOGUE[movers[0].metric].label} (step {movers[0].step})"
-
-
-def _story(movers: list[Mover]) -> str:
-    if not movers:
+def _advice(moved: Moved) -> str:
+    if moved.before:
         return (
-            "No metric moved before: those logged were in their usual bands, or the fall came too early to know "
-            "these bands."
+            f"Go back to the last good state and look first at what changed before: {_named(list(moved.first))}. "
+            "If taking that back does not prevent the fall, it was not the cause."
         )
-    told = [
-        f"{CATALOGUE[mover.metric].label} {'rose' if mover.value > mover.usual else 'fell'} to {number(mover.value)} "
-        f"(usually {number(mover.usual)}) in step {mover.step}"
-        for mover in movers[:3]
-    ]
-    return "; ".join(told) + ". What moves first is the likely cause, not a proven one."
+    if moved.meanwhile:
+        return (
+            f"Go back to the last good state and evaluate more often, so that the order of the fall and of "
+            f"{_named(list(moved.meanwhile))} can be known."
+        )
+    return (
+        "Go back to the last good state. The log does not show what changed first: look at which tokens and prompts "
+        "changed, and evaluate more often, so that the fall can be dated."
+    )

@@ -1,11 +1,19 @@
 """What a metric did over the steps: a sentence for each, when weights were synced, and whether it changed."""
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
+from scipy.special import ndtri, stdtrit
 
+from ratioscope.analysis.findings.fall import fall_of, finite, noise_of, own_noise
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.notes import Kind
 
 
 def course(summary: StepSummary, *keys: str) -> str:
@@ -16,7 +24,7 @@ def course(summary: StepSummary, *keys: str) -> str:
 def _course(summary: StepSummary, key: str) -> str:
     title, series = CATALOGUE[key].title, summary.values[key].dropna()
     if not len(series):
-        return f"{title} is not logged."
+        return f"{title} {why_missing(summary, key)}."
     first, last = series.index[0], series.index[-1]
     text = f"{title} is {number(series.iloc[0])} in step {first}"
     if first == last:
@@ -26,6 +34,14 @@ def _course(summary: StepSummary, key: str) -> str:
     if low == high:
         return f"{text}, always the same."
     return f"{text}; lowest {number(low)} in step {series.idxmin()}, highest {number(high)} in step {series.idxmax()}."
+
+
+def why_missing(summary: StepSummary, key: str) -> str:
+    """Of a metric without a value, what is said after its name: not logged, or logged and undefined."""
+    notes = [note for step in summary.values.index if (note := summary.note(step, key)) is not None]
+    if all(note.kind is Kind.NOT_LOGGED for note in notes):
+        return "is not logged"
+    return "is undefined in every step"
 
 
 def sync_steps(lag: "pd.Series[float]") -> list[int]:
@@ -42,20 +58,122 @@ def sync_period(lag: "pd.Series[float]") -> int | None:
     return int(np.diff(falls)[0])
 
 
-def change(series: "pd.Series[float]", what: str, times: str, least: float = 0.0) -> str:
-    """Whether the last values differ from the first ones by more than `least`, and than they do among themselves.
+_BLOCKS = 16
+"""A longer series is described by the means of so many blocks at most."""
+_LEVEL = 0.05
+_LEAST = {"eval_accuracy": 0.01}
+_TIMES = {"eval_accuracy": "evaluations", "reward": "steps"}
+
+
+def learning(summary: StepSummary, limits: Limits) -> str:
+    """What evaluation accuracy did, or the reward where there is none: its fall, where the finding of it is made."""
+    fall = fall_of(summary, limits)
+    if fall is not None:
+        return f"{fall.words}."
+    told = (_learning(summary, metric) for metric in _TIMES)
+    return next(filter(None, told), "")
+
+
+def _learning(summary: StepSummary, metric: str) -> str:
+    known = bool((summary.high[metric] > summary.low[metric]).any())
+    noise = noise_of(summary, metric) if known else 0.0
+    title = CATALOGUE[metric].title
+    return change(finite(summary, metric), title, _TIMES[metric], noise, _LEAST.get(metric, 0.0))
+
+
+class Turn(NamedTuple):
+    """A place at which a course begins, turns or ends."""
+
+    value: float
+    first: int
+    last: int
+    """Its steps."""
+
+    def __str__(self) -> str:
+        steps = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
+        return f"{number(self.value)} ({steps})"
+
+
+def change(series: "pd.Series[float]", what: str, times: str, noise: float = 0.0, least: float = 0.0) -> str:
+    """What a series did, beyond its noise: rose, fell, rose and fell, went up and down, or nothing that is clear.
 
     Args:
         what: the subject of the sentence.
         times: what there is a value of, in the plural.
+        noise: half width of the 95 % interval of one value; 0: unknown, and estimated from the differences of
+            successive values where there are enough.
+        least: a change that is smaller is none.
     """
-    if len(series) < (2 if least else 4):
+    if len(series) < (2 if least or noise else 4):
         return ""
-    few = max(1, min(5, len(series) // 2))
-    start, end = series.iloc[:few], series.iloc[-few:]
-    moved, spread = end.mean() - start.mean(), np.sqrt((start.var() + end.var()) / few) if few > 1 else 0.0
-    clear = abs(moved) > max(least, 2 * spread)
-    verb = ("rose" if moved > 0 else "fell") if clear else "shows no clear trend"
-    ends = f"{number(start.mean())} to {number(end.mean())}"
-    means = f" (means of the first and last {few} {times})" if few > 1 else ""
-    return f"{what} {verb} from {ends}{means}." if clear else f"{what} {verb}: {ends}{means}."
+    size = -(-len(series) // _BLOCKS)
+    blocks = [series.iloc[places] for places in np.array_split(np.arange(len(series)), len(series) // size)]
+    points = [Turn(float(part.mean()), int(part.index[0]), int(part.index[-1])) for part in blocks]
+    values = pd.Series([point.value for point in points])
+    few, clear, ends = _ends(values, noise / np.sqrt(size), least)
+    turns = [points[place] for place in turning_points(values, threshold(values, noise / np.sqrt(size), least))]
+    outer = [f"the {name} is {points[at]}" for name, at in (("first", 0), ("last", -1)) if points[at] not in turns]
+    last = f"; {', '.join(outer)}" if outer else ""
+    about = f", each ±{number(noise / np.sqrt(size), digits=2)}" if noise else ""
+    means = f" (means of the first and last {few * size} {times})" if few * size > 1 else ""
+    if len(turns) > 3:
+        low, high = min(turns), max(turns)
+        whole = f"; on the whole it {clear} from {ends}{means}" * bool(clear)
+        return f"{what} goes up and down between {low} and {high}{about}{last}{whole}."
+    if turns:
+        ways = [f"{'rose' if after > before else 'fell'} to {after}" for before, after in pairwise(turns)]
+        verb, path = ways[0].split(" ", 1)
+        return f"{what} {' and '.join((f'{verb} from {turns[0]} {path}', *ways[1:]))}{about}{last}."
+    return f"{what} {clear} from {ends}{means}." if clear else f"{what} shows no clear trend: {ends}{means}."
+
+
+def _ends(values: "pd.Series[float]", noise: float, least: float) -> tuple[int, str, str]:
+    """How many of the first and last values are compared; "rose", "fell" or, where neither is clear, ""; the means."""
+    few = max(1, min(5, len(values) // 2))
+    start, end = values.iloc[:few], values.iloc[-few:]
+    moved = end.mean() - start.mean()
+    spread = np.sqrt((start.var() + end.var()) / few) * stdtrit(2 * few - 2, 1 - _LEVEL / 2) if few > 1 else 0.0
+    clear = abs(moved) > max(least, spread, noise * np.sqrt(2 / few))
+    return few, ("rose" if moved > 0 else "fell") * bool(clear), f"{number(start.mean())} to {number(end.mean())}"
+
+
+def threshold(values: "pd.Series[float]", noise: float, least: float) -> float:
+    """By how much any two of these values differ by chance in one of 20 series at most; infinite where it is unknown.
+
+    Args:
+        noise: half width of the 95 % interval of one; 0: unknown.
+    """
+    pairs = len(values) * (len(values) - 1) / 2
+    # The differences of few values know their spread badly: t with as many degrees of freedom as they are worth.
+    tail = _LEVEL / 2 / pairs
+    if noise:
+        far, sd = -ndtri(tail), noise / -ndtri(_LEVEL / 2)
+    else:
+        far, sd = -stdtrit(len(values) / 3, tail), own_noise(values)
+    return max(float(far * np.sqrt(2) * sd), least) if np.isfinite(sd) else np.inf
+
+
+def turning_points(values: "Sequence[float] | pd.Series[float]", least: float) -> list[int]:
+    """Where a series turns by more than `least`: its first extreme, every turn, its last extreme; none: it never does.
+
+    Extremes are those between which it goes back by `least` at most.
+    """
+    return list(_turning_points(np.asarray(values, dtype=float), least))
+
+
+def _turning_points(values: "np.ndarray[tuple[int], np.dtype[np.float64]]", least: float) -> Iterator[int]:
+    low = high = 0
+    up: bool | None = None
+    for place in range(1, len(values)):
+        if up is not False and values[place] > values[high]:
+            high = place
+        if up is not True and values[place] < values[low]:
+            low = place
+        if up is not False and values[high] - values[place] > least:
+            yield high
+            up, low = False, place
+        elif up is not True and values[place] - values[low] > least:
+            yield low
+            up, high = True, place
+    if up is not None:
+        yield high if up else low

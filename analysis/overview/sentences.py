@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from ratioscope.analysis.findings.course import change
+from ratioscope.analysis.findings.course import learning
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.words import at_most
@@ -36,11 +34,6 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
         if facts.staleness.n_known < facts.n_steps:
             staleness += ", not known in every step"
         said = f"Nothing to worry about in {steps}: {staleness}, {at_most('update drift', facts.update)}."
-    return f"{said} {_learning(summary)}".strip()
-
-
-def _learning(summary: StepSummary) -> str:
-    """What evaluation accuracy did, or the reward where there is none."""
-    accuracy = change(summary.values["eval_accuracy"].dropna(), "Evaluation accuracy", "evaluations", 0.01)
-    reward = summary.values["reward"].replace([np.inf, -np.inf], np.nan).dropna()
-    return accuracy or change(reward, "Training reward", "steps")
+    # The finding of a fall says what evaluation accuracy did.
+    fell = bool(grave) and grave[0].rule == "reward_collapse"
+    return f"{said} {'' if fell else learning(summary, facts.limits)}".strip()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ratioscope.analysis.findings.course import course
+from ratioscope.analysis.findings.course import course, learning
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.dashboard.figures.series import Limit, learning_curves
 from ratioscope.dashboard.sections.model import Chart, Section
@@ -16,7 +16,7 @@ def section(subject: Subject) -> Section:
                                     "zero_advantage_group_fraction", "grad_norm"))  # fmt: skip
     shown = (*curves(subject), entropy(subject), length(subject))
     blocks = (found for found in shown if values[list(found.metrics)].notna().any(axis=None))
-    answer = course(subject.summary, "eval_accuracy" if values["eval_accuracy"].notna().any() else "reward")
+    answer = learning(subject.summary, subject.opened.limits) or course(subject.summary, "reward")
     return Section("learning", "Learning", "Is it learning, and what does it cost?", answer, (numbers, *blocks))
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity, diagnose
 from ratioscope.analysis.diagnosis.absence import ABSENCE
-from ratioscope.analysis.diagnosis.collapse import find_fall, left_band
 from ratioscope.analysis.findings.facts import Concern
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.linter.remark import Outcome, Remark
@@ -348,77 +347,3 @@ def test_a_clip_that_is_centred_at_the_current_policy_is_always_feasible(tmp_pat
 def test_rules_that_need_the_tokens_are_silent_without_them() -> None:
     for rule in FROM_TOKENS:
         assert RULES[rule](made_up()) is None
-
-
-# Reward collapse: the fall and what moved first -------------------------------------------------------------------
-
-
-def test_a_fall_is_found_where_it_begins() -> None:
-    level = pd.Series([0.3, 0.5, 0.49, 0.48, 0.3, 0.2, 0.22, 0.25], index=range(0, 80, 10))
-    fall = find_fall(level, 0.25)
-    assert fall is not None
-    assert (fall.best, fall.last_good, fall.found) == (0.5, 10, 40)
-    assert list(fall.low.index) == [40, 50, 60, 70]
-
-
-@pytest.mark.parametrize(
-    ("values", "noise"),
-    [
-        ([0.3, 0.4, 0.5, 0.5, 0.5, 0.5], 0.0),
-        ([0.5, 0.5, 0.2, 0.5, 0.5, 0.5], 0.0),
-        ([0.5, 0.5, 0.5, 0.5, 0.2, 0.2], 0.0),
-        ([0.5, 0.5, 0.3, 0.3, 0.3, 0.3], 0.2),
-        ([-1.0, -1.0, -1.2, -1.2, -1.2, -1.2], 0.0),
-        ([], 0.0),
-    ],
-    ids=["rise", "dip", "too-late-to-know", "noise", "small-fall-below-0", "empty"],
-)
-def test_what_is_no_fall(values: list[float], noise: float) -> None:
-    assert find_fall(pd.Series(values, dtype=float), 0.25, noise=noise) is None
-
-
-def test_a_fall_of_a_negative_reward_is_measured_by_its_size() -> None:
-    fall = find_fall(pd.Series([-1.0, -1.0, -2.0, -2.0, -2.0]), 0.25)
-    assert fall is not None and fall.best == -1.0
-
-
-def test_a_band_is_left_by_two_of_three_steps_in_the_harmful_direction() -> None:
-    rng = np.random.default_rng(0)
-    quiet = pd.Series(1 + 0.01 * rng.standard_normal(30))
-    spike, rise, fall = quiet.copy(), quiet.copy(), quiet.copy()
-    spike[20], rise[20:], fall[20:] = 2.0, 2.0, 0.1
-    assert left_band("s_k_bounded", 1, quiet, 0) is None
-    assert left_band("s_k_bounded", 1, spike, 0) is None
-    assert left_band("s_k_bounded", 1, fall, 0) is None
-    mover = left_band("s_k_bounded", 1, rise, 0)
-    assert mover is not None and mover.step == 20 and mover.usual == pytest.approx(1, abs=0.01)
-    down = left_band("ess_token", -1, fall, 0)
-    assert down is not None and down.step == 20
-    assert left_band("ess_token", -1, fall, 25) is None or down.step < 25
-
-
-@pytest.mark.parametrize(
-    ("moved", "named"), [("u_k", "Update drift (step 20)"), ("grad_norm", "Gradient norm (step 20)")]
-)
-def test_a_collapse_names_the_metric_that_moved_first(moved: str, named: str) -> None:
-    rng = np.random.default_rng(1)
-    usual = 1 + 0.02 * rng.standard_normal(STEPS)
-    later = {"s_k_bounded": 0.05 * usual * np.where(np.arange(STEPS) < 25, 1, 3)}
-    first_moved = {moved: HEALTHY.get(moved, 1.0) * usual * np.where(np.arange(STEPS) < 20, 1, 3)}
-    evidence = made_up(eval_accuracy=first(30, 0.5, 0.2), **later | first_moved)
-    finding = finding_of("reward_collapse", evidence)
-    assert finding.sentence.endswith(f"first to move: {named}.")
-    assert "Staleness rose" in finding.why
-    assert finding.severity is Severity.CRITICAL
-
-
-def test_a_collapse_without_a_forerunner_says_so() -> None:
-    finding = finding_of("reward_collapse", made_up(eval_accuracy=first(30, 0.5, 0.2)))
-    assert "no other metric left its band before" in finding.sentence
-
-
-def test_without_evaluations_the_training_reward_is_judged() -> None:
-    reward = first(30, 0.5, 0.2)
-    finding = finding_of("reward_collapse", made_up(eval_accuracy=np.nan, reward=reward))
-    assert finding.metric == "reward"
-    assert RULES["reward_collapse"](made_up(eval_accuracy=np.nan, reward=reward, width=1.0)) is None

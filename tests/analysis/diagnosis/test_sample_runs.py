@@ -106,13 +106,13 @@ def test_an_infeasible_trust_region_is_found_under_the_clip_around_1_only() -> N
     assert 0.05 < found.numbers[0].low < found.numbers[0].value < 0.5
 
 
-def test_the_forerunner_of_a_collapse_is_named_with_its_step() -> None:
+def test_no_metric_is_blamed_for_a_fall_in_the_first_ten_steps() -> None:
+    """The sample size fell to a third of its usual level in step 8, and the first of two evaluations is of step 10."""
     for name in ("offline-reinforce-seed0", "sync_offset10-reinforce-seed0", "sync_interval20-red_drop-seed0"):
         (collapse,) = (finding for finding in findings_of(name) if finding.rule == "reward_collapse")
         assert "(step 0)" in collapse.sentence and "(step 10)" in collapse.sentence
-        assert collapse.sentence.endswith("first to move: ESS, tokens (step 8).")
-        ess = summary_of(name).values["ess_token"]
-        assert ess[8] < ess[:7].min()
+        assert "too early to tell" in collapse.sentence and "does not show" in collapse.do
+        assert not [metric for metric in ("ESS", "Gradient") if metric in collapse.sentence + collapse.why]
 
 
 def test_the_ring_holds_where_the_two_side_mask_collapses() -> None:

@@ -1,0 +1,156 @@
+"""A fall of what a run is for from its best level: decided once, for the finding, the headline and the pages.
+
+fall = fall_of(summary, limits)          # None: it has not fallen
+fall.words                               # "Evaluation accuracy fell from 0.381 (step 0) to 0.166 (step 10), ..."
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.catalogue import CATALOGUE
+
+_LEAST_EVALUATIONS = 8
+_LEAST_REWARDS = 30
+_LEAST_AFTERWARDS = 3
+_FALLEN_SHARE = 0.7
+"""So many of the later values must be low: a dip is no collapse."""
+# Half of a 95 % interval in standard deviations; and of two values' difference.
+_HALF = 1.96
+_OF_DIFFERENCE = np.sqrt(2)
+# Intervals of shares are short near 0 and 1; a fall is judged by those of its better half.
+_LARGE = 0.9
+
+
+@dataclass(frozen=True)
+class Fall:
+    """A level's fall: it began after `still_good`, and was there at `found`."""
+
+    best: float
+    best_step: int
+    still_good: int
+    """The last step before it at which the level was its best, up to noise."""
+    found: int
+    low: "pd.Series[float]"
+    """The level where it is fallen."""
+    after: float
+    """Median of what came afterwards."""
+    n_after: int
+    """Values since the fall."""
+    last: float
+    last_step: int
+    latest: float
+    """Median of the last three values."""
+    limit: float
+    """Below it the level is fallen."""
+    noise: float
+    """Half width of the 95 % interval of one value; 0: unknown."""
+    metric: str = "reward"
+    window: int = 1
+    """How many steps a value is the mean of."""
+
+    @property
+    def words(self) -> str:
+        """What happened, without a full stop: where it was, where it went, and where it is."""
+        title = CATALOGUE[self.metric].title + f" (means of {self.window} steps)" * (self.window > 1)
+        noise = f" (each ±{number(self.noise, digits=2)})" if self.noise else ""
+        since = (
+            "stayed low" if self.latest < self.limit else f"was low in {len(self.low)} of {self.n_after} values since"
+        )
+        return (
+            f"{title} fell from {number(self.best)} (step {self.best_step}) to {number(self.low.iloc[0])} "
+            f"(step {self.found}){noise} and {since}; the last is {number(self.last)} (step {self.last_step})"
+        )
+
+
+def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:
+    """The fall of evaluation accuracy where there is enough of it, else of the training reward."""
+    metric, level, window = level_of(summary)
+    return find_fall(level, limits.reward_fall, window, noise_of(summary, metric, window), metric)
+
+
+def level_of(summary: StepSummary) -> tuple[str, "pd.Series[float]", int]:
+    """What the run is for: its metric, its values, and how many steps each is the mean of.
+
+    The training reward lags behind evaluation accuracy by the age of the data.
+    """
+    accuracy = finite(summary, "eval_accuracy")
+    if len(accuracy) >= _LEAST_EVALUATIONS:
+        return "eval_accuracy", accuracy, 1
+    reward = finite(summary, "reward")
+    if len(reward) < _LEAST_REWARDS:
+        return "reward", reward.head(0), 1
+    window = max(5, len(reward) // 15)
+    return "reward", reward.rolling(window).mean().dropna(), window
+
+
+def finite(summary: StepSummary, key: str) -> "pd.Series[float]":
+    """The values that are numbers, by step."""
+    return summary.values[key].replace([np.inf, -np.inf], np.nan).dropna()
+
+
+def noise_of(summary: StepSummary, metric: str, window: int = 1) -> float:
+    """Half width of the 95 % interval of a mean over so many steps.
+
+    By the metric's own intervals (of evaluation accuracy: by the number of prompts) where it has any, else by how much
+    successive values differ; 0 where neither is known.
+    """
+    half = float((summary.high[metric] - summary.low[metric]).quantile(_LARGE) / 2)
+    if not half > 0:
+        half = _HALF * own_noise(finite(summary, metric))
+    return float(np.nan_to_num(half)) / np.sqrt(window)
+
+
+def own_noise(values: "pd.Series[float]") -> float:
+    """Standard deviation of one value about a smooth course, by successive differences; NaN for fewer than 6."""
+    if len(values) < 6:
+        return float("nan")
+    steps = values.diff().dropna()
+    return float(1.4826 * (steps - steps.median()).abs().median() / _OF_DIFFERENCE)
+
+
+def find_fall(
+    level: "pd.Series[float]", share: float, window: int = 1, noise: float = 0.0, metric: str = "reward"
+) -> Fall | None:
+    """The first fall below the best level so far by `share` of it and beyond the noise, from which it did not recover.
+
+    Args:
+        level: by step, without gaps.
+        window: how many steps a value is the mean of; so many values at least must follow the fall.
+        noise: half width of the 95 % interval of one value; 0 where it is unknown.
+    """
+    best = level.cummax()
+    allowed = _OF_DIFFERENCE * noise
+    limits = best - np.maximum(share * best.abs(), allowed)
+    for position in map(int, np.flatnonzero(level < limits)):
+        after, top = level.iloc[position:], float(best.iloc[position])
+        limit = float(limits.iloc[position])
+        if (
+            len(after) >= max(_LEAST_AFTERWARDS, window)
+            and (after < limit).mean() >= _FALLEN_SHARE
+            and after.iloc[-1] < top
+        ):
+            before = level.iloc[:position]
+            good = int(np.flatnonzero(before >= top - allowed)[-1])
+            return Fall(
+                best=top,
+                best_step=int(before.index[int(before.argmax())]),
+                # A mean that is still good may hold the first of the steps that are not.
+                still_good=int(level.index[max(good - window + 1, 0)]),
+                found=int(level.index[position]),
+                low=after[after < limit],
+                after=float(after.median()),
+                n_after=len(after),
+                last=float(after.iloc[-1]),
+                last_step=int(after.index[-1]),
+                latest=float(after.tail(3).median()),
+                limit=limit,
+                noise=noise,
+                metric=metric,
+                window=window,
+            )
+    return None
