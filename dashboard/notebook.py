@@ -102,7 +102,7 @@ class OpenRun:
             if key not in CATALOGUE:
                 raise unknown("a metric", key, CATALOGUE)
         if not keys:
-            raise RatioscopeError("Name the metrics to plot, e.g. run.plot('s_k', 'u_k').")
+            raise RatioscopeError("Name the metrics to plot, e.g. run.plot('s_k_bounded', 'u_k').")
         mode = theme.DARK if dark else theme.LIGHT
         return series.over_steps(self._opened.summary, list(keys), mode, y_title=CATALOGUE[keys[0]].unit)
 

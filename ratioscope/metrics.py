@@ -11,7 +11,7 @@
         mask=inputs["completion_mask"],
         group=torch.arange(batch, device=device) // num_generations,
     )
-    wandb.log(metrics)                       # {"s_k": 0.031, "chi2_token": 0.012, "khat_token": 0.21, ...}
+    wandb.log(metrics)                       # {"s_k_bounded": 0.031, "chi2_token": 0.012, "khat_token": 0.21, ...}
     str(metrics.notes["chi2_seq"])           # "unreliable: khat_seq is 0.52, ..."
 
 Keys and definitions are those of `ratioscope.catalogue` and of the step summary (`analysis.summary`), which computes

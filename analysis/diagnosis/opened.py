@@ -1,7 +1,7 @@
 """A run that is open: its tables' summary, what the linter and the rules say of it, and the limits that hold.
 
 opened = open_folder("runs/mine")
-opened.summary.values["s_k"], opened.findings[0].sentence
+opened.summary.values["s_k_bounded"], opened.findings[0].sentence
 """
 
 from collections.abc import Callable

@@ -78,7 +78,7 @@ DIALECT = Dialect(
             "js_divergence_error", "token mean of half k3 of either policy to their mixture",
             "From tokens of the sampler only and with k3 turned round: not the Jensen-Shannon divergence, not bounded "
             "by log 2.",
-            lambda t, p: mean(_jensen_shannon_term(t)), instead="s_k",
+            lambda t, p: mean(_jensen_shannon_term(t)), instead="s_k_bounded",
         ),
         Reported(
             "sampling_importance_ratio", "token mean of ρ; infinite ones count as 0",
@@ -128,11 +128,11 @@ DIALECT = Dialect(
         ),
         Reported(
             "max_seq_mult_prob_error", "largest mean e^|log prev - log generation| of a sequence", _SEQUENCE,
-            lambda t, p: float(t.means(_multiplicative_error(t)).max()), instead="s_k",
+            lambda t, p: float(t.means(_multiplicative_error(t)).max()), instead="s_k_bounded",
         ),
         Reported(
             "min_seq_mult_prob_error", "smallest mean e^|log prev - log generation| of a sequence", _SEQUENCE,
-            lambda t, p: float(t.means(_multiplicative_error(t)).min()), instead="s_k",
+            lambda t, p: float(t.means(_multiplicative_error(t)).min()), instead="s_k_bounded",
         ),
         Reported(
             "avg_trajectory_age", "sequence mean of the current version - the sampling version",

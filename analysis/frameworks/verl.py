@@ -125,7 +125,7 @@ DIALECT = Dialect(
         ),
         Reported(
             "rollout_corr/log_ppl_abs_diff", "sequence mean of |mean log rollout - mean log old|", _PERPLEXITY,
-            lambda t, p: mean(np.abs(_log_perplexity_difference(t))), instead="s_k",
+            lambda t, p: mean(np.abs(_log_perplexity_difference(t))), instead="s_k_bounded",
         ),
         Reported(
             "rollout_corr/log_ppl_diff_max", "largest mean log rollout - mean log old of a sequence",
@@ -197,16 +197,16 @@ DIALECT = Dialect(
         ),
         Reported(
             "training/rollout_probs_diff_max", "largest |rollout probability - old probability|", _PROBABILITIES,
-            lambda t, p: float(_probability_difference(t).max()), instead="s_k",
+            lambda t, p: float(_probability_difference(t).max()), instead="s_k_bounded",
         ),
         Reported(
             "training/rollout_probs_diff_std", "standard deviation of |rollout probability - old probability|",
-            _PROBABILITIES, lambda t, p: std(_probability_difference(t)), instead="s_k",
+            _PROBABILITIES, lambda t, p: std(_probability_difference(t)), instead="s_k_bounded",
         ),
         Reported(
             "training/rollout_actor_probs_pearson_corr", "correlation of rollout and old probabilities over tokens",
             "Blind to a common factor and dominated by the spread of the probabilities, not by their distance.",
-            lambda t, p: _correlation(t), instead="s_k",
+            lambda t, p: _correlation(t), instead="s_k_bounded",
         ),
         Reported(
             "actor/pg_clipfrac", "share of tokens where the clipped branch strictly wins, by the advantage's sign",

@@ -83,13 +83,13 @@ limit 40
     Example(
         "Does drift grow with the age of the data?",
         """
-select version_lag, avg(abs(exp(log_rho) - 1)) / 2 as s_k, avg(log_rho) as mean_log_ratio, count(*) as tokens
+select version_lag, avg(greatest(1 - exp(log_rho), 0)) as staleness, avg(log_rho) as mean_log_ratio, count(*) as tokens
 from tokens
 where step between {first} and {last} and invalid is null
 group by version_lag
 order by version_lag
 """,
-        drawn=Drawn("line", "version_lag", "s_k"),
+        drawn=Drawn("line", "version_lag", "staleness"),
     ),
     Example(
         "How heavy is the tail, quantile by quantile?",
@@ -119,14 +119,14 @@ order by step, seq_id
     Example(
         "Do uncertain states drift more?",
         """
-select floor(entropy * 4) / 4 as entropy, avg(abs(exp(log_rho) - 1)) / 2 as s_k, count(*) as tokens
+select floor(entropy * 4) / 4 as entropy, avg(greatest(1 - exp(log_rho), 0)) as staleness, count(*) as tokens
 from tokens
 where step between {first} and {last} and invalid is null and isfinite(entropy)
 group by all
 order by entropy
 """,
         ("tokens.entropy",),
-        Drawn("line", "entropy", "s_k"),
+        Drawn("line", "entropy", "staleness"),
     ),
     Example(
         "Which prompts never earn a reward?",

@@ -82,6 +82,6 @@ def sentence(found: FilterEffect) -> str:
     text = f"{name} would drop {percent(dropped)}{between} of the tokens that carry a signal"
     if np.isnan(values["staleness"]):
         return f"{text}: nothing would be left."
-    text += f"; what is kept has a staleness of {values['staleness']:.2g} instead of {values['staleness_raw']:.2g}"
-    doubtful = [key for key in ("staleness", "staleness_raw") if key in found.numbers.notes]
-    return text + (" (tails too heavy to trust)." if doubtful else ".")
+    return (
+        f"{text}; what is kept has a staleness of {values['staleness']:.2g} instead of {values['staleness_raw']:.2g}."
+    )

@@ -1,7 +1,7 @@
 """Any metric of the step summary by stratum: version, position, advantage, outcome, length, clipped or kept, ...
 
 strata = stratify(run, "position", first=40, last=60)
-strata.metric("s_k")    # one row a stratum, "all" last: label, n_tokens, value, low, high, note_kind, note
+strata.metric("s_k_bounded")    # one row a stratum, "all" last: label, n_tokens, value, low, high, note_kind, note
 
 The strata take the place of the steps in the very computation of the step summary, so that every number, interval and
 note is the same definition. Clusters stay the prompt groups of each step.

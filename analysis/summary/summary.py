@@ -1,8 +1,8 @@
 """The step summary: every metric of the catalogue for every step, with interval and trust.
 
 summary = summarise(run)
-summary.values["s_k"]            # indexed by step
-summary.low["s_k"], summary.high["s_k"]
+summary.values["s_k_bounded"]    # indexed by step
+summary.low["s_k_bounded"], summary.high["s_k_bounded"]
 summary.note(step, "chi2_seq")   # why it is missing or cannot be trusted; None where nothing is the matter
 """
 

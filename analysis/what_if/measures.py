@@ -86,12 +86,9 @@ MEASURES: dict[str, Measure] = {
         "taken", "signal", Moment.FIRST, "raw",
     ),
     "staleness": Measure(
-        "Staleness of what is kept", "½ mean |rho_k - 1| of the kept tokens.", "kept_staleness", "kept",
-        Moment.FIRST, "kept",
+        "Staleness of what is kept", "Mean (1 - rho_k)⁺ of the kept tokens.", "kept_staleness", "kept"
     ),
-    "staleness_raw": Measure(
-        "Staleness", "½ mean |rho_k - 1| of the signal tokens.", "staleness", "signal", Moment.FIRST, "token"
-    ),
+    "staleness_raw": Measure("Staleness", "Mean (1 - rho_k)⁺ of the signal tokens.", "staleness", "signal"),
     "drift_kept": Measure(
         "Drift, kept", "½ mean |rho_{k+1} - rho_k| of the kept tokens, as the run's own update moved them.",
         "kept_drift", "kept", Moment.FIRST, "new",

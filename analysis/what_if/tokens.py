@@ -125,8 +125,8 @@ class Tokens:
 
     @cached_property
     def staleness(self) -> Tensor:
-        """½ |rho_k - 1|: a token's part of S_k."""
-        return torch.expm1(self.rows.ratios.current).abs_() / 2
+        """(1 - rho_k)⁺: a token's part of staleness."""
+        return torch.expm1(self.rows.ratios.current).neg_().clamp_(min=0)
 
     @cached_property
     def drift(self) -> Tensor | None:

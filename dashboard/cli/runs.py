@@ -15,7 +15,7 @@ from ratioscope.dashboard.cli.terminal import one_line, say, working
 from ratioscope.errors import RatioscopeError
 
 # The columns of the table for the eye.
-_SHOWN = ["n_tokens", "reward", "s_k", "u_k", "clip_fraction", "ess_token", "khat_token", "chi2_token"]
+_SHOWN = ["n_tokens", "reward", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "khat_token", "chi2_token"]
 
 
 @app.command(name="ls", epilog=examples("ls sample_runs", "ls sample_runs --json"))
@@ -95,7 +95,7 @@ def summarize(
         say(summary.values[_SHOWN].tail(20).to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
 
 
-@app.command(epilog=examples("explain s_k", "explain grpo", "explain actor/ppo_kl", "explain thresholds"))
+@app.command(epilog=examples("explain s_k_bounded", "explain grpo", "explain actor/ppo_kl", "explain thresholds"))
 def explain(
     what: Annotated[
         str | None,

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from ratioscope.analysis.diagnosis.opened import Opened
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
@@ -14,7 +15,7 @@ from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
 # Those that say what kind of step it was; what is not logged is left out.
-NUMBERS = ("reward", "s_k", "u_k", "ratio_max", "khat_token", "ess_seq", "clip_fraction", "version_lag")
+NUMBERS = ("reward", STALENESS, UPDATE, "ratio_max", "khat_token", "ess_seq", "clip_fraction", "version_lag")
 
 
 def show_step(opened: Opened) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import plotly.graph_objects as go
 
+from ratioscope.analysis.findings.facts import STALENESS, Cause
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
@@ -16,12 +17,12 @@ FLOORS = {
 
 
 def noise_floor(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None] = (None, None)) -> go.Figure:
-    """S_k and engine mismatch over the steps beside the measured noise floors."""
+    """Staleness and engine mismatch over the steps beside the measured noise floors."""
     floors = {name: summary.steps[name].dropna() for name in FLOORS if name in summary.steps}
     floors = {name: values[values > 0] for name, values in floors.items()}
     fig = base.figure(mode, height=280, y_title="total variation")
     base.log_axis(fig)
-    lines = (("s_k", "staleness", theme.CURRENT, "solid"), ("s_k_engine", "engine mismatch", theme.NEW, "dot"))
+    lines = ((STALENESS, "staleness", theme.CURRENT, "solid"), (Cause.ENGINE.key, "engine mismatch", theme.NEW, "dot"))
     for key, name, colour, dash in lines:  # on-policy the two are one line
         series = summary.values[key]
         shown = series.where((series > 0) & np.isfinite(series))

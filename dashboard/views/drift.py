@@ -114,12 +114,17 @@ def _how_to_read() -> None:
 Samples come from the sampler $\hat\pi$; the update starts at $\pi_k$ and ends at $\pi_{k+1}$. All distances are total
 variations, estimated from the sampled tokens:
 
-$$S_k=\tfrac12\,\mathrm{mean}|\rho_k-1|\qquad U_k=\tfrac12\,\mathrm{mean}|\rho_{k+1}-\rho_k|\qquad
-\mathrm{TV}(\pi_{k+1},\hat\pi)=\tfrac12\,\mathrm{mean}|\rho_{k+1}-1|\le U_k+S_k$$
+$$S_k^+=\mathrm{mean}(1-\rho_k)^+\qquad \mathrm{TV}^+(\pi_{k+1},\hat\pi)=\mathrm{mean}(1-\rho_{k+1})^+\le S_k^++U_k^+
+\qquad U_k^+=\mathrm{mean}(\rho_k-\rho_{k+1})^+$$
+
+This bounded form lies in $[0,1]$ for distances from the sampler and is exact where the sampler excludes tokens; parts
+in it add up to at least the whole. The plain form $S_k=\tfrac12\,\mathrm{mean}|\rho_k-1|$ (S0 4.6) is equal to it where
+the mean ratio is 1. As a number of its own the update is $U_k=\tfrac12\,\mathrm{mean}|\rho_{k+1}-\rho_k|$, which has
+less noise and which a clip of width $\varepsilon$ keeps below $\varepsilon/2$.
 
 Schedule and engine cause staleness; the loss causes the update. Standard PPO clips their sum: when
-$S_k$ alone comes near $\varepsilon/2$, its clip leaves no room to learn, and the remedy is fresher data or a clip
-centred at $\rho_k$. Where the training engine has recomputed the sampled log-probs, $S_k$ splits into engine and age.
+$S_k^+$ alone comes near $\varepsilon/2$, its clip leaves no room to learn, and the remedy is fresher data or a clip
+centred at $\rho_k$. Where the training engine has recomputed the sampled log-probs, $S_k^+$ splits into engine and age.
 
 The certificate (S0 Corollary 3.2) bounds the improvement from below,
 

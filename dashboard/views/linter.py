@@ -23,7 +23,7 @@ from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
-TILES = ("ratio_mean", "ratio_mean_z", "s_k_engine", "s_k_exact_z")
+TILES = ("ratio_mean", "ratio_mean_z", "s_k_engine_bounded", "s_k_exact_z")
 MOST_KEPT = 32
 
 _BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {

@@ -165,7 +165,7 @@ def _what_if(opened: Opened, window: Window) -> None:
 def _curves(curve: pd.DataFrame, name: str, chosen: float, applied: float | None, top: float) -> None:
     for column, title, y_title in (
         ("dropped", "Tokens dropped", "share of signal tokens"),
-        ("staleness", "Staleness of kept tokens", "½ mean |ρ - 1|"),
+        ("staleness", "Staleness of kept tokens", "mean (1 - ρ)⁺"),
     ):
         ends = curve[column].iloc[[0, -1]]
         plain_chart(
@@ -206,15 +206,14 @@ def _explain() -> None:
     how_to_read(
         r"""
 The *version lag* of a token is the number of updates between the policy that sampled it and the policy $\pi_k$ that it
-updates. Age hurts where staleness $S_k=\tfrac12\,\mathrm{mean}|\rho_k-1|$ grows with it; the limit is
+updates. Age hurts where staleness $S_k^+=\mathrm{mean}(1-\rho_k)^+$ grows with it; the limit is
 $\varepsilon_{stale}/2$ (S0 5.6). Where the training engine's own log-probs $b'$ of the sampling version are logged,
 
-$$S_k\le S_k^{version}+S_k^{engine},\qquad S_k^{version}=\tfrac12\,\mathrm{mean}|\rho_k-e^{b'-b}|,\qquad
-S_k^{engine}=\tfrac12\,\mathrm{mean}|e^{b'-b}-1|$$
+$$S_k^+\le S_k^{version+}+S_k^{engine+},\qquad S_k^{version+}=\mathrm{mean}(e^{b'-b}-\rho_k)^+,\qquad
+S_k^{engine+}=\mathrm{mean}(1-e^{b'-b})^+$$
 
-and fresher weights reduce only the first. Bars are strata of the lag, whiskers 95 % intervals over
-prompt groups, open circles unreliable values. Two strata differ when their intervals do not overlap;
-otherwise the page says that it cannot tell.
+and fresher weights reduce only the first. S0's plain forms, half the mean distance, are metrics of their own.
+Bars are strata of the lag, whiskers 95 % intervals over prompt groups, open circles unreliable values.
 
 The filters drop tokens with $|\rho_k-1|>\varepsilon_{stale}$, or responses whose oldest token is more than $W-1$
 versions old (where every update makes a version). They act on the tokens that carry a signal, $A\ne0$. Whiskers and

@@ -15,9 +15,9 @@ from ratioscope.dashboard.sections.subject import Subject
 
 QUESTION = "Is the difference real?"
 # Whose extremes the section on the course opens with.
-_ANSWER = ("s_k", "clip_fraction")
+_ANSWER = ("s_k_bounded", "clip_fraction")
 # Beside the metric that is compared: what moves, what is thrown away, what it costs.
-_OTHERS = ("reward", "s_k", "u_k", "clip_fraction", "khat_token", "ess_token", "entropy", "response_length")
+_OTHERS = ("reward", "s_k_bounded", "u_k", "clip_fraction", "khat_token", "ess_token", "entropy", "response_length")
 # Of more runs a table of their settings is wider than paper.
 _MOST_COLUMNS = 6
 

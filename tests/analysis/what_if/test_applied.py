@@ -26,7 +26,7 @@ def test_ppos_clip_by_hand() -> None:
         "ess": 2.5**2 / (2 * 3.25), "ess_raw": 4.5**2 / (4 * 5.75), "chi2": 0.125, "chi2_raw": 0.75 / 4,
         "variance_proxy": 3.25 / 4, "variance_proxy_raw": 5.75 / 4,
         "truncated_mass": 0.0, "masked_mass": 2 / 4, "bias_proxy": 2 / 4,
-        "staleness": 0.25 / 2, "staleness_raw": 0.75 / 4,
+        "staleness": 0.0, "staleness_raw": 0.5 / 4,
         # 1.5 with A < 0 may fall to 0.8, 1 with A > 0 may rise to 1.2.
         "permitted_drift": (0.7 + 0.2) / 2 / 4,
     }  # fmt: skip
@@ -63,14 +63,12 @@ def test_an_icepop_mask_keeps_the_band_whatever_the_sign() -> None:
 
 
 def test_selection_by_staleness_says_less_than_the_policies_differ() -> None:
-    """`docs/metrics.md`, gates: b = (.98, .02), c = (.5, .5), epsilon = .5: kept S .245, true TV .48."""
-    ratio = [0.5 / 0.98] * 98 + [0.5 / 0.02] * 2
-    tokens = tokens_of(columns(ratio, [1.0] * 100))
+    """`docs/metrics.md`, gates: b = (.8, .2), c = (.95, .05), epsilon = .5: kept S 0, true TV .15."""
+    tokens = tokens_of(columns([0.95 / 0.8] * 80 + [0.05 / 0.2] * 20, [1.0] * 100))
     outcome = apply(rule_of("stale", epsilon_stale=0.5), tokens)
-    assert outcome.values["staleness"] == pytest.approx(0.245, abs=2e-4)
-    assert outcome.values["staleness"] <= 0.5 / 2
-    assert outcome.values["staleness_raw"] == pytest.approx(0.48)
-    assert outcome.values["clip_fraction"] == pytest.approx(0.02)
+    assert outcome.values["staleness"] == 0
+    assert outcome.values["staleness_raw"] == pytest.approx(0.15)
+    assert outcome.values["clip_fraction"] == pytest.approx(0.2)
     assert "selection is by the sampled token" in sentence(apply(rule_of(), tokens), outcome)
 
 
