@@ -5,19 +5,21 @@ groups[0].mean("eval_accuracy")                                  # mean over see
 align(members, "eval_accuracy", by="tokens").frame               # or by="step", by="time"
 aggregate(frame, "iqm")                                          # interquartile mean with its bootstrap band
 difference_over(a, b, "eval_accuracy", by="tokens")              # A - B along the axis with its band, and the runs
-verdict(a, b).sentence                                           # "A is better than B by ..." or "cannot tell: ..."
+verdict(a, b).here, verdict(a, b).with_other_seeds               # do these runs differ; would other seeds repeat it
 ranking(groups, "eval_accuracy")                                 # best first
 curves(groups, "reward", "tokens", "iqm", window=3)               # what a chart shows: smoothed, aggregated, with bands
-standing(groups, "eval_accuracy").sentences                      # the best of each schedule against its runner-up
+standing(groups, "eval_accuracy").sentences                      # what collapsed, who leads, which are told apart
 component_differences(groups)                                    # which parts of the algorithms differ
 single_changes(groups, "eval_accuracy")                          # what one change of an algorithm does
-conclusions(groups)                                              # all of it in at most five sentences
+conclusions(groups)                                              # all of it in a few sentences
+chosen_metric(groups, "eval_accuracy")                           # or the next sensible one where no run has it
 prompt_difference(pairs_by_seed(a, b))                           # reward on the prompts that both saw
 """
 
 from ratioscope.analysis.compare.aggregates import aggregate, band_words, t_interval, welch_interval
 from ratioscope.analysis.compare.alignment import AXES, Aligned, Axis, End, align, common_end, ends
 from ratioscope.analysis.compare.changed_component import Component
+from ratioscope.analysis.compare.chosen_metric import Chosen, chosen_metric
 from ratioscope.analysis.compare.configuration import configuration, differing_keys
 from ratioscope.analysis.compare.contrast import (
     Difference,
@@ -32,7 +34,7 @@ from ratioscope.analysis.compare.differences import component_differences, compo
 from ratioscope.analysis.compare.grouping import LAST_VALUES, Member, Setting, end_value, schedule_words, settings
 from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
 from ratioscope.analysis.compare.ranking import over_schedules, probability_best, ranking
-from ratioscope.analysis.compare.report import Report, default_metric, report
+from ratioscope.analysis.compare.report import Report, report
 from ratioscope.analysis.compare.single_changes import Effect, SingleChange, UnderSchedule, single_changes
 from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
 from ratioscope.analysis.compare.verdicts.conclusions import change_words, conclusions
@@ -46,6 +48,7 @@ __all__ = [
     "Aligned",
     "Answer",
     "Axis",
+    "Chosen",
     "Collapse",
     "Component",
     "Contest",
@@ -66,6 +69,7 @@ __all__ = [
     "attributes",
     "band_words",
     "change_words",
+    "chosen_metric",
     "collapses",
     "common_end",
     "component_differences",
@@ -73,7 +77,6 @@ __all__ = [
     "conclusions",
     "configuration",
     "curves",
-    "default_metric",
     "difference",
     "difference_over",
     "differences",

@@ -114,7 +114,16 @@ class End:
 
     by: Axis
     places: Array
-    """The last logged places (at most `LAST_VALUES`) of the run that ends first, ascending; empty without values."""
+    """The last places (a tenth of them, at least `LAST_VALUES`) of the run that ends first, ascending; by step those
+    that all runs have in common, where there are enough. Empty without values."""
+    common: bool = False
+    """Whether every run has a value at each of these places."""
+    first: str = ""
+    """The run that ends first, where others go on for long; else empty."""
+    longer: int = 0
+    """How many do."""
+    furthest: float = float("nan")
+    """Where the last of them ends."""
 
     @property
     def until(self) -> float:
@@ -126,6 +135,32 @@ class End:
         """`until` with its unit."""
         return _UNITS[self.by].format(self.until)
 
+    @property
+    def values_words(self) -> str:
+        """Which values the end is the mean of."""
+        if not len(self.places):
+            return "no values"
+        if not self.common:
+            return f"mean of the last {len(self.places)} logged values up to {self.words}"
+        if len(self.places) == 1:
+            return f"the value of {self.words}"
+        return f"mean of the last {len(self.places)} logged values, steps {self.places[0]:.0f} to {self.until:.0f}"
+
+    @property
+    def shortened(self) -> str:
+        """That runs go on beyond this end, as a sentence without its full stop; empty where none does."""
+        if not self.longer:
+            return ""
+        others = "the other run goes on" if self.longer == 1 else f"{self.longer} other runs go on"
+        return (
+            f"{self.first} ends at {self.words}, and all runs are compared there: {others} to "
+            f"{_UNITS[self.by].format(self.furthest)}, which is left out here"
+        )
+
+
+# A run that is longer by less has the same length: the last evaluation falls where it falls.
+_LONGER = 0.05
+
 
 def common_end(settings: Sequence[Setting], metric: str, by: Axis = "step") -> End:
     """The end that every run with a value of the metric reaches.
@@ -133,16 +168,35 @@ def common_end(settings: Sequence[Setting], metric: str, by: Axis = "step") -> E
     Raises:
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
-    every = [logged(member, metric, by) for setting in settings for member in setting.members]
-    last = [series.index.to_numpy(dtype=float)[-LAST_VALUES:] for series in every if len(series)]
-    return End(by, min(last, key=lambda places: (places[-1], tuple(places)), default=np.array([])))
+    every = {
+        member.run_id: series
+        for setting in settings
+        for member in setting.members
+        if len(series := logged(member, metric, by))
+    }
+    if not every:
+        return End(by, np.array([]))
+    first = min(every, key=lambda run_id: (every[run_id].index[-1], tuple(every[run_id].index)))
+    until, own = float(every[first].index[-1]), every[first].index.to_numpy(dtype=float)
+    last = [float(series.index[-1]) for series in every.values()]
+    longer = [place for place in last if place - until > _LONGER * place]
+    beyond = (first, len(longer), max(longer)) if longer else ("", 0, float("nan"))
+    shared = own[np.logical_and.reduce([np.isin(own, series.index) for series in every.values()])]
+    common = by == "step" and len(shared) >= min(LAST_VALUES, len(own))
+    places = shared if common else own
+    return End(by, places[-_end_values(len(places)) :], common, *beyond)
+
+
+def _end_values(n: int) -> int:
+    """Of how many of n values the end is the mean: enough that the choice of the last one decides nothing."""
+    return max(LAST_VALUES, n // 10)
 
 
 def ends(setting: Setting, metric: str, end: End) -> "pd.Series[float]":
     """What each seed ends with, indexed by `Member.unit`; a seed without a value up to the end is left out.
 
-    By step it is the mean of a run's last `LAST_VALUES` logged values up to `end.until`; by tokens and time the mean
-    of its interpolated values at `end.places`, where all runs have spent as much.
+    By step it is the mean of a run's values at `end.places`, or where the runs have too few steps in common of as many
+    of its last ones; by tokens and time the mean of its interpolated values there, where all runs have spent as much.
 
     Raises:
         RatioscopeError: there is no such metric, or a run does not have the axis.
@@ -153,5 +207,6 @@ def ends(setting: Setting, metric: str, end: End) -> "pd.Series[float]":
         if end.by != "step" and len(series):
             reached = end.places[end.places >= series.index[0]]
             series = pd.Series(_interpolated(series, reached), index=reached)
-        found[member.run_id] = [end_value(series[series.index <= end.until])]
+        kept = series[series.index.isin(end.places) if end.common else series.index <= end.until]
+        found[member.run_id] = [end_value(kept, len(end.places))]
     return setting.by_seed(pd.DataFrame(found)).iloc[0].dropna()

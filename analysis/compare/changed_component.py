@@ -8,6 +8,7 @@ import numpy as np
 
 from ratioscope.analysis.compare.configuration import UNSET, configuration
 from ratioscope.analysis.compare.grouping import Setting
+from ratioscope.analysis.compare.tasks import is_task_key
 
 Kind = Literal["part", "parameters", "setting"]
 
@@ -51,7 +52,7 @@ def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Co
     parts = [key for key in keys if key.startswith(_PARTS)]
     parameters = [key for key in keys if key.startswith(_PARAMETERS)]
     rest = [key for key in keys if key not in parts and key not in parameters]
-    if any(key.startswith("schedule.") for key in rest):
+    if any(key.startswith("schedule.") or is_task_key(key) for key in rest):
         return None
     if parts:
         # A parameter that only one side has comes and goes with the part.

@@ -7,12 +7,14 @@ every sign, and P(A > B) into 1 - P(A > B), exactly.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
+from scipy.special import gammaincinv, stdtr, stdtrit
 
 from ratioscope.analysis.compare.aggregates import (
+    FEWEST_RESAMPLED,
     bootstrap_interval,
     can_resample,
     resamples,
@@ -29,6 +31,15 @@ ROUNDING = 1e-9
 MOST_SEEDS = 1_000
 
 
+class SeedsNeeded(NamedTuple):
+    """Seeds of each setting that would show the observed difference, with what the spread of so few leaves open."""
+
+    about: int
+    low: int
+    high: int | None
+    """None: more than `MOST_SEEDS`."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """The means' difference A - B at the end, with its uncertainty over seeds; NaN where there is none."""
@@ -39,12 +50,18 @@ class Difference:
     bootstrap: Interval
     """95 %, by resampling seeds; none with fewer than 4 of either setting."""
     probability: float
-    """P(A > B): that a run of A ends above a run of B, whatever their seeds; a tie counts one half."""
+    """P(A > B): that a run of A ends above a run of B, whatever their seeds; a tie counts one half. NaN with fewer than
+    4 seeds of either: two that agree would say 1."""
     probability_interval: Interval
     seeds: tuple[int, int]
     """Of A and of B; with pairs, their number twice."""
     paired: bool
-    seeds_needed: int | None
+    wins: tuple[int, int, int]
+    """In how many pairs of seeds A ends above B, and B above A, of how many; where seeds are not shared, every run of A
+    with every run of B."""
+    p_value: float
+    """Two-sided, of the t test that `interval` comes from; NaN without one."""
+    seeds_needed: SeedsNeeded | None
     """`seeds_needed` for the observed difference and spread."""
 
 
@@ -64,7 +81,9 @@ def difference(a: "pd.Series[float]", b: "pd.Series[float]") -> Difference:
     with np.errstate(invalid="ignore"):
         value, low, high = map(float, t_interval(x - y) if paired else welch_interval(x, y))
     known = high - low > ROUNDING * abs(value)
-    probability, probability_interval = probability_of_improvement([(x, y)])
+    probability, probability_interval = float("nan"), NO_INTERVAL
+    if min(len(x), len(y)) >= FEWEST_RESAMPLED:
+        probability, probability_interval = probability_of_improvement([(x, y)])
     bootstrap = NO_INTERVAL
     if paired and can_resample([len(x)]):
         bootstrap = bootstrap_interval(resamples((len(x),)) @ (x - y) / len(x), [len(x)])
@@ -79,8 +98,49 @@ def difference(a: "pd.Series[float]", b: "pd.Series[float]") -> Difference:
         probability_interval,
         (len(x), len(y)),
         paired,
+        _wins(x, y, paired=paired),
+        p_value(x, y, paired=paired) if known else float("nan"),
         seeds_needed(x, y, paired=paired) if known else None,
     )
+
+
+def p_over_seeds(a: "pd.Series[float]", b: "pd.Series[float]") -> float:
+    """The p value of `difference` alone, which costs no resampling."""
+    paired, a, b = _pair(a, b)
+    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    with np.errstate(invalid="ignore"):
+        value, low, high = map(float, t_interval(x - y) if paired else welch_interval(x, y))
+    return p_value(x, y, paired=paired) if high - low > ROUNDING * abs(value) else float("nan")
+
+
+def _wins(x: Array, y: Array, *, paired: bool) -> tuple[int, int, int]:
+    one, other = (x, y) if paired else (x[:, None], y[None, :])
+    return int((one > other).sum()), int((one < other).sum()), len(x) if paired else len(x) * len(y)
+
+
+def p_value(x: Array, y: Array, *, paired: bool) -> float:
+    """Two-sided, of the paired or of Welch's t test; NaN where the spread is not known.
+
+    Args:
+        x, y: what the runs end with, (n_seeds,).
+    """
+    spread, freedom = _spread(x, y, paired=paired)
+    if not spread > 0:
+        return float("nan")
+    return float(2 * stdtr(freedom, -abs(x.mean() - y.mean()) / spread))
+
+
+def _spread(x: Array, y: Array, *, paired: bool) -> tuple[float, float]:
+    """Standard error of the difference of means, and its degrees of freedom; NaN from fewer than two seeds."""
+    if min(len(x), len(y)) < 2:
+        return float("nan"), float("nan")
+    if paired:
+        return float(np.std(x - y, ddof=1)) / len(x) ** 0.5, len(x) - 1.0
+    parts = [float(np.var(side, ddof=1)) / len(side) for side in (x, y)]
+    total = sum(parts)
+    if not total > 0:
+        return 0.0, float("nan")
+    return total**0.5, total**2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (x, y), strict=True))
 
 
 def _pair(a: "pd.Series[float]", b: "pd.Series[float]") -> tuple[bool, "pd.Series[float]", "pd.Series[float]"]:
@@ -151,26 +211,36 @@ def _draws_of_two(x: Sequence[Array], y: Sequence[Array]) -> tuple[Array, Array]
     return drawn[:, : sum(sizes[0])], drawn[:, sum(sizes[0]) :]
 
 
-def seeds_needed(x: Array, y: Array, *, paired: bool) -> int | None:
+def seeds_needed(x: Array, y: Array, *, paired: bool) -> SeedsNeeded | None:
     """How many seeds of each setting would show the observed difference: the smallest n with power 0.8.
 
     n at which |mean difference| >= (t_{.975} + t_{.8}) sigma / sqrt(n), with the observed spread: sigma is that of the
-    seeds' differences (n - 1 degrees of freedom) or sqrt(sigma_x^2 + sigma_y^2) (Welch's degrees). The observed
-    difference is itself uncertain, and with it this number.
+    seeds' differences (n - 1 degrees of freedom) or sqrt(sigma_x^2 + sigma_y^2) (Welch's degrees). The interval is that
+    of sigma (95 %, chi-square); the observed difference is itself uncertain, too.
 
     Returns:
-        None when the spread is unknown (fewer than two seeds of a setting), or when more than 1,000 are needed.
+        None with fewer than 4 seeds of a setting, when the spread is unknown, or when more than 1,000 are needed.
     """
-    if min(len(x), len(y)) < 2:
+    if min(len(x), len(y)) < FEWEST_RESAMPLED:
         return None
-    n = np.arange(2, MOST_SEEDS + 1, dtype=float)
+    effect = abs(float(x.mean() - y.mean()))
     if paired:
-        effect, variance, shape = float(np.mean(x - y)), float(np.var(x - y, ddof=1)), 1.0
+        variance, shape, freedom = float(np.var(x - y, ddof=1)), 1.0, len(x) - 1.0
     else:
-        effect, parts = float(x.mean() - y.mean()), (float(np.var(x, ddof=1)), float(np.var(y, ddof=1)))
-        variance = sum(parts)
+        parts = float(np.var(x, ddof=1)), float(np.var(y, ddof=1))
+        variance, (_, freedom) = sum(parts), _spread(x, y, paired=False)
         shape = variance**2 / (parts[0] ** 2 + parts[1] ** 2) if variance > 0 else 2.0
+    if not (effect > 0 and variance > 0):
+        return None
+    low, high = (freedom / (2 * gammaincinv(freedom / 2, end)) for end in ((1 + LEVEL) / 2, (1 - LEVEL) / 2))
+    about, least, most = (_enough(effect, variance * by, shape) for by in (1.0, low, high))
+    return None if about is None or least is None else SeedsNeeded(about, least, most)
+
+
+def _enough(effect: float, variance: float, shape: float) -> int | None:
+    """The smallest number of seeds at which a difference is found with power 0.8; None: more than `MOST_SEEDS`."""
+    n = np.arange(2, MOST_SEEDS + 1, dtype=float)
     freedom = shape * (n - 1)
     detectable = (stdtrit(freedom, (1 + LEVEL) / 2) + stdtrit(freedom, POWER)) * np.sqrt(variance / n)
-    enough = n[detectable <= abs(effect)]
-    return int(enough[0]) if len(enough) and effect != 0 else None
+    enough = n[detectable <= effect]
+    return int(enough[0]) if len(enough) else None

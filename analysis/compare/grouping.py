@@ -101,9 +101,9 @@ def check_metric(metric: str) -> None:
     raise unknown("a metric", metric, CATALOGUE)
 
 
-def end_value(series: "pd.Series[float]") -> float:
-    """The mean of the last logged values; NaN where there are none."""
-    return float(series.dropna().iloc[-LAST_VALUES:].mean())
+def end_value(series: "pd.Series[float]", count: int = LAST_VALUES) -> float:
+    """The mean of the last so many logged values; NaN where there are none."""
+    return float(series.dropna().iloc[-max(count, 1) :].mean())
 
 
 def settings(members: Iterable[Member]) -> list[Setting]:

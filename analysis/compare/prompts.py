@@ -6,13 +6,15 @@ from math import isfinite
 from typing import Any
 
 import pandas as pd
+from scipy.special import stdtr, stdtrit
 
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval
+from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval, cluster_interval
 from ratioscope.notes import Kind, Note
+from ratioscope.schema import SEQUENCES
 
 _REWARDS = """
 select step, prompt_id, avg(reward) as reward, count(*) as responses from sequence
@@ -33,6 +35,14 @@ class PromptDifference:
     """Different prompts among them: the clusters."""
     reason: str = ""
 
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of the t test that the interval comes from; NaN without one."""
+        half = (self.interval.high - self.interval.low) / 2
+        if not half > 0:
+            return float("nan")
+        return float(2 * stdtr(self.prompts - 1, -abs(self.value) / half * stdtrit(self.prompts - 1, (1 + LEVEL) / 2)))
+
     def to_json(self, a: str, b: str) -> dict[str, Any]:
         """The estimate as every report has it, and what it rests on; A and B by name."""
         note = Note(Kind.REMARK if isfinite(self.value) else Kind.UNDEFINED, self.reason) if self.reason else None
@@ -48,7 +58,9 @@ def prompt_rewards(run: Run, first: int | None = None, last: int | None = None) 
     Raises:
         RatioscopeError: a file that was there at opening cannot be read any more.
     """
-    with relations(run, first, last) as connection:
+    if not run.files.get(SEQUENCES.name):
+        return pd.DataFrame({"step": [], "prompt_id": [], "reward": [], "responses": []})
+    with relations(run, first, last, tables=(SEQUENCES,)) as connection:
         return connection.execute(_REWARDS).df()
 
 
@@ -84,7 +96,10 @@ def prompt_difference(
 
 
 def pairs_by_seed(a: Setting, b: Setting) -> list[tuple[Run, Run]]:
-    """The runs of two settings that share a seed, and with it their prompts."""
+    """The runs of two settings that share a seed, and with it their prompts; a single run of each that says no seed."""
+    alone = [side.members[0].run for side in (a, b) if len(side.members) == 1]
+    if len(alone) == 2 and all(run.manifest.seed is None for run in alone):
+        return [(alone[0], alone[1])]
     of_b: dict[str, list[Run]] = {}
     for member in b.members:
         of_b.setdefault(member.unit, []).append(member.run)

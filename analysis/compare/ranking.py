@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.compare.aggregates import DRAWS, StatisticName, aggregate, t_interval
+from ratioscope.analysis.compare.aggregates import DRAWS, FEWEST_RESAMPLED, StatisticName, aggregate, t_interval
 from ratioscope.analysis.compare.alignment import End, common_end, ends
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.summary.intervals import Array
@@ -55,10 +55,11 @@ def probability_best(values: Sequence[Array], *, lower_is_better: bool = False) 
         values: the ends of each setting, one a seed.
 
     Returns:
-        NaN for a setting of fewer than two seeds; the others are compared among themselves.
+        NaN for a setting of fewer than 4 seeds, which are too few to speak of probabilities; the others are compared
+        among themselves.
     """
     result = np.full(len(values), np.nan)
-    known = [place for place, seeds in enumerate(values) if len(seeds) > 1 and np.isfinite(seeds).all()]
+    known = [place for place, seeds in enumerate(values) if len(seeds) >= FEWEST_RESAMPLED and np.isfinite(seeds).all()]
     if not known:
         return result
     generator = np.random.default_rng(0)

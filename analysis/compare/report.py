@@ -7,16 +7,17 @@ from typing import Any
 import pandas as pd
 
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED, band_words
-from ratioscope.analysis.compare.alignment import Axis, End, common_end
+from ratioscope.analysis.compare.alignment import Axis
+from ratioscope.analysis.compare.chosen_metric import Chosen, chosen_metric
 from ratioscope.analysis.compare.differences import component_differences, differences
-from ratioscope.analysis.compare.grouping import LAST_VALUES, Member, check_metric, settings
-from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference
-from ratioscope.analysis.compare.ranking import over_schedules, ranking
-from ratioscope.analysis.compare.verdicts.verdict import Answer, verdict
+from ratioscope.analysis.compare.grouping import Member, settings
+from ratioscope.analysis.compare.verdicts.collapses import Collapse
+from ratioscope.analysis.compare.verdicts.separation import Separation
+from ratioscope.analysis.compare.verdicts.standing import Contest, Standing, standing
+from ratioscope.analysis.compare.verdicts.verdict import Answer
 from ratioscope.analysis.findings.finding import Number
-from ratioscope.analysis.findings.numbers import bracketed, number
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.plain import plain
-from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import remark
 from ratioscope.schema import SCHEMA_VERSION
@@ -24,106 +25,97 @@ from ratioscope.schema import SCHEMA_VERSION
 
 @dataclass(frozen=True)
 class Report:
-    """Settings ranked, the best one against each of the others, and in what they differ.
+    """Settings ranked, the best one of each schedule against each of the others, and in what they differ."""
 
-    The best is chosen by the data that it is then compared on: of many settings with few seeds the luckiest leads.
-    """
-
-    metric: str
-    end: End
-    ranking: pd.DataFrame
-    over_schedules: pd.DataFrame
-    answers: tuple[Answer, ...]
-    prompts: tuple[PromptDifference, ...]
-    """Reward on common prompts, for each answer."""
+    chosen: Chosen
+    standing: Standing
     components: pd.DataFrame
     differences: pd.DataFrame
 
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """The best of each schedule against each of the others."""
+        return tuple(answer for contest in self.standing.contests for answer in contest.answers)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What it comes to, most important first."""
+        return tuple(filter(None, (self.chosen.instead, *self.standing.sentences)))
+
     def to_json(self) -> dict[str, Any]:
         """The stable shape of `ratioscope compare --json`: undefined is null."""
+        found = self.standing
         return plain(
             {
                 "schema_version": SCHEMA_VERSION,
-                "metric": self.metric,
-                "by": self.end.by,
-                "until": self.end.until,
-                "ranking": [_ranked(row) for row in self.ranking.to_dict(orient="records")],
-                "over_schedules": [_pooled(row) for row in self.over_schedules.reset_index().to_dict(orient="records")],
-                "answers": [answer.to_json() for answer in self.answers],
-                "caveat": self.caveat if len(self.answers) > 1 else None,
-                "prompts": [
-                    difference.to_json(answer.a, answer.b)
-                    for answer, difference in zip(self.answers, self.prompts, strict=True)
+                "metric": found.metric,
+                "instead": self.chosen.instead or None,
+                "by": found.ends[0].by,
+                "until": found.until,
+                "sentences": list(self.sentences),
+                "ranking": [_ranked(row) for row in found.ranking.to_dict(orient="records")],
+                "over_schedules": [
+                    _pooled(row) for row in found.over_schedules.reset_index().to_dict(orient="records")
                 ],
+                "groups": [_grouped(found, contest) for contest in found.contests],
+                "collapsed": [_fallen(collapse) for collapse in found.fallen if collapse.by_rule],
+                "answers": [answer.to_json() for answer in self.answers],
+                "prompts": [answer.prompts.to_json(answer.a, answer.b) for answer in self.answers if answer.prompts],
                 "components": self.components.reset_index().to_dict(orient="records"),
                 "differences": self.differences.to_dict(orient="index"),
             }
         )
 
-    @property
-    def caveat(self) -> str:
-        """What several answers at once are not."""
-        n = len(self.answers)
-        return f"{n} answers at 95 % each, after choosing the best of {n + 1}: one of them may well be chance"
-
     def text(self) -> str:
         """For the terminal."""
-        parts = [
-            f"{CATALOGUE[self.metric].title}: mean of the last {LAST_VALUES} logged values up to {self.end.words}, "
-            "which every run reaches.\n"
-            "low, high: 95 % t interval of the mean over seeds; best: probability of the best mean;\n"
-            f"iqm: mean of the middle half (of all, with fewer than {FEWEST_RESAMPLED} seeds), with the band named.",
-            _table(self.ranking.assign(band=self.ranking["seeds"].map(band_words)).set_index("setting")),
-        ]
-        if len(self.over_schedules):
-            parts += ["Over all schedules (stratified bootstrap):", _table(self.over_schedules)]
-        lines = []
-        for answer, prompts in zip(self.answers, self.prompts, strict=True):
-            lines.append(answer.sentence)
-            if prompts.pairs:
-                low, high = prompts.interval
-                what = f"reward of {answer.a} minus {answer.b} is {bracketed(prompts.value, low, high)}"
-                count = f"{prompts.pairs:,} pairs of {prompts.prompts:,} prompts"
-                lines.append(f"  on the same prompts: {what} ({count}; not about other seeds)")
+        found = self.standing
+        parts = ["\n".join(self.sentences), _table(_ranking(found))]
+        if len(found.over_schedules):
+            parts += ["Over all schedules (stratified bootstrap):", _table(found.over_schedules)]
         if len(self.answers) > 1:
-            lines.append(f"({self.caveat})")
-        parts.append("\n".join(lines))
+            head = "The best against each of the others, each by itself (95 %, not corrected for their number):"
+            parts.append("\n".join([head, *(f"{answer.sentence}." for answer in self.answers)]))
         if len(self.components):
             parts += ["Components in which the settings differ:", _table(self.components)]
         return "\n\n".join(parts)
 
 
-def default_metric(members: Sequence[Member]) -> str:
-    """What runs are compared by where nothing is asked for: evaluation accuracy, where no run logs it the reward."""
-    logged = any(member.summary.values["eval_accuracy"].notna().any() for member in members)
-    return "eval_accuracy" if logged else "reward"
+def _ranking(found: Standing) -> pd.DataFrame:
+    """The ranking as the terminal shows it: columns that say nothing are left out."""
+    table = found.ranking
+    noise = [found.noise[int(place)].interval for place in table.index]
+    table = table.assign(noise_low=[each.low for each in noise], noise_high=[each.high for each in noise])
+    table = table.rename(columns={"low": "seeds_low", "high": "seeds_high"})
+    letters = {place: letter for contest in found.contests for place, letter in contest.here.letters.items()}
+    if max((len(contest.here.order) for contest in found.contests), default=0) > 2:
+        table = table.assign(group=[letters.get(int(place), "") for place in table.index])
+    columns = ["setting", "schedule", "task", "seeds", "mean", "noise_low", "noise_high", "seeds_low", "seeds_high"]
+    columns += ["iqm", "iqm_low", "iqm_high", "best"] * bool((table["seeds"] >= FEWEST_RESAMPLED).any()) + ["group"]
+    shown = [name for name in columns if name in table and not table[name].isna().all() and (table[name] != "").any()]
+    return table[shown].set_index("setting")
 
 
-def report(members: Sequence[Member], metric: str, by: Axis = "step") -> Report:
+def report(members: Sequence[Member], metric: str | None = None, by: Axis = "step") -> Report:
     """Compare runs.
 
+    Args:
+        metric: see `chosen_metric`.
+
     Raises:
-        RatioscopeError: the runs are fewer than two settings, the metric is not in the catalogue or has no value in
-            any run, or a run does not have the axis.
+        RatioscopeError: the runs are fewer than two settings, the metric is not in the catalogue, no run has a value of
+            it or of a sensible one, or a run does not have the axis.
     """
-    check_metric(metric)
     groups = settings(members)
+    chosen = chosen_metric(groups, metric)
     if len(groups) < 2:
         raise RatioscopeError(
             f"{len(members)} run{'s' * (len(members) != 1)} of {len(groups)} setting cannot be compared; "
             "name runs that differ in more than their seed."
         )
-    end = common_end(groups, metric, by)
-    if not len(end.places):
-        raise RatioscopeError(f"None of the runs has a value of {metric}; choose another metric.")
-    ranked = ranking(groups, metric, end)
-    best, *others = [groups[int(place)] for place in ranked.index]
-    return Report(
-        metric, end, ranked, over_schedules(groups, metric, end),
-        tuple(verdict(best, other, metric, end) for other in others),
-        tuple(prompt_difference(pairs_by_seed(best, other)) for other in others),
-        component_differences(groups), differences(members),
-    )  # fmt: skip
+    stands = standing(groups, chosen.metric, by)
+    if not any(len(end.places) for end in stands.ends):
+        raise RatioscopeError(f"None of the runs has a value of {chosen.metric}; choose another metric.")
+    return Report(chosen, stands, component_differences(groups), differences(members))
 
 
 def _table(frame: pd.DataFrame) -> str:
@@ -135,8 +127,34 @@ def _ranked(row: Mapping[Hashable, Any]) -> dict[str, Any]:
     mean = Number("mean over seeds", row["mean"], row["low"], row["high"], remark("95 % t interval over seeds"))
     band = remark(band_words(row["seeds"]))
     middle = Number("mean of the middle half", row["iqm"], row["iqm_low"], row["iqm_high"], band)
-    names = {key: row[key] for key in ("setting", "schedule", "seeds")}
+    names = {key: row[key] for key in ("setting", "schedule", "task", "seeds")}
     return names | {"mean": mean.to_json(), "iqm": middle.to_json(), "best": row["best"]}
+
+
+def _grouped(found: Standing, contest: Contest) -> dict[str, Any]:
+    """What differs from what under one schedule, Holm's correction over all pairs that were tested."""
+
+    def one(separation: Separation) -> dict[str, Any]:
+        return {
+            "apart": [[found.settings[place].label for place in pair] for pair in sorted(separation.apart)],
+            "letters": {found.settings[place].label: letters for place, letters in separation.letters.items()},
+            "tested": separation.tested,
+            "judged_together": separation.family,
+        }
+
+    return {
+        "schedule": contest.schedule,
+        "here": one(contest.here),
+        "with_other_seeds": one(contest.with_other_seeds),
+    }
+
+
+def _fallen(collapse: Collapse) -> dict[str, Any]:
+    fallen, of = collapse.seeds
+    return {
+        "setting": collapse.setting.label, "metric": collapse.metric, "best": collapse.best, "after": collapse.after,
+        "since": collapse.since, "end": collapse.end, "seeds_fallen": fallen, "seeds": of,
+    }  # fmt: skip
 
 
 def _pooled(row: Mapping[Hashable, Any]) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from ratioscope.analysis.compare.alignment import Axis, End, align, common_end, 
 from ratioscope.analysis.compare.changed_component import Component, changed_component, configured
 from ratioscope.analysis.compare.contrast import ROUNDING, Difference, difference
 from ratioscope.analysis.compare.curves import smoothed
-from ratioscope.analysis.compare.grouping import LAST_VALUES, Setting, check_metric
+from ratioscope.analysis.compare.grouping import Setting, check_metric
 from ratioscope.analysis.compare.margins import margin, orientation
-from ratioscope.analysis.compare.verdicts.verdict import judge
+from ratioscope.analysis.compare.tasks import tasks
+from ratioscope.analysis.compare.verdicts.verdict import names, why_not
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 
 Verdict = Literal["better", "worse", "alike", "cannot tell"]
@@ -114,6 +115,12 @@ def single_changes(settings: Sequence[Setting], metric: str, by: Axis = "step") 
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     check_metric(metric)
+    named = tasks(settings)
+    if len(set(named)) > 1:  # no change leads from one task to another, and the runs of each have their own end
+        blocks = [
+            [each for each, name in zip(settings, named, strict=True) if name == task] for task in dict.fromkeys(named)
+        ]
+        return tuple(change for block in blocks for change in single_changes(block, metric, by))
     flat = [configured(setting) for setting in settings]
     found: dict[tuple[Component, str, str], list[tuple[int, int]]] = {}
     for one, other in permutations(range(len(settings)), 2):
@@ -159,10 +166,10 @@ def _first_half(settings: Sequence[Setting], metric: str, end: End) -> dict[str,
 
 
 def _falls(setting: Setting, metric: str, end: End) -> dict[str, float]:
-    """Each run's fall from the best running mean of `LAST_VALUES` values to its end, which is one of them."""
+    """Each run's fall from the best running mean to its end, which is one of them."""
     better = orientation(metric)
     found = {}
-    for member, mean in zip(setting.members, smoothed([setting], metric, LAST_VALUES)[0].members, strict=True):
+    for member, mean in zip(setting.members, smoothed([setting], metric, len(end.places))[0].members, strict=True):
         last = better * ends(replace(setting, members=(member,)), metric, end)
         if len(last):
             means = better * logged(mean, metric, end.by)
@@ -183,7 +190,7 @@ def _under(
     a, b = settings[after], settings[before]
     allowed = margin(metric, float(measures[before].end.mean()))
     verdict = _verdict_of(_effect(end), allowed, orientation(metric))
-    reason = judge(a, b, metric, end).reason if verdict == "cannot tell" else ""
+    reason = why_not(end, *names(a, b), metric) if verdict == "cannot tell" else ""
     return UnderSchedule(a.schedule, b, a, end, speed, fall, allowed, verdict, reason)
 
 

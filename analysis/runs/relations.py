@@ -29,12 +29,18 @@ _FEW = 600_000
 
 @contextmanager
 def relations(
-    run: Run, first: int | None = None, last: int | None = None, *, held_out: bool = False
+    run: Run,
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    held_out: bool = False,
+    tables: Sequence[schema.Table] = (schema.TOKENS, schema.SEQUENCES),
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that sees the steps first..last of a run, both included; None is the first or last there is.
 
     Args:
         held_out: see only the responses that were held out, of prompt groups that their update did not see.
+        tables: whose relations there are; those of fewer are there sooner.
 
     Raises:
         RatioscopeError: a file that was there at opening cannot be read any more.
@@ -42,7 +48,7 @@ def relations(
     inside = f"step between {first if first is not None else 0} and {last if last is not None else 2**31 - 1}"
     with connect([run.folder]) as connection:
         try:
-            for table in (schema.TOKENS, schema.SEQUENCES):
+            for table in tables:
                 files = [file for file in run.files[table.name] if _overlaps(file, first, last)]
                 create_views(
                     connection,

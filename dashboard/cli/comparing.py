@@ -45,17 +45,17 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Is A better than B: intervals over seeds.
+    """Is A better than B: do these runs differ beyond the noise of their evaluations, and would other seeds repeat it.
 
-    Runs that differ in their seed only are one setting; the best is compared with each of the others.
+    Runs that differ in their seed only are one setting; the best is compared with each of the others. A metric that no
+    two settings have is replaced by evaluation accuracy, or by the reward; the first sentence says so.
 
-    --json prints an object: schema_version, metric, by, until, ranking, over_schedules, answers, caveat, prompts,
-    components, differences. Undefined is null.
+    --json prints an object: schema_version, metric, instead, by, until, sentences, ranking, over_schedules, groups,
+    collapsed, answers, prompts, components, differences. Undefined is null.
     """
-    from ratioscope.analysis.compare import default_metric, report
+    from ratioscope.analysis.compare import report
 
-    found_runs = members(runs, quiet)
-    found = report(found_runs, metric or default_metric(found_runs), by)
+    found = report(members(runs, quiet), metric, by)
     say(json.dumps(found.to_json(), allow_nan=False) if as_json else found.text())
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from importlib.metadata import version
 
 from ratioscope import __version__
-from ratioscope.analysis.compare import conclusions, default_metric, settings
+from ratioscope.analysis.compare import chosen_metric, conclusions, settings
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.frameworks.naming import written_by
@@ -140,7 +140,7 @@ def comparison_report(
     Args:
         pages: keys of `SECTIONS`, for each run; None: all of up to three runs, the findings of more.
         framework: as of `run_report`.
-        metric: by which the runs are compared; default: evaluation accuracy, where no run logs it the reward.
+        metric: by which the runs are compared; see `chosen_metric`.
         pool: as of `run_report`.
 
     Raises:
@@ -150,22 +150,20 @@ def comparison_report(
     subjects = [subject_of(opened, steps, framework) for opened in runs]
     members = [member_of(subject) for subject in subjects]
     groups = settings(members)
-    asked, metric = metric, metric or default_metric(members)
-    if metric not in CATALOGUE:
-        raise unknown("a metric", metric, CATALOGUE)
-    found = list(comparison_sections(groups, subjects, metric))
+    chosen_by = chosen_metric(groups, metric)
+    found = list(comparison_sections(groups, subjects, chosen_by))
     for place, section in enumerate(_sections(subjects, chosen, progress, pool)):
         number = place // len(chosen)
         found.append(_of_run(section, number, subjects[number].opened.run_id))
     return Report(
         "comparison",
         f"{len(runs)} runs compared",
-        f"{len(groups)} settings, by {CATALOGUE[metric].title.lower()}",
-        _verdict(conclusions(groups, metric), runs),
+        f"{len(groups)} settings, by {CATALOGUE[chosen_by.metric].title.lower()}",
+        _verdict([*filter(None, [chosen_by.instead]), *conclusions(groups, chosen_by.metric)], runs),
         tuple(found),
         _methods(found),
         SOURCES,
-        _provenance(runs, command_line(runs, chosen, steps, asked, framework=framework)),
+        _provenance(runs, command_line(runs, chosen, steps, metric, framework=framework)),
         asdict(runs[0].limits) if all(opened.limits == runs[0].limits for opened in runs) else {},
     )
 
@@ -239,7 +237,7 @@ def _verdict(concluded: Sequence[str], runs: Sequence[Opened]) -> tuple[tuple[st
     worst = [(opened, opened.findings[0]) for opened in runs if opened.findings]
     grave = [(opened, found) for opened, found in worst if found.severity > Severity.NOTICE]
     grave.sort(key=lambda pair: -pair[1].severity)
-    room = _MOST_SENTENCES - len(concluded)
+    room = max(1, _MOST_SENTENCES - len(concluded))
     found = [(f"What is wrong with {opened.run_id}?", f"{found.sentence} {found.do}") for opened, found in grave[:room]]
     return (*(("", sentence) for sentence in concluded), *found)
 

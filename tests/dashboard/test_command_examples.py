@@ -38,8 +38,8 @@ KEYS = {
     "check": {"schema_version", "run", "remarks"},
     "translate": {"schema_version", "run", "steps", "frameworks"},
     "compare": {
-        *("schema_version", "metric", "by", "until", "ranking", "over_schedules", "answers", "caveat", "prompts"),
-        *("components", "differences"),
+        *("schema_version", "metric", "by", "until", "ranking", "over_schedules", "answers", "instead", "prompts"),
+        *("sentences", "groups", "collapsed", "components", "differences"),
     },
 }
 

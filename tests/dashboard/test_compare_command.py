@@ -38,10 +38,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_answer_is_a_sentence_with_interval_and_probability(ratioscope: Ratioscope, runs: Path) -> None:
     out = ratioscope("compare", *sorted(runs.iterdir())).succeeded()
-    assert "climbing is better than flat by 0.077" in out
-    assert "(paired over 2 seeds; probability of improvement 1.00)" in out
-    assert "up to step 5" in out
-    assert "on the same prompts" in out
+    assert "climbing ends with .381, flat with .305; whether these runs differ" in out
+    assert "With other seeds: climbing is ahead in 2 of 2 pairs of seeds, by .077 [" in out
+    assert "probability" not in out  # of two seeds it would read as certainty
+    assert "steps 1 to 5" in out
     gate = next(line for line in out.splitlines() if line.startswith("gate"))
     assert gate.split() == ["gate", "one_side", "none"]
 
@@ -63,13 +63,16 @@ def test_as_json_undefined_is_null(ratioscope: Ratioscope, runs: Path, by: str) 
     (answer,) = found["answers"]
     assert {answer["a"], answer["b"]} == {"climbing", "flat"}
     assert answer["seeds"] == [2, 2] and found["schema_version"] == SCHEMA_VERSION
-    estimates = [answer[key] for key in ("difference", "bootstrap", "probability_of_improvement")]
+    estimates = [answer[key] for key in ("difference", "bootstrap", "probability_of_improvement", "here")]
     estimates += [row[key] for row in found["ranking"] for key in ("mean", "iqm")] + found["prompts"]
     for estimate in estimates:
         assert estimate.keys() >= {"label", "value", "interval", "note"}
         low, high = estimate["interval"] or (estimate["value"], estimate["value"])
-        assert low <= estimate["value"] <= high
+        assert estimate["value"] is None or low <= estimate["value"] <= high
     assert answer["difference"]["interval"] and answer["bootstrap"]["interval"] is None
+    assert answer["probability_of_improvement"]["value"] is None and answer["seeds_needed"] is None
+    assert answer["better_here"] is None and "does not say on how many prompts" in answer["here"]["note"]
+    assert answer["pairs_of_seeds"]["all"] == 2
     assert [row["setting"] for row in found["ranking"]] == ["climbing", "flat"]
     assert found["components"] == [{"component": "gate", **_gates(found)}]
     assert len(found["prompts"]) == 1
@@ -83,7 +86,8 @@ def _gates(found: dict[str, list[dict[str, str]]]) -> dict[str, str]:
 def test_another_metric_is_compared_on_request(ratioscope: Ratioscope, runs: Path) -> None:
     found = json.loads(ratioscope("compare", runs, "--metric", "clip_fraction", "--json").succeeded())
     assert found["metric"] == "clip_fraction"
-    assert ratioscope("compare", runs, "--metric", "clip_fraction").succeeded().startswith("Clip fraction: ")
+    said = ratioscope("compare", runs, "--metric", "clip_fraction").succeeded()
+    assert said.startswith("Clip fraction at the end (mean of the last 5 logged values, steps 1 to 5): ")
 
 
 def test_what_cannot_be_read_in_a_folder_is_left_out_and_named(ratioscope: Ratioscope, gallery: Path) -> None:
@@ -117,6 +121,11 @@ def test_a_metric_that_no_run_logs_is_said(ratioscope: Ratioscope, tmp_path: Pat
     for name in ("a", "b"):
         step = random_step(np.random.default_rng(0)).with_tokens(entropy=None)
         write_run(tmp_path / name, [step], algorithm={"name": name}, seed=0)
-    assert "None of the runs has a value of entropy" in ratioscope("compare", tmp_path, "--metric", "entropy").failed()
+    said = ratioscope("compare", tmp_path, "--metric", "entropy").succeeded()
+    assert (
+        said.startswith("No run has a value of entropy") and "compared by evaluation accuracy." in said.splitlines()[0]
+    )
+    found = json.loads(ratioscope("compare", tmp_path, "--metric", "entropy", "--json").succeeded())
+    assert found["metric"] == "eval_accuracy" and found["instead"] == said.splitlines()[0]
     sentence = ratioscope("compare", tmp_path).succeeded()
-    assert "one seed says nothing about the spread" in sentence and "probability of improvement" not in sentence
+    assert "there is one seed of each" in sentence and "probability" not in sentence

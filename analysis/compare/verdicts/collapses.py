@@ -1,6 +1,6 @@
-"""Which settings collapse, by the rule that makes findings of runs, and which end below where they began."""
+"""Which settings collapse, by the rule that makes findings of runs, and which end below where they began; in words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,8 +9,10 @@ import numpy as np
 from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends, logged
 from ratioscope.analysis.compare.grouping import Member, Setting, end_value
 from ratioscope.analysis.compare.margins import margin
+from ratioscope.analysis.compare.verdicts.wording import MOST_LISTED, listed, quantity, some, under
 from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.catalogue import CATALOGUE
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,10 @@ class Collapse:
     """What fell: the metric that the rule looks at in these runs, which need not be the one that is compared."""
     best: float
     """Mean over the fallen seeds of the best level before the fall; where it began, without a fall."""
+    after: float
+    """Mean of the median since the fall; without a fall as `end`."""
+    since: int
+    """The step in which the fall is seen, of the seed that fell first; -1 without a fall."""
     end: float
     """Mean of what they end with, at the ends of their own logs."""
     last: int
@@ -32,9 +38,20 @@ class Collapse:
     """Whether `reward_collapse` finds it; else the end is below the beginning by more than the margin."""
 
 
+# As the rule has it: with fewer values of both a fall is not looked for.
+_LEAST_EVALUATIONS, _LEAST_REWARDS = 8, 30
+
+
+def _can_be_judged(member: Member) -> bool:
+    counts = member.summary.values[["eval_accuracy", "reward"]].notna().sum()
+    return bool(counts["eval_accuracy"] >= _LEAST_EVALUATIONS or counts["reward"] >= _LEAST_REWARDS)
+
+
 class _Fallen(NamedTuple):
     metric: str
     best: float
+    after: float
+    since: int
     end: float
     last: int
 
@@ -53,9 +70,8 @@ def collapses(settings: Sequence[Setting], metric: str = "eval_accuracy", by: Ax
     below = []
     # Of other metrics the first value is that of one batch, which says little of where a run began.
     if metric == "eval_accuracy":
-        end = common_end(settings, metric, by)
         rest = [setting for place, setting in enumerate(settings) if place not in found]
-        below = [lost for setting in rest if (lost := _below(setting, metric, end)) is not None]
+        below = [lost for each in rest if (lost := _below(each, metric, common_end([each], metric, by))) is not None]
     return (*found.values(), *below)
 
 
@@ -67,9 +83,10 @@ def _by_rule(setting: Setting) -> Collapse | None:
     metrics = [found.metric for found in fallen.values()]
     metric = max(dict.fromkeys(metrics), key=metrics.count)
     same = [found for found in fallen.values() if found.metric == metric]
-    best, end = (float(np.mean([getattr(found, name) for found in same])) for name in ("best", "end"))
+    best, after, end = (float(np.mean([getattr(found, name) for found in same])) for name in ("best", "after", "end"))
+    since, last = min(found.since for found in same), max(found.last for found in same)
     seeds = (len(fallen), len({member.unit for member in setting.members}))
-    return Collapse(setting, metric, best, end, max(found.last for found in same), seeds, by_rule=True)
+    return Collapse(setting, metric, best, after, since, end, last, seeds, by_rule=True)
 
 
 def _fallen(member: Member) -> _Fallen | None:
@@ -77,9 +94,9 @@ def _fallen(member: Member) -> _Fallen | None:
     finding = reward_has_collapsed(Evidence(member.summary, member.run, member.limits))
     if finding is None:
         return None
-    best = finding.numbers[0].value  # as its sentence says it
+    best, after = (number.value for number in finding.numbers[:2])  # as its sentence says it
     series = member.summary.values[finding.metric].dropna()
-    return _Fallen(finding.metric, best, end_value(series), int(series.index[-1]))
+    return _Fallen(finding.metric, best, after, finding.steps[0], end_value(series), int(series.index[-1]))
 
 
 def _below(setting: Setting, metric: str, end: End) -> Collapse | None:
@@ -91,4 +108,68 @@ def _below(setting: Setting, metric: str, end: End) -> Collapse | None:
     if not (np.isfinite(began) and began - ended > margin(metric, began)):
         return None
     steps = [member.summary.last_step for member in setting.members]
-    return Collapse(setting, metric, began, ended, max(steps), (len(last), len(last)), by_rule=False)
+    return Collapse(setting, metric, began, ended, -1, ended, max(steps), (len(last), len(last)), by_rule=False)
+
+
+def collapse_sentence(settings: Sequence[Setting], fallen: Sequence[Collapse], ends: Mapping[int, float]) -> str:
+    """Which settings collapsed and which did not, without a full stop; empty where nothing is seen to fall.
+
+    Args:
+        ends: what each setting ends with, by its place among them, in the unit of evaluation accuracy or of what fell.
+    """
+    groups: dict[tuple[str, bool], list[Collapse]] = {}
+    for collapse in fallen:
+        groups.setdefault((collapse.setting.variant, collapse.by_rule), []).append(collapse)
+    if not groups:
+        return ""
+    # By the rule first, then those that collapse under the most schedules.
+    by_number = sorted(groups.values(), key=lambda group: (not group[0].by_rule, -len(group)))
+    told = [_fall(settings, group) for group in by_number[:MOST_LISTED]]
+    if more := by_number[MOST_LISTED:]:
+        what = "so did" if by_number[-1][0].by_rule else "below, too:"
+        told.append(f"{what} {listed([group[0].setting.variant for group in more])}")
+    collapsed = [collapse.setting for collapse in fallen if collapse.by_rule]
+    others = [
+        place
+        for place, setting in enumerate(settings)
+        if setting not in collapsed and all(map(_can_be_judged, setting.members))
+    ]
+    if not collapsed:
+        told.append("no collapse is found")
+    elif len(others) == 1:
+        [place] = others
+        at_the_end = f" ({quantity(ends[place], fallen[0].metric)} at the end)" if place in ends else ""
+        told.append(f"{_name(settings, settings[place])} did not{at_the_end}")
+    elif others:
+        told.append(f"none of the other {len(others)} settings did")
+    return "; ".join([*told, *filter(None, [unjudged_words(settings)])])
+
+
+def unjudged_words(settings: Sequence[Setting]) -> str:
+    """Which settings have too few values for a collapse to be seen; empty where none has."""
+    names = [_name(settings, setting) for setting in settings if not all(map(_can_be_judged, setting.members))]
+    return f"too few values to see a collapse of {some(names)}" if names else ""
+
+
+def _name(settings: Sequence[Setting], setting: Setting) -> str:
+    same = len({each.schedule for each in settings}) == 1
+    return setting.variant if same else setting.label
+
+
+def _fall(settings: Sequence[Setting], group: Sequence[Collapse]) -> str:
+    """One variant: under which schedules, from where to where."""
+    variant, title = group[0].setting.variant, CATALOGUE[group[0].metric].title.lower()
+    schedules = [setting.schedule for setting in settings if setting.variant == variant]
+    several = len({setting.schedule for setting in settings}) > 1
+    places = []
+    for collapse in group:
+        fallen, of = collapse.seeds
+        where = f" {under(collapse.setting.schedule)}" * several
+        seeds = f", {fallen} of {of} seeds" * (of > 1 and collapse.by_rule)
+        best, after, end = (quantity(value, collapse.metric) for value in (collapse.best, collapse.after, collapse.end))
+        since = f" since step {collapse.since} ({end} at the end{seeds})" if collapse.by_rule else ""
+        places.append(f"from {best} to {after}{since}{where}")
+    every = " under every schedule" * (len(group) == len(schedules) > 1)
+    if group[0].by_rule:
+        return f"{variant} collapsed{every}: {title} fell {some(places)}"
+    return f"{variant} ends below where it began{every}, {title} {some(places)}"

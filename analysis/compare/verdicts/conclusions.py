@@ -1,7 +1,8 @@
-"""What an ablation says in at most five sentences, each with its numbers, most important first; from the data alone.
+"""What an ablation says in a few sentences, each with its numbers, most important first; from the data alone.
 
-Who leads and how sure that is; what collapses, and which change is enough for it; what the other changes do; which
-make no difference that matters; how sure all this is. Text from logs stands in the sentences as it is.
+What collapses, and which change is enough for it; who leads in these runs, and whether other seeds would repeat it;
+what was not compared; what the other changes do; which make no difference that matters; what was traded. Text
+from logs stands in the sentences as it is.
 """
 
 from collections.abc import Sequence
@@ -12,10 +13,10 @@ import numpy as np
 from ratioscope.analysis.compare.alignment import Axis
 from ratioscope.analysis.compare.changed_component import ABSENT, components_between, number
 from ratioscope.analysis.compare.grouping import Setting, check_metric
-from ratioscope.analysis.compare.margins import margin, orientation
+from ratioscope.analysis.compare.margins import orientation
 from ratioscope.analysis.compare.single_changes import NO_VALUE, ONE_SEED, SingleChange, UnderSchedule, single_changes
-from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
-from ratioscope.analysis.compare.verdicts.standing import MOST_NAMED, Contest, Standing, standing
+from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapse_sentence, unjudged_words
+from ratioscope.analysis.compare.verdicts.standing import Standing, standing
 from ratioscope.analysis.compare.verdicts.wording import (
     capital,
     differing,
@@ -27,16 +28,13 @@ from ratioscope.analysis.compare.verdicts.wording import (
 )
 from ratioscope.catalogue import CATALOGUE
 
-_FALLBACK = "reward"
 # How a part is called in a sentence, where its name alone would not be understood.
 _PARTS = {"weight": "importance weights"}
 
 
 @np.errstate(invalid="ignore")  # infinities of both signs have no mean
 def conclusions(settings: Sequence[Setting], metric: str = "eval_accuracy", by: Axis = "step") -> tuple[str, ...]:
-    """At most five sentences, most important first; none without settings.
-
-    Where evaluation accuracy is asked for and no run logs any, they are about the training reward.
+    """At most a dozen sentences, most important first; none without settings.
 
     Raises:
         RatioscopeError: there is no such metric, or a run does not have the axis.
@@ -44,24 +42,44 @@ def conclusions(settings: Sequence[Setting], metric: str = "eval_accuracy", by: 
     check_metric(metric)
     if not settings:
         return ()
-    instead = metric == "eval_accuracy" and not _has_values(settings, metric) and _has_values(settings, _FALLBACK)
-    metric = _FALLBACK if instead else metric
     stands = standing(settings, metric, by)
     if len(stands.without) == len(settings):
-        title = CATALOGUE[metric].title
-        return (f"{title} has no value in any of these runs: nothing to conclude; choose another metric.",)
-    fallen = collapses(settings, metric, by)
+        return stands.sentences
+    fallen = stands.fallen
     changes = single_changes(settings, metric, by)
     causes = [change for change in changes if _decides_collapse(change, fallen)]
     others = [change for change in changes if change not in causes]
+    collapsed = "; ".join(filter(None, (stands.collapsed, _what_decides(stands, causes))))
     sentences = (
-        _lead(settings, stands, ", for no run logs evaluation accuracy" * instead),
-        _what_collapses(settings, stands, fallen, causes),
+        collapsed,
+        *(stands.leads if stands.contests else (_alone_at_the_end(settings, stands),)),
+        stands.other_seeds,
+        *stands.remarks,
+        "" if collapsed else _nothing_collapsed(settings, stands),
         _what_changes(settings, changes, others, fallen),
         _what_makes_no_difference(others),
-        _how_sure(settings, stands, changes),
+        _how_sure(changes),
     )
     return tuple(f"{sentence}." for sentence in sentences if sentence)
+
+
+def _alone_at_the_end(settings: Sequence[Setting], stands: Standing) -> str:
+    known = [place for place in range(len(settings)) if place not in stands.without]
+    if len(known) != 1:
+        return stands.leads[0]
+    only = "this is the only setting" if len(settings) == 1 else "no other setting has values"
+    end = quantity(stands.noise[known[0]].value, stands.metric)
+    where = f"{CATALOGUE[stands.metric].title} at the end ({stands.ends[known[0]].values_words})"
+    return f"{where}: {settings[known[0]].label} ends with {end}; {only}, so nothing to compare"
+
+
+def _nothing_collapsed(settings: Sequence[Setting], stands: Standing) -> str:
+    """What ends below where it began; else that no collapse is found."""
+    ends = {place: noise.value for place, noise in enumerate(stands.noise)}
+    told = collapse_sentence(settings, stands.fallen, ends)
+    unjudged = unjudged_words(settings)
+    nothing = f"No collapse is found{' in any setting' * (len(settings) > 1)}{'; ' * bool(unjudged)}{unjudged}"
+    return told or nothing
 
 
 def change_words(change: SingleChange) -> str:
@@ -78,84 +96,6 @@ def change_words(change: SingleChange) -> str:
     return f"{'raising' if rises else 'changing'} {listed([name.rpartition('.')[2] for name in names])} ({arrow})"
 
 
-def _has_values(settings: Sequence[Setting], metric: str) -> bool:
-    return any(member.summary.values[metric].notna().any() for setting in settings for member in setting.members)
-
-
-def _lead(settings: Sequence[Setting], stands: Standing, note: str) -> str:
-    """Who leads, and whether that is more than chance."""
-    title = CATALOGUE[stands.metric].title
-    where = f"{title} at the end ({stands.end.words}{note})"
-    if not stands.contests:
-        [place] = set(range(len(settings))) - set(stands.without)
-        only = "this is the only setting" if len(settings) == 1 else "no other setting has values"
-        return f"{where}: {settings[place].label} ends with {_mean(stands, place)}; {only}, so nothing to compare"
-    if len(stands.contests) == 1:
-        return f"{where}: {_one_lead(settings, stands, stands.contests[0])}"
-    leads: dict[str, list[str]] = {}
-    for contest in stands.contests[:MOST_NAMED]:
-        place = contest.pairs[0][0]
-        leads.setdefault(settings[place].variant, []).append(f"{under(contest.schedule)} ({_mean(stands, place)})")
-    told = listed(
-        [f"{variant} {'leads ' * (not place)}{listed(where)}" for place, (variant, where) in enumerate(leads.items())]
-    )
-    more = len(stands.contests) - MOST_NAMED
-    rest = f" ({more} more schedule{'s' * (more > 1)} not named here)" if more > 0 else ""
-    close = _close(stands)
-    return f"{where}: {told}{rest}; {_certainty(stands)}{', and ' * bool(close)}{close}"
-
-
-def _mean(stands: Standing, place: int) -> str:
-    return quantity(_end(stands, place), stands.metric)
-
-
-def _end(stands: Standing, place: int) -> float:
-    return float(stands.ranking["mean"].loc[place])
-
-
-def _one_lead(settings: Sequence[Setting], stands: Standing, contest: Contest) -> str:
-    best, second = contest.pairs[0]
-    names = [settings[place].variant if contest.schedule else settings[place].label for place in (best, second)]
-    answer, close = contest.answers[0], _close(stands)
-    means = _mean(stands, best), _mean(stands, second)
-    text = f"{names[0]} leads with {means[0]}, {names[1]} has {means[1]}; "
-    if answer.better is None and means[0] == means[1]:
-        text = f"{names[0]} and {names[1]} are level with {means[0]}; "
-    if answer.better is None:
-        text += f"whether that is more than chance is unknown: {answer.reason}"
-    else:
-        seeds = f"paired over {answer.difference.seeds[0]} seeds" if answer.difference.paired else "unpaired seeds"
-        found = differing(answer.difference.value, stands.metric, answer.difference.interval)
-        text += f"that is more than chance ({found}, {seeds})"
-    return f"{text}{'; ' * bool(close)}{close}"
-
-
-def _certainty(stands: Standing) -> str:
-    sure = [under(contest.schedule) for contest in stands.contests if contest.answers[0].better is not None]
-    if len(sure) == len(stands.contests):
-        return "each of these leads is more than chance"
-    if sure:
-        return f"only the lead{'s' * (len(sure) > 1)} {some(sure)} {'are' if len(sure) > 1 else 'is'} more than chance"
-    alone = all(min(contest.answers[0].difference.seeds) < 2 for contest in stands.contests)
-    return f"{'with one seed each ' * alone}no lead is certain"
-
-
-def _close(stands: Standing) -> str:
-    """How many end about as well as the leader; empty where there is no other."""
-    counts, widths = [], set()
-    for contest in stands.contests:
-        best = _end(stands, contest.pairs[0][0])
-        within = margin(stands.metric, best)
-        widths.add(quantity(within, stands.metric))
-        counts.append(sum(abs(_end(stands, other) - best) <= within for _, other in contest.pairs))
-    alone = max(len(contest.pairs) for contest in stands.contests) < 2
-    if alone or len(widths) > 1 or not max(counts):
-        return ""
-    least, most = min(counts), max(counts)
-    counted = f"{most}" if least == most else f"{least} to {most}"
-    return f"{counted} other{'s' * (most != 1)} end{'s' * (counted == '1')} within {widths.pop()} of the leader"
-
-
 def _decides_collapse(change: SingleChange, fallen: Sequence[Collapse]) -> bool:
     """Whether, under every schedule, one side of the change collapses and the other does not: always the same one."""
     collapsed = [
@@ -165,27 +105,14 @@ def _decides_collapse(change: SingleChange, fallen: Sequence[Collapse]) -> bool:
     return sides in ({(True, False)}, {(False, True)})
 
 
-def _what_collapses(
-    settings: Sequence[Setting], stands: Standing, fallen: Sequence[Collapse], causes: Sequence[SingleChange]
-) -> str:
-    groups: dict[tuple[str, bool], list[Collapse]] = {}
-    for collapse in fallen:
-        groups.setdefault((collapse.setting.variant, collapse.by_rule), []).append(collapse)
-    if not groups:
-        return f"No collapse is found{' in any setting' * (len(settings) > 1)}"
-    # By the rule first, then those that collapse under the most schedules.
-    by_number = sorted(groups.values(), key=lambda group: (not group[0].by_rule, -len(group)))
-    told = [some((_fall(settings, stands, group) for group in by_number), "; ")]
-    if not any(by_rule for _, by_rule in groups):
-        told.append("no collapse is found")
-    elif len(fallen) < len(settings):
-        told.append("no other setting does")
-    collapsed = {collapse.setting.variant for collapse in fallen if collapse.by_rule}
+def _what_decides(stands: Standing, causes: Sequence[SingleChange]) -> str:
+    """Which change is enough for a collapse, or prevents it."""
+    collapsed = {collapse.setting.variant for collapse in stands.fallen if collapse.by_rule}
     decided = []
     for component, brings in dict.fromkeys((change.component, change.to in collapsed) for change in causes):
         same = [change for change in causes if (change.component, change.to in collapsed) == (component, brings)]
         decided.append(f"{change_words(same[0])} {'is enough for' if brings else 'prevents'} it: {_starts(same)}")
-    return "; ".join([*told, some(decided, "; ")] if decided else told)
+    return some(decided, "; ")
 
 
 def _starts(changes: Sequence[SingleChange]) -> str:
@@ -197,25 +124,6 @@ def _starts(changes: Sequence[SingleChange]) -> str:
         for change in changes
     ]
     return some(told) + f", {bases[0]}" * (len(bases) == 1)
-
-
-def _fall(settings: Sequence[Setting], stands: Standing, group: Sequence[Collapse]) -> str:
-    """One variant: under which schedules, from where to where."""
-    variant, title = group[0].setting.variant, CATALOGUE[group[0].metric].title.lower()
-    schedules = [setting.schedule for setting in settings if setting.variant == variant]
-    several = len({setting.schedule for setting in settings}) > 1
-    places = []
-    for collapse in group:
-        fallen, of = collapse.seeds
-        where = f" {under(collapse.setting.schedule)}" * several
-        seeds = f" ({fallen} of {of} seeds)" * (of > 1 and collapse.by_rule)
-        ends = [quantity(value, collapse.metric) for value in (collapse.best, collapse.end)]
-        # A run that goes on after the others have ended is told as far as it goes.
-        beyond = stands.end.by == "step" and collapse.by_rule and collapse.last > stands.end.until
-        places.append(f"from {ends[0]} to {ends[1]}{f' (step {collapse.last})' * beyond}{where}{seeds}")
-    every = " under every schedule" * (len(group) == len(schedules) > 1)
-    what = "collapses" if group[0].by_rule else "ends below where it began"
-    return f"{variant} {what}{every}, {title} {some(places)}"
 
 
 def _effect(change: SingleChange) -> str:
@@ -338,9 +246,9 @@ def _what_makes_no_difference(others: Sequence[SingleChange]) -> str:
     return f"No difference{beyond}{f', {bases[0]}' * (len(bases) == 1)}: {some(told, '; ')}"
 
 
-def _how_sure(settings: Sequence[Setting], stands: Standing, changes: Sequence[SingleChange]) -> str:
-    """Seeds, what was traded, what has no value."""
-    told = [_seeds(settings, stands)] if changes or len(stands.contests) > 1 else []
+def _how_sure(changes: Sequence[SingleChange]) -> str:
+    """What was traded, and what the intervals cover."""
+    told = []
     trades = [
         f"{_named(change, changes)} trades {_traded(change, place)} {under(place.schedule)} "
         f"({differing(place.speed.value, change.metric)} in the first half, "
@@ -353,33 +261,9 @@ def _how_sure(settings: Sequence[Setting], stands: Standing, changes: Sequence[S
     bounded = sum(isfinite(change.end.interval.low) for change in changes)
     if bounded > 1:
         told.append(f"the {bounded} intervals cover 95 % each, not all together")
-    if stands.without and stands.contests:
-        missing = some(settings[place].label for place in stands.without)
-        told.append(f"no value of {CATALOGUE[stands.metric].title.lower()}: {missing}")
-    return f"How sure: {'; '.join(told)}" if told else ""
+    return capital("; ".join(told))
 
 
 def _traded(change: SingleChange, place: UnderSchedule) -> str:
     faster = place.speed.value * orientation(change.metric) > 0
     return "stability for speed" if faster else "speed for stability"
-
-
-def _seeds(settings: Sequence[Setting], stands: Standing) -> str:
-    """How many seeds there are under which schedules, and what that means for intervals."""
-    by_schedule: dict[str, list[int]] = {}
-    for place, setting in enumerate(settings):
-        if seeds := int(stands.ranking["seeds"].loc[place]):
-            by_schedule.setdefault(setting.schedule, []).append(seeds)
-    places: dict[tuple[int, int], list[str]] = {}
-    for schedule, counts in by_schedule.items():
-        places.setdefault((min(counts), max(counts)), []).append(under(schedule))
-    words = {
-        (least, most): "one seed" if most == 1 else f"{least}{f' to {most}' * (least < most)} seeds"
-        for least, most in places
-    }
-    several = len(places) > 1
-    text = listed([f"{words[span]} of each setting{f' {some(where)}' * several}" for span, where in places.items()])
-    if min(least for least, _ in places) > 1:
-        return text
-    where = "under a single schedule " * (len(by_schedule) > 1)
-    return f"{text}, and from one seed no difference {where}has an interval (run at least 3)"

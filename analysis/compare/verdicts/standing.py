@@ -1,113 +1,295 @@
-"""How settings stand at the end: who leads under each schedule, by how much, and whether that is more than chance."""
+"""How settings stand at the end: who leads under each schedule, which are told apart, what other seeds would say."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends
-from ratioscope.analysis.compare.contrast import difference
-from ratioscope.analysis.compare.grouping import LAST_VALUES, Setting
+from ratioscope.analysis.compare.contrast import difference, p_over_seeds
+from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.ranking import over_schedules, ranking
-from ratioscope.analysis.compare.verdicts.verdict import Answer, judge
+from ratioscope.analysis.compare.run_noise import Noise, holm, noise_of, run_difference
+from ratioscope.analysis.compare.tasks import tasks
+from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapse_sentence, collapses
+from ratioscope.analysis.compare.verdicts.separation import Separation, separations
+from ratioscope.analysis.compare.verdicts.verdict import Answer, judge, on_common_prompts
+from ratioscope.analysis.compare.verdicts.wording import by_how_much, capital, lowered, quantity, some
 from ratioscope.catalogue import CATALOGUE
 
+# What the training reward says something of, too.
+_JUDGED_BY_REWARD = ("eval_accuracy", "reward")
 # More schedules than these are named in the tables only.
 MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Contest:
-    """The settings of one schedule: the one with the best mean against each of the others."""
+    """The settings of one task and schedule, which may be ranked."""
 
     schedule: str
-    """Empty where settings of different schedules meet, because no schedule has two."""
+    """With the task where there are several. Empty where settings of different schedules meet, because no schedule has
+    two."""
+    end: End
     pairs: tuple[tuple[int, int], ...]
     """Best and other, by their places among the settings, the runner-up first."""
     answers: tuple[Answer, ...]
-    """Of each pair."""
+    """Of each of these pairs, by itself."""
+    here: Separation
+    """Which settings differ in these runs; all pairs together."""
+    with_other_seeds: Separation
+    """Which differ beyond the spread of the seeds."""
 
 
 @dataclass(frozen=True)
 class Standing:
     """Where the settings stand."""
 
+    settings: tuple[Setting, ...]
     metric: str
-    end: End
+    ends: tuple[End, ...]
+    """Where each setting is compared: the same place for all of a task."""
     ranking: pd.DataFrame
-    """`ranking`, best first."""
+    """`ranking`, best first; task by task where there are several (column task)."""
+    noise: tuple[Noise, ...]
+    """How well the end of each setting's runs is known."""
     over_schedules: pd.DataFrame
     """The variants that ran under every schedule, best first; `ranking.over_schedules`."""
     contests: tuple[Contest, ...]
     """Those of the most seeds first; else in the settings' order."""
     without: tuple[int, ...]
     """Settings without a value of the metric."""
+    tasks: tuple[str, ...]
+    """Of each setting; all empty where there is one task."""
+    fallen: tuple[Collapse, ...]
+    """What collapsed, or ends below where it began."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Is the difference real? The best of each schedule against its runner-up, in words; text as in the logs."""
-        title = CATALOGUE[self.metric].title
-        if not self.contests:
-            if len(self.without) == len(self.ranking):
-                return (f"{title} has no value in any of these runs: nothing to compare. Choose another metric.",)
-            if len(self.ranking) > 1:
-                return (f"{title} has values in one setting only: nothing to compare yet.",)
-            return ("One setting is chosen: nothing to compare yet.",)
-        found = [
-            f"{contest.schedule}{': ' * bool(contest.schedule)}{contest.answers[0].sentence}."
-            for contest in self.contests[:MOST_NAMED]
-        ]
-        more = len(self.contests) - MOST_NAMED
-        rest = (f"{more} more schedule{'s' * (more > 1)}: in the tables below.",) if more > 0 else ()
-        return f"{title} at the end. {found[0]}", *found[1:], *rest
+        """Is the difference real? Collapses first, then these runs, then other seeds; text as in the logs."""
+        return tuple(
+            f"{sentence}." for sentence in (self.collapsed, *self.leads, self.other_seeds, *self.remarks) if sentence
+        )
 
     @property
-    def caveat(self) -> str:
-        """What several answers at once are not; empty for a single one."""
-        n = sum(len(contest.answers) for contest in self.contests)
-        if n < 2:
+    def collapsed(self) -> str:
+        """Which settings collapsed and which did not; empty where none did."""
+        by_rule = any(collapse.by_rule for collapse in self.fallen)
+        return collapse_sentence(self.settings, self.fallen, self._ends) if by_rule else ""
+
+    @property
+    def leads(self) -> tuple[str, ...]:
+        """Who leads in these runs, a sentence for each of the first schedules."""
+        title = CATALOGUE[self.metric].title
+        if not self.contests:
+            return (self._nothing_to_compare(title),)
+        told, said = [], ""
+        for contest in self.contests[:MOST_NAMED]:
+            where = contest.end.values_words
+            told.append(f"{title} at the end ({where}): " * (where != said) + self._lead(contest))
+            said = where
+        more = len(self.contests) - MOST_NAMED
+        if more > 0:
+            told.append(f"{more} more schedule{'s' * (more > 1)}: in the tables")
+        return (*told, *filter(None, map(self._by_reward, self.contests[:MOST_NAMED])))
+
+    @property
+    def other_seeds(self) -> str:
+        """Whether other seeds would give the same."""
+        if not self.contests:
             return ""
-        return f"{n} answers at 95 % each, after choosing the best on the same data: one of them may well be chance."
+        if len(self.contests) == 1 and len(self.contests[0].answers) == 1:
+            [answer] = self.contests[0].answers
+            return capital(answer.with_other_seeds) if isfinite(answer.runs.value) else ""
+        counts = [seeds for contest in self.contests for answer in contest.answers for seeds in answer.difference.seeds]
+        if max(counts) < 2:
+            return "Whether other seeds would repeat it is unknown: there is one seed of each; run at least 3"
+        family = self.contests[0].with_other_seeds.family
+        if not family:
+            return (
+                "Whether other seeds would repeat it is unknown: no two settings have seeds enough to know their spread"
+            )
+        several = len(self.contests) > 1
+        found = [
+            f"{_place(contest) * several}{contest.with_other_seeds.words(*self._named(contest))}"
+            for contest in self.contests
+            if contest.with_other_seeds.apart
+        ]
+        judged = f"{family} pair{'s' * (family > 1)} judged together (Holm), {_span(counts)} of each setting"
+        if found:
+            return f"With other seeds: {some(found, '; ')} ({judged}){self._same_way()}"
+        return f"With other seeds, unknown: the spread of the seeds tells no two apart ({judged}){self._same_way()}"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What was not compared, and why."""
+        told = list(dict.fromkeys(end.shortened for end in self.ends if len(end.places)))
+        named = list(dict.fromkeys(self.tasks))
+        if len(named) > 1:
+            told.append(
+                f"The runs have different tasks ({some(named)}), and what they end with is not the same quantity: they "
+                "are not ranked against each other"
+            )
+        if self.without and self.contests:
+            missing = some(self.settings[place].label for place in self.without)
+            told.append(f"No value of {lowered(CATALOGUE[self.metric].title)}: {missing}")
+        return tuple(filter(None, told))
 
     @property
     def where(self) -> str:
         """Which values "the end" are."""
-        if not len(self.end.places):
-            return ""
-        return (
-            f"The end is the mean of the last {LAST_VALUES} logged values of each run up to {self.end.words}, "
-            "which every run reaches."
+        found = dict.fromkeys(
+            f"{task}: " * bool(task) + f"the {end.values_words}"
+            for task, end in zip(self.tasks, self.ends, strict=True)
+            if len(end.places)
         )
+        return f"The end is {'; '.join(found)}." if found else ""
+
+    @property
+    def until(self) -> float:
+        """The last place of the end; where there are several tasks, of the first that has values. NaN without any."""
+        return next((end.until for end in self.ends if len(end.places)), float("nan"))
+
+    @property
+    def _ends(self) -> Mapping[int, float]:
+        return {place: noise.value for place, noise in enumerate(self.noise) if isfinite(noise.value)}
+
+    def _named(self, contest: Contest) -> tuple[dict[int, str], dict[int, str]]:
+        """What the settings of a contest are called, and end with."""
+        order = contest.here.order
+        same = len({self.settings[place].schedule for place in order}) == 1
+        names = {
+            place: setting.variant if same else setting.label for place in order if (setting := self.settings[place])
+        }
+        return names, {place: quantity(self.noise[place].value, self.metric) for place in order}
+
+    def _lead(self, contest: Contest) -> str:
+        where = _place(contest) * (len(self.contests) > 1)
+        if len(contest.answers) == 1:
+            return f"{where}{contest.answers[0].here}"
+        names, values = self._named(contest)
+        here = contest.here
+        if not here.tested:
+            first, last = here.order[0], here.order[-1]
+            reason = next((noise.reason for place in here.order if (noise := self.noise[place]).reason), "")
+            return (
+                f"{where}from {names[first]} ({values[first]}) to {names[last]} ({values[last]}); whether these runs "
+                f"differ by more than the noise of their prompts is unknown: {reason}"
+            )
+        basis = self.noise[here.order[0]].basis
+        judged = f"{here.family} pairs judged together (Holm), noise of {basis}"
+        return f"{where}{here.words(names, values)} ({judged})"
+
+    def _by_reward(self, contest: Contest) -> str:
+        """Which settings the training reward on common prompts tells apart from the best, where the rest does not."""
+        if len(contest.answers) == 1:
+            return ""
+        found = [answer.prompts for answer in contest.answers]
+        apart = holm([float("nan") if each is None else each.p_value for each in found])
+        told = [
+            f"{answer.b} ({by_how_much(each.value, 'reward', each.interval)} {'less' if each.value > 0 else 'more'})"
+            for pair, answer, each, sure in zip(contest.pairs, contest.answers, found, apart, strict=True)
+            if sure and each is not None and pair not in contest.here.apart
+        ]
+        if not told:
+            return ""
+        best = contest.answers[0].a
+        text = f"training reward on the prompts that both saw there tells {some(told)} apart from {best}"
+        return f"{_place(contest)}{text}" if len(self.contests) > 1 else capital(text)
+
+    def _same_way(self) -> str:
+        """Of the differences in these runs, how many every seed shows."""
+        pairs = [pair for contest in self.contests for pair in contest.here.apart]
+        shown = 0
+        for better, worse in pairs:
+            found = [ends(self.settings[place], self.metric, self.ends[place]) for place in (better, worse)]
+            shared = sorted(set(found[0].index) & set(found[1].index))
+            signs = np.sign(found[0][shared].to_numpy(dtype=float) - found[1][shared].to_numpy(dtype=float))
+            shown += len(shared) > 1 and abs(signs.sum()) == len(shared)
+        if not pairs:
+            return ""
+        return f"; {shown} of the {len(pairs)} differences of these runs go the same way in every seed"
+
+    def _nothing_to_compare(self, title: str) -> str:
+        if len(self.without) == len(self.settings):
+            return f"{title} has no value in any of these runs: nothing to compare. Choose another metric"
+        if len(self.settings) - len(self.without) > 1:
+            return f"{title} at the end: no two of these settings have the same task"
+        if len(self.settings) > 1:
+            return f"{title} has values in one setting only: nothing to compare yet"
+        return "One setting is chosen: nothing to compare yet"
 
 
+def _place(contest: Contest) -> str:
+    return f"{contest.schedule}: " if contest.schedule else ""
+
+
+def _span(seeds: Sequence[int]) -> str:
+    known = [count for count in seeds if count]
+    return f"{min(known)}{f' to {max(known)}' * (min(known) < max(known))} seeds"
+
+
+@np.errstate(invalid="ignore")  # infinities of both signs have no mean
 def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Standing:
-    """Compare settings at the end that all their runs reach.
+    """Compare settings at the end that all their runs reach; those of each task by themselves.
 
     Raises:
-        RatioscopeError: there is no such metric, or a run does not have the axis.
+        RatioscopeError: there is no such metric, a run does not have the axis, or a file that was there at opening
+            cannot be read any more.
     """
-    end = common_end(settings, metric, by)
-    ranked = ranking(settings, metric, end)
-    known = [int(place) for place, seeds in ranked["seeds"].items() if seeds]  # type: ignore[call-overload]
-    without = tuple(sorted(set(range(len(settings))) - set(known)))
-    schedules = dict.fromkeys(setting.schedule for setting in settings)
-    blocks = {name: [place for place in known if settings[place].schedule == name] for name in schedules}
-    if not any(len(block) > 1 for block in blocks.values()):
-        blocks = {"": known}
-    values = [ends(setting, metric, end) for setting in settings]
-    contests = [
-        Contest(
-            name,
-            tuple((block[0], other) for other in block[1:]),
-            tuple(
-                judge(settings[block[0]], settings[other], metric, difference(values[block[0]], values[other]))
-                for other in block[1:]
-            ),
-        )
-        for name, block in blocks.items()
-        if len(block) > 1
-    ]
+    named = tasks(settings)
+    of_task = {task: [place for place, name in enumerate(named) if name == task] for task in sorted(set(named))}
+    end_of, ranked = dict[int, End](), []
+    for task, places in of_task.items():
+        mine = [settings[place] for place in places]
+        end = common_end(mine, metric, by)
+        end_of |= dict.fromkeys(places, end)
+        table = ranking(mine, metric, end)
+        ranked.append(table.set_axis([places[int(row)] for row in table.index], axis=0).assign(task=task))
+    table = pd.concat(ranked) if ranked else ranking([], metric)
+    known = [int(place) for place, seeds in table["seeds"].items() if seeds]  # type: ignore[call-overload]
+    values = [ends(setting, metric, end_of[place]) for place, setting in enumerate(settings)]
+    noise = [noise_of(setting, metric, end_of[place]) for place, setting in enumerate(settings)]
+
+    def judged(best: int, other: int) -> Answer:
+        pair, end = (settings[best], settings[other]), end_of[best]
+        of_runs, of_seeds = run_difference(noise[best], noise[other]), difference(values[best], values[other])
+        prompts = on_common_prompts(*pair, end) if metric in _JUDGED_BY_REWARD else None
+        return judge(*pair, metric, of_seeds, of_runs, (noise[best], noise[other]), prompts)
+
+    blocks = _blocks(settings, named, known)
+    orders = list(blocks.values())
+    here = separations(orders, lambda one, other: run_difference(noise[one], noise[other]).p_value)
+    seeds = separations(orders, lambda one, other: p_over_seeds(values[one], values[other]))
+    contests = []
+    for (name, block), of_runs, of_seeds in zip(blocks.items(), here, seeds, strict=True):
+        pairs = tuple((block[0], other) for other in block[1:])
+        answers = tuple(judged(*pair) for pair in pairs)
+        contests.append(Contest(name, end_of[block[0]], pairs, answers, of_runs, of_seeds))
     contests.sort(key=lambda contest: -min(contest.answers[0].difference.seeds))
-    pooled = over_schedules(settings, metric, end) if np.size(end.places) else pd.DataFrame()
-    return Standing(metric, end, ranked, pooled, tuple(contests), without)
+    everywhere = list(end_of.values())
+    pooled = pd.DataFrame()
+    if len(of_task) == 1 and np.size(everywhere[0].places):
+        pooled = over_schedules(settings, metric, everywhere[0])
+    return Standing(
+        tuple(settings), metric, tuple(everywhere), table, tuple(noise), pooled, tuple(contests),
+        tuple(sorted(set(range(len(settings))) - set(known))), tuple(named), collapses(settings, metric, by),
+    )  # fmt: skip
+
+
+def _blocks(settings: Sequence[Setting], named: Sequence[str], known: Sequence[int]) -> dict[str, list[int]]:
+    """Settings that may be ranked: of one task and one schedule; where no schedule has two, of one task."""
+    several = len(set(named)) > 1
+
+    def blocks(key: Sequence[str]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for place in sorted(known, key=lambda place: key.index(key[place])):
+            found.setdefault(key[place], []).append(place)
+        order = {place: rank for rank, place in enumerate(known)}
+        return {name: sorted(block, key=order.__getitem__) for name, block in found.items() if len(block) > 1}
+
+    schedules = [setting.schedule for setting in settings]
+    full = [f"{task}, {schedule}" if several else schedule for task, schedule in zip(named, schedules, strict=True)]
+    return blocks(full) or blocks(named)

@@ -1,18 +1,27 @@
-"""Is A better than B? One sentence, with interval and probability of improvement."""
+"""Is A better than B? Whether these runs differ, and apart from it whether other seeds would repeat it."""
 
 from dataclasses import dataclass
+from math import isfinite, isnan
 from typing import Any, Literal
 
 import numpy as np
 
+from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
 from ratioscope.analysis.compare.alignment import End, common_end
 from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference, end_difference
 from ratioscope.analysis.compare.grouping import Setting
-from ratioscope.analysis.compare.verdicts.wording import quantity
+from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference
+from ratioscope.analysis.compare.run_noise import Noise, RunDifference, noise_of, run_difference
+from ratioscope.analysis.compare.verdicts.wording import by_how_much, capital, measured
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.numbers import bracketed
+from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import remark
+
+Side = Literal["a", "b"]
+# An interval over fewer prompts is not quoted beside that of hundreds of evaluations.
+_FEWEST_PROMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -23,35 +32,83 @@ class Answer:
     """The setting's variant, with its schedule where the two differ in it."""
     b: str
     metric: str
+    ends: tuple[float, float]
+    """Of A and of B: the mean over the runs of each."""
+    runs: RunDifference
+    """A - B of these runs, with the noise of their prompts."""
     difference: Difference
-    """A - B in the metric's unit, whichever way is better."""
-    better: Literal["a", "b"] | None
-    """Which is better (higher, for a metric that has no better way); None: the data cannot tell."""
+    """A - B over seeds, in the metric's unit, whichever way is better."""
+    better: Side | None
+    """Which would be better with other seeds (higher, for a metric that has no better way): the 95 % t interval over
+    seeds leaves out 0; None: the data cannot tell."""
     reason: str
     """Why they cannot, and what to do; empty when they can."""
+    prompts: PromptDifference | None = None
+    """Training reward of A minus B on the prompts that both saw at the end; None: not asked."""
+
+    @property
+    def better_here(self) -> Side | None:
+        """Which of these runs is better, beyond the noise of their prompts; None: neither, or the noise is unknown."""
+        return self._side(self.runs.value) if self.runs.differs else None
 
     @property
     def probability_of_improvement(self) -> float:
-        """That a run of A ends better than a run of B; NaN with fewer than two seeds of either: one says nothing."""
-        if min(self.difference.seeds) < 2:
-            return float("nan")
-        return 1 - self.difference.probability if _direction(self.metric) == "lower" else self.difference.probability
+        """That a run of A ends better than a run of B; NaN with fewer than 4 seeds of either: two say nothing of it."""
+        found = self.difference.probability
+        return 1 - found if _direction(self.metric) == "lower" else found
 
     @property
     def sentence(self) -> str:
-        """One line for the page and the terminal."""
-        value, (low, high) = self.difference.value, self.difference.interval
-        chance = self.probability_of_improvement
-        if self.better is None:
-            # Without an interval nothing says how many digits of a small difference are noise.
-            size = bracketed(value, low, high) if np.isfinite(low) else quantity(value, self.metric, digits=3)
-            found = f"{self.a} minus {self.b} is {size} ({self._basis(chance)}); "
-            return f"cannot tell: {found if np.isfinite(value) else ''}{self.reason}"
-        winner, loser = (self.a, self.b) if self.better == "a" else (self.b, self.a)
-        nearest, farthest = sorted((abs(low), abs(high)))
-        how = {"higher": "better", "lower": "better (lower)"}.get(_direction(self.metric), "higher")
-        basis = self._basis(chance if self.better == "a" else 1 - chance)
-        return f"{winner} is {how} than {loser} by {bracketed(abs(value), nearest, farthest)} ({basis})"
+        """Both answers, for the page and the terminal."""
+        return f"{self.here}. {capital(self.with_other_seeds)}" if isfinite(self.runs.value) else self.here
+
+    @property
+    def here(self) -> str:
+        """Whether these runs differ."""
+        return f"{self._by_prompts_noise}{self._on_common_prompts}"
+
+    @property
+    def _on_common_prompts(self) -> str:
+        """What the training reward says, whose prompts both runs saw: their difficulty is no noise then."""
+        found = self.prompts
+        if found is None or not isfinite(found.interval.low) or found.prompts < _FEWEST_PROMPTS:
+            return ""
+        side: Side = "a" if found.value >= 0 else "b"
+        value, interval = _seen_from(side, found.value, found.interval)
+        size = f"{by_how_much(value, 'reward', interval)} more for {self._names(side)[0]}"
+        return f"; training reward on {found.prompts:,} prompts that both saw there: {size}"
+
+    @property
+    def _by_prompts_noise(self) -> str:
+        found, metric = self.runs, self.metric
+        if not isfinite(found.value):
+            return f"Cannot tell: {self.reason}"
+        side = self.better_here or self._side(found.value)
+        first, second = self._names(side)
+        ends = [measured(end, metric, found.interval) for end in self.ends[:: 1 if side == "a" else -1]]
+        if found.reason:
+            unknown = "whether these runs differ by more than the noise of their prompts is unknown"
+            return f"{first} ends with {ends[0]}, {second} with {ends[1]}; {unknown}: {found.reason}"
+        value, interval = _seen_from(side, found.value, found.interval)
+        way = "higher" if value >= 0 else "lower"
+        told = f"{' against '.join(ends)}, {by_how_much(value, metric, interval)} {way} (noise of {found.basis})"
+        if found.differs:
+            return f"{first} ends {_how(metric) or way} than {second} in these runs: {told}"
+        return f"{first} and {second} are not told apart in these runs: {told}"
+
+    @property
+    def with_other_seeds(self) -> str:
+        """Whether other seeds would repeat it."""
+        found, metric = self.difference, self.metric
+        if min(found.seeds) < 2 or not isfinite(found.value):
+            return f"whether other seeds would repeat it is unknown: {self.reason}"
+        side = self.better or self._side(found.value)
+        value, interval = _seen_from(side, found.value, found.interval)
+        wins = found.wins[0 if found.value >= 0 else 1]
+        pairs = "pairs of seeds" if found.paired else "pairs of runs, which share no seeds"
+        told = f"{self._names(side)[0]} is ahead in {wins} of {found.wins[2]} {pairs}, by "
+        told += by_how_much(value, metric, interval) + self._chance(side)
+        return f"with other seeds: {told}" if self.better else f"with other seeds, unknown: {told}; {self.reason}"
 
     def to_json(self) -> dict[str, Any]:
         """The part of `ratioscope compare --json` that this is; every estimate has value, interval and note."""
@@ -60,35 +117,53 @@ class Answer:
         if _direction(self.metric) == "lower":
             low, high = 1 - high, 1 - low
         seeds = remark("bootstrap over seeds")
-        value = Number(f"{self.a} minus {self.b}", found.value, *found.interval, remark("95 % t interval over seeds"))
+        label = f"{self.a} minus {self.b}"
+        value = Number(label, found.value, *found.interval, remark("95 % t interval over seeds"))
         chance = Number(f"probability that {self.a} ends better", self.probability_of_improvement, low, high, seeds)
+        needed = found.seeds_needed
         return {
             "a": self.a,
             "b": self.b,
             "metric": self.metric,
-            "better": self.better,
             "sentence": self.sentence,
+            "ends": list(self.ends),
+            "better_here": self.better_here,
+            "here": self.runs.to_json(label),
+            "better": self.better,
             "reason": self.reason,
             "difference": value.to_json(),
             "bootstrap": Number(value.label, found.value, *found.bootstrap, seeds).to_json(),
             "probability_of_improvement": chance.to_json(),
             "seeds": list(found.seeds),
             "paired": found.paired,
-            "seeds_needed": found.seeds_needed,
+            "pairs_of_seeds": dict(zip(("a_above", "b_above", "all"), found.wins, strict=True)),
+            "seeds_needed": None if needed is None else needed._asdict(),
         }
 
-    def _basis(self, chance: float) -> str:
-        of_a, of_b = self.difference.seeds
-        number = f"{of_a}" if of_a == of_b else f"{of_a} and {of_b}"
-        seeds = f"{'paired over' if self.difference.paired else 'unpaired,'} {number} seed{'s' * (of_a + of_b > 2)}"
-        if np.isnan(chance):
-            return seeds
-        of_what = "improvement" if _direction(self.metric) in ("higher", "lower") else "being higher"
-        return f"{seeds}; probability of {of_what} {chance:.2f}"
+    def _side(self, difference: float) -> Side:
+        return "a" if (difference >= 0) != (_direction(self.metric) == "lower") else "b"
+
+    def _names(self, side: Side) -> tuple[str, str]:
+        """This side first."""
+        return (self.a, self.b) if side == "a" else (self.b, self.a)
+
+    def _chance(self, side: Side) -> str:
+        """The probability that a run of this side ends better; nothing from too few seeds."""
+        chance, interval = self.difference.probability, self.difference.probability_interval
+        if isnan(chance):
+            return ""
+        if (side == "a") == (_direction(self.metric) == "lower"):
+            chance, interval = 1 - chance, Interval(1 - interval.high, 1 - interval.low)
+        return f"; probability of ending {_how(self.metric) or 'higher'} {bracketed(chance, *interval)}"
+
+
+def _seen_from(side: Side, value: float, interval: Interval) -> tuple[float, Interval]:
+    """A difference A - B as this side minus the other."""
+    return (value, interval) if side == "a" else (-value, Interval(-interval.high, -interval.low))
 
 
 def verdict(a: Setting, b: Setting, metric: str = "eval_accuracy", end: End | None = None) -> Answer:
-    """Whether A ends better than B: yes where the 95 % t interval of the difference leaves out 0.
+    """Whether A ends better than B: these runs, and with other seeds.
 
     Args:
         end: where the runs are compared; None: at the last step that every run of both settings reaches.
@@ -96,35 +171,73 @@ def verdict(a: Setting, b: Setting, metric: str = "eval_accuracy", end: End | No
     Raises:
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
-    return judge(a, b, metric, end_difference(a, b, metric, end or common_end([a, b], metric)))
+    end = end or common_end([a, b], metric)
+    noise = noise_of(a, metric, end), noise_of(b, metric, end)
+    return judge(a, b, metric, end_difference(a, b, metric, end), run_difference(*noise), noise)
 
 
-def judge(a: Setting, b: Setting, metric: str, found: Difference) -> Answer:
-    """`verdict` on a difference of the ends that is known already."""
-    name_a, name_b = (a.variant, b.variant) if a.schedule == b.schedule else (a.label, b.label)
-    reason = _why_not(found, name_a, name_b, metric)
-    if reason:
-        return Answer(name_a, name_b, metric, found, None, reason)
-    above = found.value > 0
-    return Answer(name_a, name_b, metric, found, "a" if above != (_direction(metric) == "lower") else "b", "")
+def on_common_prompts(a: Setting, b: Setting, end: End) -> PromptDifference:
+    """Training reward of A minus B over the steps of the end; by tokens and time over all steps.
+
+    Raises:
+        RatioscopeError: a file that was there at opening cannot be read any more.
+    """
+    steps = (int(end.places[0]), int(end.until)) if end.by == "step" and len(end.places) else (None, None)
+    return prompt_difference(pairs_by_seed(a, b), *steps)
 
 
-def _why_not(found: Difference, a: str, b: str, metric: str) -> str:
+def judge(
+    a: Setting,
+    b: Setting,
+    metric: str,
+    found: Difference,
+    runs: RunDifference,
+    noise: tuple[Noise, Noise],
+    prompts: PromptDifference | None = None,
+) -> Answer:
+    """`verdict` on differences of the ends that are known already."""
+    name_a, name_b = names(a, b)
+    reason, ends = why_not(found, name_a, name_b, metric), (noise[0].value, noise[1].value)
+    better: Side | None = None
+    if not reason:
+        better = "a" if (found.value > 0) != (_direction(metric) == "lower") else "b"
+    return Answer(name_a, name_b, metric, ends, runs, found, better, reason, prompts)
+
+
+def names(a: Setting, b: Setting) -> tuple[str, str]:
+    """What two settings are called beside each other."""
+    return (a.variant, b.variant) if a.schedule == b.schedule else (a.label, b.label)
+
+
+def why_not(found: Difference, a: str, b: str, metric: str) -> str:
+    """Why the seeds cannot tell the settings A and B apart, and what to do; empty when they can."""
     for name, seeds in zip((a, b), found.seeds, strict=True):
         if seeds == 0:
             return f"{name} has no value of {metric}"
     if not np.isfinite(found.value):
         return f"{metric} is not finite at the end of a run"
     if min(found.seeds) < 2:
-        return "one seed says nothing about the spread; run at least 3 seeds of each"
+        return "there is one seed of each; run at least 3" if max(found.seeds) < 2 else "one of them has a single seed"
     low, high = found.interval
     if not np.isfinite(low):
         return "every seed gives the same, so the spread is not known; run more seeds of each"
     if low > 0 or high < 0:
         return ""
+    if min(found.seeds) < FEWEST_RESAMPLED:
+        return f"{min(found.seeds)} seeds leave that interval; run more of each"
     if found.seeds_needed is None:
         return f"a difference as small as this needs more than {MOST_SEEDS:,} seeds of each"
-    return f"needs about {found.seeds_needed} seeds of each (power 0.8 at the observed difference and spread)"
+    needed = found.seeds_needed
+    most = f"more than {MOST_SEEDS:,}" if needed.high is None else f"{needed.high:,}"
+    return (
+        f"a difference of this size needs about {needed.about:,} seeds of each, {needed.low:,} to {most} as the spread "
+        "is known (power 0.8)"
+    )
+
+
+def _how(metric: str) -> str:
+    """ "better", with "(lower)" where that is not what one expects; empty for a metric of which neither is better."""
+    return {"higher": "better", "lower": "better (lower)"}.get(_direction(metric), "")
 
 
 def _direction(metric: str) -> str:

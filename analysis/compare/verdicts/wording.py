@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 
 from ratioscope.analysis.compare.margins import RELATIVE_MARGIN, in_points
-from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.numbers import bracketed, number
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 from ratioscope.catalogue import CATALOGUE
 
@@ -38,6 +38,23 @@ def differing(value: float, metric: str, interval: Interval = NO_INTERVAL) -> st
     return f"{text} [{low}, {high}]"
 
 
+def measured(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
+    """A value beside a difference that has this interval: to the same decimal, so that the three add up."""
+    if CATALOGUE[metric].share and isfinite(value):
+        return quantity(value, metric, digits=3)
+    return number(value, *interval)
+
+
+def by_how_much(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
+    """The size of a difference with its interval, both from its own side: ".245 [.188, .300]"."""
+    size, ends = abs(value), sorted(interval if value >= 0 else (-interval.high, -interval.low))
+    if not isfinite(interval.low):
+        return measured(size, metric)
+    if not CATALOGUE[metric].share:
+        return bracketed(size, *ends)
+    return f"{measured(size, metric)} [{', '.join(measured(end, metric) for end in ends)}]"
+
+
 def margin_words(metric: str, allowed: float) -> str:
     """Within what differences are alike."""
     return f"±{quantity(allowed, metric)}" + f" ({100 * RELATIVE_MARGIN:.0f} %)" * (not in_points(metric))
@@ -62,6 +79,11 @@ def some(items: Iterable[str], separator: str = ", ") -> str:
     items = list(items)
     more = len(items) - MOST_LISTED
     return listed([*items[:MOST_LISTED], f"{more} more"] if more > 0 else items, separator)
+
+
+def lowered(title: str) -> str:
+    """A metric's title inside a sentence: abbreviations keep their capitals."""
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
 def capital(text: str) -> str:

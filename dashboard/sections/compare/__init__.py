@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ratioscope.analysis.compare import Member, Setting
+from ratioscope.analysis.compare import Chosen, Member, Setting
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.formats import number
 from ratioscope.dashboard.sections.compare import tables
@@ -27,9 +27,9 @@ def member_of(subject: Subject) -> Member:
     return Member(subject.opened.run_id, subject.opened.run, subject.summary, subject.opened.limits)
 
 
-def comparison_sections(groups: Sequence[Setting], subjects: Sequence[Subject], metric: str) -> Iterator[Section]:
+def comparison_sections(groups: Sequence[Setting], subjects: Sequence[Subject], chosen: Chosen) -> Iterator[Section]:
     """The sections that stand before those of the single runs."""
-    comparison = Comparison(groups, Measure(metric))
+    comparison = Comparison(groups, Measure(chosen.metric), instead=chosen.instead)
     yield _runs(comparison, subjects)
     yield _standing(comparison)
     yield _course(comparison)
@@ -75,7 +75,7 @@ def _standing(comparison: Comparison) -> Section:
         if found.contests and len(groups) == 2:
             blocks += difference(comparison, *found.contests[0].pairs[0])
         blocks += tables.changes(comparison)
-    return Section("standing", QUESTION, QUESTION, " ".join(found.sentences), tuple(blocks))
+    return Section("standing", QUESTION, QUESTION, " ".join(comparison.sentences), tuple(blocks))
 
 
 def _course(comparison: Comparison) -> Section:

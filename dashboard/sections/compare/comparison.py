@@ -45,6 +45,8 @@ class Comparison:
     steps: Steps = (None, None)
     """What is shown of the axis where it is the step."""
     mode: Mode = LIGHT
+    instead: str = ""
+    """That the measure's metric is not the one that was asked for; else empty."""
 
     def compute(
         self,
@@ -64,6 +66,11 @@ class Comparison:
     def standing(self) -> Standing:
         """Which setting leads at the end, and whether that is more than chance."""
         return self.compute(standing, self.measure.metric, self.measure.by)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The answer, most important first."""
+        return tuple(filter(None, (self.instead, *self.standing.sentences)))
 
     @property
     def curves(self) -> list[Curve]:

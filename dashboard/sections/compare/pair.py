@@ -51,15 +51,18 @@ def difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
     draw = partial(
         figures.difference, table, measure.metric, by=measure.by, x=comparison.steps if by_step else (None, None)
     )
-    paired = (
-        "Paired: at each point the difference is taken per seed, then averaged."
-        if answer.difference.paired
-        else "Unpaired: A and B share fewer than two seeds, so their means are subtracted (Welch)."
+    pointwise = (
+        "The band is that of the seeds, pointwise, so at some points it leaves out 0 by chance. The ends decide."
     )
-    said = f"{paired} The band is pointwise, so at some points it leaves out 0 by chance. The ends decide."
+    if min(answer.difference.seeds) < 2:
+        said = "One seed says nothing about the spread, so there is no band. The ends decide."
+    elif answer.difference.paired:
+        said = f"Paired: at each point the difference is taken per seed, then averaged. {pointwise}"
+    else:
+        said = f"Unpaired: A and B share fewer than two seeds, so their means are subtracted (Welch). {pointwise}"
     return [
         chart(comparison.mode, "difference", f"{CATALOGUE[measure.metric].title}: {answer.a} minus {answer.b}", draw,
-              f"{answer.sentence}.", table, (measure.metric,), by_step=by_step),
+              f"{answer.here}.", table, (measure.metric,), by_step=by_step),
         Paragraph(said, small=True),
     ]  # fmt: skip
 

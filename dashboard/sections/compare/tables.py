@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
 from ratioscope.analysis.compare import Member, Setting, SingleChange, components, differences, single_changes
+from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.formats import interval, number, plain, share
 from ratioscope.dashboard.sections.compare.comparison import Comparison
@@ -46,28 +47,44 @@ def other_settings(members: Sequence[Member]) -> list[Piece]:
 
 
 def ranking(comparison: Comparison) -> Table:
-    """The settings, best first."""
+    """The settings, best first; columns that say nothing here are left out."""
     metric, found = comparison.measure.metric, comparison.standing
     explained = {
+        "Task": "",
         "Setting": "",
         "Schedule": "",
+        "Group": "Settings of one schedule that share a letter are not told apart in these runs.",
         "Seeds": "Seeds with a value.",
         "Mean": "Over the seeds.",
+        "95 % of these runs": "The noise of the prompts; other seeds may differ by more.",
         "95 % over seeds": "t interval of the mean.",
         "IQM": "Mean of the middle half of the seeds.",
-        "Band of the IQM": "Bootstrap from 4 seeds on, else lowest to highest.",
-        "P(best)": "Probability that no other setting has a better mean; none with one seed.",
+        "Band of the IQM": "Bootstrap, from 4 seeds on.",
+        "P(best)": "Probability that no other setting has a better mean, from 4 seeds on.",
     }
-    rows = tuple(
-        (str(row["setting"]), str(row["schedule"]), str(row["seeds"]),
-         number(metric, row["mean"], row["low"], row["high"]),
-         _interval(metric, row["low"], row["high"]) if row["seeds"] > 1 else "one seed",
-         *_cells(metric, row["iqm"], row["iqm_low"], row["iqm_high"]),
-         share(row["best"]) if isfinite(row["best"]) else "–")
-        for row in found.ranking.to_dict("records")
-    )  # fmt: skip
-    title = f"Ranking: {CATALOGUE[metric].title} at the end"
-    return Table(title, tuple(explained), rows, found.where, _helps(explained))
+    letters = {place: letter for contest in found.contests for place, letter in contest.here.letters.items()}
+    rows = []
+    for place, row in zip(map(int, found.ranking.index), found.ranking.to_dict("records"), strict=True):
+        low, high = found.noise[place].interval
+        many = row["seeds"] >= FEWEST_RESAMPLED
+        middle = _cells(metric, row["iqm"], row["iqm_low"], row["iqm_high"]) if many else ("", "")
+        rows.append(
+            (row["task"], str(row["setting"]), str(row["schedule"]), letters.get(place, ""), str(row["seeds"]),
+             number(metric, row["mean"], *((low, high) if isfinite(low) else (row["low"], row["high"]))),
+             interval(metric, low, high) if isfinite(low) else "",
+             _interval(metric, row["low"], row["high"]) if row["seeds"] > 1 else "one seed",
+             *middle, share(row["best"]) if isfinite(row["best"]) else "")
+        )  # fmt: skip
+    several = max((len(contest.here.order) for contest in found.contests), default=0) > 2
+    kept = [
+        column
+        for column, head in enumerate(explained)
+        if any(row[column] for row in rows) and (head != "Group" or several)
+    ]
+    shown = tuple(tuple(row[column] or "–" for column in kept) for row in rows)
+    heads = tuple(head for column, head in enumerate(explained) if column in kept)
+    title = f"{'Where the runs end' if len(set(found.tasks)) > 1 else 'Ranking'}: {CATALOGUE[metric].title} at the end"
+    return Table(title, heads, shown, found.where, _helps({head: explained[head] for head in heads}))
 
 
 def contests(comparison: Comparison) -> list[Table]:
@@ -78,21 +95,37 @@ def contests(comparison: Comparison) -> list[Table]:
         "Best": "",
         "Other": "",
         "Difference": "Mean of the best minus mean of the other.",
-        "95 %": "t interval over seeds, paired where both share seeds.",
-        "P(improvement)": "Probability that a run of the best ends better than a run of the other.",
-        "Verdict": "Better where the interval leaves out 0.",
+        "95 % of these runs": "The noise of the prompts, this pair by itself.",
+        "These runs": "Whether they differ; all pairs are judged together (Holm).",
+        "95 % over seeds": "t interval, paired where both share seeds; this pair by itself.",
+        "Best ahead in": "Of the pairs of seeds; of all pairs of runs where seeds are not shared.",
+        "P(improvement)": "Probability that a run of the best ends better than a run of the other, from 4 seeds on.",
+        "Other seeds": "Whether they would repeat it; all pairs are judged together (Holm).",
         "Why, or what to do": "",
     }
-    rows = tuple(
-        (contest.schedule or "all", answer.a, answer.b,
-         *_cells(metric, answer.difference.value, *answer.difference.interval),
-         plain(answer.probability_of_improvement),
-         {"a": "the best is better", "b": "the other is better", None: "cannot tell"}[answer.better], answer.reason)
-        for contest in found.contests
-        for answer in contest.answers
-    )  # fmt: skip
+    rows = []
+    for contest in found.contests:
+        for pair, answer in zip(contest.pairs, contest.answers, strict=True):
+            over = answer.difference
+            wins = over.wins[1 if CATALOGUE[metric].better == "lower" else 0]
+            repeats = "differ" if pair in contest.with_other_seeds.apart else "unknown"
+            reason = answer.reason if repeats == "unknown" else ""
+            if repeats == "unknown" and answer.better:
+                reason = f"not among {contest.with_other_seeds.family} pairs that are judged together; run more seeds"
+            rows.append(
+                (contest.schedule or "all", answer.a, answer.b,
+                 number(metric, answer.runs.value, *answer.runs.interval), _interval(metric, *answer.runs.interval),
+                 "unknown" if answer.runs.reason else "differ" if pair in contest.here.apart else "not told apart",
+                 _interval(metric, *over.interval), f"{wins} of {over.wins[2]}" if min(over.seeds) > 1 else "–",
+                 plain(answer.probability_of_improvement), repeats, reason)
+            )  # fmt: skip
     title = "The best of each schedule against the others"
-    return [Table(title, tuple(explained), rows, found.caveat, _helps(explained))] if rows else []
+    kept = [column for column in range(len(explained)) if any(row[column] not in ("–", "none") for row in rows)]
+    heads = tuple(head for column, head in enumerate(explained) if column in kept)
+    shown = tuple(tuple(row[column] for column in kept) for row in rows)
+    note = "; ".join(dict.fromkeys(answer.runs.reason for each in found.contests for answer in each.answers))
+    note = f"Of these runs: {note}." if note else ""
+    return [Table(title, heads, shown, note, _helps({head: explained[head] for head in heads}))] if rows else []
 
 
 def over_schedules(comparison: Comparison) -> list[Table]:

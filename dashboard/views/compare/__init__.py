@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from ratioscope.analysis.compare import Member, Standing, schedule_words
+from ratioscope.analysis.compare import Member, schedule_words
 from ratioscope.analysis.runs.store import Listed, signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import draw
@@ -28,18 +28,27 @@ _HOW_TO_READ = r"""
 **Setting.** Runs that differ only in their seed. Each line is a setting; its band is over its seeds, at each point
 by itself: a bootstrap from 4 seeds on, lowest to highest seed with 2 or 3, none with one.
 
-**The end** of a run is the mean of its last five logged values up to the point that every run reaches, so a longer run
-has no advantage. Over tokens and time, runs are interpolated between their logged values.
+**The end** of a run is the mean of its last tenth of logged values, at least five, up to the point that every run
+reaches, at the same steps in all runs: so neither a longer run nor a lucky last evaluation has an advantage. Over
+tokens and time, runs are interpolated between their logged values.
 
-**Is A better than B?** Yes, where the 95 % t interval of the difference of their ends leaves out 0:
-$\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ shared seeds, else Welch's interval. "Cannot tell"
-is a result: it gives the number of seeds needed.
+**Do these runs differ?** An accuracy $p$ on $n$ evaluation prompts has the variance $p(1-p)/n$ at most; $n$ is the
+manifest's `task.evaluation_prompts`. The prompts come back at every evaluation, so the mean of several is not taken to
+be better known than one; what the evaluations swing is added. The interval of the difference is made of Wilson's of
+both sides (Newcombe 1998). Other metrics take the intervals over the prompt groups of their steps.
+
+**Would other seeds repeat it?** Yes, where the 95 % t interval over seeds leaves out 0:
+$\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ shared seeds, else Welch's interval. The noise of an
+evaluation knows nothing of this.
+
+**Several settings**: all pairs are judged together, so that the chance of a single false difference stays within
+5 % (Holm 1979). Settings that share a letter are not told apart.
 
 **Probability of improvement**: $P(X > Y) + \tfrac12 P(X = Y)$ for a run $X$ of A and a run $Y$ of B (Agarwal et al.,
-2021).
+2021); from four seeds of each on.
 
 **IQM**, the interquartile mean, is the mean of the middle half of the seeds: one broken seed does not move it. With
-fewer than four seeds it is the plain mean.
+fewer than four seeds it is not shown.
 """
 
 
@@ -60,12 +69,13 @@ def render() -> None:
     _follow([known[member.run_id] for member in members], members)
     opening = st.empty()
     comparison, absent = data.comparison(members, controls.measure())
+    comparison = data.by_a_metric_that_is_there(comparison)
     for reason in absent.values():
         _left_out(reason)
     if not comparison.settings:
         return
     with opening.container():
-        _answer(comparison.standing)
+        _answer(comparison)
     look = controls.look(comparison.settings)
     if len(comparison.standing.without) == len(comparison.settings):
         st.info(_why_missing(comparison), icon=":material/help:")
@@ -85,13 +95,11 @@ def render() -> None:
     how_to_read(_HOW_TO_READ)
 
 
-def _answer(standing: Standing) -> None:
-    first, *others = standing.sentences
+def _answer(comparison: Comparison) -> None:
+    first, *others = comparison.sentences
     answer(first)
     if others:
         st.markdown("  \n".join(map(escape, others)))
-    if standing.caveat:
-        st.caption(standing.caveat)
 
 
 def _settings(comparison: Comparison, members: Sequence[Member]) -> None:

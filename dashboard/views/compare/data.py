@@ -5,12 +5,12 @@ Everything that is returned is shared between sessions and never changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate
 
 import streamlit as st
 
-from ratioscope.analysis.compare import Axis, Member, Setting, align, settings
+from ratioscope.analysis.compare import Axis, Member, Setting, align, chosen_metric, settings
 from ratioscope.analysis.runs.store import Listed, open_run, signature
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import state
@@ -75,13 +75,19 @@ def comparison(members: Sequence[Member], measure: Measure) -> tuple[PageCompari
     """The runs that have the axis, as settings; and those that do not have it, with the reason."""
     key = tuple((each.run_id, str(each.run.folder), each.run.signature) for each in members)
     found, absent = _settings(key, measure.by, members)
-    return PageComparison(found, measure, state.step_range(), state.mode(), key), absent
+    return PageComparison(found, measure, state.step_range(), state.mode(), key=key), absent
 
 
 @st.cache_resource(max_entries=50, show_spinner=False)
 def _settings(key: Key, by: Axis, _members: Sequence[Member]) -> tuple[list[Setting], Mapping[str, str]]:
     absent = align(_members, "reward", by).absent
     return settings([each for each in _members if each.run_id not in absent]), absent
+
+
+def by_a_metric_that_is_there(comparison: PageComparison) -> PageComparison:
+    """The same by the metric that is asked for, or by the next sensible one where no two settings have it."""
+    chosen = comparison.compute(chosen_metric, comparison.measure.metric)
+    return replace(comparison, measure=replace(comparison.measure, metric=chosen.metric), instead=chosen.instead)
 
 
 def findings(listed: Listed) -> dict[str, str]:

@@ -61,26 +61,42 @@ def _pair(comparison: Comparison, a: str, b: str) -> tuple[int | None, int | Non
 
 def _ends(answer: Answer, metric: str) -> None:
     """The difference of the ends as numbers."""
-    found = answer.difference
-    low, high = found.interval
-    interval = bounds(metric, low, high) if math.isfinite(low) else "no interval"
-    chance = found.probability_interval
+    found, here = answer.difference, answer.runs
     seeds = f"{found.seeds[0]}" if found.seeds[0] == found.seeds[1] else f"{found.seeds[0]} and {found.seeds[1]}"
-    tiles = (
-        ("A − B at the end", number(metric, found.value, low, high), f"95 %: {interval}",
+    tiles = [
+        ("A − B in these runs", number(metric, here.value, *here.interval), _bounds(metric, *here.interval),
+         f"Mean over A's runs minus mean over B's, with the noise of {here.basis}."),
+        ("A − B over seeds", number(metric, found.value, *found.interval), _bounds(metric, *found.interval),
          "Mean over A's seeds minus mean over B's; t interval, paired where both share seeds."),
-        ("P(A ends higher)", plain(found.probability, *chance),
-         f"95 %: {' to '.join(plain(end, *chance) for end in chance)}" if math.isfinite(chance[0]) else "no interval",
-         "Probability that a run of A ends above a run of B; a tie counts one half. Interval from 4 seeds on."),
         ("Seeds", seeds, "paired by seed" if found.paired else "unpaired",
          "Runs with the same seed see the same prompts: with two or more shared seeds, differences are paired."),
-        ("Seeds needed", "–" if found.seeds_needed is None else f"{found.seeds_needed:,}",
-         "at power 0.8" if found.seeds_needed is not None else "unknown, or above 1,000",
-         "Per setting, to detect a difference as large as the observed one, at the observed spread."),
-    )  # fmt: skip
+    ]  # fmt: skip
+    if min(found.seeds) > 1:
+        tiles.append(
+            ("A ends higher in", f"{found.wins[0]} of {found.wins[2]}",
+             "pairs of seeds" if found.paired else "pairs of runs", "Counted; a tie is no win.")
+        )  # fmt: skip
+    if not math.isnan(found.probability):
+        chance = found.probability_interval
+        tiles.append(
+            ("P(A ends higher)", plain(found.probability, *chance),
+             f"95 %: {' to '.join(plain(end, *chance) for end in chance)}",
+             "Probability that a run of A ends above a run of B; a tie counts one half. From 4 seeds on.")
+        )  # fmt: skip
+    if found.seeds_needed is not None:
+        about, least, most = found.seeds_needed
+        tiles.append(
+            ("Seeds needed", f"{about:,}", f"{least:,} to {'more than 1,000' if most is None else f'{most:,}'}",
+             "Per setting, to find a difference as large as the observed one with power 0.8; the range is that of the "
+             "spread, known from so few seeds.")
+        )  # fmt: skip
     for column, (label, value, beside, help_text) in zip(st.columns(len(tiles)), tiles, strict=True):
         column.metric(
             label, value, delta=beside, delta_color="off", delta_arrow="off", help=help_text, border=True,
             height="stretch",
         )  # fmt: skip
-    st.text(f"{answer.sentence[:1].upper()}{answer.sentence[1:]}.")
+    st.text(f"{answer.sentence}.")
+
+
+def _bounds(metric: str, low: float, high: float) -> str:
+    return f"95 %: {bounds(metric, low, high)}" if math.isfinite(low) else "no interval"

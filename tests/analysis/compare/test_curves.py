@@ -99,10 +99,13 @@ def test_the_best_of_a_schedule_meets_the_others_of_it() -> None:
     found = standing([bad, good, worse], "eval_accuracy")
     (contest,) = found.contests
     assert contest.pairs == ((1, 0), (1, 2))
-    assert found.sentences == (f"Evaluation accuracy at the end. on-policy: {contest.answers[0].sentence}.",)
-    assert "a is better than c" in contest.answers[1].sentence
-    assert found.caveat.startswith("2 answers at 95 % each")
-    assert "step 7" in found.where
+    lead, seeds = found.sentences
+    assert lead.startswith(
+        "Evaluation accuracy at the end (mean of the last 5 logged values, steps 3 to 7): from a (3.05)"
+    )
+    assert "with other seeds: a is ahead in 2 of 2 pairs" in contest.answers[1].with_other_seeds
+    assert seeds.startswith("With other seeds")
+    assert "steps 3 to 7" in found.where
 
 
 def test_the_answer_on_most_seeds_comes_first() -> None:
@@ -114,7 +117,7 @@ def test_the_answer_on_most_seeds_comes_first() -> None:
     many = [each for schedule, seeds in numbers for each in pair(schedule, seeds)]
     found = standing(many, "eval_accuracy")
     assert [contest.schedule for contest in found.contests] == ["s2", "s1", "s3", "s4", "s5"]
-    assert found.sentences[-1] == "2 more schedules: in the tables below."
+    assert "2 more schedules: in the tables." in found.sentences
     assert found.over_schedules.index.tolist() == ["a", "b"]
 
 

@@ -32,6 +32,7 @@ from tests.making.members import member, setting
 from tests.making.samples import run_of, summary_of
 
 NAN = float("nan")
+TASK = {"name": "addition", "evaluation_prompts": 512}
 
 
 def numbers(*values: float, first: int = 0) -> "pd.Series[float]":
@@ -119,7 +120,9 @@ def test_shared_seeds_are_compared_seed_by_seed() -> None:
     assert found.paired
     assert found.seeds == (3, 3)
     assert (found.value, *found.interval) == pytest.approx((0.35 / 3, expected.low, expected.high))
-    assert found.probability == pytest.approx((1 + 2.5 + 3) / 9)
+    assert found.wins == (3, 0, 3)
+    assert np.isnan(found.probability)  # of three seeds it would read as certainty
+    assert found.p_value == pytest.approx(stats.ttest_rel(a, b.iloc[:3]).pvalue)
 
 
 def test_other_seeds_are_independent_samples() -> None:
@@ -130,6 +133,8 @@ def test_other_seeds_are_independent_samples() -> None:
     assert found.seeds == (3, 4)
     assert (found.value, *found.interval) == pytest.approx((a.mean() - b.mean(), expected.low, expected.high))
     assert np.isnan(found.bootstrap.low)
+    assert found.wins == (9, 2, 12)
+    assert found.p_value == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue)
 
 
 @pytest.mark.parametrize("first", [0, 3, 100])
@@ -139,7 +144,10 @@ def test_everything_is_antisymmetric(first: int, seeds: int) -> None:
     a, b = numbers(*rng.normal(0.2, 1, seeds)), numbers(*rng.normal(0, 1, seeds + 1), first=first)
     one, other = difference(a, b), difference(b, a)
     assert one.value == -other.value
-    assert one.probability + other.probability == pytest.approx(1)
+    assert np.isnan(one.probability) == (min(one.seeds) < 4)
+    assert one.probability + other.probability == pytest.approx(NAN if min(one.seeds) < 4 else 1, nan_ok=True)
+    assert one.wins == (other.wins[1], other.wins[0], other.wins[2])
+    assert one.p_value == pytest.approx(other.p_value, nan_ok=True)
     for mine, theirs in ((one.interval, other.interval), (one.bootstrap, other.bootstrap)):
         assert tuple(mine) == pytest.approx((-theirs.high, -theirs.low), nan_ok=True)
     mine, theirs = one.probability_interval, other.probability_interval
@@ -206,8 +214,11 @@ def test_with_the_seeds_that_are_needed_the_difference_is_found_four_times_in_fi
     x, y = stats.norm.ppf((np.arange(9) + 0.5) / 9), np.zeros(9)
     x = x / x.std(ddof=1) + 0.7
     y = y if paired else (x - 0.7)[::-1]
-    n = seeds_needed(x, y, paired=paired)
-    assert n is not None
+    needed = seeds_needed(x, y, paired=paired)
+    assert needed is not None and needed.high is not None
+    n = needed.about
+    assert needed.low < n < needed.high
+    assert seeds_needed(x[:3], y[:3], paired=paired) is None
     a = rng.normal(0.7, 1, (4_000, n))
     test = stats.ttest_1samp(a, 0, axis=1) if paired else stats.ttest_ind(a, rng.normal(0, 1, (4_000, n)), axis=1)
     assert 0.77 < (test.pvalue < 0.05).mean() < 0.86
@@ -222,16 +233,40 @@ def test_the_intervals_cover_the_true_difference() -> None:
 # The verdict ------------------------------------------------------------------------------------------------------
 
 
-def test_a_clear_difference_is_one_sentence() -> None:
-    a, b = setting("a", [0.50, 0.52, 0.51]), setting("b", [0.40, 0.41, 0.41])
+def test_what_these_runs_say_and_what_other_seeds_would_are_two_answers() -> None:
+    a, b = (setting(name, ends, task=TASK) for name, ends in (("a", [0.50, 0.52, 0.51]), ("b", [0.40, 0.41, 0.41])))
     answer = verdict(a, b)
     low, high = stats.ttest_rel([0.50, 0.52, 0.51], [0.40, 0.41, 0.41]).confidence_interval(0.95)
-    assert answer.better == "a"
-    assert answer.sentence == (
-        f"a is better than b by 0.103 [{low:.3f}, {high:.3f}] (paired over 3 seeds; probability of improvement 1.00)"
-    )
+    assert (answer.better, answer.better_here) == ("a", "a")
+    assert answer.here.startswith("a ends better than b in these runs: .510 against .407, .103 [")
+    assert "(noise of 512 evaluation prompts and the swing of 5 evaluations)" in answer.here
+    found = f"a is ahead in 3 of 3 pairs of seeds, by .103 [{low:.3f}, {high:.3f}]".replace("0.", ".")
+    assert answer.with_other_seeds == f"with other seeds: {found}"
+    assert "probability" not in answer.sentence
     assert verdict(b, a).sentence == answer.sentence
-    assert verdict(b, a).better == "b"
+    assert (verdict(b, a).better, verdict(b, a).better_here) == ("b", "b")
+
+
+def test_one_seed_of_each_says_whether_the_runs_differ_and_nothing_of_other_seeds() -> None:
+    one, other = (setting(name, [end], task=TASK) for name, end in (("a", 0.47), ("b", 0.23)))
+    answer = verdict(one, other)
+    assert (answer.better, answer.better_here) == (None, "a")
+    assert "whether other seeds would repeat it is unknown: there is one seed of each" in answer.with_other_seeds
+    alike = verdict(one, setting("b", [0.46], task=TASK))
+    assert alike.better_here is None
+    assert alike.here.startswith("a and b are not told apart in these runs: .470 against .460, .010 [")
+    silent = verdict(one, setting("b", [0.23]))
+    assert silent.better_here is None
+    assert "is unknown: b-seed0 does not say on how many prompts it evaluates" in silent.here
+
+
+def test_from_four_seeds_on_there_is_a_probability_with_its_interval() -> None:
+    a, b = setting("a", [0.5, 0.6, 0.4, 0.55]), setting("b", [0.3, 0.45, 0.35, 0.4])
+    answer = verdict(a, b)
+    low, high = answer.difference.probability_interval
+    assert low < answer.probability_of_improvement < high
+    assert f"probability of ending better {answer.probability_of_improvement:.2f} [" in answer.with_other_seeds
+    assert verdict(b, a).sentence == answer.sentence
 
 
 def test_of_a_metric_that_should_be_low_the_lower_is_better() -> None:
@@ -239,35 +274,33 @@ def test_of_a_metric_that_should_be_low_the_lower_is_better() -> None:
     answer = verdict(a, b, "s_k")
     assert answer.difference.value < 0
     assert answer.better == "a"
-    assert answer.probability_of_improvement == 1
-    assert answer.sentence.startswith("a is better (lower) than b by 0.205 [")
+    assert answer.with_other_seeds.startswith("with other seeds: a is ahead in 2 of 2 pairs of seeds, by 0.205 [")
+    more = [setting(name, ends, metric="s_k") for name, ends in (("a", [0.2, 0.21, 0.22, 0.2]), ("b", [0.4] * 4))]
+    assert verdict(*more, "s_k").probability_of_improvement == 1
     entropy = verdict(setting("a", [1, 1.2], metric="entropy"), setting("b", [9, 9.1], metric="entropy"), "entropy")
-    assert entropy.sentence.startswith("b is higher than a by 7.95 [")
-    assert "probability of being higher 1.00" in entropy.sentence
+    assert entropy.with_other_seeds.startswith("with other seeds: b is ahead in 2 of 2 pairs of seeds, by 7.95 [")
 
 
 @pytest.mark.parametrize(
     ("a", "b", "reason"),
     [
-        ([0.5, 0.6, 0.4], [0.5, 0.5, 0.3], "needs about 8 seeds of each"),
-        ([0.5, 0.6, 0.4], [0.6, 0.4, 0.5000001], "more than 1,000 seeds"),
-        ([0.5], [0.4], "one seed says nothing about the spread"),
-        ([0.5, 0.6], {7: 0.4}, "one seed says nothing about the spread"),
+        ([0.5, 0.6, 0.4], [0.5, 0.5, 0.3], "3 seeds leave that interval; run more of each"),
+        ([0.5, 0.6, 0.4, 0.5], [0.5, 0.5, 0.3, 0.6], "a difference of this size needs about "),
+        ([0.5, 0.6, 0.4, 0.3], [0.6, 0.4, 0.5000001, 0.3], "more than 1,000 seeds"),
+        ([0.5], [0.4], "there is one seed of each; run at least 3"),
+        ([0.5, 0.6], {7: 0.4}, "one of them has a single seed"),
         ([0.5, 0.75], [0.25, 0.5], "every seed gives the same"),
         ([NAN, NAN], [0.25, 0.5], "a has no value of eval_accuracy"),
         ([np.inf, 0.5], [0.25, 0.5], "not finite"),
         ([np.inf, np.inf], [np.inf, np.inf], "not finite"),
     ],
 )
-def test_what_cannot_be_told_says_why(a: list[float], b: list[float], reason: str) -> None:
+def test_what_seeds_cannot_tell_says_why(a: list[float], b: list[float], reason: str) -> None:
     answer = verdict(setting("a", a), setting("b", b))
     assert answer.better is None
-    assert answer.sentence.startswith("cannot tell: ")
     assert reason in answer.sentence
     assert "nan" not in answer.sentence
-    assert ("probability of improvement" in answer.sentence) == (
-        min(answer.difference.seeds) > 1 and "finite" not in reason
-    )
+    assert ("ahead in" in answer.sentence) == (min(answer.difference.seeds) > 1 and "finite" not in reason)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +337,7 @@ def test_the_ranking_is_best_first_with_its_intervals() -> None:
     assert (row["mean"], row["low"], row["high"]) == pytest.approx((np.mean(values), low, high))
     assert row["iqm"] == pytest.approx(stats.trim_mean(values, 0.25))
     assert np.isnan(table.loc[2, ["low", "high", "best"]].astype(float)).all()
-    assert table.loc[[0, 1], "best"].sum() == pytest.approx(1)
+    assert table["best"].tolist() == pytest.approx([NAN, 1, NAN], nan_ok=True)  # from four seeds on
     backwards = ranking(groups[::-1], "eval_accuracy")
     assert backwards["best"].tolist() == pytest.approx(table["best"].tolist(), nan_ok=True)
 
@@ -320,7 +353,8 @@ def test_the_probability_of_being_best_is_that_of_the_t_distributions() -> None:
     assert best[0] == pytest.approx((drawn[0] > drawn[1]).mean(), abs=0.015)
     assert best.sum() == pytest.approx(1)
     assert probability_best([x, y], lower_is_better=True) == pytest.approx(best[::-1])
-    assert probability_best([np.ones(3), np.ones(2), np.zeros(2)]).tolist() == [0.5, 0.5, 0]
+    assert probability_best([np.ones(5), np.ones(4), np.zeros(4)]).tolist() == [0.5, 0.5, 0]
+    assert np.isnan(probability_best([np.ones(3), np.zeros(2)])).all()
 
 
 def test_over_schedules_only_variants_of_every_schedule_are_compared() -> None:
@@ -358,7 +392,7 @@ def test_the_sample_runs_tell_collapse_from_learning(sample_settings: list[Setti
     assert verdict(grpo, is_).better is None
     assert ranking(sample_settings, "eval_accuracy").index[-1] == 2
     backwards = [replace(s, members=s.members[::-1]) for s in (grpo, reinforce)]
-    assert verdict(*backwards) == answer
+    assert repr(verdict(*backwards)) == repr(answer)
 
 
 @pytest.mark.parametrize("by", ["step", "tokens", "time"])

@@ -162,7 +162,8 @@ def test_figures_have_both_modes_and_their_numbers_once(page: Page, report: Repo
 def test_of_several_runs_the_verdict_is_what_the_comparison_concludes(pair: Report) -> None:
     """`conclusions` has its own tests, on the runs of figure 3 among others."""
     sentences = [sentence for _, sentence in pair.verdict]
-    assert "reinforce collapses" in sentences[1]
+    assert "reinforce collapsed" in sentences[0] and "grpo did not" in sentences[0]
+    assert "grpo ends better than reinforce in these runs" in sentences[1]
     assert [section.key for section in pair.sections][:3] == ["runs", "standing", "course"]
     assert [section.group for section in pair.sections if section.group] == [
         name for name in ("sync_interval20-grpo-seed0", "sync_interval20-reinforce-seed0") for _ in range(2)

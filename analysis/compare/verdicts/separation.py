@@ -1,0 +1,103 @@
+"""Which of several settings are told apart from which, all pairs judged together."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import isfinite
+
+from ratioscope.analysis.compare.run_noise import holm
+from ratioscope.analysis.compare.verdicts.wording import some
+
+Pair = tuple[int, int]
+PValues = Callable[[int, int], float]
+"""Of the difference of two settings, by their places among them."""
+
+
+@dataclass(frozen=True)
+class Separation:
+    """Settings of one contest, and which pairs of them differ by more than chance."""
+
+    order: tuple[int, ...]
+    """Places of the settings, best first."""
+    apart: frozenset[Pair]
+    """Better and worse of each pair that differs by more than chance."""
+    tested: int
+    """Pairs of this contest that could be tested."""
+    family: int
+    """Pairs that were tested together, those of other contests included: Holm's correction is over them."""
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """The best, and those that are not told apart from it."""
+        return tuple(place for place in self.order if (self.order[0], place) not in self.apart)
+
+    @property
+    def letters(self) -> Mapping[int, str]:
+        """Settings that share a letter are not told apart (compact letter display, Piepho 2004)."""
+        columns: list[set[int]] = [set(self.order)]
+        for pair in sorted(self.apart):
+            for column in [column for column in columns if column.issuperset(pair)]:
+                columns.remove(column)
+                columns += [column - {place} for place in pair]
+            columns = [column for column in columns if not any(column < other for other in columns)]
+            columns = [column for place, column in enumerate(columns) if column not in columns[:place]]
+        columns.sort(key=lambda column: sorted(map(self.order.index, column)))
+        named = [(chr(ord("a") + number % 26), column) for number, column in enumerate(columns)]
+        return {place: "".join(letter for letter, column in named if place in column) for place in self.order}
+
+    def _rank(self, pair: Pair) -> tuple[int, int]:
+        return self.order.index(pair[0]), self.order.index(pair[1])
+
+    def words(self, names: Mapping[int, str], ends: Mapping[int, str]) -> str:
+        """Who leads, who is below whom; `names` and `ends` of each place."""
+        leaders = self.leaders
+        rest = [place for place in self.order if place not in leaders]
+        below = [place for place in rest if all((leader, place) in self.apart for leader in leaders)]
+        between = [place for place in rest if place not in below]
+        if self.apart and not rest:
+            pairs = [f"{names[better]} is above {names[worse]}" for better, worse in sorted(self.apart, key=self._rank)]
+            return f"{some(pairs, '; ')}; no other pair of the {len(self.order)} settings is apart"
+        if not self.apart:
+            highest, lowest = self.order[0], self.order[-1]
+            count = f"no two of the {len(self.order)} settings" if len(self.order) > 2 else "the two are not"
+            told = f"from {names[highest]} ({ends[highest]}) to {names[lowest]} ({ends[lowest]}) "
+            return f"{told}{count}{' are' * (len(self.order) > 2)} told apart"
+        told = _lead(leaders, names, ends)
+        if below:
+            above = {1: ", above", 2: "; both are above"}.get(len(leaders), f"; all {len(leaders)} are above")
+            told += f"{above} {some(_named(below, names, ends))}"
+        if len(between) == 1:
+            over = [names[leader] for leader in leaders if (leader, between[0]) in self.apart]
+            told += f"; {_named(between, names, ends)[0]} is below {some(over)} only"
+        elif between:
+            told += f"; {some(_named(between, names, ends))} are below some of them only"
+        return told
+
+
+def _named(places: Sequence[int], names: Mapping[int, str], ends: Mapping[int, str]) -> list[str]:
+    return [f"{names[place]} ({ends[place]})" for place in places]
+
+
+def _lead(leaders: Sequence[int], names: Mapping[int, str], ends: Mapping[int, str]) -> str:
+    if len(leaders) == 1:
+        return f"{names[leaders[0]]} leads ({ends[leaders[0]]})"
+    span = list(dict.fromkeys((ends[leaders[0]], ends[leaders[-1]])))
+    return f"{some(names[place] for place in leaders)} lead ({' to '.join(span)}) and are not told apart"
+
+
+def separations(orders: Sequence[Sequence[int]], p_values: PValues) -> list[Separation]:
+    """Each contest's settings against each other; Holm's correction is over the pairs of all contests together.
+
+    Args:
+        orders: of each contest the places of its settings, best first.
+    """
+    pairs = [(number, pair) for number, order in enumerate(orders) for pair in combinations(order, 2)]
+    tests = [p_values(*pair) for _, pair in pairs]
+    rejected = holm(tests)
+    family = sum(map(isfinite, tests))
+    found = []
+    for number, order in enumerate(orders):
+        mine = [place for place, (contest, _) in enumerate(pairs) if contest == number]
+        apart = frozenset(pairs[place][1] for place in mine if rejected[place])
+        found.append(Separation(tuple(order), apart, sum(isfinite(tests[place]) for place in mine), family))
+    return found

@@ -1,0 +1,192 @@
+"""Whether two runs differ: the noise of their evaluations, by simulation with known truth, and several at once."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import expit
+
+from ratioscope.analysis.compare import Member, chosen_metric, settings, standing, verdict
+from ratioscope.analysis.compare.alignment import common_end
+from ratioscope.analysis.compare.run_noise import Noise, evaluation_noise, holm, noise_of, run_difference
+from ratioscope.analysis.compare.tasks import tasks
+from ratioscope.analysis.compare.verdicts.separation import Separation, separations
+from ratioscope.errors import RatioscopeError
+from tests.making.members import member, setting
+
+EVALUATIONS = 5
+
+
+def accuracies(truths: list[float], prompts: int, rng: np.random.Generator, *, same_dice: bool) -> np.ndarray:
+    """Evaluations of runs with these true accuracies on the same prompts, (n_runs, EVALUATIONS).
+
+    Prompts differ in difficulty, for all runs alike. With the same dice all evaluations of a run are one.
+    """
+    difficulty = rng.normal(0, 1, prompts)
+    # Their mean over the prompts' difficulties is the truth: the probit of a sum of two normal variables.
+    spread = np.sqrt(1 + 1.702**2) / 1.702
+    right = expit(1.702 * spread * stats.norm.ppf(truths)[:, None] - difficulty)
+    dice = rng.random((len(truths), 1 if same_dice else EVALUATIONS, prompts))
+    found = (dice < right[:, None, :]).mean(axis=2)
+    return np.broadcast_to(found, (len(truths), EVALUATIONS))
+
+
+def called(truths: list[float], prompts: int, *, same_dice: bool, times: int = 300) -> np.ndarray:
+    """Whether each pair is called different, (times, n_pairs), by itself."""
+    rng = np.random.default_rng(prompts)
+    found = []
+    for _ in range(times):
+        curves = accuracies(truths, prompts, rng, same_dice=same_dice)
+        noise = [evaluation_noise(float(curve.mean()), [curve], prompts) for curve in curves]
+        found.append([run_difference(a, b).p_value for a, b in combinations(noise, 2)])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("prompts", [200, 500])
+@pytest.mark.parametrize("same_dice", [True, False])
+def test_runs_of_one_accuracy_are_rarely_called_different(prompts: int, same_dice: bool) -> None:
+    wrong = (called([0.45, 0.45], prompts, same_dice=same_dice) < 0.05).sum()
+    assert wrong <= stats.binom.ppf(0.999, 300, 0.05)
+
+
+@pytest.mark.parametrize("prompts", [200, 500])
+def test_a_difference_of_a_tenth_is_found_about_as_often_as_theory_says(prompts: int) -> None:
+    found = (called([0.5, 0.4], prompts, same_dice=True) < 0.05).mean()
+    spread = np.sqrt((0.25 + 0.24) / prompts)
+    theory = stats.norm.sf(1.96 - 0.1 / spread)
+    assert found > theory - 3 * np.sqrt(theory * (1 - theory) / 300)
+
+
+def test_over_five_runs_a_false_difference_is_rarer_than_one_in_twenty() -> None:
+    p_values = called([0.45] * 5, 300, same_dice=True)
+    assert sum(any(holm(row)) for row in p_values) <= stats.binom.ppf(0.999, 300, 0.05)
+    assert (p_values < 0.05).any(axis=1).sum() > sum(any(holm(row)) for row in p_values)
+
+
+def test_holm_is_what_it_is_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == [True, False, False, True]  # .005 < .05/4, .01 < .05/3, .03 > .05/2
+    assert holm([0.04, float("nan")]) == [True, False]
+    assert holm([]) == []
+
+
+def test_the_interval_is_newcombes_and_the_p_value_agrees_with_it() -> None:
+    """Newcombe 1998, table II (a): 56/70 against 48/80 gives .0524 to .3339 by his method 10."""
+    found = run_difference(Noise(56 / 70, 70), Noise(48 / 80, 80))
+    assert tuple(found.interval) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    for value in np.linspace(0.3, 0.7, 41):
+        found = run_difference(Noise(0.5, 300), Noise(float(value), 300))
+        assert found.differs == (found.p_value < 0.05)
+    assert run_difference(Noise(1.0, 300), Noise(1.0, 300)).p_value > 0.9
+
+
+def test_what_swings_from_one_evaluation_to_the_next_is_noise() -> None:
+    curves = [0.4] * 8, [0.3, 0.5, 0.4, 0.3, 0.5, 0.4, 0.3, 0.5]
+    groups = [replace(setting("a", []), members=(member(curve, task={"evaluation_prompts": 400}),)) for curve in curves]
+    quiet, loud = (noise_of(group, "eval_accuracy", common_end(groups, "eval_accuracy")) for group in groups)
+    assert loud.value == pytest.approx(0.4)
+    assert tuple(quiet.interval) == pytest.approx(tuple(stats.binomtest(160, 400).proportion_ci(method="wilson")))
+    swing = stats.t.ppf(0.975, 4) * np.std(curves[1][-5:], ddof=1) / np.sqrt(5)
+    assert loud.interval.high - 0.4 == pytest.approx(np.hypot(quiet.interval.high - 0.4, swing))
+
+
+def test_of_metrics_of_a_step_the_prompt_groups_are_the_noise() -> None:
+    a, b = setting("a", [0.5], metric="reward"), setting("b", [0.4], metric="reward")
+    assert "gives the same" in verdict(a, b, "reward").runs.reason
+    wide = [replace(each, members=tuple(map(_with_interval, each.members))) for each in (a, b)]
+    found = verdict(*wide, "reward")
+    half = 0.06 / np.sqrt(5)
+    assert found.runs.interval == pytest.approx((0.1 - np.sqrt(2) * half, 0.1 + np.sqrt(2) * half))
+    assert found.better_here == "a"
+
+
+def _with_interval(run: Member) -> Member:
+    summary = run.summary
+    return replace(run, summary=replace(summary, low=summary.values - 0.06, high=summary.values + 0.06))
+
+
+# Several settings -------------------------------------------------------------------------------------------------
+
+
+def test_settings_that_share_a_letter_are_not_told_apart() -> None:
+    """A above C and D, B above D: A and B, B and C, C and D are alike."""
+    found = Separation((0, 1, 2, 3), frozenset({(0, 2), (0, 3), (1, 3)}), 6, 6)
+    assert found.letters == {0: "a", 1: "ab", 2: "bc", 3: "c"}
+    names = dict(enumerate("ABCD"))
+    ends = dict(enumerate((".9", ".8", ".7", ".6")))
+    assert found.words(names, ends) == (
+        "A and B lead (.9 to .8) and are not told apart; both are above D (.6); C (.7) is below A only"
+    )
+    alone = Separation((2, 0), frozenset({(2, 0)}), 1, 1)
+    assert alone.words(names, ends) == "C leads (.7), above A (.9)"
+
+
+def test_an_ablation_says_who_leads_together_and_who_is_below() -> None:
+    ends = {"a": 0.52, "b": 0.50, "c": 0.30, "d": 0.28, "e": 0.10}
+    groups = [setting(name, [end], task={"evaluation_prompts": 400}) for name, end in ends.items()]
+    lead, seeds = standing(groups, "eval_accuracy").sentences
+    assert "a and b lead (.52 to .50) and are not told apart; both are above c (.30), d (.28) and e (.10)" in lead
+    assert "10 pairs judged together (Holm)" in lead
+    assert "there is one seed of each" in seeds
+    (contest,) = standing(groups, "eval_accuracy").contests
+    assert list(contest.here.letters.values()) == ["a", "a", "b", "b", "c"]
+
+
+def test_correction_is_over_the_pairs_of_all_contests() -> None:
+    found = separations([(0, 1), (2, 3)], lambda one, other: 0.03)
+    assert [each.apart for each in found] == [frozenset(), frozenset()]
+    assert [(each.tested, each.family) for each in found] == [(1, 2), (1, 2)]
+
+
+# What is not compared ---------------------------------------------------------------------------------------------
+
+
+def test_runs_of_different_tasks_share_no_ranking() -> None:
+    fields = {"a": {"name": "addition", "digits": 2}, "b": {"name": "addition", "digits": 3}, "c": {"name": "chess"}}
+    one, other, _ = groups = [setting(name, [0.5], task=task) for name, task in fields.items()]
+    assert tasks(groups) == ["addition (digits 2)", "addition (digits 3)", "chess"]
+    found = standing(groups, "eval_accuracy")
+    assert not found.contests
+    assert "no two of these settings have the same task" in found.sentences[0]
+    assert "they are not ranked against each other" in found.sentences[-1]
+    same = replace(setting("d", [0.2], task=fields["a"] | {"evaluation_prompts": 9}))
+    assert tasks([one, same]) == ["", ""]
+    assert tasks([one, setting("e", [0.2])]) == ["", ""]  # what a log does not say separates nothing
+    (contest,) = standing([one, other, same], "eval_accuracy").contests
+    assert contest.pairs == ((0, 2),)
+
+
+def test_a_shorter_run_is_named_where_it_shortens_the_comparison() -> None:
+    long, short = member([0.4] * 20, name="long", algorithm="a"), member([0.5] * 8, name="short", algorithm="b")
+    found = standing(settings([long, short]), "eval_accuracy")
+    assert found.until == 7
+    assert "short ends at step 7, and all runs are compared there: the other run goes on to step 19" in " ".join(
+        found.sentences
+    )
+    elsewhere = replace(short, run=replace(short.run, manifest=replace(short.run.manifest, task={"name": "x"})))
+    there = replace(long, run=replace(long.run, manifest=replace(long.run.manifest, task={"name": "y"})))
+    assert [end.until for end in standing(settings([there, elsewhere]), "eval_accuracy").ends] == [7, 19]
+
+
+def test_the_end_is_at_the_steps_that_all_runs_have() -> None:
+    a = member(dict.fromkeys(range(0, 60, 5), 0.4), name="a", algorithm="a")
+    b = member({step: 0.4 + step / 1000 for step in range(0, 60, 10)}, name="b", algorithm="b")
+    end = common_end(settings([a, b]), "eval_accuracy")
+    assert end.common and end.places.tolist() == [10, 20, 30, 40, 50]
+    long = member([0.5] * 200, name="long", metric="reward")
+    assert len(common_end(settings([long]), "reward").places) == 20  # the last tenth
+
+
+def test_a_metric_that_no_run_has_gives_way_to_a_sensible_one() -> None:
+    groups = [setting(name, [0.5], metric="reward") for name in "ab"]
+    metric, said = chosen_metric(groups)
+    assert metric == "reward"
+    assert said.startswith("No run has a value of evaluation accuracy") and said.endswith(
+        "compared by training reward."
+    )
+    assert chosen_metric(groups, "reward") == ("reward", "")
+    one = [setting("a", [0.5]), setting("b", [0.5], metric="reward")]
+    assert chosen_metric(one) == ("eval_accuracy", "")  # no metric is in both
+    with pytest.raises(RatioscopeError, match="is not a metric"):
+        chosen_metric(groups, "acuracy")
