@@ -46,7 +46,7 @@ from ratioscope.tails import Array, kept_size, pareto_khat
 WITH_INTERVAL = (
     *("surrogate", "drift_discounted", "staleness_discounted"),
     *("update_penalty", "staleness_penalty", "improvement_bound"),
-    *("surrogate_whole", "gain"),
+    *("surrogate_whole", "whole_bound", "gain"),
 )
 VACUOUS, ABOVE = "vacuous", "above 0"
 """Marks of a bound: the penalties exceed the largest possible difference of returns; its interval lies above 0."""
@@ -179,7 +179,7 @@ def _row(
         notes.append("all advantages are 0, so the largest possible one cannot be estimated: give the reward range")
     largest_gap = highest - lowest
     c1, c2 = factors(advantage_bound, gamma)
-    sums = _group_sums(groups[groups["n"] > 0], c1, c2, gamma)
+    sums = _group_sums(groups[groups["n"] > 0], advantage_bound, gamma)
     n = groups["n"][groups["n"] > 0].to_numpy(dtype=float)
     values = {key: float(terms.sum() / n.sum()) if len(n) else np.nan for key, terms in sums.items()}
     if np.isinf(list(values.values())).any():
@@ -216,16 +216,18 @@ def _row(
     }
 
 
-def _group_sums(groups: pd.DataFrame, c1: float, c2: float, gamma: float) -> dict[str, Array]:
+def _group_sums(groups: pd.DataFrame, advantage_bound: float, gamma: float) -> dict[str, Array]:
     """Every term summed over the responses of a group, (n_groups,); NaN where its columns are not logged."""
-    names = ("surrogate", "drift", "staleness", "surrogate_whole", "gain")
-    surrogate, drift, staleness, surrogate_whole, gain = (groups[name].to_numpy(dtype=float) for name in names)
+    names = ("surrogate", "drift", "staleness", "surrogate_whole", "reach", "gain")
+    surrogate, drift, staleness, surrogate_whole, reach, gain = (groups[name].to_numpy(dtype=float) for name in names)
     drift, staleness = (1 - gamma) * drift, (1 - gamma) * staleness
+    c1, c2 = factors(advantage_bound, gamma)
     with np.errstate(invalid="ignore"):  # infinities that cancel: undefined
         update_penalty = c1 * np.where(np.isinf(drift) & (c1 == 0), 0, drift)  # in the bandit reading U drops out
         staleness_penalty = c2 * staleness
         bound = surrogate - update_penalty - staleness_penalty
-    terms = (surrogate, drift, staleness, update_penalty, staleness_penalty, bound, surrogate_whole, gain)
+        whole_bound = surrogate_whole - 2 * advantage_bound * reach
+    terms = (surrogate, drift, staleness, update_penalty, staleness_penalty, bound, surrogate_whole, whole_bound, gain)
     return dict(zip(WITH_INTERVAL, terms, strict=True))
 
 

@@ -29,7 +29,7 @@ rewards as (  -- of every response of the group: one that the loss left out is s
 ),
 complete as (
     select
-        terms.*, excess, reward, advantage, n_tokens > n_rows as shortened,
+        terms.*, excess, reach, reward, advantage, n_tokens > n_rows as shortened,
         case when log_w_new < log_w then -1 else 1 end * ratio_distance(log_w_new, log_w) as change,
         terms.valid and reward is not null as usable
     from terms
@@ -51,6 +51,7 @@ select
     -- an infinite ratio of a response without advantage is no gain
     sum(case when advantage = 0 then 0 else gain * advantage end) filter (counts and has_new) as surrogate,
     sum(case when advantage = 0 then 0 else excess * advantage end) filter (counts and has_new) as surrogate_whole,
+    sum(reach) filter (counts and has_new) as reach,
     sum(case when advantage = 0 then 0 else change * advantage end) filter (counts and has_new) as gain,
     sum(drift) filter (counts and has_new) as drift,
     sum(staleness) filter (counts) as staleness,

@@ -1,6 +1,7 @@
 """What the certificate's section says: which bounds hold a promise, how far each is from one, what theory would allow.
 
-certificate_sentence(certificate(run))
+certificate_sentence(certificate(run))                          # in-sample: never a promise
+held_out_sentence(certificate(run, held_out=True))              # what is certified
 bounds(certificate(run))                    # one row a bound
 """
 
@@ -9,10 +10,12 @@ from math import isnan, nan
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binomtest
 
 from ratioscope.analysis.drift.bounds import allowed_distance, trust_region_exponent
 from ratioscope.analysis.drift.certificate import ABOVE, VACUOUS, Certificate
 from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.summary.intervals import LEVEL
 
 IN_SAMPLE = (
     "In-sample, so no promise: the gain is measured on the very responses that the update was fitted to, where even an "
@@ -38,9 +41,15 @@ class Bound:
     """Of them: the penalty exceeds the largest difference of returns."""
     above: int
     """Of them: the lower end of the interval is above 0, and the bound is not vacuous."""
+    estimable: bool = True
+    """Whether samples can estimate it: the largest distance of a state is known of visited states only, so a bound by
+    it promises nothing."""
 
 
 _BEFORE, _SAMPLER = "the policy before", "the sampler"
+
+_BY_CHANCE = (1 - LEVEL) / 2
+"""Share of the steps in which the interval of a gain of 0 lies above 0."""
 
 
 def bounds(found: Certificate) -> tuple[Bound, ...]:
@@ -51,11 +60,11 @@ def bounds(found: Certificate) -> tuple[Bound, ...]:
         _bound("Mean distances, discounted", _BEFORE, "S0 Corollary 3.2", terms, "surrogate", both,
                terms["improvement_bound_low"]),
         _bound("Largest distance, discounted (TRPO)", _SAMPLER, "S1 5.3", terms, "surrogate",
-               terms["discounted_penalty"]),
+               terms["discounted_penalty"], estimable=False),
         _bound("Largest distance, finite horizon", _SAMPLER, "S1 5.3", terms, "surrogate_whole",
-               terms["finite_horizon_penalty"]),
+               terms["finite_horizon_penalty"], estimable=False),
         _bound("Mean distances, finite horizon", _SAMPLER, "from S1 5.3", terms, "surrogate_whole",
-               terms["mean_distance_penalty"]),
+               terms["mean_distance_penalty"], terms["whole_bound_low"]),
         _bound("Whole responses, importance sampling", _BEFORE, "S4 4.1.2", terms, "gain", 0 * terms["gain"]),
     )  # fmt: skip
 
@@ -68,6 +77,8 @@ def _bound(
     gain: str,
     penalty: "pd.Series[float]",
     low: "pd.Series[float] | None" = None,
+    *,
+    estimable: bool = True,
 ) -> Bound:
     known = terms[gain].notna() & penalty.notna()
     values, penalty, gap = terms[gain][known], penalty[known], terms["largest_gap"][known]
@@ -76,6 +87,7 @@ def _bound(
     return Bound(
         name, against, source, _median(values), _median(penalty), _median(penalty / gap.where(gap > 0)),
         int(known.sum()), int(vacuous.sum()), int(((lower > 0) & ~vacuous).sum()),
+        estimable,
     )  # fmt: skip
 
 
@@ -100,6 +112,32 @@ def certificate_sentence(found: Certificate) -> str:
         name, share = ("staleness", stale) if stale > update else ("the update", update)
         text += f" The larger penalty is that of {name} ({share / (update + stale):.0%})."
     return text
+
+
+def held_out_sentence(found: Certificate) -> str:
+    """In how many steps an improvement is certified, on prompt groups that the update did not see."""
+    if not found.held_out:
+        raise ValueError("A certificate of the responses that the update was fitted to certifies nothing.")
+    groups = _median(_numeric(found)["n_groups"])
+    of = f"On prompt groups that the update did not see ({number(groups)} a step)"
+    # One bound, named before its result: the best of several would be above 0 by chance more often.
+    whole = bounds(found)[-1]
+    if not whole.n:
+        return f"{of}, no improvement can be computed: {found.terms['note'].iloc[-1] or 'nothing is logged for it'}."
+    what = "the improvement that whole responses measure (importance sampling)"
+    if not whole.above:
+        text = f"{of}, no update is certified to help: the 95 % interval of {what} is above 0 in 0 of "
+        text += f"{_steps(whole.n)}."
+    else:
+        text = f"{of}, an improvement is certified in {whole.above} of {_steps(whole.n)}: the 95 % interval of "
+        text += f"{what} is above 0."
+        if binomtest(whole.above, whole.n, _BY_CHANCE, alternative="greater").pvalue > 1 - LEVEL:
+            text += f" That is no more than chance gives where nothing is gained: {percent(_BY_CHANCE)} of the steps."
+    return text + f" It is {number(whole.gain)} in the median step, in units of reward."
+
+
+def _steps(n: int) -> str:
+    return "1 step" if n == 1 else f"{n} steps"
 
 
 def conservative_step(found: Certificate) -> str:

@@ -6,7 +6,7 @@ from math import isnan
 import pandas as pd
 
 from ratioscope.analysis.drift import promises, sentences
-from ratioscope.analysis.drift.certificate import Certificate, certificate
+from ratioscope.analysis.drift.certificate import Certificate, certificate, has_held_out
 from ratioscope.analysis.drift.feasibility import feasibility, recommendation, vocabulary_is_large
 from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, Level, measure
 from ratioscope.analysis.findings.course import course
@@ -207,21 +207,34 @@ def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
     draw = partial(figures.certificate_terms, found.terms, steps=window.steps)
     terms = ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound")
     blocks: list[Piece] = [chart(subject.mode, "certificate", title, draw, sentence, found.terms, terms, by_step=True)]
-    blocks.append(_bounds_table(found))
+    blocks += [_bounds_table(found), *_held_out(subject, window.steps, found.gamma)]
     blocks += [
         Paragraph(text) for text in (promises.conservative_step(found), promises.trust_region_sentence(found)) if text
     ]
     if found.terms["lower_estimate"].astype("boolean").any():
         caveat = (
-            "|A| is the largest advantage in each step's sample, a lower estimate: with the true range of rewards the "
-            "penalties can only be larger."
+            "|A| is the largest advantage in each step's sample, of held-out groups the range of all rewards: a lower "
+            "estimate, and with the true range of rewards the penalties can only be larger."
         )
         blocks.append(Paragraph(caveat, small=True))
     return blocks
 
 
+def _held_out(subject: Subject, steps: tuple[int, int], gamma: float) -> list[Piece]:
+    """The same bounds on prompt groups that the update did not see, or how to have some."""
+    if not subject.compute(has_held_out, *steps):
+        said = (
+            "Nothing can be certified here: it takes prompt groups that the update did not see, with `dropped` = held "
+            "out in the log. The built-in trainer samples and logs them with the setting held_out_groups."
+        )
+        return [Paragraph(said, small=True)]
+    found = subject.compute(certificate, *steps, gamma=gamma, held_out=True)
+    return [Paragraph(promises.held_out_sentence(found), lead="Held out:"), _bounds_table(found)]
+
+
 def _bounds_table(found: Certificate) -> Table:
     """One row a bound: what it takes, and whether it says anything here."""
+    above = "Certified" if found.held_out else "Lower end above 0"
     rows = tuple(
         (
             bound.name,
@@ -230,24 +243,35 @@ def _bounds_table(found: Certificate) -> Table:
             number(bound.penalty),
             number(bound.times, digits=2),
             f"{bound.vacuous} of {bound.n}" if bound.n else "–",
-            f"{bound.above} of {bound.n}" if bound.n else "not logged",
+            _count(bound, found),
             bound.source,
         )
         for bound in promises.bounds(found)
     )
-    head = ("Bound", "Against", "Gain", "Penalty", "× difference", "Vacuous", "Lower end above 0", "Source")
+    head = ("Bound", "Against", "Gain", "Penalty", "× difference", "Vacuous", above, "Source")
     help_of = {
         "Against": "Whose return the new policy's is compared with.",
         "Gain": "Median over the steps, in units of reward.",
         "Penalty": "What the bound subtracts, median over the steps.",
         "× difference": "The penalty as a multiple of the largest possible difference of returns: above 1 is vacuous.",
-        "Lower end above 0": "Steps in which the 95 % interval of gain minus penalty lies above 0.",
+        above: "Steps in which the 95 % interval of gain minus penalty lies above 0.",
     }
+    where = "On held-out prompt groups" if found.held_out else "In-sample"
     note = (
-        "In-sample. Bounds by the largest distance need the exact columns, and know the visited states only; the "
-        "discounted ones depend on γ."
+        f"{where}; medians over the steps. Bounds by the largest "
+        "distance need the exact columns and know visited states only; the discounted ones depend on γ. No gain has in "
+        "it what the sampler cannot draw (top-k, top-p)."
     )
-    return Table("What each bound says here", head, rows, note, help_of)
+    title = "What each bound says on held-out prompts" if found.held_out else "What each bound says, in-sample"
+    return Table(title, head, rows, note, help_of)
+
+
+def _count(bound: promises.Bound, found: Certificate) -> str:
+    if not bound.n:
+        return "not logged"
+    if found.held_out and not bound.estimable:
+        return "visited states only"
+    return f"{bound.above} of {bound.n}"
 
 
 def clip(subject: Subject) -> list[Piece]:

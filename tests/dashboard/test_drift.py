@@ -29,7 +29,7 @@ from ratioscope.notes import cells
 from tests.dashboard.conftest import make_steps
 from tests.making.caveats import UNRELIABLE
 from tests.making.pages import charts, sentences, visit
-from tests.making.runs import random_step, write_run
+from tests.making.runs import random_step, with_held_out, write_run
 
 Look = Callable[..., AppTest]
 
@@ -187,6 +187,16 @@ def test_the_certificate_says_what_it_promises(look: Look, gallery: Path) -> Non
     assert promises.certificate_sentence(found).startswith("In-sample, so no promise")
     found.terms["mark"] = ABOVE
     assert "above 0 in 12 of 12 steps." in promises.certificate_sentence(found)
+
+
+def test_only_held_out_prompts_certify_anything(look: Look, root: Path) -> None:
+    rng = np.random.default_rng(0)
+    steps = [with_held_out(random_step(rng, n, groups=8), random_step(rng, n, groups=8)) for n in range(3)]
+    run = open_run(write_run(root / "held-out", steps))
+    found = certificate(run, 0, 2, held_out=True, gamma=certificate(run, 0, 2).gamma)
+    said = sentences(visit("drift", run="held-out"))
+    assert promises.held_out_sentence(found) in said and "Nothing can be certified here" not in said
+    assert "Nothing can be certified here" in sentences(look("drift", "finished"))
 
 
 def test_the_terms_are_drawn_with_the_signs_of_the_bound(gallery: Path) -> None:

@@ -98,15 +98,15 @@ def test_the_estimates_converge_to_the_exact_terms(gamma: float, tmp_path: Path)
     whole = bandit_terms(rewards, versions, current, new)
     undiscounted = exact_terms([completed(rewards, version, 1.0) for version in versions], versions, current, new)
     bound = improvement_bound(exact.surrogate, exact.drift, exact.staleness, 1, gamma)
-    expected = (
-        exact.surrogate, exact.drift, exact.staleness, c1 * exact.drift, c2 * exact.staleness, bound,
-        undiscounted.surrogate, whole.gain,
-    )  # fmt: skip
-    assert bound <= exact.gain
     distances = [
         np.mean([sum(reach(i, s) * tv(new, i, s) for s in OPEN if len(s) == t) for i in versions])
         for t in range(LONGEST)
     ]
+    expected = (
+        exact.surrogate, exact.drift, exact.staleness, c1 * exact.drift, c2 * exact.staleness, bound,
+        undiscounted.surrogate, undiscounted.surrogate - 2 * (2 * distances[0] + distances[1]), whole.gain,
+    )  # fmt: skip
+    assert bound <= exact.gain
     assert row["mean_distance_penalty"] == pytest.approx(mean_distance_penalty(1, np.array(distances)), rel=0.03)
     for key, truth in zip(WITH_INTERVAL, expected, strict=True):
         error = (row[f"{key}_high"] - row[f"{key}_low"]) / 2 / stats.t.ppf(0.975, 1_499)
@@ -137,7 +137,7 @@ def by_hand(step: Step, gamma: float) -> dict[str, float]:
     """The terms of `small_step` in loops over responses."""
     t = {name: np.asarray(values, dtype=float) for name, values in step.tokens.items()}
     reward = np.asarray(step.sequences["reward"], dtype=float)
-    surrogate, drift, staleness, whole, gain, largest = [], [], [], [], [], 0.0
+    surrogate, drift, staleness, whole, reach, gain, largest = [], [], [], [], [], [], 0.0
     for i in range(6):
         rows = t["seq_id"] == i
         b, c, n = (t[name][rows] for name in ("logp_behavior", "logp_current", "logp_new"))
@@ -145,6 +145,7 @@ def by_hand(step: Step, gamma: float) -> dict[str, float]:
         others = [j for j in range(6) if j // 3 == i // 3 and j != i]
         advantage = reward[i] - reward[others].mean()
         whole.append((rho_new - 1).sum() * advantage)
+        reach.append((np.maximum(1 - rho_new, 0) * (3 - np.arange(len(b)))).sum())
         gain.append((np.exp((n - b).sum()) - np.exp((c - b).sum())) * advantage)
         if gamma == 0:
             rho, rho_new, weight = np.exp([(c - b).sum()]), np.exp([(n - b).sum()]), np.ones(1)
@@ -161,6 +162,7 @@ def by_hand(step: Step, gamma: float) -> dict[str, float]:
     return means | {
         "improvement_bound": bound,
         "surrogate_whole": float(np.mean(whole)),
+        "whole_bound": float(np.mean(whole) - 2 * largest * np.mean(reach)),
         "gain": float(np.mean(gain)),
     }
 
@@ -247,7 +249,8 @@ def alone() -> Step:
     return step.with_tokens(group_id=np.maximum(step.tokens["seq_id"] - 2, 0))
 
 
-NEW = ("surrogate", "drift_discounted", "update_penalty", "improvement_bound", "surrogate_whole", "gain")
+WHOLE = ("surrogate_whole", "whole_bound", "gain")
+NEW = ("surrogate", "drift_discounted", "update_penalty", "improvement_bound", *WHOLE)
 # Logs that lack something: what is missing for it, what the note says, how many responses still count.
 INCOMPLETE: dict[str, tuple[Step, tuple[str, ...], str, int]] = {
     "logp_new": (without(small_step(), "logp_new"), NEW, "logp_new is not logged", 6),
@@ -258,7 +261,7 @@ INCOMPLETE: dict[str, tuple[Step, tuple[str, ...], str, int]] = {
     ),
     "baseline": (alone(), (), "3 responses alone in their group", 3),
     "signal": (
-        with_rewards(1, 1, 1, 0, 0, 0), ("update_penalty", "staleness_penalty", "improvement_bound"),
+        with_rewards(1, 1, 1, 0, 0, 0), ("update_penalty", "staleness_penalty", "improvement_bound", "whole_bound"),
         "give the reward range", 6,
     ),
     "everything": (with_rewards(*[np.nan] * 6), WITH_INTERVAL, "no response can be used", 0),

@@ -69,6 +69,8 @@ def test_penalties_of_the_surrogate_bound_its_error() -> None:
             if gamma == 1:
                 by_mean = mean_distance_penalty(largest, mean_distances(new, sampler))
                 assert abs(gain - promised) <= by_mean + 1e-12 and by_mean <= 2 * largest * LONGEST
+                added = 2 * largest * mean_distances(new, sampler) @ np.arange(LONGEST)[::-1]
+                assert by_mean <= added + 1e-12  # the form whose interval is that of a mean
                 slack.append(by_mean / penalty)
                 # The distance of the policy before the update, which on-policy is the sampler, bounds nothing.
                 blind += abs(gain - promised) > finite_horizon_penalty(largest, LONGEST, tv(sampler, sampler, ()))
