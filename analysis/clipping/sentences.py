@@ -1,13 +1,42 @@
 """The answer of the Clipping page, in words."""
 
+import pandas as pd
+
 from ratioscope.analysis.findings.course import sync_period
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.gates import GATES, Kind
+from ratioscope.manifest import Manifest
+
+SHARES = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive",
+          "clip_fraction_negative")  # fmt: skip
+"""What is 0 by construction where the algorithm has no gate that stops a token."""
 
 
-def headline(summary: StepSummary) -> str:
-    """How much the loss clipped, on which side, and whether it follows the weight syncs."""
+def cannot_clip(manifest: Manifest, values: pd.DataFrame) -> str:
+    """Why no token is ever clipped; empty where one may be, or where the log says that one was.
+
+    Args:
+        values: of the step summary of the whole run.
+    """
+    parts = manifest.algorithm.get("parts")
+    gate = GATES.get(str(parts.get("gate"))) if isinstance(parts, dict) else None
+    if gate is None or gate.stops or (values[list(SHARES)] > 0).any(axis=None):
+        return ""
+    if gate.kind is Kind.OPEN:
+        return "The algorithm has no gate: it clips no token."
+    return "The algorithm's gate damps gradients and stops none: it clips no token."
+
+
+def headline(summary: StepSummary, unclipped: str = "") -> str:
+    """How much the loss clipped, on which side, and whether it follows the weight syncs.
+
+    Args:
+        unclipped: of `cannot_clip`, where that says why.
+    """
     clipped = summary.values["clip_fraction"].dropna()
+    if unclipped:
+        return unclipped
     if not len(clipped):
         return "Clip masks are not logged in this run."
     if clipped.max() == 0:

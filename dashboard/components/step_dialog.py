@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.runs.window import Window
@@ -69,7 +70,8 @@ def _content(opened: Opened, step: int) -> None:
 def _numbers(opened: Opened, step: int) -> None:
     """The metrics of the step with their intervals, or why a value is missing or unreliable."""
     summary = opened.summary
-    known = [key for key in NUMBERS if summary.values[key].notna().any()]
+    without = SHARES if cannot_clip(opened.run.manifest, summary.values) else ()
+    known = [key for key in NUMBERS if key not in without and summary.values[key].notna().any()]
     for start in range(0, len(known), 4):
         for column, key in zip(st.columns(4), known[start : start + 4], strict=False):
             value, low, high = (float(frame[key].loc[step]) for frame in (summary.values, summary.low, summary.high))

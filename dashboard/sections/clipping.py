@@ -32,15 +32,21 @@ def section(subject: Subject) -> Section:
 
 def answer(subject: Subject) -> str:
     """Of these steps."""
-    return sentences.headline(subject.summary) if len(subject.summary.values) else NO_STEP
+    return sentences.headline(subject.summary, subject.cannot_clip) if len(subject.summary.values) else NO_STEP
 
 
-def logged(subject: Subject) -> tuple[Chart, Chart, Chart]:
+def logged(subject: Subject) -> list[Chart]:
     """What the loss did, as it was logged: by bound, by sign of the advantage, and what was left."""
     summary = subject.summary
     signs, used = ("clip_fraction_positive", "clip_fraction_negative"), (
         "effective_token_fraction", "zero_advantage_group_fraction")  # fmt: skip
-    return (
+    left = over_steps(
+        subject, used, key="used", title="Tokens and groups left to learn from", unit="share", height=280,
+        takeaway=course(summary, *used),
+    )  # fmt: skip
+    if subject.cannot_clip:
+        return [left]
+    return [
         over_steps(
             subject, ("clip_fraction", "clip_fraction_low", "clip_fraction_high"), key="sides",
             title="Clipped, by bound", unit="share of tokens", height=280, takeaway=answer(subject),
@@ -49,11 +55,8 @@ def logged(subject: Subject) -> tuple[Chart, Chart, Chart]:
             subject, signs, key="signs", title="Clipped, by sign of the advantage", unit="share of tokens of that sign",
             height=280, takeaway=course(summary, *signs),
         ),
-        over_steps(
-            subject, used, key="used", title="Tokens and groups left to learn from", unit="share", height=280,
-            takeaway=course(summary, *used),
-        ),
-    )  # fmt: skip
+        left,
+    ]  # fmt: skip
 
 
 _SHARES = {

@@ -28,7 +28,9 @@ def overview(subject: Subject) -> list[Chart]:
         _chart(subject, "staleness", "How off-policy is it? Staleness and update drift", (STALENESS, UPDATE),
                "total variation", Limit(limits.staleness, "ε<sub>stale</sub>/2"), Limit(limits.update, "ε/2")),
         entropy(subject),
-        _chart(subject, "clip", "What is thrown away? Clip fraction", ("clip_fraction",), "share of tokens"),
+        *([] if subject.cannot_clip else [
+            _chart(subject, "clip", "What is thrown away? Clip fraction", ("clip_fraction",), "share of tokens"),
+        ]),
         length(subject),
         _chart(subject, "ess", "How much of the sample counts? Effective sample size", ("ess_token", "ess_seq"),
                "share of the sample"),

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pandas as pd
 import plotly.graph_objects as go
 
+from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.linter import Remark, lint
@@ -53,6 +54,15 @@ class Subject:
     def shown(self) -> StepSummary:
         """What figures over the steps draw."""
         return self.summary
+
+    @cached_property
+    def cannot_clip(self) -> str:
+        """Why no step of the run clips a token, where its algorithm has no gate to do so; else empty."""
+        return cannot_clip(self.opened.run.manifest, self.opened.summary.values)
+
+    def applicable(self, keys: Iterable[str]) -> list[str]:
+        """Those of the metrics that are not 0 by construction."""
+        return [key for key in keys if not (self.cannot_clip and key in SHARES)]
 
     @cached_property
     def facts(self) -> Facts:
@@ -174,7 +184,7 @@ def key_numbers(subject: Subject, keys: Sequence[str]) -> Table:
     """Of each metric the last value with its interval, the smallest and the largest; why, where there is none."""
     summary = subject.summary
     rows: list[tuple[Cell, ...]] = []
-    for key in keys:
+    for key in subject.applicable(keys):
         known = summary.values[key].dropna()
         if not len(known):
             rows.append((CATALOGUE[key].title, "–", "–", "–", "–", _why_missing(summary, key)))

@@ -31,8 +31,8 @@ def render() -> None:
         return
     subject = page_subject(opened)
     answer(clipping.answer(subject))
-    metric_row(opened.summary, TILES)
-    if opened.summary.values["clip_fraction"].isna().all():
+    metric_row(opened.summary, subject.applicable(TILES))
+    if opened.summary.values["clip_fraction"].isna().all() and not subject.cannot_clip:
         st.info(
             "This log has neither the clip mask nor the side. What a rule would clip follows from the log-probs: "
             "see what-if below.",

@@ -6,7 +6,7 @@ from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.overview.sentences import headline
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.as_reported import as_reported
-from ratioscope.dashboard.components.blocks import draw, page_subject
+from ratioscope.dashboard.components.blocks import draw, page_subject, say
 from ratioscope.dashboard.components.finding_card import finding_cards, notice
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
@@ -31,7 +31,8 @@ def render() -> None:
                 notice(finding, opened.run_id)
 
     metric_row(summary, TILES[:4])
-    metric_row(summary, TILES[4:])
+    metric_row(summary, subject.applicable(TILES[4:]))
+    say(subject.cannot_clip)
 
     charts = learning.overview(subject)
     for start in range(0, len(charts), 2):

@@ -56,6 +56,20 @@ def numbers(at: AppTest) -> dict[str, dict[str, str]]:
     return {str(row["Measure"]): row for row in frame.astype(str).to_dict("records")}  # type: ignore[misc]
 
 
+def test_an_algorithm_without_a_gate_has_no_clip_fraction(root: Path) -> None:
+    """A zero by construction is said once, without interval; where the log says otherwise, it is shown."""
+    steps = [step.with_tokens(**{name: 0 * step.tokens[name] for name in ("clipped", "clip_side")})
+             for step in make_steps(3)]  # fmt: skip
+    without = {"name": "reinforce", "parts": {"gate": "none", "weight": "none", "level": "token"}}
+    write_run(root / "gateless", steps, algorithm=without, schedule=SCHEDULE)
+    write_run(root / "contradicted", make_steps(3), algorithm=without, schedule=SCHEDULE)
+    for page, line in (("clipping", 1), ("overview", 1)):
+        said = visit(page, run="gateless")
+        assert sentences(said).count("The algorithm has no gate: it clips no token.") == line
+        assert not any(metric.label.startswith("Clip fraction") for metric in said.metric)
+        assert any(metric.label.startswith("Clip fraction") for metric in visit(page, run="contradicted").metric)
+
+
 def test_the_first_view_is_the_rule_that_was_applied(stated: str) -> None:
     at = visit("clipping", run=stated)
     assert "This is the rule that was applied." in sentences(at)
