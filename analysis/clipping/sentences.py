@@ -3,7 +3,7 @@
 import pandas as pd
 
 from ratioscope.analysis.findings.course import sync_period
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.gates import GATES, Kind
 from ratioscope.manifest import Manifest
@@ -40,7 +40,11 @@ def headline(summary: StepSummary, unclipped: str = "") -> str:
     if not len(clipped):
         return "Clip masks are not logged in this run."
     if clipped.max() == 0:
-        return "The loss clipped no token in any step: its gate cannot bind, or it has none."
+        low, high = summary.values["ratio_min"].min(), summary.values["ratio_max"].max()
+        text = "The loss clipped no token in any step"
+        return (
+            f"{text}; the ratios to the sampler go from {number(low)} to {number(high)}." if low <= high else f"{text}."
+        )
     low, high = summary.values["clip_fraction_low"].mean(), summary.values["clip_fraction_high"].mean()
     text = f"The loss clipped {percent(clipped.mean())} of the tokens on average and {percent(clipped.max())} in step "
     text += str(clipped.idxmax())

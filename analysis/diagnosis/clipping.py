@@ -1,8 +1,8 @@
 """What the clip did: too much, or nothing at all (S3 B.3, S0 5.5)."""
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from ratioscope.analysis.findings.finding import Finding, Severity
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.numbers import number, percent
 
 _FRACTIONS = {
     "clip_fraction": "all tokens",
@@ -36,8 +36,8 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
         ),
         why=f"Most of these tokens are outside of the clip's band{side}. The optimiser works against its own bounds, "
         "and stopped tokens stay where they are: a mask does not pull ratios back.",
-        do="Make the data fresher, lower the learning rate, or take fewer passes. Under stale data centre the clip at "
-        "ρ_k (Method One or Two), or use a ring, which pulls back from outside. Widening the band is the last resort.",
+        do=f"{evidence.setup.fresher(evidence.facts)} {evidence.setup.smaller_updates}.".strip()
+        + f"{evidence.setup.recentre} A ring pulls back from outside. Widening the band is the last resort.",
         source="S3 B.3, S0 5.5",
         limit=limit,
     )
@@ -45,33 +45,34 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
 
 # Outside of this band every clip in use would stop a token of the fitting advantage.
 _WIDEST_BAND = (0.25, 4.0)
-_LEAST_STEPS = 3
 
 
 def clip_never_binds(evidence: Evidence) -> Finding | None:
-    """A loss with a clip that stops no token in any step."""
-    clipped = evidence.values["clip_fraction"].dropna()
-    gate = evidence.gate
-    if (gate and not gate.stops) or len(clipped) < _LEAST_STEPS or clipped.max() > 0:
+    """A clip that stops no token in any step, while ratios are beyond every usual band.
+
+    Where they are not there is nothing to clip, which the Clipping page says.
+    """
+    clipped, gate = evidence.values["clip_fraction"].dropna(), evidence.setup.gate
+    lowest, highest = evidence.values["ratio_min"], evidence.values["ratio_max"]
+    far = clipped[((lowest < _WIDEST_BAND[0]) | (highest > _WIDEST_BAND[1])).loc[clipped.index]]
+    if (gate and not gate.stops) or not len(clipped) or clipped.max() > 0 or not evidence.often(far):
         return None
-    lowest, highest = evidence.values["ratio_min"].min(), evidence.values["ratio_max"].max()
-    far = lowest < _WIDEST_BAND[0] or highest > _WIDEST_BAND[1]
-    named = "the loss's clip" if evidence.part("gate") else "the clip, if the loss has one,"
+    named = "the loss's clip" if gate else "the clip, if the loss has one,"
     return Finding(
         rule="clip_zero",
-        severity=Severity.WARNING if far else Severity.NOTICE,
-        sentence=f"In {len(clipped)} steps {named} stopped no token: it has no effect in this run.",
+        severity=Severity.WARNING if gate else Severity.NOTICE,
+        sentence=f"In {len(clipped)} steps {named} stopped no token, while ratios are beyond every usual band "
+        f"{share_text(far, evidence)}.",
         metric="clip_fraction",
-        steps=steps_of(clipped),
-        numbers=(evidence.latest("clip_fraction"),),
-        why=f"The ratios to the sampler go from {lowest:.2g} to {highest:.2g}, beyond every usual band: the gate must "
-        "look at something else. π_θ/π_k is 1 in a single gradient pass, and stale data go unchecked."
-        if far
-        else f"The ratios go from {lowest:.2g} to {highest:.2g}: on fresh data with one gradient pass there is nothing "
-        "to clip.",
-        do="Put the sampler's log-probs into the clip's denominator, or drop tokens with |ρ - 1| > ε_stale."
-        if far
-        else "Nothing, while the data are fresh. There is room for more passes or a larger learning rate.",
+        steps=steps_of(far),
+        numbers=(
+            evidence.latest("clip_fraction"),
+            Number("smallest ratio", float(lowest.min())),
+            Number("largest ratio", float(highest.max())),
+        ),
+        why=f"The ratios to the sampler go from {number(lowest.min())} to {number(highest.max())}: the gate must look "
+        "at something else. π_θ/π_k is 1 in a single gradient pass, and stale data go unchecked.",
+        do="Put the sampler's log-probs into the clip's denominator, or drop tokens with |ρ - 1| > ε_stale.",
         source="S0 5.4, 5.6; S3 B.3",
         limit=0.0,
     )

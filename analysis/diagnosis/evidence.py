@@ -15,13 +15,13 @@ from ratioscope.analysis.findings.facts import Cause, Facts, Level, facts_of, pa
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Regime, regime
+from ratioscope.analysis.findings.setup import Setup, setup_of
 from ratioscope.analysis.linter.remark import Remark
+from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.staleness.following import Following, Reference, following, reference_of
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.gates import GATES, GateRow
-from ratioscope.weights import WEIGHTS
 
 Series = pd.Series
 Steps = tuple[int, ...]
@@ -45,21 +45,15 @@ class Evidence:
     def values(self) -> pd.DataFrame:
         return self.summary.values
 
-    def part(self, name: str) -> str:
-        """A part of the algorithm as the manifest names it (gate, weight, level); empty where that is unknown."""
-        parts = self.run.manifest.algorithm.get("parts") if self.run else None
-        return str(parts.get(name, "")) if isinstance(parts, dict) else ""
+    @cached_property
+    def setup(self) -> Setup:
+        """What was run, as far as the manifest says it."""
+        return setup_of(self.run.manifest if self.run else None)
 
     @property
     def weighted(self) -> bool:
         """Whether the loss multiplies by an unbounded ratio; where the log does not say, it is assumed to."""
-        weight = self.part("weight")
-        return not weight or (weight in WEIGHTS and WEIGHTS[weight].unbounded)
-
-    @property
-    def gate(self) -> GateRow | None:
-        """The loss's gate; None where the log does not say, or names one that is not known here."""
-        return GATES.get(self.part("gate"))
+        return self.setup.weight is None or self.setup.weight.unbounded
 
     def above(self, metric: str, limit: float) -> "Series[float]":
         """The series where it exceeds the limit beyond its own noise."""
@@ -95,7 +89,7 @@ class Evidence:
     @cached_property
     def regime(self) -> Regime:
         """The run's place between bias and variance."""
-        return regime(self.facts)
+        return regime(self.facts, self.setup)
 
     def over(self, level: Level) -> "Series[float]":
         """The series of a distance in the steps that are above its limit."""
@@ -114,6 +108,24 @@ class Evidence:
         version = self.summary.steps.get("policy_version", pd.Series(dtype=float)).dropna()
         since = float(version.iloc[0]) if len(version) else float(self.values.index[0])
         return reference_of(self.run, self.first_of_latest, since)
+
+    @cached_property
+    def equal_rewards(self) -> pd.DataFrame | None:
+        """Lowest and highest reward of every prompt group; None without a run, or where no reward is logged.
+
+        Columns: step, group_id, lowest, highest.
+        """
+        if self.run is None:
+            return None
+        with relations(self.run) as connection:
+            found = connection.execute(
+                """
+                select step, group_id, min(reward)::double as lowest, max(reward)::double as highest
+                from sequence where reward is not null and isfinite(reward) and dropped is null
+                group by all order by all
+                """
+            ).df()
+        return found if len(found) else None
 
     def number(self, metric: str, step: int, which: str) -> Number:
         """A step's value as a finding quotes it."""

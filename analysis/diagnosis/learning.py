@@ -2,9 +2,12 @@
 
 from math import isnan
 
+import numpy as np
+import pandas as pd
+
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.numbers import number, percent
 
 _WINDOW = 10
 """Steps over which shares of a few groups are averaged, all there are in a shorter run: one step's have too coarse a
@@ -13,27 +16,22 @@ _FEWEST = 5
 
 
 def groups_have_no_signal(evidence: Evidence) -> Finding | None:
-    """Most prompt groups have the same reward for every response, on average over ten steps."""
+    """Most prompt groups have no advantage other than 0, on average over ten steps."""
     window = max(_FEWEST, min(_WINDOW, len(evidence.values) - 2))  # three of these are what `often` asks for
     metric, limit = "zero_advantage_group_fraction", evidence.limits.zero_signal
     smooth = evidence.values[metric].rolling(window).mean()
     steps = smooth[smooth > limit]
     if not evidence.often(steps):
         return None
-    reward = evidence.values["reward"].loc[steps.index].mean()
-    before = evidence.values["reward"].head(_WINDOW).mean()
-    if isnan(reward) or isnan(before):
-        why, do = "The reward is not logged: the prompts may be too easy, or nearly every response wrong.", _EITHER
-    else:
-        why = f"The mean reward is {reward:.2g} there against {before:.2g} at the start: "
-        why += "the prompts have become too easy." if reward > before else "nearly every response is wrong."
-        do = _TOO_EASY if reward > before else _TOO_HARD
+    equal = evidence.equal_rewards
+    why, do = _whose_fault(evidence, steps)
     return Finding(
         rule="zero_signal",
         severity=Severity.WARNING,
         sentence=(
-            f"Over {window} steps up to {percent(smooth.max())} of the prompt groups had zero signal, every response "
-            f"with the same reward; more than {percent(limit)} {share_text(steps, evidence)}."
+            f"Over {window} steps up to {percent(smooth.max())} of the prompt groups had zero signal, every "
+            f"{'advantage 0' if equal is None else 'response with the same reward'}; more than {percent(limit)} "
+            f"{share_text(steps, evidence)}."
         ),
         metric=metric,
         steps=steps_of(steps),
@@ -53,7 +51,38 @@ _TOO_EASY = "Harder prompts, or dynamic sampling, which samples again until a gr
 _TOO_HARD = (
     "Easier prompts, a less sparse reward, or more responses per prompt; first check whether the policy collapsed."
 )
-_EITHER = "Log the reward, which tells these apart. Dynamic sampling samples again until a group has a signal."
+_EITHER = "Dynamic sampling samples again until a group has a signal."
+_FEWEST_GROUPS = 10
+_CLEARLY = 0.7
+"""Of the groups without a signal: so many have the same cause."""
+
+
+def _whose_fault(evidence: Evidence, steps: "pd.Series[float]") -> tuple[str, str]:
+    """Why there is no signal, and what to do: by the rewards of the groups that have none."""
+    rewards = evidence.equal_rewards
+    if rewards is None:
+        return (
+            "Rewards are not logged: the prompts may be too easy or too hard, or the advantages vanish otherwise.",
+            f"Log the reward, which tells these apart. {_EITHER}",
+        )
+    found = rewards[rewards["step"].isin(steps.index)]
+    groups, equal = len(found), found[found["lowest"] == found["highest"]]
+    if len(equal) < evidence.limits.zero_signal / 2 * groups:
+        return (
+            f"The rewards differ in {percent(1 - len(equal) / groups)} of the groups of these steps: advantages are 0 "
+            "for another reason, such as a filter, a mask or the way they are normalised.",
+            "Compare the logged advantages with the rewards of their groups.",
+        )
+    best, least = rewards["highest"].max(), rewards["lowest"].min()
+    easy, hard = (equal["lowest"] >= best).mean(), (equal["highest"] <= least).mean()
+    shares = f"Of the groups with equal rewards {percent(easy)} have the highest reward and {percent(hard)} the lowest"
+    if best == least or len(equal) < _FEWEST_GROUPS:
+        return f"Every response of these groups has the same reward ({number(float(equal['lowest'].mean()))}).", _EITHER
+    if easy > _CLEARLY:
+        return f"{shares}: the prompts have become too easy.", _TOO_EASY
+    if hard > _CLEARLY:
+        return f"{shares}: nearly every response is wrong.", _TOO_HARD
+    return f"{shares}: some prompts are too easy and others too hard.", f"Prompts in between. {_EITHER}"
 
 
 def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
@@ -68,9 +97,8 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
     if not len(low) or smooth.iloc[-1] >= limit:
         return None
     first = step_of(low.index[0])
-    level = evidence.values["reward"]
-    gain = level.tail(_WINDOW).mean() - level.head(_WINDOW).mean()
-    better = gain > 0
+    gain, noise = _gain(evidence.values["reward"])
+    better = gain > noise
     return Finding(
         rule="entropy_collapse",
         severity=Severity.NOTICE if better else Severity.WARNING,
@@ -86,10 +114,17 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
         if better
         else f"The policy has become nearly deterministic{'' if isnan(gain) else ' without a better reward'}: it "
         "repeats itself and no longer explores.",
-        do=(
-            "If learning stalls: raise the upper clip bound (clip-higher), add an entropy bonus or a KL penalty, or "
-            "raise the temperature and log the log-probs at that temperature."
-        ),
+        do="If learning stalls: "
+        + "raise the upper clip bound (clip-higher), " * (evidence.setup.stops is not False)
+        + "add an entropy bonus or a KL penalty, or raise the temperature and log the log-probs at that temperature.",
         source="S4 5.4.2 (DAPO, decoupled clip); S3 B.3",
         limit=limit,
     )
+
+
+def _gain(reward: "pd.Series[float]") -> tuple[float, float]:
+    """By how much the last rewards are above the first ones, and two standard errors of that; NaN: not logged."""
+    first, last = reward.dropna().head(_WINDOW), reward.dropna().tail(_WINDOW)
+    if len(first) < 2:
+        return float("nan"), float("nan")
+    return float(last.mean() - first.mean()), 2 * float(np.sqrt((first.var() + last.var()) / len(first)))

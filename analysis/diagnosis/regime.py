@@ -46,7 +46,7 @@ def variance_dominates(evidence: Evidence) -> Finding | None:
     if found.concern is not Concern.VARIANCE or not evidence.often(large):
         return None
     of_tokens = evidence.above("chi2_token", evidence.limits.chi2)
-    pays = evidence.weighted and (evidence.part("level") == "sequence" or evidence.often(of_tokens))
+    pays = evidence.weighted and (evidence.setup.level == "sequence" or evidence.often(of_tokens))
     return Finding(
         rule="variance_regime",
         severity=Severity.WARNING if pays else Severity.NOTICE,
@@ -64,7 +64,7 @@ def variance_dominates(evidence: Evidence) -> Finding | None:
             "every importance-weighted mean."
         )
         + ("" if pays else " This loss does not multiply by such ratios; one that does would have that variance."),
-        do=f"{found.remedy} High variance forces the learning rate down in proportion.",
+        do=found.remedy + " High variance forces the learning rate down in proportion." * pays,
         source=f"{found.source}; verl, documented health limits of rollout correction",
         limit=limit,
     )

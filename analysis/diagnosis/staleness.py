@@ -45,10 +45,10 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
         else "The data grow older: the version lag rises too."
         if older
         else "The data are no older than before: each update moves the policy further, or the engines drift apart.",
-        do=_ALIGN
+        do=evidence.setup.align
         if facts.fresh
-        else "Bound the age of the data (version window, smaller sync_interval); if the lag is constant, "
-        "lower the learning rate.",
+        else evidence.setup.fresher(facts)
+        + ("" if older else f" The lag is constant: {_lower_first(evidence.setup.smaller_updates)}."),
         source="S0 5.6, S3 3",
         limit=limit,
     )
@@ -79,21 +79,14 @@ def staleness_is_high(evidence: Evidence) -> Finding | None:
         steps=steps_of(excess),
         numbers=(evidence.number(level.key, step_of(level.largest_step), "worst"), evidence.latest(level.key)),
         why=why,
-        do=_ALIGN if cause is Cause.ENGINE else _FRESHER + _TELL_APART * (cause is Cause.ENGINE_OR_AGE),
+        do=evidence.setup.closer(facts),
         source="S0 5.6 and 7.3; S3 section 4.1",
         limit=level.limit,
     )
 
 
-_ALIGN = (
-    "Align number format and decoding of both engines, and keep the sampler's own log-probs as the denominator: "
-    "fresher weights do not remove this."
-)
-_FRESHER = (
-    "Push weights to the sampler more often (smaller sync_interval), buffer fewer batches (sync_offset), "
-    "or drop tokens with |ρ - 1| > ε_stale. Until then prefer a loss with a clip to plain REINFORCE."
-)
-_TELL_APART = " Log logp_behavior_train for some steps to see whether it is the engine."
+def _lower_first(text: str) -> str:
+    return text[0].lower() + text[1:]
 
 
 def kl_is_high(evidence: Evidence) -> Finding | None:
@@ -117,7 +110,8 @@ def kl_is_high(evidence: Evidence) -> Finding | None:
         ),
         why="The distance that staleness measures in probability, seen in log-probability: KL also counts how "
         "unlikely the sampled tokens have become.",
-        do="The remedies of staleness. With a small staleness look for few tokens that have become very unlikely.",
+        do="Bring the policy back to its data, as for staleness; where that is small, look for few tokens that have "
+        "become very unlikely.",
         source="verl, documented health limits of rollout correction",
         limit=limit,
     )

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from ratioscope.analysis.findings.facts import Cause, Facts
+from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text
+from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
 from ratioscope.schema import DROPPED
 
 _MOST = 0.5
@@ -17,20 +18,22 @@ _MOST = 0.5
 
 
 def engine_differs(evidence: Evidence) -> Finding | None:
-    """The engine's part of staleness: above NeMo-RL's alert, or the larger part of what the data are off by."""
+    """The engine's part of staleness: above NeMo-RL's alert, or more than age adds and than is usual."""
     values, facts = evidence.values, evidence.facts
-    engine = values[Cause.ENGINE.key].dropna()
-    if not len(engine):
+    engine, age = evidence.parts.get(Cause.ENGINE), evidence.parts.get(Cause.AGE)
+    if engine is None:
         return None
-    limit = evidence.limits.engine
-    high = evidence.above(Cause.ENGINE.key, limit)
+    # On data of the current policy staleness is the engine's, whether or not the sampling version is recomputed.
+    key = STALENESS if facts.fresh else Cause.ENGINE.key
+    engine, limit = engine.dropna(), evidence.limits.engine
+    high = engine[engine.index.isin(evidence.above(key, limit).index)]
     matters = engine > evidence.limits.engine_to_update * values["u_k"].loc[engine.index].fillna(np.inf)
-    larger = engine[_engine_is_larger(evidence).loc[engine.index] & matters & (engine > _noise_floor(evidence))]
+    of_age = 0.0 if age is None else age.loc[engine.index]
+    larger = engine[(engine > of_age) & matters & (engine > max(_noise_floor(evidence), HEALTHY_TV))]
     if evidence.often(high):
         severity, steps = Severity.WARNING, high
-        far = f"{tv_text(high.max())} away" if high.max() <= 1 else "further away than this sample can show"
-        sentence = f"The sampler's engine is {far} from the trainer's with the same weights"
-        sentence += f" (limit {number(limit)}) {share_text(high, evidence)}."
+        sentence = f"The sampler's engine is {tv_text(high.max())} away from the trainer's with the same weights "
+        sentence += f"(limit {number(limit)}) {share_text(high, evidence)}."
     elif evidence.often(larger) and len(larger) > _MOST * len(engine) and facts.cause_of_staleness is Cause.ENGINE:
         severity, steps = Severity.NOTICE, larger
         sentence = "More of the staleness comes from the sampler's engine than from old weights "
@@ -38,21 +41,22 @@ def engine_differs(evidence: Evidence) -> Finding | None:
     else:
         return None
     worst = step_of(steps.idxmax())
+    doubt = " Or the log is wrong: versions say that every batch is the policy's own." if facts.fresh else ""
     return Finding(
         rule="engine_mismatch",
         severity=severity,
         sentence=sentence,
-        metric=Cause.ENGINE.key,
+        metric=key,
         steps=steps_of(steps),
         numbers=(
-            evidence.number(Cause.ENGINE.key, worst, "worst"),
-            evidence.median(Cause.AGE.key, steps.index),
+            evidence.number(key, worst, "worst"),
+            *([] if age is None else [evidence.median(Cause.AGE.key, steps.index)]),
             evidence.median("u_k", steps.index),
             *_floors(evidence),
         ),
         why="The same weights give other probabilities in the sampler: number format, kernels, or decoding "
-        f"transforms{_settings(evidence, _ENGINE)}. Fresher weights do not remove that.",
-        do="Align number format and decoding of both engines, and keep the sampler's own log-probs as the denominator.",
+        f"transforms{_settings(evidence, _ENGINE)}. Fresher weights do not remove that.{doubt}",
+        do=evidence.setup.align,
         source="S0 7.1, 7.2; S1 6.2; NeMo-RL, alert on token_mult_prob_error",
         limit=limit,
     )
@@ -61,14 +65,6 @@ def engine_differs(evidence: Evidence) -> Finding | None:
 def _engine_against_age(facts: Facts) -> str:
     engine, age = facts.path.part(Cause.ENGINE), facts.path.part(Cause.AGE)
     return f"{tv_text(engine.value if engine else 0)} against {tv_text(age.value if age else 0)}"
-
-
-def _engine_is_larger(evidence: Evidence) -> "pd.Series[bool]":
-    """By step: the engine's part exceeds that of the age, which fresh data have none of."""
-    engine, age = evidence.parts.get(Cause.ENGINE), evidence.parts.get(Cause.AGE)
-    if engine is None:
-        return pd.Series(False, index=evidence.values.index)
-    return engine > (0 if age is None else age)
 
 
 def _noise_floor(evidence: Evidence) -> float:

@@ -11,6 +11,7 @@ from ratioscope.parameters import Judged
 
 # An infeasible share below this is a handful of states.
 _TRIFLE = 0.01
+_MANY = 0.05
 
 
 def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
@@ -19,9 +20,9 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     A few states beyond the limit are expected in any mixture; it counts where the share's interval is above 0 in many
     of the latest steps.
     """
-    gate = evidence.gate
+    gate = evidence.setup.gate
     # A clip that is centred at the current policy does not ask the new one to be near the old ones.
-    if evidence.run is None or (gate and (gate.judged is Judged.STEP or not gate.stops)):
+    if evidence.run is None or (gate and (gate.judged is not Judged.RATIO or not gate.stops)):
         return None
     epsilon = evidence.limits.epsilon
     found = feasibility(evidence.run, evidence.first_of_latest, epsilon=epsilon)
@@ -44,7 +45,8 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     many = versions > evidence.limits.version_window
     return Finding(
         rule="trust_region_infeasible",
-        severity=Severity.WARNING,
+        # In few of the states, or where nobody says that the loss clips around 1, nothing need be wrong.
+        severity=Severity.WARNING if gate and found["infeasible_low"].median() > _MANY else Severity.NOTICE,
         sentence=f"No policy is within ε/2 = {epsilon / 2:g} of all versions in {at_least}{percent(share.mean())} of "
         f"the states ({len(found)} of the latest steps, {versions:.0f} versions each): no policy satisfies a clip "
         "around 1 there.",

@@ -20,6 +20,8 @@ def update_is_large(evidence: Evidence) -> Finding | None:
     why = "One update moved the policy further than a clip of width ε is meant to allow. "
     if np.isnan(clipped):
         why += "Clip masks are not logged, so what the gate did is unknown."
+    elif evidence.setup.stops is False:
+        why += "The loss has no gate that stops a token: nothing held the update back."
     elif clipped == 0:
         why += "No token was clipped in these steps: nothing held the update back."
     else:
@@ -34,8 +36,7 @@ def update_is_large(evidence: Evidence) -> Finding | None:
         steps=steps_of(excess),
         numbers=(evidence.number("u_k", worst, "worst"), evidence.latest("u_k")),
         why=why,
-        do="Lower the learning rate or take fewer passes; under stale data centre the clip at ρ_k "
-        "(Method One: adaptive_clip, Method Two: incremental_clip).",
+        do=f"{evidence.setup.smaller_updates}.{evidence.setup.recentre}",
         source="S0 5.2, 5.3",
         limit=limit,
     )

@@ -7,10 +7,15 @@ from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.catalogue import CATALOGUE
 
-_TRUNCATE = (
-    "Truncate or mask the ratio, or make the data fresher. Read the bounded staleness and the clip fraction, which "
-    "no tail can distort; ignore χ² and effective sample size in these steps."
-)
+
+def _bounded(evidence: Evidence) -> str:
+    """What takes the weight off the largest ratios, for this loss and these data. Sentences."""
+    first = evidence.setup.truncate
+    said = [f"{first}." if first else "This loss does not multiply by the ratio: it need not be truncated."]
+    return " ".join([*said, evidence.setup.fresher(evidence.facts)]).strip()
+
+
+_KEEP = "Keep to ratios of tokens. "
 
 
 def tail_is_heavy(evidence: Evidence) -> Finding | None:
@@ -41,7 +46,9 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
             "A few tokens that the sampler found unlikely have become likely. They dominate importance-weighted "
             "sums, while total variation can still look small."
         ),
-        do=_TRUNCATE,
+        do=_bounded(evidence)
+        + " Read the bounded staleness, which no tail can distort; ignore χ² and effective sample "
+        "size in these steps.",
         source=CATALOGUE["khat_token"].source,
         limit=limit,
     )
@@ -68,7 +75,7 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
         numbers=(evidence.number("ess_token", worst, "worst"), evidence.latest("ess_token")),
         why="The weights are so uneven that most tokens hardly count in a weighted mean."
         + ("" if weighted else " This loss does not weight by the ratio, so it says how far off-policy the data are."),
-        do="Make the data fresher or truncate the ratio; a larger batch only helps in proportion.",
+        do=_bounded(evidence) + " A larger batch only helps in proportion.",
         source="Kish; verl, documented health limits of rollout correction",
         limit=limit,
     )
@@ -88,7 +95,7 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
     if not evidence.often(trap):
         return None
     worst = step_of(trap.idxmin())
-    uses_them = evidence.part("level") == "sequence" and evidence.weighted
+    uses_them = evidence.setup.level == "sequence" and evidence.weighted
     length = values["response_length"].loc[trap.index].mean()
     return Finding(
         rule="length_trap",
@@ -113,8 +120,9 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
         "token is enough.",
         do="Use token ratios, the geometric mean (GSPO), or a truncated product."
         if uses_them
-        else "Keep the token ratios. Before a change to sequence ratios (seq_is, seq_tis) shorten the responses, make "
-        "the data fresher, or use the geometric mean (GSPO).",
+        else ("Nothing: this loss multiplies by no such product. " if evidence.setup.weighted is False else _KEEP)
+        + "Before a change to sequence ratios (seq_is, seq_tis) shorten the responses, bring the data closer, or use "
+        "the geometric mean (GSPO).",
         source="S1 4.2, 7; verl, documented health limits of rollout correction",
         limit=limit,
     )

@@ -16,6 +16,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Concern, Control, Facts
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.setup import UNKNOWN, Setup
 from ratioscope.catalogue import CATALOGUE
 
 
@@ -49,30 +50,21 @@ _SOURCES = {
     Cause.ENGINE: "engine mismatch",
     Cause.ENGINE_OR_AGE: "stale samples or engine mismatch, which cannot be separated",
 }
-_REMEDIES = {
-    Concern.BIAS: "Token-level importance sampling leaves a bias of the order T²Δ_max. Remove the source first; "
-    "until then weight whole responses with a truncated ratio, because the plain product has too much variance.",
-    Concern.VARIANCE: "Keep token-level importance sampling, whose bias is tolerable while total variation is small; "
-    "truncate or mask large ratios, and take no products over whole responses.",
-    Concern.NEITHER: "Token-level importance sampling with a clip is reasonable here (PPO, GRPO).",
-    Concern.UNKNOWN: "",
-}
-_AFFORDABLE = (
-    "Token-level importance sampling leaves a bias of the order T²Δ_max. Remove the source first; until then weight "
-    "whole responses (sequence-level importance sampling): it has no bias, and its chi-square is still affordable."
-)
 
 
-def regime(facts: Facts) -> Regime:
-    """S1's table in words."""
+def regime(facts: Facts, setup: Setup = UNKNOWN) -> Regime:
+    """S1's table in words.
+
+    Args:
+        setup: what was run, which the remedy is for.
+    """
     numbers = _numbers(facts)
     if facts.control is Control.UNKNOWN:
         origin = "No step has a usable token, so the regime is unknown."
-        return Regime(facts.control, (), (), facts.concern, origin, "", _REMEDIES[facts.concern], numbers)
+        return Regime(facts.control, (), (), facts.concern, origin, "", "", numbers)
     not_logged = tuple(
         name for name, known in (("the engine's part", facts.split), ("the update", facts.updates_logged)) if not known
     )
-    affordable = facts.concern is Concern.BIAS and facts.log_chi2 <= facts.limits.log_chi2
     return Regime(
         facts.control,
         tuple(_SOURCES[cause] for cause in facts.sources),
@@ -80,9 +72,43 @@ def regime(facts: Facts) -> Regime:
         facts.concern,
         _origin(facts, not_logged),
         _size(facts),
-        _AFFORDABLE if affordable else _REMEDIES[facts.concern],
+        _remedy(facts, setup),
         numbers,
     )
+
+
+def _remedy(facts: Facts, setup: Setup) -> str:
+    if facts.concern is Concern.BIAS:
+        if setup.weighted is False:
+            opening = "This loss has no importance weights, so all of the mismatch is bias"
+        elif setup.level == "sequence":
+            opening = "Weights of whole responses are what corrects it"
+        else:
+            opening = "Token-level importance sampling leaves a bias of the order T²Δ_max"
+        how = (
+            "whole responses (sequence-level importance sampling): it has no bias, and its chi-square is still "
+            "affordable."
+            if facts.log_chi2 <= facts.limits.log_chi2
+            else "whole responses with a truncated ratio, because the plain product has too much variance."
+        )
+        return f"{opening}. Remove the source first; until then weight {how}"
+    if facts.concern is Concern.VARIANCE:
+        if setup.weighted is False:
+            return (
+                "Nothing, for the variance: this loss multiplies by no ratio. One that does should truncate or mask "
+                "large ratios of tokens, and take no products over whole responses."
+            )
+        if setup.level == "sequence" and setup.weighted:
+            return (
+                "Weights of whole responses pay for it: truncate or mask large ratios, or go over to those of tokens, "
+                "whose bias is tolerable while total variation is small."
+            )
+        keep = "Keep token-level importance sampling" if setup.weighted else "Token-level importance sampling is enough"
+        return (
+            f"{keep}: its bias is tolerable while total variation is small; truncate or mask large ratios, and take no "
+            "products over whole responses."
+        )
+    return setup.correction
 
 
 def log_chi2_of_responses(values: pd.DataFrame) -> "pd.Series[float]":

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.facts import ROUNDING_TV, Facts
+from ratioscope.analysis.findings.facts import ROUNDING_TV, STALENESS, Cause, Facts
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
@@ -86,12 +86,12 @@ def following(summary: StepSummary, facts: Facts) -> list[Following]:
     """
     explained = explained_staleness(summary)
     if facts.fresh or not facts.split:
-        key = "s_k_bounded"
+        key = STALENESS
         distance = summary.values[key].astype(float)
         if facts.truncated:  # what the sampler leaves out is no distance of versions
             distance = distance - (1 - summary.values["ratio_mean"]).clip(lower=0)
         return [_judge(summary, facts, key, distance, explained)]
-    version, engine = "s_k_version_bounded", "s_k_engine_bounded"
+    version, engine = Cause.AGE.key, Cause.ENGINE.key
     return [
         _judge(summary, facts, version, summary.values[version].astype(float), explained),
         _judge(summary, facts, engine, summary.values[engine].astype(float), pd.Series(0.0, explained.index)),

@@ -17,6 +17,7 @@ from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.regime import log_chi2_of_responses, regime
+from ratioscope.analysis.findings.setup import UNKNOWN, Setup
 from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
@@ -45,11 +46,15 @@ _UNTIL_TOLD = (
 )
 
 
-def answer(facts: Facts) -> Answer:
-    """The regime, and where the log cannot tell."""
+def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
+    """The regime, and where the log cannot tell.
+
+    Args:
+        setup: what was run, which the remedy is for.
+    """
     if not facts.n_steps:
         return Answer("No step of this run lies in the chosen range.", "", "", ())
-    found = regime(facts)
+    found = regime(facts, setup)
     if found.concern is Concern.UNKNOWN:
         return Answer(found.sentence, found.remedy, found.source, found.numbers)
     about_variance = " ".join(filter(None, (_doubted_chi2(facts), _infinite_chi2(facts))))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ratioscope.analysis.findings.facts import STALENESS
+from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.variance import failure_mode, gradients
 from ratioscope.catalogue import ENTRIES
@@ -44,18 +45,18 @@ def section(subject: Subject) -> Section:
 
 def answer(subject: Subject) -> str:
     """Of these steps."""
-    return failure_mode.answer(subject.facts).sentence
+    return failure_mode.answer(subject.facts, setup_of(subject.opened.run.manifest)).sentence
 
 
 def remedies(subject: Subject) -> list[Paragraph]:
     """What to do, where something is wrong."""
-    found = failure_mode.answer(subject.facts)
+    found = failure_mode.answer(subject.facts, setup_of(subject.opened.run.manifest))
     return [Paragraph(f"{found.remedy} ({found.source})", lead="What to do:")] if found.remedy else []
 
 
 def medians(subject: Subject) -> list[Paragraph]:
     """The numbers that the answer is taken from."""
-    found = failure_mode.answer(subject.facts).numbers
+    found = failure_mode.answer(subject.facts, setup_of(subject.opened.run.manifest)).numbers
     words = (f"{number.label.removesuffix(', median')} {plain(number.value)}" for number in found)
     return [Paragraph(f"Medians over these steps: {' · '.join(words)}.", small=True)] if found else []
 

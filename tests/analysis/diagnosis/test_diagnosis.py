@@ -41,7 +41,7 @@ def summary_with(folder: Path, staleness: float, drift: float, steps: int = 6) -
 
 
 def test_a_quiet_run_has_no_finding(tmp_path: Path) -> None:
-    summary = summary_with(tmp_path / "run", staleness=0.02, drift=0.01)
+    summary = summary_with(tmp_path / "run", staleness=0.005, drift=0.01)
     assert diagnose(summary) == []
     assert overview.headline(summary, facts_of(summary), []).startswith("Nothing to worry about in 6 steps")
 
@@ -68,7 +68,7 @@ def test_an_update_is_found_above_half_of_epsilon(tmp_path: Path, factor: float,
 
 def test_a_finding_quotes_the_summary(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.3, drift=0.01)
-    finding = diagnose(summary)[0]
+    finding = next(finding for finding in diagnose(summary) if finding.rule == "staleness_high")
     worst = finding.numbers[0]
     assert worst.value == pytest.approx(0.3, abs=1e-6)
     assert finding.steps == tuple(range(6))
@@ -97,7 +97,8 @@ def test_findings_come_worst_first_and_causes_before_consequences(tmp_path: Path
 
 def test_limits_move_the_verdict(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.25, drift=0.02)
-    assert {finding.rule for finding in diagnose(summary, limits=Limits(epsilon_stale=0.8, kl=1))} == set()
+    loose = Limits(epsilon_stale=0.8, kl=1, mult_prob_error=2, engine_to_update=100)
+    assert {finding.rule for finding in diagnose(summary, limits=loose)} == set()
     usual = {finding.rule for finding in diagnose(summary)}
     assert {finding.rule for finding in diagnose(summary, limits=Limits(epsilon=0.03))} == usual | {"update_large"}
     assert "staleness_high" in usual and "update_large" not in usual
@@ -113,7 +114,7 @@ def test_a_run_without_the_new_policy_is_judged_by_what_it_logs(tmp_path: Path) 
 
 def test_the_opening_sentences_name_the_limits_that_hold(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.25, drift=0.01)
-    moved = Limits(epsilon_stale=0.8, epsilon=0.1, kl=1)
+    moved = Limits(epsilon_stale=0.8, epsilon=0.1, kl=1, mult_prob_error=2)
     said = overview.headline(summary, facts_of(summary, moved), diagnose(summary, limits=moved))
     assert "(limit 0.4)" in said and "(limit 0.05)" in said
     assert "above the limit of 0.2 in 6 of 6 steps" in drift_sentences.headline(facts_of(summary))

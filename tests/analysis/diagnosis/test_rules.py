@@ -40,6 +40,14 @@ def made_up(width: float = 1e-3, dropped: dict[str, float] | None = None, **seri
     return Evidence(StepSummary(values, values - width, values + width, {}, pd.DataFrame(), steps))
 
 
+def with_parts(folder: Path, evidence: Evidence, schedule: dict[str, Any] | None = None, **parts: Any) -> Evidence:
+    """The same series of a run whose manifest says this of the algorithm."""
+    algorithm = {"parts": parts, "parameters": {key: parts.pop(key) for key in ("epochs",) if key in parts}}
+    name = "-".join(map(str, (*parts.values(), *(schedule or {}).values())))
+    run = open_run(write_run(folder / name, [], algorithm=algorithm, schedule=schedule or {}))
+    return Evidence(evidence.summary, run)
+
+
 def first(count: int, value: float, then: float) -> np.ndarray[Any, Any]:
     """`value` in the first steps, `then` in the others."""
     return np.where(np.arange(STEPS) < count, value, then)
@@ -100,7 +108,10 @@ MADE_UP: dict[str, tuple[Evidence, Evidence]] = {
     "ess_collapse": (made_up(ess_token=0.2), made_up(ess_token=first(5, 0.2, 0.4))),
     "length_trap": (made_up(ess_seq=0.1), made_up(ess_seq=0.1, ess_token=0.2)),
     "clip_saturated": (made_up(clip_fraction=0.6), made_up(clip_fraction=0.45)),
-    "clip_zero": (made_up(clip_fraction=0.0), made_up(clip_fraction=first(1, 0.01, 0.0))),
+    "clip_zero": (
+        made_up(clip_fraction=0.0, ratio_max=5.0),
+        made_up(clip_fraction=first(1, 0.01, 0.0), ratio_max=5.0),
+    ),
     "zero_signal": (
         made_up(zero_advantage_group_fraction=0.7),
         made_up(zero_advantage_group_fraction=first(4, 1.0, 0.3)),
@@ -223,14 +234,28 @@ def test_a_broken_log_is_the_only_finding() -> None:
 
 
 def test_an_engine_that_explains_the_staleness_is_a_notice() -> None:
-    evidence = made_up(s_k_engine_bounded=0.01, s_k_version_bounded=0.002, u_k=0.01)
+    evidence = made_up(s_k_engine_bounded=0.015, s_k_version_bounded=0.002, u_k=0.01)
     finding = finding_of("engine_mismatch", evidence)
     assert finding.severity is Severity.NOTICE and "more of the staleness" in finding.sentence.lower()
-    for harmless in ({"u_k": 0.03}, {"s_k_version_bounded": 0.02}, {"dropped": {"noise_floor_dtype": 0.02}}):
-        assert (
-            RULES["engine_mismatch"](made_up(**{"s_k_engine_bounded": 0.01, "s_k_version_bounded": 0.002} | harmless))
-            is None
-        )
+    changes: list[dict[str, Any]] = [
+        {"u_k": 0.04}, {"s_k_version_bounded": 0.02}, {"dropped": {"noise_floor_dtype": 0.02}},
+        {"s_k_engine_bounded": 0.008},
+    ]  # fmt: skip
+    for harmless in changes:
+        series = {"s_k_engine_bounded": 0.015, "s_k_version_bounded": 0.002} | harmless
+        assert RULES["engine_mismatch"](made_up(**series)) is None
+
+
+def test_on_data_of_the_current_policy_staleness_is_the_engines_without_the_recomputed_column() -> None:
+    for staleness, severity in ((0.05, Severity.WARNING), (0.02, Severity.NOTICE)):
+        finding = finding_of("engine_mismatch", made_up(s_k_bounded=staleness, version_lag=0.0))
+        assert finding.severity is severity and finding.metric == "s_k_bounded"
+        assert "the log is wrong" in finding.why and "old" not in finding.do
+    assert RULES["engine_mismatch"](made_up(s_k_bounded=0.05, version_lag=1.0)) is None  # cannot be told apart
+    for lag, words in ((0.0, "staleness is engine mismatch"), (1.0, "engine and age together")):
+        evidence = made_up(s_k_bounded=0.25, version_lag=lag)
+        assert words in finding_of("staleness_high", evidence).why
+        assert ("logp_behavior_train" in finding_of("staleness_high", evidence).do) == (lag > 0)
 
 
 def test_a_mean_ratio_beyond_the_limits_of_verl_is_critical_on_either_side() -> None:
@@ -303,11 +328,13 @@ def test_a_clip_may_be_saturated_for_one_sign_of_the_advantage() -> None:
     assert finding.metric == "clip_fraction_negative" and "negative advantage" in finding.sentence
 
 
-def test_a_clip_that_never_binds_is_a_warning_on_stale_data_only(tmp_path: Path) -> None:
-    assert finding_of("clip_zero", made_up(clip_fraction=0.0)).severity is Severity.NOTICE
-    assert finding_of("clip_zero", made_up(clip_fraction=0.0, ratio_max=5.0)).severity is Severity.WARNING
-    run = open_run(write_run(tmp_path / "run", [], algorithm={"parts": {"gate": "none"}}))
-    assert RULES["clip_zero"](Evidence(made_up(clip_fraction=0.0).summary, run)) is None
+def test_a_clip_that_never_binds_is_found_on_stale_data_only(tmp_path: Path) -> None:
+    assert RULES["clip_zero"](made_up(clip_fraction=0.0)) is None  # there is nothing to clip
+    assert RULES["clip_zero"](made_up(clip_fraction=0.0, ratio_max=first(2, 5.0, 1.4))) is None
+    stale = made_up(clip_fraction=0.0, ratio_max=5.0)
+    assert finding_of("clip_zero", stale).severity is Severity.NOTICE  # nobody says that the loss has a clip
+    assert finding_of("clip_zero", with_parts(tmp_path, stale, gate="one_side")).severity is Severity.WARNING
+    assert RULES["clip_zero"](with_parts(tmp_path, stale, gate="none")) is None
 
 
 def test_a_short_run_without_any_signal_is_not_healthy() -> None:
@@ -317,10 +344,32 @@ def test_a_short_run_without_any_signal_is_not_healthy() -> None:
         assert finding_of("zero_signal", Evidence(short)).sentence.startswith(f"{words} up to 100% of the prompt")
 
 
-def test_zero_signal_says_whether_the_prompts_are_too_easy_or_too_hard() -> None:
-    for late, words in ((0.95, "too easy"), (0.02, "wrong")):
-        series = {"zero_advantage_group_fraction": first(30, 0.1, 0.9), "reward": first(30, 0.5, late)}
-        assert words in finding_of("zero_signal", made_up(**series)).why
+def without_signal(folder: Path, rewards: list[float], advantage: float = 0.0) -> Evidence:
+    """Twelve steps of 12 groups with 2 responses that have these rewards in turn, and so on around."""
+    steps = []
+    for number in range(12):
+        step = plain_step(np.full(24, -2.0), np.full(24, -2.0), number=number, group=np.arange(24) // 2,
+                          advantage=np.full(24, advantage, dtype=np.float32))  # fmt: skip
+        step.sequences["reward"] = np.resize(np.asarray(rewards, dtype=np.float32), 24)
+        steps.append(step)
+    run = open_run(write_run(folder, steps))
+    return Evidence(summarise(run), run)
+
+
+def test_zero_signal_is_explained_by_the_rewards_of_the_groups_without_one(tmp_path: Path) -> None:
+    right, wrong, differ = [1.0, 1.0], [0.0, 0.0], [0.0, 1.0]
+    for name, rewards, words in (
+        ("easy", 9 * right + wrong + 2 * differ, "prompts have become too easy"),
+        ("hard", right + 9 * wrong + 2 * differ, "nearly every response is wrong"),
+        ("both", 5 * right + 5 * wrong + 2 * differ, "others too hard"),
+        ("else", 12 * differ, "for another reason"),
+        ("same", 12 * wrong, "has the same reward (0)"),
+    ):
+        assert words in finding_of("zero_signal", without_signal(tmp_path / name, rewards)).why
+    # A trend of the mean reward explains nothing, whichever way it goes.
+    unlogged = made_up(zero_advantage_group_fraction=0.9, reward=0.5 + 0.01 * RAMP)
+    finding = finding_of("zero_signal", unlogged)
+    assert "every advantage 0" in finding.sentence and "become" not in finding.why
 
 
 def test_without_a_reward_nothing_is_said_of_it() -> None:
@@ -334,6 +383,45 @@ def test_an_entropy_collapse_weighs_less_while_the_reward_rises() -> None:
     entropy = np.exp(-3 * RAMP)
     assert finding_of("entropy_collapse", made_up(entropy=entropy, reward=RAMP)).severity is Severity.NOTICE
     assert finding_of("entropy_collapse", made_up(entropy=entropy, reward=1 - RAMP)).severity is Severity.WARNING
+
+
+STALE = {"s_k_bounded": 0.3, "log1p_chi2_seq": 3.0, "chi2_token": 5.0, "ess_token": 0.2, "khat_token": 1.2,
+         "top1pct_share": 0.5, "u_k": 0.15, "u_k_bounded": 0.15,
+         "clip_fraction": 0.6}  # fmt: skip
+
+
+def advice(folder: Path, schedule: dict[str, Any] | None = None, lag: float = 2.0, **parts: Any) -> str:
+    """Every remedy that a stale, heavy-tailed run with large updates gets."""
+    made = with_parts(folder, made_up(**STALE | {"version_lag": lag}), schedule, **parts)
+    low = with_parts(folder / "low", made_up(**STALE | {"s_k_bounded": 0.1, "version_lag": lag}), schedule, **parts)
+    found = [rule(evidence) for evidence in (made, low) for rule in RULES.values()]
+    return " ".join(finding.do for finding in found if finding is not None)
+
+
+def test_advice_fits_the_loss(tmp_path: Path) -> None:
+    reinforce = advice(tmp_path / "reinforce", gate="none", weight="none", level="token", epochs=1)
+    for part in ("Keep token-level", "Keep to ratios", "fewer passes", "centre the clip", "clip-higher", "denominator"):
+        assert part not in reinforce
+    assert "no clip" in reinforce and "no importance weights" in reinforce
+    grpo = advice(tmp_path / "grpo", gate="one_side", weight="ratio", level="token", epochs=4)
+    assert "fewer passes over a batch (4 now)" in grpo and "centre the clip" in grpo and "Truncate or mask" in grpo
+    assert "no clip" not in grpo
+    assert "centre the clip" not in advice(tmp_path / "one", gate="adaptive", weight="ratio", level="token")
+    unknown = advice(tmp_path / "unknown")
+    assert "if there are several" in unknown and "if the loss multiplies" in unknown
+
+
+def test_advice_fits_the_schedule(tmp_path: Path) -> None:
+    def said(name: str, lag: float = 2.0, **schedule: Any) -> str:
+        return advice(tmp_path / name, schedule, lag, gate="one_side", weight="ratio", level="token")
+
+    assert "smaller sync_interval, 4 now" in said("sync", sync_interval=4, sync_offset=0)
+    offset = said("offset", sync_interval=1, sync_offset=8)
+    assert "smaller sync_offset, 8 now" in offset and "sync_interval" not in offset
+    offline = said("offline", sync_interval=1, sync_offset=0, offline=True)
+    assert "one data set" in offline and "sync_" not in offline
+    fresh = said("fresh", lag=0.0, sync_interval=1, sync_offset=0)
+    assert "sync_" not in fresh and "more often" not in fresh and "number format" in fresh
 
 
 def test_a_clip_that_is_centred_at_the_current_policy_is_always_feasible(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ NOTICES = {
     "sync_interval20-rec_twoside_is-lr0.0003-seed0": STALE_NOTICES,
     "sync_interval20-rec_twoside_nois-lr0.0003-seed0": {*STALE_NOTICES, "ess_collapse", "variance_regime"},
     "sync_interval5_mixture4-adaptive_clip-seed0": {"length_trap"},
-    "mismatch-grpo-seed0": {"engine_mismatch", "truncated_support", "clip_zero"},
+    "mismatch-grpo-seed0": {"engine_mismatch", "truncated_support"},
     "smollm2_sync_interval4-grpo-lr5e-06-seed0": {"entropy_collapse"},
 }
 

@@ -85,7 +85,7 @@ def test_the_other_thresholds_move_a_verdict_too(tmp_path: Path) -> None:
     def fires(rule: str, evidence: Evidence, **moved: float) -> bool:
         return RULES[rule](Evidence(evidence.summary, evidence.run, Limits(**moved))) is not None
 
-    engine = made_up(s_k_engine_bounded=0.01, s_k_version_bounded=0.002, u_k=0.01)
+    engine = made_up(s_k_engine_bounded=0.015, s_k_version_bounded=0.002, u_k=0.01)
     assert fires("engine_mismatch", engine) and not fires("engine_mismatch", engine, engine_to_update=2.0)
     for mean, name, value in ((0.4, "mean_ratio_low", 0.3), (2.5, "mean_ratio_high", 3.0)):
         off = made_up(ratio_mean=mean)

@@ -1,0 +1,166 @@
+"""What was run, as far as the manifest says it, for advice that fits: no clip is widened that is not there.
+
+setup = setup_of(run.manifest)
+setup.fresher(facts), setup.smaller_updates, setup.recentre, setup.correction
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ratioscope.analysis.findings.facts import Cause, Facts
+from ratioscope.gates import GATES, GateRow
+from ratioscope.manifest import Manifest
+from ratioscope.parameters import Judged
+from ratioscope.weights import WEIGHTS, WeightRow
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Parts of the algorithm and of the schedule; None and empty: the manifest does not say."""
+
+    gate: GateRow | None = None
+    weight: WeightRow | None = None
+    weight_name: str = ""
+    level: str = ""
+    """Of the ratios: token, sequence, geometric."""
+    passes: int | None = None
+    """Gradient passes over a batch, minibatches counted."""
+    sync_interval: int | None = None
+    sync_offset: int | None = None
+    offline: bool = False
+    mixes: bool = False
+    """Whether a batch mixes versions on purpose."""
+    actors: bool = False
+    """Whether samplers run beside the trainer, with whatever weights they have."""
+
+    @property
+    def stops(self) -> bool | None:
+        """Whether the gate keeps tokens from the gradient."""
+        return self.gate.stops if self.gate else None
+
+    @property
+    def weighted(self) -> bool | None:
+        """Whether the loss multiplies by a ratio of any kind."""
+        return self.weight_name != "none" if self.weight_name else None
+
+    @property
+    def smaller_updates(self) -> str:
+        """How to move less in an update; without a full stop."""
+        if self.passes == 1:
+            return "Lower the learning rate"
+        if self.passes is None:
+            return "Lower the learning rate, or take fewer passes if there are several"
+        return f"Lower the learning rate or take fewer passes over a batch ({self.passes} now)"
+
+    @property
+    def recentre(self) -> str:
+        """A clip that stale data do not use up, or one at all; empty where there is one. A sentence with its space."""
+        if self.gate is None:
+            return " Under stale data a clip that is centred at ρ_k (Method One or Two) leaves the update its room."
+        if not self.gate.stops:
+            return (
+                " This loss has no clip that stops a token: one centred at ρ_k (Method One or Two) bounds the update."
+            )
+        if self.gate.judged is Judged.STEP:
+            return ""
+        return " Under stale data centre the clip at ρ_k (Method One: adaptive_clip, Method Two: incremental_clip)."
+
+    def fresher(self, facts: Facts) -> str:
+        """How to make the data fresher; empty where they are the policy's own. With a full stop."""
+        if facts.fresh:
+            return ""
+        if self.offline:
+            return "This run learns from one data set: sample from the current policy now and then."
+        ways = []
+        if self.actors:
+            ways.append("let the actors take new weights more often, or shorten their queue")
+        elif self.sync_interval is None or self.sync_interval > 1:
+            ways.append(f"push weights to the sampler more often ({_now('sync_interval', self.sync_interval)})")
+        if not self.actors and (self.sync_offset is None or self.sync_offset > 0):
+            ways.append(f"buffer fewer batches ({_now('sync_offset', self.sync_offset)})")
+        if self.mixes:
+            ways.append("mix fewer or newer versions")
+        if not ways:
+            ways.append("find out why batches wait, because weights are pushed at every update")
+        text = ", or ".join(ways)
+        return f"{text[0].upper()}{text[1:]}."
+
+    def closer(self, facts: Facts) -> str:
+        """The remedy of staleness by its cause. Sentences."""
+        if facts.cause_of_staleness is Cause.ENGINE:
+            return self.align
+        text = self.fresher(facts) + " Or drop tokens with |ρ - 1| > ε_stale."
+        if self.stops is False and self.weighted is False:
+            text += " Until then prefer a loss with a clip to this one, which takes every token as it is."
+        if facts.cause_of_staleness is Cause.ENGINE_OR_AGE:
+            text += " Log logp_behavior_train for some steps to see whether it is the engine."
+        return text.strip()
+
+    @property
+    def align(self) -> str:
+        """The remedy of another engine. Sentences."""
+        keep = "" if self.weighted is False and self.stops is False else _DENOMINATOR
+        return f"Align number format and decoding of both engines{keep}: fresher weights do not remove this."
+
+    @property
+    def truncate(self) -> str:
+        """The remedy of ratios that are far too large, where the loss multiplies by them. A clause, or empty."""
+        if self.weight is not None and not self.weight.unbounded:
+            return ""
+        return (
+            "Truncate or mask the ratio" if self.weight else "Truncate or mask the ratio, if the loss multiplies by it"
+        )
+
+    @property
+    def correction(self) -> str:
+        """What the loss does about the ratio, and what it could: for small total variation. A sentence."""
+        if self.weighted is None:
+            return "Token-level importance sampling with a clip is reasonable here (PPO, GRPO)."
+        if self.weighted is False:
+            return (
+                "This loss has no importance weights; its bias is small while total variation is. Token-level "
+                "importance sampling with a clip (PPO, GRPO) is reasonable here."
+            )
+        if self.level == "sequence":
+            return "Weights of whole responses are affordable here; token-level ones with a clip have less variance."
+        return "Token-level importance sampling with a clip is reasonable here, and it is what this loss does."
+
+
+def _now(name: str, value: int | None) -> str:
+    return f"smaller {name}" + (f", {value} now" if value is not None else "")
+
+
+UNKNOWN = Setup()
+_DENOMINATOR = ", and keep the sampler's own log-probs as the denominator"
+
+
+def setup_of(manifest: Manifest | None) -> Setup:
+    """What the manifest says; what it does not say, or says in words that are not known here, stays open."""
+    if manifest is None:
+        return Setup()
+    parts, parameters = (_table(manifest.algorithm.get(key)) for key in ("parts", "parameters"))
+    schedule = manifest.schedule
+    epochs, minibatches = (_count(parameters.get(key)) for key in ("epochs", "minibatches"))
+    weight = str(parts.get("weight", ""))
+    mixture = schedule.get("mixture")
+    return Setup(
+        gate=GATES.get(str(parts.get("gate", ""))),
+        weight=WEIGHTS.get(weight),
+        weight_name=weight if weight in WEIGHTS else "",
+        level=str(parts.get("level", "")),
+        passes=epochs * (minibatches or 1) if epochs is not None else None,
+        sync_interval=_count(schedule.get("sync_interval")),
+        sync_offset=_count(schedule.get("sync_offset")),
+        offline=schedule.get("offline") is True,
+        mixes=isinstance(mixture, list) and len(mixture) > 1,
+        actors=bool(_count(schedule.get("actors"))),
+    )
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
