@@ -19,7 +19,7 @@ from ratioscope.analysis.summary.intervals import LEVEL
 
 IN_SAMPLE = (
     "In-sample, so no promise: the gain is measured on the very responses that the update was fitted to, where even an "
-    "update on noise looks like one"
+    "update on pure noise seems to gain"
 )
 
 
@@ -41,12 +41,17 @@ class Bound:
     """Of them: the penalty exceeds the largest difference of returns."""
     above: int
     """Of them: the lower end of the interval is above 0, and the bound is not vacuous."""
+    unclear: int
+    """Of them: the interval is withheld, because the tail of the ratios is too heavy."""
     estimable: bool = True
     """Whether samples can estimate it: the largest distance of a state is known of visited states only, so a bound by
     it promises nothing."""
 
 
 _BEFORE, _SAMPLER = "the policy before", "the sampler"
+
+# Penalties below this share of the largest difference of returns are rounding: on-policy data.
+_TRIFLE = 1e-4
 
 _BY_CHANCE = (1 - LEVEL) / 2
 """Share of the steps in which the interval of a gain of 0 lies above 0."""
@@ -86,7 +91,7 @@ def _bound(
     vacuous = penalty > gap
     return Bound(
         name, against, source, _median(values), _median(penalty), _median(penalty / gap.where(gap > 0)),
-        int(known.sum()), int(vacuous.sum()), int(((lower > 0) & ~vacuous).sum()),
+        int(known.sum()), int(vacuous.sum()), int(((lower > 0) & ~vacuous).sum()), int(lower.isna().sum()),
         estimable,
     )  # fmt: skip
 
@@ -108,7 +113,7 @@ def certificate_sentence(found: Certificate) -> str:
         f" In the median step the surrogate is {number(gain)}, the penalty for the update {number(update)} and for "
         f"staleness {number(stale)}, in units of reward; returns differ by at most {number(gap)}."
     )
-    if update + stale > 0:
+    if update + stale > _TRIFLE * gap:
         name, share = ("staleness", stale) if stale > update else ("the update", update)
         text += f" The larger penalty is that of {name} ({share / (update + stale):.0%})."
     return text
@@ -133,7 +138,24 @@ def held_out_sentence(found: Certificate) -> str:
         text += f"{what} is above 0."
         if binomtest(whole.above, whole.n, _BY_CHANCE, alternative="greater").pvalue > 1 - LEVEL:
             text += f" That is no more than chance gives where nothing is gained: {percent(_BY_CHANCE)} of the steps."
-    return text + f" It is {number(whole.gain)} in the median step, in units of reward."
+    if whole.unclear:
+        text += f" In {whole.unclear} of the steps the tail of the ratios is too heavy for an interval."
+    return text
+
+
+def gains(in_sample: Certificate, held_out: Certificate) -> pd.DataFrame:
+    """By step that has held-out responses: gain, gain_low, gain_high of these, and gain_in_sample."""
+    found = _numeric(held_out)[["gain", "gain_low", "gain_high"]]
+    return found.assign(gain_in_sample=_numeric(in_sample)["gain"].reindex(found.index))
+
+
+def gains_sentence(found: pd.DataFrame) -> str:
+    """How much of the improvement that the batch shows is there on other prompts; `found` of `gains`."""
+    held, seen = _median(found["gain"]), _median(found["gain_in_sample"])
+    return (
+        f"Median improvement on prompts that the update did not see {number(held)}, on its own batch {number(seen)}, "
+        "in units of reward: the difference is what the update fitted of the noise."
+    )
 
 
 def _steps(n: int) -> str:

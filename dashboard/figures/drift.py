@@ -245,6 +245,16 @@ def certificate_terms(terms: pd.DataFrame, mode: Mode, steps: tuple[int | None, 
     return base.set_steps(fig, steps, terms.index)
 
 
+def gains(found: pd.DataFrame, mode: Mode, steps: tuple[int | None, int | None]) -> go.Figure:
+    """The measured improvement on held-out prompts with its interval, and that of the batch; of `promises.gains`."""
+    fig = base.figure(mode, y_title="reward", height=280)
+    base.add_band(fig, found["gain_low"], found["gain_high"], theme.NEW)
+    for key, name, colour in (("gain_in_sample", "in-sample", mode.muted), ("gain", "held out", theme.NEW)):
+        base.add_line(fig, found[key].where(np.isfinite(found[key])), name=name, colour=colour)
+    fig.update_yaxes(zeroline=True, zerolinecolor=mode.muted)
+    return base.set_steps(fig, steps, found.index)
+
+
 def _bent(values: "pd.Series[float]") -> "pd.Series[float]":
     """Linear near 0, logarithmic beyond."""
     return pd.Series(np.arcsinh(values.to_numpy() / _LINEAR), index=values.index)

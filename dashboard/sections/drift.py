@@ -207,7 +207,7 @@ def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
     draw = partial(figures.certificate_terms, found.terms, steps=window.steps)
     terms = ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound")
     blocks: list[Piece] = [chart(subject.mode, "certificate", title, draw, sentence, found.terms, terms, by_step=True)]
-    blocks += [_bounds_table(found), *_held_out(subject, window.steps, found.gamma)]
+    blocks += [_bounds_table(found), *_held_out(subject, window.steps, found)]
     blocks += [
         Paragraph(text) for text in (promises.conservative_step(found), promises.trust_region_sentence(found)) if text
     ]
@@ -220,7 +220,7 @@ def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
     return blocks
 
 
-def _held_out(subject: Subject, steps: tuple[int, int], gamma: float) -> list[Piece]:
+def _held_out(subject: Subject, steps: tuple[int, int], in_sample: Certificate) -> list[Piece]:
     """The same bounds on prompt groups that the update did not see, or how to have some."""
     if not subject.compute(has_held_out, *steps):
         said = (
@@ -228,8 +228,15 @@ def _held_out(subject: Subject, steps: tuple[int, int], gamma: float) -> list[Pi
             "out in the log. The built-in trainer samples and logs them with the setting held_out_groups."
         )
         return [Paragraph(said, small=True)]
-    found = subject.compute(certificate, *steps, gamma=gamma, held_out=True)
-    return [Paragraph(promises.held_out_sentence(found), lead="Held out:"), _bounds_table(found)]
+    found = subject.compute(certificate, *steps, gamma=in_sample.gamma, held_out=True)
+    gains = promises.gains(in_sample, found)
+    blocks: list[Piece] = [Paragraph(promises.held_out_sentence(found), lead="Held out:")]
+    if gains["gain"].notna().any():
+        draw = partial(figures.gains, gains, steps=steps)
+        title = "Improvement by whole responses: held-out prompts and the batch"
+        said = promises.gains_sentence(gains)
+        blocks.append(chart(subject.mode, "held-out", title, draw, said, gains, ("gain",), by_step=True))
+    return [*blocks, _bounds_table(found)]
 
 
 def _bounds_table(found: Certificate) -> Table:

@@ -124,9 +124,10 @@ def material(folder: Path) -> Material:
 _SHARE = ("share", "low", "high")
 _TERMS = ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound")
 _CERTIFICATE = [name for term in _TERMS for name in (term, f"{term}_low", f"{term}_high")] + ["largest_gap"]
+_GAIN = ("gain", "gain_low", "gain_high", "gain_in_sample")
 _INFEASIBLE = ("infeasible_share", "infeasible_low", "infeasible_high")
 _LEMMA = ("A", "B", "C_variance", "C_bias", "total", "total_error")
-_COLUMNS = [*_SHARE, *_CERTIFICATE, *_INFEASIBLE, *_LEMMA, "tv", "dropped", "staleness"]
+_COLUMNS = [*_SHARE, *_CERTIFICATE, *_GAIN, *_INFEASIBLE, *_LEMMA, "tv", "dropped", "staleness"]
 
 
 def _finding() -> Finding:
@@ -296,6 +297,11 @@ CASES: tuple[Case, ...] = (
         lambda m, mode, steps: drift.certificate_terms(m.by_step, mode, steps),
         plotted=("surrogate", "improvement_bound"),
         place=lambda value: np.arcsinh(value / 0.01),
+    ),
+    Case(
+        "drift.gains",
+        lambda m, mode, steps: drift.gains(m.by_step, mode, steps),
+        plotted=("gain", "gain_in_sample"),
     ),
     Case(
         "drift.infeasible_share",
