@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.special import stdtr, stdtrit
 
 from ratioscope.analysis.compare.grouping import Setting
+from ratioscope.analysis.compare.reward_scale import reward_scale
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
@@ -79,6 +80,8 @@ def prompt_difference(
     for a, b in pairs:
         if a.manifest.task != b.manifest.task:
             return PromptDifference(float("nan"), NO_INTERVAL, 0, 0, "the runs have different tasks")
+        if not reward_scale(a).fits(reward_scale(b)):
+            return PromptDifference(float("nan"), NO_INTERVAL, 0, 0, "the runs have different rewards")
         sides = [prompt_rewards(run, first, last) for run in (a, b)]
         for run, side in zip((a, b), sides, strict=True):
             if not len(side):

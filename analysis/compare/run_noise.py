@@ -103,7 +103,7 @@ def noise_of(setting: Setting, metric: str, end: End) -> Noise:
 
 
 def _of_evaluations(value: float, members: Sequence[Member], metric: str, end: End) -> Noise:
-    counts = [evaluation_prompts(member) for member in members]
+    counts = [member.run.manifest.evaluation_prompts for member in members]
     silent = [member.run_id for member, count in zip(members, counts, strict=True) if not count]
     if silent:
         return Noise(
@@ -128,12 +128,6 @@ def evaluation_noise(value: float, evaluations: Sequence[Array], prompts: int) -
     # So few values do not know their own spread: the factor by which t is wider than the normal distribution.
     wider = float(stdtrit(max(fewest - 1, 1), (1 + LEVEL) / 2)) / _Z
     return Noise(value, prompts, wider * sqrt(sum(variances)) / len(evaluations), fewest)
-
-
-def evaluation_prompts(member: Member) -> int:
-    """On how many prompts a run evaluates, from `task.evaluation_prompts` of its manifest; 0: it does not say."""
-    count = member.run.manifest.task.get("evaluation_prompts")
-    return count if isinstance(count, int) and count > 0 else 0
 
 
 def _of_groups(value: float, members: Sequence[Member], metric: str, end: End) -> Noise:

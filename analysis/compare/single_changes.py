@@ -115,7 +115,7 @@ def single_changes(settings: Sequence[Setting], metric: str, by: Axis = "step") 
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     check_metric(metric)
-    named = tasks(settings)
+    named = tasks(settings, metric)
     if len(set(named)) > 1:  # no change leads from one task to another, and the runs of each have their own end
         blocks = [
             [each for each, name in zip(settings, named, strict=True) if name == task] for task in dict.fromkeys(named)

@@ -5,6 +5,7 @@ from typing import Any
 
 from ratioscope.analysis.compare.configuration import flatten
 from ratioscope.analysis.compare.grouping import Setting
+from ratioscope.analysis.compare.reward_scale import RewardScale, reward_scale
 
 # What may change while the question to the model and its reward stay the same.
 _SAME_TASK = frozenset({"evaluation_prompts", "response_length", "seed", "size"})
@@ -17,12 +18,36 @@ def is_task_key(key: str) -> bool:
     return section == "task" and name not in _SAME_TASK
 
 
-def tasks(settings: Sequence[Setting]) -> list[str]:
+def tasks(settings: Sequence[Setting], metric: str = "") -> list[str]:
     """The task of each setting in words, the same words for the same task; all empty where there is only one.
 
     A task is what the manifest says of it, but for how many prompts there are, which ones, and how long answers may
-    be. A log that does not state its task separates nothing, unless the others have several.
+    be. A log that does not state its task separates nothing, unless the others have several. Of the reward, runs that
+    show different ones (`RewardScale`) have different tasks, too.
+
+    Raises:
+        RatioscopeError: a file that was there at opening cannot be read any more.
     """
+    named = _named(settings)
+    if metric != "reward":
+        return named
+    scales: dict[str, list[RewardScale]] = {}
+    places = []
+    for name, setting in zip(named, settings, strict=True):
+        scale, known = reward_scale(setting.members[0].run), scales.setdefault(name, [])
+        place = next((place for place, other in enumerate(known) if scale.fits(other)), len(known))
+        if place == len(known):
+            known.append(scale)
+        elif known[place].values < scale.values:
+            known[place] = scale
+        places.append(place)
+    return [
+        ", ".join(filter(None, (name, scales[name][place].words * (len(scales[name]) > 1))))
+        for name, place in zip(named, places, strict=True)
+    ]
+
+
+def _named(settings: Sequence[Setting]) -> list[str]:
     found = [_identity(setting.members[0].run.manifest.task) for setting in settings]
     stated = list(dict.fromkeys(identity for identity in found if identity))
     if len(stated) < 2:

@@ -1,6 +1,6 @@
 """Which settings collapse, by the rule that makes findings of runs, and which end below where they began; in words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,8 +10,7 @@ from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends, l
 from ratioscope.analysis.compare.grouping import Member, Setting, end_value
 from ratioscope.analysis.compare.margins import margin
 from ratioscope.analysis.compare.verdicts.wording import MOST_LISTED, listed, quantity, some, under
-from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
-from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.findings.fall import fall_of, level_of
 from ratioscope.catalogue import CATALOGUE
 
 
@@ -38,13 +37,9 @@ class Collapse:
     """Whether `reward_collapse` finds it; else the end is below the beginning by more than the margin."""
 
 
-# As the rule has it: with fewer values of both a fall is not looked for.
-_LEAST_EVALUATIONS, _LEAST_REWARDS = 8, 30
-
-
 def _can_be_judged(member: Member) -> bool:
-    counts = member.summary.values[["eval_accuracy", "reward"]].notna().sum()
-    return bool(counts["eval_accuracy"] >= _LEAST_EVALUATIONS or counts["reward"] >= _LEAST_REWARDS)
+    """Whether there are values enough for a fall to be looked for."""
+    return len(level_of(member.summary)[1]) > 0
 
 
 class _Fallen(NamedTuple):
@@ -91,12 +86,11 @@ def _by_rule(setting: Setting) -> Collapse | None:
 
 def _fallen(member: Member) -> _Fallen | None:
     """What the rule finds of one run."""
-    finding = reward_has_collapsed(Evidence(member.summary, member.run, member.limits))
-    if finding is None:
+    fall = fall_of(member.summary, member.limits)
+    if fall is None:
         return None
-    best, after = (number.value for number in finding.numbers[:2])  # as its sentence says it
-    series = member.summary.values[finding.metric].dropna()
-    return _Fallen(finding.metric, best, after, finding.steps[0], end_value(series), int(series.index[-1]))
+    series = member.summary.values[fall.metric].dropna()
+    return _Fallen(fall.metric, fall.best, fall.after, fall.found, end_value(series), int(series.index[-1]))
 
 
 def _below(setting: Setting, metric: str, end: End) -> Collapse | None:
@@ -111,12 +105,8 @@ def _below(setting: Setting, metric: str, end: End) -> Collapse | None:
     return Collapse(setting, metric, began, ended, -1, ended, max(steps), (len(last), len(last)), by_rule=False)
 
 
-def collapse_sentence(settings: Sequence[Setting], fallen: Sequence[Collapse], ends: Mapping[int, float]) -> str:
-    """Which settings collapsed and which did not, without a full stop; empty where nothing is seen to fall.
-
-    Args:
-        ends: what each setting ends with, by its place among them, in the unit of evaluation accuracy or of what fell.
-    """
+def collapse_sentence(settings: Sequence[Setting], fallen: Sequence[Collapse]) -> str:
+    """Which settings collapsed and which did not, without a full stop; empty where nothing is seen to fall."""
     groups: dict[tuple[str, bool], list[Collapse]] = {}
     for collapse in fallen:
         groups.setdefault((collapse.setting.variant, collapse.by_rule), []).append(collapse)
@@ -137,9 +127,10 @@ def collapse_sentence(settings: Sequence[Setting], fallen: Sequence[Collapse], e
     if not collapsed:
         told.append("no collapse is found")
     elif len(others) == 1:
-        [place] = others
-        at_the_end = f" ({quantity(ends[place], fallen[0].metric)} at the end)" if place in ends else ""
-        told.append(f"{_name(settings, settings[place])} did not{at_the_end}")
+        other, metric = settings[others[0]], fallen[0].metric
+        end = float(np.mean([end_value(member.summary.values[metric]) for member in other.members]))
+        at_the_end = f" ({quantity(end, metric)} at the end)" if np.isfinite(end) else ""
+        told.append(f"{_name(settings, other)} did not{at_the_end}")
     elif others:
         told.append(f"none of the other {len(others)} settings did")
     return "; ".join([*told, *filter(None, [unjudged_words(settings)])])

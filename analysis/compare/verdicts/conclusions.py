@@ -75,8 +75,7 @@ def _alone_at_the_end(settings: Sequence[Setting], stands: Standing) -> str:
 
 def _nothing_collapsed(settings: Sequence[Setting], stands: Standing) -> str:
     """What ends below where it began; else that no collapse is found."""
-    ends = {place: noise.value for place, noise in enumerate(stands.noise)}
-    told = collapse_sentence(settings, stands.fallen, ends)
+    told = collapse_sentence(settings, stands.fallen)
     unjudged = unjudged_words(settings)
     nothing = f"No collapse is found{' in any setting' * (len(settings) > 1)}{'; ' * bool(unjudged)}{unjudged}"
     return told or nothing

@@ -1,6 +1,6 @@
 """How settings stand at the end: who leads under each schedule, which are told apart, what other seeds would say."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -21,6 +21,8 @@ from ratioscope.catalogue import CATALOGUE
 
 # What the training reward says something of, too.
 _JUDGED_BY_REWARD = ("eval_accuracy", "reward")
+# From fewer of each, pairs of settings that are told apart among many are chosen by the luck of a small spread.
+_FEWEST_SEEDS = 3
 # More schedules than these are named in the tables only.
 MOST_NAMED = 3
 
@@ -77,7 +79,7 @@ class Standing:
     def collapsed(self) -> str:
         """Which settings collapsed and which did not; empty where none did."""
         by_rule = any(collapse.by_rule for collapse in self.fallen)
-        return collapse_sentence(self.settings, self.fallen, self._ends) if by_rule else ""
+        return collapse_sentence(self.settings, self.fallen) if by_rule else ""
 
     @property
     def leads(self) -> tuple[str, ...]:
@@ -117,10 +119,16 @@ class Standing:
             for contest in self.contests
             if contest.with_other_seeds.apart
         ]
+        few = max(counts) < _FEWEST_SEEDS
+        if few and (same := self._same_way()):
+            sure = f"not certain from {_span(counts)} of each setting (run at least {_FEWEST_SEEDS})"
+            return f"Whether other seeds would repeat it is {sure}: {same}"
         judged = f"{family} pair{'s' * (family > 1)} judged together (Holm), {_span(counts)} of each setting"
         if found:
-            return f"With other seeds: {some(found, '; ')} ({judged}){self._same_way()}"
-        return f"With other seeds, unknown: the spread of the seeds tells no two apart ({judged}){self._same_way()}"
+            return f"With other seeds: {some(found, '; ')} ({judged})"
+        same = self._same_way()
+        told = f"With other seeds, unknown: the spread of the seeds tells no two apart ({judged})"
+        return f"{told}; {same}" if same else told
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -129,8 +137,8 @@ class Standing:
         named = list(dict.fromkeys(self.tasks))
         if len(named) > 1:
             told.append(
-                f"The runs have different tasks ({some(named)}), and what they end with is not the same quantity: they "
-                "are not ranked against each other"
+                f"The runs have different tasks or rewards ({some(named, '; ')}), and what they end with is not the "
+                "same quantity: they are not ranked against each other"
             )
         if self.without and self.contests:
             missing = some(self.settings[place].label for place in self.without)
@@ -151,10 +159,6 @@ class Standing:
     def until(self) -> float:
         """The last place of the end; where there are several tasks, of the first that has values. NaN without any."""
         return next((end.until for end in self.ends if len(end.places)), float("nan"))
-
-    @property
-    def _ends(self) -> Mapping[int, float]:
-        return {place: noise.value for place, noise in enumerate(self.noise) if isfinite(noise.value)}
 
     def _named(self, contest: Contest) -> tuple[dict[int, str], dict[int, str]]:
         """What the settings of a contest are called, and end with."""
@@ -210,13 +214,13 @@ class Standing:
             shown += len(shared) > 1 and abs(signs.sum()) == len(shared)
         if not pairs:
             return ""
-        return f"; {shown} of the {len(pairs)} differences of these runs go the same way in every seed"
+        return f"{shown} of the {len(pairs)} differences of these runs go the same way in every seed"
 
     def _nothing_to_compare(self, title: str) -> str:
         if len(self.without) == len(self.settings):
             return f"{title} has no value in any of these runs: nothing to compare. Choose another metric"
         if len(self.settings) - len(self.without) > 1:
-            return f"{title} at the end: no two of these settings have the same task"
+            return f"{title} at the end: no two of these settings have the same task and reward"
         if len(self.settings) > 1:
             return f"{title} has values in one setting only: nothing to compare yet"
         return "One setting is chosen: nothing to compare yet"
@@ -239,7 +243,7 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
         RatioscopeError: there is no such metric, a run does not have the axis, or a file that was there at opening
             cannot be read any more.
     """
-    named = tasks(settings)
+    named = tasks(settings, metric)
     of_task = {task: [place for place, name in enumerate(named) if name == task] for task in sorted(set(named))}
     end_of, ranked = dict[int, End](), []
     for task, places in of_task.items():

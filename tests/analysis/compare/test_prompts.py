@@ -1,13 +1,16 @@
 """A minus B prompt by prompt, where both runs saw the prompt."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from ratioscope.analysis.compare import prompt_difference
+from ratioscope.analysis.compare import Member, prompt_difference, settings, standing
+from ratioscope.analysis.compare.reward_scale import reward_scale
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
 from tests.making.runs import random_step, write_run
 
 NAN = float("nan")
@@ -60,3 +63,24 @@ def test_prompts_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
         found = prompt_difference(pairs)
         assert reason in found.reason
         assert np.isnan([found.value, *found.interval]).all()
+
+
+def test_rewards_of_different_definitions_are_not_compared(tmp_path: Path) -> None:
+    """Right and wrong as 0 and 1, as -1 and 1; the same with a single value; with other parts."""
+    members = []
+    for name, scale, parts in (("a", (0, 1), ()), ("b", (-1, 1), ()), ("c", (0,), ()), ("d", (0, 1), ("style",))):
+        step = random_step(np.random.default_rng(0), 0, groups=4, responses=2)
+        of = len(step.sequences["group_id"])
+        step.sequences["reward"] = np.resize(np.array(scale, dtype=np.float32), of)
+        step.sequences["prompt_id"] = step.sequences["group_id"]
+        step.sequences.update({f"reward_{part}": step.sequences["reward"] for part in parts})
+        run = open_run(write_run(tmp_path / name, [step], algorithm={"name": name}, seed=0))
+        members.append(Member(name, run, summarise(run)))
+    a, b, c, d = (reward_scale(member.run) for member in members)
+    assert not a.fits(b) and a.fits(c) and a.fits(d)
+    assert d.parts == {"style"} and not d.fits(replace(a, parts=frozenset({"length"})))
+    assert "different rewards" in prompt_difference([(members[0].run, members[1].run)]).reason
+    found = standing(settings(members[:3]), "reward")
+    assert found.tasks == ("reward in {0, 1}", "reward in {-1, 1}", "reward in {0, 1}")
+    assert [contest.pairs for contest in found.contests] == [((0, 2),)]
+    assert set(standing(settings(members[:3]), "response_length").tasks) == {""}

@@ -23,6 +23,7 @@ from ratioscope.analysis.compare import (
     single_changes,
 )
 from ratioscope.analysis.diagnosis import diagnose
+from ratioscope.analysis.summary.intervals import of_share
 from ratioscope.errors import RatioscopeError
 from tests.making.members import member
 from tests.making.samples import run_of, summary_of
@@ -225,8 +226,17 @@ def figure3() -> list[Setting]:
     runs = [run_of(name) for name in names]
     curves = [found.read("steps").set_index("step")["eval_accuracy"].dropna().to_dict() for found in runs]
     return settings(
-        replace(member(curve), run_id=name, run=found) for name, curve, found in zip(names, curves, runs, strict=True)
+        _with_intervals(replace(member(curve), run_id=name, run=found))
+        for name, curve, found in zip(names, curves, runs, strict=True)
     )
+
+
+def _with_intervals(made: Member) -> Member:
+    """As the summary of a run that says on how many prompts it evaluates."""
+    values = made.summary.values
+    low, high = of_share(values["eval_accuracy"].to_numpy(), made.run.manifest.evaluation_prompts)
+    ends = {"low": values.assign(eval_accuracy=low), "high": values.assign(eval_accuracy=high)}
+    return replace(made, summary=replace(made.summary, **ends))
 
 
 def test_the_sample_runs_say_of_figure_3_what_they_bear_out_and_where_they_differ(figure3: list[Setting]) -> None:

@@ -1,0 +1,80 @@
+"""Whether two runs were given the same reward: rewards of different definitions cannot be ranked.
+
+A log does not state its reward. What it shows is the names of the reward's parts, and where answers are simply right or
+wrong the few values that occur: 0 and 1 are not -1 and 1.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
+from ratioscope.schema import SEQUENCES
+
+# A reward with more values than these is taken for a continuous one, of which the values say nothing.
+_MOST_VALUES = 6
+
+
+@dataclass(frozen=True)
+class RewardScale:
+    """What a log shows of its reward."""
+
+    parts: frozenset[str]
+    """The names of its parts; empty where none is logged."""
+    values: frozenset[float]
+    """The values that occur; empty where they are many."""
+
+    def fits(self, other: "RewardScale") -> bool:
+        """Whether nothing shows that the rewards are different ones."""
+        same_parts = not (self.parts and other.parts) or self.parts == other.parts
+        return same_parts and (
+            not (self.values and other.values) or self.values <= other.values or other.values <= self.values
+        )
+
+    @property
+    def words(self) -> str:
+        """The parts or the values."""
+        if self.parts:
+            return f"reward of {', '.join(sorted(self.parts))}"
+        return f"reward in {{{', '.join(map(number, sorted(self.values)))}}}"
+
+
+def reward_scale(run: Run) -> RewardScale:
+    """The parts and values of a run's reward.
+
+    Raises:
+        RatioscopeError: a file that was there at opening cannot be read any more.
+    """
+    files = run.files.get(SEQUENCES.name, ())
+    return (
+        _scale(_Files(run, tuple(file.identity for file in files))) if files else RewardScale(frozenset(), frozenset())
+    )
+
+
+@dataclass(frozen=True)
+class _Files:
+    """A run by its files, which are all that is looked at."""
+
+    run: Run
+    identities: tuple[str, ...]
+
+    def __hash__(self) -> int:
+        return hash(self.identities)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Files) and self.identities == other.identities
+
+
+_SCALE = f"""
+select distinct reward from sequence where isfinite(reward) limit {_MOST_VALUES + 1}
+"""
+
+
+@lru_cache(maxsize=256)
+def _scale(files: _Files) -> RewardScale:
+    with relations(files.run, tables=(SEQUENCES,)) as connection:
+        names = connection.execute("select * from sequence limit 0").df().columns
+        values = connection.execute(_SCALE).df()["reward"].tolist()
+    parts = frozenset(name.removeprefix("reward_") for name in names if name.startswith("reward_"))
+    return RewardScale(parts, frozenset(values) if len(values) <= _MOST_VALUES else frozenset())
