@@ -18,7 +18,7 @@ from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.drift import sentences as drift
 from ratioscope.analysis.drift.pairs import measure
-from ratioscope.analysis.findings.facts import Cause, Facts, facts_of
+from ratioscope.analysis.findings.facts import Cause, Facts, facts_of, heavy_tails
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.news import to_json
@@ -29,11 +29,12 @@ from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.analysis.variance import failure_mode
 from ratioscope.dashboard import notebook
+from ratioscope.dashboard.report.build import run_report
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections import drift as drift_section
 from ratioscope.dashboard.sections import staleness as staleness_section
 from ratioscope.dashboard.sections import variance as variance_section
-from ratioscope.dashboard.sections.model import Chart, Paragraph
+from ratioscope.dashboard.sections.model import Chart, FindingBlock, Paragraph, Report, Table
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.recorder import write_table_file
 from ratioscope.schema import FileName
@@ -240,6 +241,52 @@ def test_findings_of_the_run_and_headlines_of_its_pages_count_the_same_steps() -
         n = {int(found) for finding in findings_of(name) for found, _ in _COUNT.findall(finding.sentence)}
         n |= {int(found) for found, _ in _COUNT.findall(drift.headline(facts_of(summary)))}
         assert len(n) <= 1, name
+
+
+# How each count of steps is said, by what is counted; another wording of the same count belongs in the same row.
+_COUNTS = {
+    "staleness above its limit": [_COUNT, re.compile(r"It is above that in (\d+) of (\d+) steps")],
+    "heavy tails": [re.compile(r"heavy(?: tail)? in (\d+) of (\d+) steps")],
+    "unreliable squares": [
+        re.compile(r"squares of the ratio[^.;]*? in (\d+) of (\d+) steps", re.IGNORECASE),
+        re.compile(r"^(?:χ², tokens|ESS, tokens|Effective sample size, tokens) \|.*unreliable in (\d+) of (\d+) steps"),
+    ],
+    "unreliable χ² of responses": [
+        re.compile(r"n (\d+) of (\d+) steps(?=[^.;]*too heavy for a χ² of whole responses)"),
+        re.compile(r"too heavy for a χ² of whole responses in (\d+) of (\d+) steps"),
+    ],
+    "infinite χ²": [re.compile(r"χ² is infinite in (\d+) of (\d+) steps")],
+}
+
+
+def text_of(report: Report) -> Iterator[str]:
+    """All that a report says."""
+    yield from (answer for _, answer in report.verdict)
+    for section in report.sections:
+        yield section.answer
+        for block in section.blocks:
+            if isinstance(block, Chart):
+                yield f"{block.title}: {block.takeaway}"
+            elif isinstance(block, Paragraph):
+                yield block.text
+            elif isinstance(block, Table):
+                yield from (" | ".join(getattr(cell, "text", cell) for cell in row) for row in block.rows)
+            elif isinstance(block, FindingBlock):
+                yield f"{block.finding.sentence} {block.finding.why} {block.finding.do}"
+
+
+@pytest.mark.parametrize(("name", "steps"), [SOURCES["heavy"], ("sync_interval20-reinforce-seed0", range(5, 19))])
+def test_a_report_counts_the_steps_above_a_limit_once(tmp_path: Path, name: str, steps: range) -> None:
+    """A report said "heavy tails" of 54, 66 and 73 steps."""
+    opened = open_folder(damaged(SAMPLE_RUNS / name, tmp_path / "run", steps))
+    said = list(text_of(run_report(opened, pages=["findings", "drift", "ratios", "variance"])))
+    found = {
+        subject: {tuple(map(int, count)) for text in said for form in forms for count in form.findall(text)}
+        for subject, forms in _COUNTS.items()
+    }
+    assert all(len(counts) <= 1 for counts in found.values()), found
+    assert found["heavy tails"] == {(len(heavy_tails(opened.summary, opened.limits)), len(steps))}
+    assert {of for counts in found.values() for _, of in counts} == {len(steps)}
 
 
 def test_a_run_without_a_token_has_no_story(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.facts import heavy_tails
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.catalogue import CATALOGUE
@@ -21,17 +22,15 @@ _KEEP = "Keep to ratios of tokens. "
 def tail_is_heavy(evidence: Evidence) -> Finding | None:
     """k-hat of the token ratios beyond its limit, where the tail carries weight (`docs/metrics.md`, tails)."""
     limit, values = evidence.limits.khat, evidence.values
-    khat = values["khat_token"].dropna()
     share_of_top = values["top1pct_share"]
-    # A heavy tail of weights that are almost all 1 costs nothing: the top 1 % must carry ten times its fair share.
-    excess = khat[(khat >= limit) & (share_of_top.reindex(khat.index) >= evidence.limits.tail_share)]
+    excess = heavy_tails(evidence.summary, evidence.limits)
     if not evidence.often(excess):
         return None
     return Finding(
         rule="heavy_tail",
         severity=Severity.CRITICAL if (excess >= 1).mean() > 0.5 else Severity.WARNING,
         sentence=f"The ratios have a heavy tail {share_text(excess, evidence)}: the tail index "
-        f"reaches {excess.max():.2f}, and from {limit:g} on means of the ratio cannot be trusted.",
+        f"reaches {excess.max():.2f} (limit {limit:g}).",
         metric="khat_token",
         steps=steps_of(excess),
         numbers=(

@@ -250,6 +250,20 @@ def steps_above(summary: StepSummary, key: str, limit: float) -> "Series[float]"
     return values[(values > limit) & ((low > limit) | low.isna())]
 
 
+def heavy_tails(summary: StepSummary, limits: Limits) -> "Series[float]":
+    """The tail index where it is at its limit or beyond and the tail carries weight (`docs/metrics.md`, tails).
+
+    A heavy tail of weights that are almost all 1 costs nothing: the top 1% must carry ten times its fair share.
+    """
+    khat, share = summary.values["khat_token"], summary.values["top1pct_share"]
+    return khat[(khat >= limits.khat) & (share >= limits.tail_share)]
+
+
+def unreliable_steps(summary: StepSummary, key: str) -> tuple[int, int]:
+    """In how many steps a metric is there and unreliable, and in how many it is there."""
+    return int(summary.unreliable(key).sum()), int(summary.values[key].notna().sum())
+
+
 def chi2_is_trusted(summary: StepSummary) -> "Series[bool]":
     """By step: chi-square of whole responses is there and can be estimated; of its two estimates the larger counts."""
     measured, predicted = LOG_CHI2
@@ -319,7 +333,7 @@ def _level(inside: StepSummary, key: str, limit: float) -> Level:
         largest_step=int(known.index[int(known.argmax())]) if len(known) else None,
         over=tuple(int(step) for step in steps_above(inside, key, limit).index),
         n_known=len(known),
-        n_doubtful=int((inside.values[key].notna() & ~inside.trusted(key)).sum()),
+        n_doubtful=unreliable_steps(inside, key)[0],
     )
 
 

@@ -17,6 +17,7 @@ import pandas as pd
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Concern, Control, Facts
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.setup import UNKNOWN, Setup
+from ratioscope.analysis.findings.words import chi2_source
 from ratioscope.catalogue import CATALOGUE
 
 
@@ -152,5 +153,5 @@ def _size(facts: Facts) -> str:
     }
     return (
         f"Total variation is {tv:.2g}, at most {limit:g}; the logarithm of 1 + χ² of whole responses is "
-        f"{facts.log_chi2:.2g}, {words[facts.concern]}"
+        f"{facts.log_chi2:.2g} ({chi2_source(facts)}; medians over the steps), {words[facts.concern]}"
     )

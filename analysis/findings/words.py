@@ -2,7 +2,7 @@
 
 from math import isfinite
 
-from ratioscope.analysis.findings.facts import Cause, Facts, Level
+from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Facts, Level
 
 _PATH = "the path from the sampler to the new policy"
 _NOT_RECOMPUTED = "the sampling version is not recomputed in this log, so engine and age cannot be separated"
@@ -85,6 +85,12 @@ def whose_staleness(facts: Facts) -> str:
         f"The larger part of staleness is {larger.cause.words}: {tv_text(larger.value)} against "
         f"{tv_text(smaller.value)} of {smaller.cause.words} (means)."
     )
+
+
+def chi2_source(facts: Facts) -> str:
+    """Which of the two numbers of χ² of whole responses is quoted: the larger of their medians over the steps."""
+    measured, predicted = (facts.medians[key] for key in LOG_CHI2)
+    return "measured" if facts.log_chi2 == measured and not predicted > measured else "as the tokens predict it"
 
 
 def sentence(clause: str) -> str:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ratioscope.analysis.diagnosis.absence import not_seen
-from ratioscope.analysis.findings.facts import Concern, Facts, facts_of
+from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unreliable_steps
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.words import (
     at_most,
+    chi2_source,
     largest_part,
     tv_text,
     what_is_missing,
@@ -81,7 +82,8 @@ def _failure_mode(facts: Facts) -> str:
     with np.errstate(over="ignore"):
         chi2 = float(np.expm1(facts.log_chi2))
     numbers = f"total variation {tv_text(level.median)} (limit {level.limit:g})"
-    numbers += f", χ² of whole responses {number(chi2)} (limit {limits.chi2:g}), medians over the steps"
+    numbers += f", χ² of whole responses {number(chi2)} ({chi2_source(facts)}; limit {limits.chi2:g}), "
+    numbers += "medians over the steps"
     if facts.concern is Concern.BIAS:
         return f"Bias is the primary concern: {numbers}."
     if facts.concern is Concern.VARIANCE:
@@ -114,20 +116,16 @@ def _trust(summary: StepSummary, facts: Facts, remarks: Sequence[Remark]) -> str
         text = f"Unknown ({counts}, {unknown} could not run)"
     else:
         text = f"No check found a problem in the log ({counts})"
-    (first, steps), (second, _) = (_doubtful(summary, key) for key in ("ratio_mean", "chi2_token"))
-    if first or second:
-        text += (
-            f"; tails that are too heavy, or cannot be judged, make means of the ratio unreliable in {first} of "
-            f"{steps} steps, squares (χ², effective sample size) in {second}"
-        )
+    counts_of = {words: unreliable_steps(summary, key) for words, key in _MOMENTS.items()}
+    told = [f"{words} in {n} of {of} steps" for words, (n, of) in counts_of.items() if n]
+    if told:
+        text += f"; unreliable are {' and '.join(told)}"
     unseen = not_seen(summary, facts)
     return f"{text}." + (f" Not logged, so not judged: {'; '.join(unseen)}." if unseen else "")
 
 
-def _doubtful(summary: StepSummary, key: str) -> tuple[int, int]:
-    """In how many steps a metric is there and cannot be trusted, and in how many it is there."""
-    known = summary.values[key].notna()
-    return int((known & ~summary.trusted(key)).sum()), int(known.sum())
+# What is counted is that of a metric for each moment of the ratio.
+_MOMENTS = {"means of the ratio": "ratio_mean", "squares of the ratio (χ², effective sample size)": "chi2_token"}
 
 
 def _change(findings: Sequence[Finding], facts: Facts, remarks: Sequence[Remark]) -> str:

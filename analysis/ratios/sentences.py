@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.facts import heavy_tails, unreliable_steps
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.summary.metrics import INVALID_CAUSES
@@ -29,28 +30,29 @@ def answer(summary: StepSummary, limits: Limits = Limits()) -> str:
     khat = summary.values["khat_token"].dropna()
     if not len(khat):
         return "No step has enough spread in its ratios for a tail index: the data are on-policy, or too few."
-    means, squares = (summary.unreliable(key) for key in ("ratio_mean", "chi2_token"))
+    limit, steps = limits.khat, len(summary.values)
+    heavy, high = heavy_tails(summary, limits), khat[khat >= limit]
     top = summary.values["top1pct_share"]
-    heavy = means & (top >= limits.tail_share)
-    largest = f"{khat.max():.2f} in step {khat.idxmax()} (means are reliable below {_limit(summary):.2f})"
-    if means.mean() < limits.step_share:
-        text = f"The tails are light: a tail index of {khat.median():.2f} in the median step, at most {largest}. "
-        text += (
-            f"Means of the ratio are reliable in {_of(~means)}, squares (χ², effective sample size) in {_of(~squares)}"
+    largest = f"{khat.max():.2f} in step {khat.idxmax()}"
+    if len(high) < limits.step_share * steps:
+        text = f"The tails are light: a tail index of {khat.median():.2f} in the median step, at most {largest}."
+    elif len(heavy) < limits.step_share * steps:
+        text = (
+            f"The tail index is {limit:g} or more in {len(high)} of {steps} steps and reaches {largest}, but its "
+            f"weight is small: the top 1% of the tokens hold {percent(top[high.index].median())} of Σρ² there. There "
+            "is nothing to truncate."
         )
-        return f"{text}: read squares only where their points are filled." if squares.any() else f"{text}."
-    if heavy.mean() < limits.step_share:
-        return (
-            f"The tail index is high in {_of(means)} and reaches {largest}, but its weight is small: the top 1 % of "
-            f"the tokens hold {percent(top[means].median())} of Σρ² there. There is nothing to truncate; squares (χ², "
-            f"effective sample size) are unreliable in {int(squares.sum())} steps."
+    else:
+        marks = summary.values.index.isin(heavy.index)
+        where = pd.Series(marks, index=summary.values.index)
+        text = (
+            f"The tails are heavy in {len(heavy)} of {steps} steps{_since(where)}{_with_age(where, summary)}: the "
+            f"tail index reaches {largest} (limit {limit:g}), and the top 1% of the tokens hold "
+            f"{percent(top[heavy.index].median())} of Σρ². Truncate the ratio or sync weights more often; until then "
+            "read bounded staleness and clip fractions."
         )
-    return (
-        f"The tails are heavy {_since(heavy)}{_with_age(heavy, summary)}: the tail index reaches {largest}, and the "
-        f"top 1 % of the tokens hold {percent(top[heavy].median())} of Σρ². Means of the ratio are unreliable in "
-        f"{int(means.sum())} steps, squares (χ², effective sample size) in {int(squares.sum())}. Truncate the ratio or "
-        "sync weights more often; until then read bounded staleness and clip fractions."
-    )
+    n, of = unreliable_steps(summary, "chi2_token")
+    return text + f" Squares of the ratio (χ², effective sample size) are unreliable in {n} of {of} steps." * bool(n)
 
 
 def mean_limits(n: "pd.Series[float]") -> "pd.Series[float]":
@@ -59,20 +61,11 @@ def mean_limits(n: "pd.Series[float]") -> "pd.Series[float]":
     return pd.Series(limits, index=n.index, dtype=float)
 
 
-def _limit(summary: StepSummary) -> float:
-    return float(mean_limits(summary.values["n_tokens"]).median())
-
-
-def _of(marks: "pd.Series[bool]") -> str:
-    count, steps = int(marks.sum()), len(marks)
-    return f"all {steps} steps" if count == steps and steps > 1 else f"{count} of {steps} steps"
-
-
 def _since(heavy: "pd.Series[bool]") -> str:
-    """In which steps: since one, throughout, or in so many."""
+    """The step since which most are, where hardly any are before it; else the first one."""
     n, marks = len(heavy), heavy.to_numpy(dtype=float)
     if marks.mean() >= 0.8:
-        return "throughout" if n > 1 else "in the only step"
+        return ""
     fewest = max(3, n // 20)
     if n >= 2 * fewest:
         ends = np.arange(fewest, n - fewest + 1)
@@ -80,8 +73,8 @@ def _since(heavy: "pd.Series[bool]") -> str:
         after = (marks.sum() - np.cumsum(marks)[ends - 1]) / (n - ends)
         best = int(np.argmax(after - before))
         if after[best] >= _MOST and before[best] <= _HARDLY_ANY:
-            return f"since step {heavy.index[ends[best]]}"
-    return f"in {_of(heavy)}, first in step {heavy.index[int(np.argmax(marks))]}"
+            return f", most of them since step {heavy.index[ends[best]]}"
+    return f", first in step {heavy.index[int(np.argmax(marks))]}"
 
 
 def _with_age(heavy: "pd.Series[bool]", summary: StepSummary) -> str:

@@ -18,7 +18,7 @@ from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.regime import log_chi2_of_responses, regime
 from ratioscope.analysis.findings.setup import UNKNOWN, Setup
-from ratioscope.analysis.findings.words import tv_text
+from ratioscope.analysis.findings.words import chi2_source, tv_text
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import cluster_intervals, sums
@@ -63,7 +63,8 @@ def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
         level = facts.staleness
         size = (
             f"Bias is small: total variation is {tv_text(level.median)}, at most {level.limit:g}. Cannot tell whether "
-            f"variance is: the χ² of whole responses looks like {number(np.expm1(facts.log_chi2))}, but "
+            f"variance is: the χ² of whole responses looks like {number(np.expm1(facts.log_chi2))} "
+            f"({chi2_source(facts)}; median over the steps), but "
             f"{about_variance[0].lower()}{about_variance[1:]}"
         )
         sentence, remedy = f"{found.origin} {size}", _UNTIL_TOLD

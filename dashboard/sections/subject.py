@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.findings.facts import Facts
+from ratioscope.analysis.findings.facts import Facts, unreliable_steps
 from ratioscope.analysis.linter import Remark, lint
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.runs.store import Run
@@ -211,11 +211,10 @@ def _interval(summary: StepSummary, key: str, step: int) -> str:
 
 
 def _doubts(summary: StepSummary, key: str) -> str:
-    known = summary.values[key].notna()
-    doubtful = int((known & ~summary.trusted(key)).sum())
-    if not doubtful:
-        return "in all steps" if known.all() else f"in the {int(known.sum())} steps that have it"
-    return f"unreliable in {doubtful} of {int(known.sum())} steps"
+    unreliable, known = unreliable_steps(summary, key)
+    if unreliable:
+        return f"unreliable in {unreliable} of {known} steps"
+    return "in all steps" if known == len(summary.values) else f"in {known} of {len(summary.values)} steps"
 
 
 def _why_missing(summary: StepSummary, key: str) -> str:

@@ -123,18 +123,20 @@ def _halves(index: "pd.Index[int]") -> pd.DataFrame:
 def test_the_answer_tells_light_harmless_and_heavy_tails_apart() -> None:
     assert heavy_tails.answer(_summary([0.1] * 20, 0.01)).startswith("The tails are light: a tail index of 0.10")
     harmless = heavy_tails.answer(_summary([0.9] * 20, 0.01))
-    assert harmless.startswith("The tail index is high in all 20 steps and reaches 0.90 in step 0")
+    assert harmless.startswith("The tail index is 0.7 or more in 20 of 20 steps and reaches 0.90 in step 0")
     assert "nothing to truncate" in harmless
     heavy = heavy_tails.answer(_summary([0.9] * 20, 0.5))
-    assert heavy.startswith("The tails are heavy throughout: ")
-    assert "the top 1 % of the tokens hold 50% of Σρ²" in heavy
+    assert heavy.startswith("The tails are heavy in 20 of 20 steps: ")
+    assert "the top 1% of the tokens hold 50% of Σρ²" in heavy
     assert "Truncate the ratio" in heavy
     assert heavy_tails.answer(_summary([np.nan] * 3, 0.5)).startswith("No step has enough spread")
 
 
 def test_the_answer_says_since_when() -> None:
     late = heavy_tails.answer(_summary([0.1] * 12 + [1.2] * 8, 0.5))
-    assert late.startswith("The tails are heavy since step 12: the tail index reaches 1.20 in step 12")
+    assert late.startswith(
+        "The tails are heavy in 8 of 20 steps, most of them since step 12: the tail index reaches 1.20 in step 12"
+    )
     now_and_then = heavy_tails.answer(_summary([0.1, 0.1, 1.2, 0.1] * 5, 0.5))
     assert "in 5 of 20 steps, first in step 2" in now_and_then
 
