@@ -159,6 +159,20 @@ DAMAGES = {"whole": (), "no b'": ("logp_behavior_train",), "no new": ("logp_new"
 DAMAGES["neither"] = (*DAMAGES["no b'"], *DAMAGES["no new"])
 
 
+def bounded_by_hand(folder: Path) -> dict[str, float]:
+    """Of the rows themselves: staleness of the steps and means over the window, all in the bounded form."""
+    tokens = pq.ParquetDataset(folder / "tokens").read().to_pandas()
+    logs = {name: tokens[name].astype(float) for name in tokens if name.startswith("logp_")}
+    b, c = logs["logp_behavior"], logs["logp_current"]
+    tokens["staleness"] = np.maximum(1 - np.exp(c - b), 0)
+    by_step = tokens.groupby("step")["staleness"].mean()
+    found = {"largest": by_step.max(), "last": by_step.iloc[-1], "mean": tokens["staleness"].mean()}
+    if (n := logs.get("logp_new")) is not None:
+        found["ppo"] = np.maximum(1 - np.exp(n - b), 0).mean()
+        found["the update"] = np.maximum(np.exp(c - b) - np.exp(n - b), 0).mean()
+    return found
+
+
 def report_of(subject: Subject) -> Iterator[str]:
     """What the sections of the report say, findings apart."""
     yield from (drift_section.answer(subject), variance_section.answer(subject), staleness_section.answer(subject))
@@ -193,6 +207,16 @@ def test_damaged_copies_tell_one_story_in_every_room(tmp_path: Path, source: str
     texts = [*said_of(opened.summary, facts), *report_of(subject), *book.verdict.splitlines()]
     about = [overview.headline(opened.summary, facts, opened.findings), *of_findings(opened.findings, opened.run)]
     assert_one_story(facts, texts, facts, about)
+    by_hand, level = bounded_by_hand(tmp_path / "run"), facts.staleness
+    assert (level.largest, level.last, level.mean) == pytest.approx(
+        [by_hand[key] for key in ("largest", "last", "mean")]
+    )
+    assert facts.path.staleness == pytest.approx(by_hand["mean"])
+    if facts.updates_logged:
+        update = facts.path.part(Cause.UPDATE)
+        assert update and (facts.path.ppo, update.value) == pytest.approx((by_hand["ppo"], by_hand["the update"]))
+        # Like with like: the parts add up to at least the direct way.
+        assert facts.path.ppo <= facts.path.staleness + update.value <= facts.path.total + 1e-12
     assert f"teps {of[0]} to {of[-1]}" in drift.path_section(facts) or len(of) == 1
     with_split = source.startswith("split") and damage in ("whole", "no new")
     assert (facts.path.part(Cause.AGE) is not None) is with_split

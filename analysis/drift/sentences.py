@@ -54,7 +54,7 @@ def headline(facts: Facts) -> str:
         text += f", and never above the limit of {level.limit:g} by more than its noise"
     text += f". {path_sentence(facts)}"
     if np.isfinite(facts.lag_correlation):
-        text += f" Staleness follows the version lag with a rank correlation of {facts.lag_correlation:.2f}."
+        text += f" The rank correlation of staleness with the version lag is {facts.lag_correlation:.2f}."
     return text
 
 

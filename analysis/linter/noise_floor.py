@@ -31,10 +31,11 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
     logged = np.isfinite(shape)
     floor = max(FLOAT32_FLOOR, TIMES_FLOOR * shape) if logged else FLOAT32_FLOOR
     against = f"{TIMES_FLOOR:g} × the measured noise floor" if floor > FLOAT32_FLOOR else "float32 rounding"
+    # The plain form: this looks for a difference on either side, the bounded one estimates a distance.
     staleness = by_step["fresh_deviation"] / by_step["n_fresh"] / 2
     worst, largest = staleness.idxmax(), float(by_step["max_fresh"].max())
     numbers = (
-        estimate("largest S_k on the same weights", staleness.max()),
+        estimate("largest ½ mean |ρ - 1| on the same weights", staleness.max()),
         estimate("largest |log ratio| there", largest),
         estimate("limit", floor, note=remark(against)),
     )
@@ -42,7 +43,7 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
     if not above:
         return passed(
             name,
-            f"On the same weights S_k is at most {staleness.max():.1e} and |log ratio| {largest:.1e} in "
+            f"On the same weights ½ mean |ρ - 1| is at most {staleness.max():.1e} and |log ratio| {largest:.1e} in "
             f"{len(by_step)} steps, below {floor:.1e} ({against}).",
             *numbers,
         )
@@ -54,7 +55,7 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
         Remark(
             name,
             Outcome.FOUND,
-            f"With the same weights sampler and trainer disagree {in_steps(above)}: S_k up to "
+            f"With the same weights sampler and trainer disagree {in_steps(above)}: ½ mean |ρ - 1| up to "
             f"{staleness.max():.2g} (step {worst}), |log ratio| up to {largest:.2g}; {against} allows {floor:.1e}."
             + (f" A pass in bfloat16 differs by as much ({dtype:.1e}): precision." if precision else "")
             + (" Engines of two kinds usually differ by as much." if usual and not precision else ""),

@@ -186,7 +186,7 @@ def test_another_precision_is_an_engine_mismatch_and_nothing_else(trained: Train
     tokens, steps = rows(trained(name)), rows(trained(name), "steps")
     log_ratio = tokens["logp_behavior_train"].astype(float) - tokens["logp_behavior"]
     staleness = (np.expm1(log_ratio).abs() / 2).groupby(tokens["step"]).mean()
-    assert numbers(remark)["largest S_k on the same weights"] == pytest.approx(staleness.max(), rel=1e-9)
+    assert numbers(remark)["largest ½ mean |ρ - 1| on the same weights"] == pytest.approx(staleness.max(), rel=1e-9)
     assert numbers(remark)["largest |log ratio| there"] == pytest.approx(log_ratio.abs().max(), rel=1e-9)
     precision = staleness.max() <= 1.5 * steps["noise_floor_dtype"].max()
     assert precision == ("precision." in remark.sentence)
@@ -199,7 +199,7 @@ def test_another_precision_is_an_engine_mismatch_and_nothing_else(trained: Train
 def test_float32_noise_on_policy_is_at_the_floor(trained: Trained) -> None:
     remark = the(lint(open_run(trained("on-policy"))), "on_policy_ratio")
     assert remark.outcome is Outcome.PASSED
-    assert 0 < numbers(remark)["largest S_k on the same weights"] < 1e-5
+    assert 0 < numbers(remark)["largest ½ mean |ρ - 1| on the same weights"] < 1e-5
 
 
 # Logs that were damaged -----------------------------------------------------------------------------------------------
