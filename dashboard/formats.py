@@ -9,6 +9,7 @@ import re
 from ratioscope.analysis.findings import numbers
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.catalogue import ENTRIES
+from ratioscope.metric import Moment
 from ratioscope.notes import Note, is_unreliable
 
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -45,10 +46,11 @@ def number(key: str, value: float, low: float = math.nan, high: float = math.nan
 
 
 def interval(key: str, low: float, high: float) -> str:
-    """Both ends of a metric's interval."""
-    if is_share(key):
-        return f"{share(low, low, high)} to {share(high, low, high)}"
-    return " to ".join(numbers.ends(low, high))
+    """A metric's interval in words, "at least" or "at most" where it is open; "" where there is none."""
+    if key in ENTRIES and ENTRIES[key].moment is Moment.SECOND and low == ENTRIES[key].possible[0]:
+        low = -math.inf  # open below
+    ends = (share(low, low, high), share(high, low, high)) if is_share(key) else numbers.ends(low, high)
+    return numbers.interval_text(low, high, *ends)
 
 
 def count(value: float) -> str:
@@ -63,19 +65,16 @@ def estimate(key: str, value: float, low: float = math.nan, high: float = math.n
     """A metric's value with its 95 % interval, or with why there is none."""
     if math.isnan(value):
         return f"– ({note})" if note else "–"
-    if is_unreliable(note):
-        return f"{number(key, value)} (unreliable)"
-    if math.isfinite(low) and math.isfinite(high):
-        return f"{number(key, value, low, high)} ({interval(key, low, high)})"
-    return number(key, value)
+    beside = ", ".join(filter(None, ("unreliable" if is_unreliable(note) else "", interval(key, low, high))))
+    return f"{number(key, value, low, high)} ({beside})" if beside else number(key, value)
 
 
 def quote(metric: str, quoted: Number) -> str:
     """A number of a finding about a metric, with its label and its interval."""
     text = f"{quoted.label}: {number(metric, quoted.value, quoted.low, quoted.high)}"
-    if math.isfinite(quoted.low) and math.isfinite(quoted.high):
-        return f"{text} (95 %: {interval(metric, quoted.low, quoted.high)})"
-    return f"{text} (interval withheld)" if is_unreliable(quoted.note) else text
+    if ends := interval(metric, quoted.low, quoted.high):
+        return f"{text} (95 %: {ends})"
+    return f"{text} (unreliable)" if is_unreliable(quoted.note) else text
 
 
 # What Markdown makes a link of by itself, escaped or not, unless an invisible sign that joins words breaks it.

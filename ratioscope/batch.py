@@ -24,6 +24,11 @@ class Segments:
         total = torch.zeros(self.size, dtype=torch.float64, device=values.device)
         return total.index_add(0, self.index, values.double())
 
+    def largest(self, index: Tensor) -> Tensor:
+        """The largest of each segment's whole numbers, (size,), 0 where it has no token."""
+        found = torch.zeros(self.size, dtype=index.dtype, device=index.device)
+        return found.scatter_reduce(0, self.index, index, "amax")
+
     def any(self, flags: Tensor) -> Tensor:
         """Whether one of the segment's flags is set, (size,)."""
         return self.sum(flags) > 0

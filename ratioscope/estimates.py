@@ -3,8 +3,11 @@
 Definitions: the catalogue, and `analysis/summary/` for the same numbers of a recorded run.
 """
 
+from math import log
+
 from ratioscope import terms
-from ratioscope.batch import Batch
+from ratioscope.batch import Batch, Segments
+from ratioscope.metric import HARMLESS_RATIO
 from ratioscope.tails import QUANTILES, kept_size
 from ratioscope.tensors import Tensor, torch
 
@@ -81,11 +84,34 @@ def _divergences(batch: Batch) -> dict[str, Tensor]:
 
 def _z(batch: Batch, deviation: Tensor) -> Tensor:
     """Mean deviation over its cluster-robust standard error (`docs/metrics.md`, uncertainty); NaN where it has none."""
-    x = batch.groups.sum(torch.where(batch.usable, deviation, 0.0))
-    n = batch.groups.sum(batch.usable)
-    groups, theta = _count(n > 0), x.sum() / n.sum()
-    error = (groups / (groups - 1) * ((x - theta * n) ** 2).sum()).sqrt() / n.sum()
+    theta, error = _with_error(batch.groups.sum(torch.where(batch.usable, deviation, 0.0)), _sizes(batch))
     return torch.where(error.isfinite() & (error > 0), theta / error, torch.nan)
+
+
+def _sizes(batch: Batch) -> Tensor:
+    """Usable tokens of each group."""
+    return batch.groups.sum(batch.usable)
+
+
+def _with_error(x: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    """A ratio of sums over groups and its standard error: the twin of `cluster_variances` of the step summary."""
+    groups, theta = _count(n > 0), x.sum() / n.sum()
+    residual = (x - theta * n) / (n.sum() - n)
+    error = ((groups - 1) / groups * residual.square().sum()).sqrt()
+    return theta, torch.where(groups > 1, error, torch.nan)
+
+
+def _reliance(log_weights: Tensor, there: Tensor, groups: Segments) -> Tensor:
+    """What the largest (w - 1)^2 adds to their mean, in standard errors of it (`ratioscope.metric.doubt`)."""
+    logs = torch.where(there, log_weights, -torch.inf)
+    highest, squares = logs.max(), torch.where(there, 2 * terms.log_abs_expm1(log_weights), -torch.inf)
+    top = squares.max()
+    scaled = torch.where(there, (squares - top).exp(), 0.0)
+    n = groups.sum(there)
+    error = _with_error(groups.sum(scaled), n)[1] * n.sum()
+    largest = (2 * terms.log_abs_expm1(highest) - top).exp()
+    harmful = torch.where(error > 0, largest / error, torch.nan)
+    return torch.where(highest > log(HARMLESS_RATIO), harmful, torch.where(n.sum() > 0, 0.0, torch.nan))
 
 
 def _learning(batch: Batch) -> dict[str, Tensor]:
@@ -120,7 +146,12 @@ def _weights(batch: Batch) -> dict[str, Tensor]:
     log_w, defined = batch.log_weights()
     squares = torch.where(defined, 2 * terms.log_abs_expm1(log_w), -torch.inf)
     log_chi2 = squares.logsumexp(dim=0) - _count(defined).log()
+    n = _sizes(batch)
+    groups_of_sequences = Segments(batch.sequences.largest(batch.groups.index), batch.groups.size)
     return {
+        "reliance_token": _reliance(batch.log_rho(), batch.usable, batch.groups),
+        "reliance_seq": _reliance(log_w, defined, groups_of_sequences),
+        "effective_groups": n.sum().square() / n.square().sum(),
         "chi2_seq": log_chi2.exp(),
         "log1p_chi2_seq": torch.logaddexp(torch.zeros_like(log_chi2), log_chi2),
         "ess_seq": _effective(log_w, defined)[0],

@@ -18,11 +18,11 @@ class Moment(Enum):
     """Which moment of the ratio the estimator is built on."""
 
     BOUNDED = "bounded"
-    """Bounded terms: always estimable."""
+    """Bounded terms."""
     FIRST = "first"
-    """Means of rho or |rho - 1|: unreliable from k-hat 0.7 on."""
+    """Means of rho or |rho - 1|: their intervals hold whatever the tail is like (docs/metrics.md, uncertainty)."""
     SECOND = "second"
-    """Means of rho squared: unreliable from k-hat 0.35 on, because the tail index of a square is twice as large."""
+    """Means of rho squared, and logarithms of them: doubtful where they rest on the largest ratio (`doubt`)."""
 
 
 class Grain(Enum):
@@ -88,6 +88,7 @@ class Mean:
 
 
 KHAT_LIMIT = {Moment.FIRST: 0.7, Moment.SECOND: 0.35}
+"""From which tail index on a moment of the ratios does not exist, or nearly so; it describes them and marks nothing."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,8 @@ class Metric:
     unit: str = ""
     better: str = ""
     moment: Moment = Moment.BOUNDED
-    khat: tuple[str, ...] = ("khat_token",)
-    """Tail indices that decide whether it can be trusted."""
+    reliance: str = "reliance_token"
+    """Of the second moment: the metric that says whether it can be trusted (`doubt`)."""
     grain: Grain = Grain.TOKEN
     over: Denominator = TOKENS
     mean: Mean | None = None
@@ -123,7 +124,7 @@ class Metric:
     highest: float = inf
     """What is possible: no interval reaches beyond (`possible`)."""
     one_sided: bool = False
-    """A sample can only say "at least": `low` is a 95 % bound and `high` is infinite."""
+    """A sample can only say "at least", or "at most" where higher is better: the other end is what is possible."""
     sparse: bool = False
     """Logged now and then: its values are drawn as points."""
     comparable: bool = True
@@ -143,6 +144,11 @@ class Metric:
         return (0.0, 1.0) if self.share else (self.lowest, self.highest)
 
     @property
+    def unit_of_ratio(self) -> str:
+        """Whose ratio is squared."""
+        return "ratio of a response" if self.reliance == "reliance_seq" else "ratio"
+
+    @property
     def numerator(self) -> str:
         """The name of a mean's sum in the partial sums."""
         assert self.mean is not None, self.key
@@ -155,12 +161,12 @@ class Metric:
 
     @property
     def sample(self) -> str:
-        """The count of the step summary that is the sample size of the tail indices that judge it."""
-        return "n_sequences" if "khat_seq" in (self.key, *self.khat) else "n_tokens"
+        """The count of the step summary that is the sample size of a tail index."""
+        return "n_sequences" if self.key == "khat_seq" else "n_tokens"
 
 
 def khat_limit(moment: Moment, n: int) -> float | None:
-    """From which k-hat on an estimate built on `moment` is unreliable with n samples; None: never.
+    """From which k-hat on a moment of n ratios cannot be estimated by the usual reading of it; None: never.
 
     The sample-size rule min(1 - 1/log10 n, 0.7) is for means of the ratio (Vehtari et al.); its square halves it.
     """
@@ -170,25 +176,32 @@ def khat_limit(moment: Moment, n: int) -> float | None:
     return min(KHAT_LIMIT[moment], by_size if moment is Moment.FIRST else by_size / 2)
 
 
-def doubt(tail: str, khat: float | None, moment: Moment, n: int, missing: Note | None = None) -> Note | None:
-    """Why a mean of n terms of this moment cannot be trusted; None where it can.
+# Ratios up to this one cannot hurt a mean of squares, however they are distributed: (rho - 1)^2 is at most 1/4.
+HARMLESS_RATIO = 1.5
+
+# By the simulation of `tests/oracles/trust.py`: below it intervals cover as often as they say.
+MOST_RELIANCE = 0.3
+
+
+def doubt(reliance: float, unit: str = "ratio") -> Note | None:
+    """Why a mean of squares cannot be trusted: what was not seen could move it; None where it can.
+
+    Where the central limit holds, the largest term is small beside the standard error, and the next larger one, which
+    was not drawn, as well. A fitted tail says this worse than the largest term does (docs/metrics.md, uncertainty).
 
     Args:
-        tail: what the tail index is of, as a note should call it.
-        khat: the tail index; None or NaN where it cannot be estimated.
-        missing: why it cannot, as `ratioscope.tails` says it; None, and `Kind.NO_TAIL`, are harmless.
+        reliance: what the largest term adds to the mean, in standard errors of the mean; 0 where no ratio is above
+            `HARMLESS_RATIO`, NaN without a standard error.
+        unit: what the terms are of.
     """
-    limit = khat_limit(moment, n)
-    if limit is None:
+    if reliance <= MOST_RELIANCE:
         return None
-    if khat is None or isnan(khat):
-        if missing is None or missing.kind is Kind.NO_TAIL:
-            return None
-        return Note(Kind.UNRELIABLE, f"unreliable: {tail} cannot be estimated, {missing.reason}")
-    if khat < limit:
-        return None
+    if isnan(reliance):
+        return Note(Kind.UNRELIABLE, "unreliable: there is no standard error, and ratios are large")
     return Note(
-        Kind.UNRELIABLE, f"unreliable: {tail} is {khat:.2f}, from {limit:.2f} on its moment cannot be estimated"
+        Kind.UNRELIABLE,
+        f"unreliable: the largest {unit} alone moves it by {reliance:.2g} standard errors, "
+        "so those that were not drawn could move it, too",
     )
 
 

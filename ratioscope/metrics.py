@@ -12,7 +12,7 @@
         group=torch.arange(batch, device=device) // num_generations,
     )
     wandb.log(metrics)                       # {"s_k_bounded": 0.031, "chi2_token": 0.012, "khat_token": 0.21, ...}
-    str(metrics.notes["chi2_seq"])           # "unreliable: khat_seq is 0.52, ..."
+    str(metrics.notes["chi2_seq"])           # "unreliable: the largest ratio of a response alone ..."
 
 Keys and definitions are those of `ratioscope.catalogue` and of the step summary (`analysis.summary`), which computes
 the same numbers from a recorded run. Arithmetic is float64; nothing is clamped. A GPU is waited for once.
@@ -21,14 +21,14 @@ Intervals need the whole step with its groups: record it (`RunRecorder`) and let
 
 from collections.abc import Mapping
 from itertools import chain
-from math import isinf, isnan
+from math import isinf, isnan, nan
 
 import numpy as np
 
 from ratioscope import estimates
 from ratioscope.batch import flatten
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import INFINITE, TOKENS, UNDEFINED, Metric, doubt
+from ratioscope.metric import INFINITE, TOKENS, UNDEFINED, Metric, Moment, doubt
 from ratioscope.notes import Kind, Note
 from ratioscope.tails import Array, pareto_khat, top_share
 from ratioscope.tensors import Tensor, torch
@@ -99,7 +99,7 @@ def unreliable(metrics: BatchMetrics) -> dict[str, Note]:
     """Which of the metrics are infinite or cannot be estimated from this many samples, and why.
 
     Args:
-        metrics: as `batch_metrics` returns them; a moment is judged by the tail index of its own weights.
+        metrics: as `batch_metrics` returns them; a second moment is judged by its reliance on the largest weight.
     """
     notes = dict[str, Note]()
     for key, value in metrics.items():
@@ -109,10 +109,8 @@ def unreliable(metrics: BatchMetrics) -> dict[str, Note]:
         if isinf(value):
             notes[key] = INFINITE
             continue
-        n = int(metrics[metric.sample])
-        for tail in metric.khat:
-            if note := doubt(tail, metrics.get(tail), metric.moment, n, metrics.notes.get(tail)):
-                notes[key] = note
+        if metric.moment is Moment.SECOND and (note := doubt(metrics.get(metric.reliance, nan), metric.unit_of_ratio)):
+            notes[key] = note
     return notes
 
 

@@ -18,11 +18,11 @@ class Kind(StrEnum):
     NOT_ESTIMABLE = "not estimable"
     """There is no tail index: too few weights, ties, or a weight that is not finite."""
     NO_TAIL = "no tail"
-    """There is no tail index because all large weights are equal: no reason to doubt their means."""
+    """There is no tail index because all large weights are equal."""
     INFINITE = "infinite"
     """The value is infinite."""
     UNRELIABLE = "unreliable"
-    """The value is there, and its moment cannot be estimated from so many samples; its interval is withheld."""
+    """The value is there, and what was not seen could move it: its interval is open on that side."""
     REMARK = "remark"
     """The value holds: what it describes, or why it has no interval."""
 

@@ -1,11 +1,12 @@
 """Tails of importance weights: Pareto k-hat from the kept top of the log-weights."""
 
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import ceil, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope.metric import HARMLESS_RATIO
 from ratioscope.notes import Kind, Note
 
 Array = NDArray[np.float64]
@@ -102,6 +103,19 @@ def khat_of(log_weights: Array) -> tuple[float | None, Note | None]:
     kept = min(kept_size(n), n)
     top = np.sort(np.partition(log_weights, n - kept)[n - kept :]) if kept else log_weights
     return pareto_khat(top[::-1], n)
+
+
+def reliance_of(log_weights: Array) -> float:
+    """What the largest of some independent weights adds to the mean of (w - 1)^2, in its standard errors, for `doubt`.
+
+    The largest ones are enough: of the sum of fourth powers, which makes the standard error, the others are little.
+    """
+    if not len(log_weights) or log_weights.max() <= log(HARMLESS_RATIO):
+        return 0.0
+    with np.errstate(all="ignore"):  # log 0 where a weight is 1
+        logs = 2 * np.where(log_weights > 30, log_weights, np.log(np.abs(np.expm1(log_weights))))
+    largest = logs[log_weights.argmax()]
+    return float(1 / np.sqrt(np.exp(2 * (logs - largest)).sum()))
 
 
 def _fit_generalised_pareto(excess: Array) -> tuple[float, float]:

@@ -22,8 +22,6 @@ from ratioscope.tensors import Tensor, torch
 class WeightRow(Declared):
     """A weight, as `declared` says it."""
 
-    rising: bool
-    """Whether the weight of a token never falls where its ratio rises."""
     unbounded: bool
     """Whether it grows with rho_theta without end."""
     geometric: bool
@@ -39,26 +37,25 @@ def declared(
     words: str,
     *,
     judged: Judged = Judged.RATIO,
-    rising: bool = False,
     unbounded: bool = False,
     geometric: bool = False,
 ) -> Callable[[_Function], _Function]:
     """The row of the weight below, in `WEIGHTS` by the function's name; the fields are those of `WeightRow`."""
 
     def add(function: _Function) -> _Function:
-        WEIGHTS[function.__name__] = WeightRow(function, words, judged, rising, unbounded, geometric)
+        WEIGHTS[function.__name__] = WeightRow(function, words, judged, unbounded, geometric)
         return function
 
     return add
 
 
-@declared("none: 1", rising=True)
+@declared("none: 1")
 def none(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     """1: the data are taken as they are."""
     return torch.ones_like(ratios.behavior)
 
 
-@declared("ratio ρ", rising=True, unbounded=True)
+@declared("ratio ρ", unbounded=True)
 def ratio(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     """rho_theta = pi_theta / behavior: importance sampling."""
     return ratios.behavior.exp()
@@ -72,13 +69,13 @@ def incremental(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tenso
     return ratios.incremental.masked_fill(unchanged, 0.0).exp()
 
 
-@declared("truncated ratio, min(ρ, C)", rising=True)
+@declared("truncated ratio, min(ρ, C)")
 def truncated(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, cap: float) -> Tensor:
     """min(rho, cap): truncated importance sampling (S1 7)."""
     return ratios.behavior.clamp(max=math.log(cap)).exp()
 
 
-@declared("ratio clipped above (CISPO)", rising=True)
+@declared("ratio clipped above (CISPO)")
 def upper_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, epsilon_high: float) -> Tensor:
     """min(rho, 1 + epsilon_high): the weight is clipped, the token keeps its gradient (CISPO, MiniMax-M1 eq. 4)."""
     return ratios.behavior.clamp(max=math.log1p(epsilon_high)).exp()

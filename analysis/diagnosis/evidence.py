@@ -60,9 +60,9 @@ class Evidence:
         return steps_above(self.summary, metric, limit)
 
     def below(self, metric: str, limit: float) -> "Series[float]":
-        """The series where it is below the limit beyond its own noise, or with its interval withheld."""
+        """The series where it is below the limit beyond its own noise, or can only be lower than it says."""
         values, high = self.values[metric], self.summary.high[metric]
-        return values[(values < limit) & ((high < limit) | high.isna())]
+        return values[(values < limit) & ((high < limit) | high.isna() | self.summary.unreliable(metric))]
 
     def often(self, steps: "Series[float]") -> bool:
         """Whether so many steps show it that chance cannot: three of them, and the share of all that is set."""

@@ -56,7 +56,7 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
 def sample_has_collapsed(evidence: Evidence) -> Finding | None:
     """Effective sample size of the token ratios below verl's limit.
 
-    With a withheld interval the value counts all the same: a tail that the sample has not seen lowers it further.
+    Where it is unreliable the value counts all the same: what the sample has not seen lowers it further.
     """
     limit = evidence.limits.ess
     few = evidence.below("ess_token", limit)

@@ -36,12 +36,11 @@ from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.relations import may_hold_out, relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, cluster_interval
-from ratioscope.catalogue import theory
 from ratioscope.catalogue.denominators import EXACT, NEW
 from ratioscope.errors import RatioscopeError
-from ratioscope.metric import Moment, doubt
+from ratioscope.metric import doubt
 from ratioscope.notes import Note
-from ratioscope.tails import Array, kept_size, pareto_khat
+from ratioscope.tails import Array, kept_size, reliance_of
 
 WITH_INTERVAL = (
     *("surrogate", "drift_discounted", "staleness_discounted"),
@@ -239,31 +238,14 @@ def _mean_distance_penalty(step: "pd.Series[Any]", advantage_bound: float) -> fl
 
 
 def _unreliable(step: "pd.Series[Any]") -> dict[str, Note]:
-    """Terms whose mean cannot be trusted because of a tail, and the sentence that says so."""
-    found: dict[str, Note | None] = {}
-    for name, column, count, what in _TAILS:
-        top = step[column]
-        if not isinstance(top, np.ndarray):  # not logged, or no usable token, which is noted already
-            continue
-        n = int(step[count])
-        khat, why_not = pareto_khat(np.asarray(top, dtype=float), n)
-        found[name] = found.get(name) or doubt(f"k-hat of the {what}", khat, Moment.FIRST, n, why_not)
-    return {
-        metric.key: note
-        for metric in theory.ENTRIES
-        if metric.key in WITH_INTERVAL and metric.moment is not Moment.BOUNDED
-        for name in metric.khat
-        if (note := found.get(name))
-    }
+    """Why the gain of whole responses cannot be trusted: it rests on the largest of their ratios."""
+    tops = [step[column] for column in ("top_whole", "top_whole_new")]
+    logs = [np.asarray(top, dtype=float) for top in tops if isinstance(top, np.ndarray)]  # others are noted already
+    found = [doubt(reliance_of(top), "ratio of a response") for top in logs]
+    note = next(filter(None, found), None)
+    return {"gain": note} if note else {}
 
 
-# Tail indices, as the catalogue names them: their largest ratios, of how many, and what they are called.
-_TAILS = (
-    ("khat_token", "top", "n_actions", "current policy's ratios"),
-    ("khat_token_new", "top_new", "n_actions", "new policy's ratios"),
-    ("khat_seq", "top_whole", "n_whole", "current policy's ratios of whole responses"),
-    ("khat_seq", "top_whole_new", "n_whole", "new policy's ratios of whole responses"),
-)
 _LEFT_OUT = {
     "n_invalid": "with an unusable token",
     "n_no_reward": "without a finite reward",

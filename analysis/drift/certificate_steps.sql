@@ -1,18 +1,9 @@
--- grain: one step. The tails that decide whether means of its ratios can be trusted, the horizon, the mean distance of new
+-- grain: one step. The largest ratios of whole responses, which decide whether their gain can be trusted, the horizon, the mean distance of new
 -- policy and sampler by position, and the largest distance of a state. $kept: how many of the largest ratios to keep.
 with
-tails as (
-    select
-        step, count(*) as n_actions,
-        max(log_rho, $kept) as top,
-        max(log_rho_new, $kept) as top_new
-    from action
-    where valid
-    group by step
-),
 whole_tails as (
     select
-        step, count(*) as n_whole,
+        step,
         max(log_w, $kept) as top_whole,
         max(log_w_new, $kept) as top_whole_new
     from whole
@@ -38,14 +29,9 @@ select
     ) as delta_max,
     count(distinct seq_id) filter (invalid is null and log_rho_new is not null) as n_moved,
     any_value(moved) as moved,
-    any_value(n_actions) as n_actions,
-    any_value(top) as top,
-    any_value(top_new) as top_new,
-    any_value(n_whole) as n_whole,
     any_value(top_whole) as top_whole,
     any_value(top_whole_new) as top_whole_new
 from token
-left join tails using (step)
 left join whole_tails using (step)
 left join by_place using (step)
 group by step

@@ -11,10 +11,10 @@ A pair p/q is measured on what the behavior policy b sampled, so every expectati
     kl_k1, _k2    mean -e^y z, mean e^y z^2 / 2       kl_k3        mean e^y (e^z - 1 - z)    (all three: KL(q||p))
     kl_reverse    mean (e^x z - e^x + e^y): KL(p||q)  ratio_mean   mean e^x: the mean of p/q under q, 1 when q covers p
     ess           (sum e^x)^2 / (sum e^y sum e^(y + 2z)): 1 / (1 + self-normalised chi2)
-    khat          the larger Pareto index of p/b and q/b: it judges the means (section 4)
+    khat          the larger Pareto index of p/b and q/b
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -25,9 +25,18 @@ import pandas as pd
 from ratioscope.analysis.runs.database import query
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval, log_intervals
+from ratioscope.analysis.summary.intervals import (
+    NO_INTERVAL,
+    ONE_SIDED,
+    TWO_SIDED,
+    Interval,
+    cluster_interval,
+    cluster_variance,
+    log_intervals,
+    share_intervals,
+)
 from ratioscope.errors import unknown
-from ratioscope.metric import INFINITE, Moment, doubt, not_logged
+from ratioscope.metric import HARMLESS_RATIO, INFINITE, Moment, doubt, not_logged
 from ratioscope.notes import Kind, Note, cells, joined
 from ratioscope.tails import Array, pareto_khat, tail_size
 
@@ -123,9 +132,10 @@ def measure(
         by_step: a row for each step instead of one for the whole range.
 
     Returns:
-        (step,) pair, metric, value, low, high (95 %), note_kind and note (why it is missing, withheld or only
-        describes), n (tokens or sequences that are averaged over), n_undefined (those that have no ratio, because a
-        log-probability is missing or cannot be used), n_groups (prompt groups of n).
+        (step,) pair, metric, value, low, high (95 %; the end that what was not seen could move is 0 or infinite),
+        note_kind and note (why it is missing, unreliable or only describes), n (tokens or sequences that are averaged
+        over), n_undefined (those that have no ratio, because a log-probability is missing or cannot be used), n_groups
+        (prompt groups of n).
 
     Raises:
         RatioscopeError: no such level or aggregation, or a file vanished while it was read.
@@ -138,7 +148,7 @@ def measure(
         for name, pair in PAIRS.items():
             create_units(connection, pair)
             units = f"select *, {'step' if by_step else '0'} as stratum from {view}"
-            found = measure_units(connection, name, units, _DESCRIPTIONS.get(view, ""))
+            found = measure_units(connection, name, units, _DESCRIPTIONS.get(view, ""), whole=level == "sequence")
             if found.empty and not by_step:
                 nothing = {"stratum": 0, "pair": name, "n": 0, "n_undefined": 0, "n_groups": 0}
                 found = _frame(_rows(nothing, _missing(_NO_TOKEN)))
@@ -153,13 +163,16 @@ def create_units(connection: duckdb.DuckDBPyConnection, pair: Pair) -> None:
     connection.execute(text)
 
 
-def measure_units(connection: duckdb.DuckDBPyConnection, name: str, units: str, description: str = "") -> pd.DataFrame:
+def measure_units(
+    connection: duckdb.DuckDBPyConnection, name: str, units: str, description: str = "", *, whole: bool = False
+) -> pd.DataFrame:
     """The metrics of a pair in each stratum of its units.
 
     Args:
         name: of the pair whose units `create_units` made.
         units: a query on one of their views that adds the integer column `stratum`.
         description: said in the note of every metric, where it is not more than that.
+        whole: units are whole responses, of whose second moments a sample can only say "at least".
 
     Returns:
         stratum, and the columns of `measure`; no row where there is no unit.
@@ -168,8 +181,7 @@ def measure_units(connection: duckdb.DuckDBPyConnection, name: str, units: str, 
     groups = connection.execute(query("drift/pair_moments")).df()
     kept = tail_size(int(groups.groupby("stratum")["n_usable"].sum().max())) + 1 if len(groups) else 1
     tops = connection.execute(
-        f"select stratum, max(x, {kept}) as p, max(y, {kept}) as q, max(pair_log_square(y, z) / 2, {kept}) as square "
-        "from unit where usable group by stratum"
+        f"select stratum, max(x, {kept}) as p, max(y, {kept}) as q from unit where usable group by stratum"
     ).df()
     top_of = {row["stratum"]: row for row in tops.to_dict("records")}
     rows: list[dict[str, Any]] = []
@@ -183,7 +195,7 @@ def measure_units(connection: duckdb.DuckDBPyConnection, name: str, units: str, 
             "n_groups": len(used),
         }
         if len(used):
-            lines = _lines(PAIRS[name], used, top_of[stratum], description)
+            lines = _lines(used, top_of[stratum], description, whole=whole)
         else:
             missing = of_stratum["missing"].dropna().unique()
             lines = _missing(
@@ -216,36 +228,27 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["stratum", *COLUMNS])
 
 
-def _lines(pair: Pair, groups: pd.DataFrame, top: Mapping[Any, Any], description: str) -> dict[str, _Line]:
-    """All metrics of one stratum, judged by the tails that their terms have."""
+def _lines(groups: pd.DataFrame, top: Mapping[Any, Any], description: str, *, whole: bool) -> dict[str, _Line]:
+    """All metrics of one stratum; second moments are judged by what they rest on."""
     n = int(groups["n_usable"].sum())
-    khats = {name: pareto_khat(np.asarray(top[name], dtype=float), n) for name in ("p", "q", "square")}
-    index = {name: -np.inf if khat is None else khat for name, (khat, _) in khats.items()}
-    heaviest = max(index["p"], index["q"])
-    # Means over e^x and e^y, over squares (e^(y + 2z) is the square of p/sqrt(q b)), and over what is at most e^y.
-    judges = {
-        Moment.FIRST: ("khat", ("p", "q")),
-        Moment.SECOND: ("khat of p/sqrt(q b)" if pair.weighted else "khat", ("square",)),
-        Moment.BOUNDED: ("khat of q/b", ("q",)),
-    }
+    khats = {name: pareto_khat(np.asarray(top[name], dtype=float), n) for name in ("p", "q")}
+    heaviest = max((khat for khat, _ in khats.values() if khat is not None), default=-np.inf)
     with np.errstate(all="ignore"):  # what is not finite is noted
-        estimates = _estimates({name: groups[name].to_numpy(dtype=float) for name in _SUMS})
+        sums = {name: groups[name].to_numpy(dtype=float) for name in _SUMS}
+        estimates = _estimates(sums, ONE_SIDED if whole else TWO_SIDED)
+        doubtful = doubt(_reliance(sums), "ratio of a response" if whole else "ratio")
     lines = {"khat": _Line(heaviest) if heaviest > -np.inf else _Line(np.nan, khats["p"][1])}
     for metric, (value, interval) in estimates.items():
-        moment = METRICS[metric]
-        # The weight q/b bounds nothing: what is at most q/b has its tail.
-        needed = Moment.FIRST if moment is Moment.BOUNDED and pair.weighted else moment
-        tail, names = judges[moment]
-        doubts = [doubt(tail, khats[name][0], needed, n, khats[name][1]) for name in names]
-        doubtful = max(filter(None, doubts), key=str, default=None)  # of two, either will do
         if not np.isfinite(value):
             lines[metric] = _Line(value, INFINITE if np.isinf(value) else _UNDEFINED)
-        elif doubtful:
-            lines[metric] = _Line(value, doubtful)
+        elif (doubtful or whole) and METRICS[metric] is Moment.SECOND and not np.isnan(interval.low):
+            lines[metric] = _Line(value, doubtful, _opened(metric, interval))
         elif len(groups) == 1:
             lines[metric] = _Line(value, Note(Kind.REMARK, "no interval: one prompt group"))
         elif np.isnan(interval.low):
             lines[metric] = _Line(value, Note(Kind.REMARK, "no interval: not finite, or too few prompt groups"))
+        elif metric == "tv_bounded" and value <= 1:
+            lines[metric] = _Line(value, None, Interval(interval.low, min(interval.high, 1.0)))
         else:
             lines[metric] = _Line(value, None, interval)
     return {
@@ -260,40 +263,60 @@ _UNDEFINED = Note(
 )
 _SCALED = ("p", "q", "square", "chi2")
 _MEANS = ("tv", "tv_bounded", "kl_k1", "kl_k2", "kl_k3", "kl_reverse")
+_LOWEST = {"kl_k1": -np.inf}
+"""Of a mean that can be negative; of all others it is 0."""
 _SUMS = ("n", *_MEANS, *_SCALED, *(f"peak_{name}" for name in _SCALED))
 
 
-def _estimates(sums: Mapping[str, Array]) -> dict[str, tuple[float, Interval]]:
-    """Value and interval of every metric but khat from the sums of the groups, each (n_groups,)."""
+def _reliance(sums: Mapping[str, Array]) -> float:
+    """What the largest term of chi-square adds to it, in its standard errors; see `doubt`."""
+    highest = float(sums["peak_square"].max()) / 2  # log of the largest p/sqrt(q b), which is the ratio where q is b
+    if highest <= np.log(HARMLESS_RATIO):
+        return 0.0
+    peak, chi2 = _at_one_scale(sums["peak_chi2"], sums["chi2"])
+    error = np.sqrt(cluster_variance(chi2, sums["n"])) * sums["n"].sum()
+    log_square = 2 * (highest if highest > 30 else np.log(np.expm1(highest)))
+    return float(np.exp(log_square - peak) / error) if error > 0 else np.nan
+
+
+def _opened(metric: str, interval: Interval) -> Interval:
+    """What is left of the interval of a second moment when what was not seen could move it."""
+    return Interval(0.0, interval.high) if metric == "ess" else Interval(interval.low, np.inf)
+
+
+def _estimates(sums: Mapping[str, Array], level: float) -> dict[str, tuple[float, Interval]]:
+    """Value and interval of every metric but khat from the sums of the groups, each (n_groups,).
+
+    Args:
+        level: the quantile of t for second moments; `ONE_SIDED` makes bounds of them.
+    """
     n = sums["n"]
     numerators = {name: sums[name] for name in _MEANS}
     numerators |= {
         metric: np.exp(sums[f"peak_{name}"]) * sums[name]
         for metric, name in (("ratio_mean", "p"), ("chi2", "chi2"), ("chi2_raw", "square"))
     }
-    found = {name: (float(sum_.sum() / n.sum()), cluster_interval(sum_, n)) for name, sum_ in numerators.items()}
+    found = {
+        name: (float(sum_.sum() / n.sum()), cluster_interval(sum_, n, _LOWEST.get(name, 0.0)))
+        for name, sum_ in numerators.items()
+    }
     raw, (low, high) = found["chi2_raw"]
     found["chi2_raw"] = raw - 1, Interval(low - 1, high - 1)
 
     scaled = {name: _at_one_scale(sums[f"peak_{name}"], sums[name]) for name in _SCALED}
     (peak_p, p), (peak_q, q), (peak_square, square), (peak_chi2, chi2) = (scaled[name] for name in _SCALED)
-    found["ess"] = _exponentiated([(p, 2), (q, -1), (square, -1)], 2 * peak_p - peak_q - peak_square, largest=0.0)
-    value, (low, high) = _logarithm([(chi2, 1), (n, -1)], peak_chi2)
-    log1p = [float(np.logaddexp(0.0, log)) for log in (value, low, high)]
-    found["log1p_chi2"] = log1p[0], Interval(*log1p[1:])
-    return found
-
-
-def _logarithm(powers: Sequence[tuple[Array, int]], shift: float) -> tuple[float, Interval]:
-    """Logarithm of a product of powers of sums over the groups, plus `shift`; see `log_intervals`."""
+    powers, shift = [(p, 2), (q, -1), (square, -1), (n, 0)], 2 * peak_p - peak_q - peak_square
     value = sum(exponent * np.log(terms.sum()) for terms, exponent in powers) + shift
-    (low,), (high,) = log_intervals(powers, np.zeros(1, dtype=np.intp))
-    return float(value), Interval(low + shift, high + shift)
-
-
-def _exponentiated(powers: Sequence[tuple[Array, int]], shift: float, largest: float) -> tuple[float, Interval]:
-    value, (low, high) = _logarithm(powers, shift)
-    return float(np.exp(value)), Interval(float(np.exp(low)), float(np.exp(min(high, largest))))
+    (low,), (high,) = share_intervals(powers, np.zeros(1, dtype=np.intp), level, shift)
+    found["ess"] = float(np.exp(value)), Interval(float(low), float(high))
+    value = np.log(chi2.sum() / n.sum()) + peak_chi2
+    (low,), (high,) = log_intervals([(chi2, 1), (n, -1)], np.zeros(1, dtype=np.intp), level)
+    log1p = [float(np.logaddexp(0.0, log)) for log in (value, low + peak_chi2, high + peak_chi2)]
+    found["log1p_chi2"] = log1p[0], Interval(*log1p[1:])
+    if level == ONE_SIDED:
+        ends = Interval(*(float(np.expm1(end)) for end in log1p[1:]))
+        found["chi2"] = found["chi2"][0], ends
+    return found
 
 
 def _at_one_scale(peaks: Array, sums: Array) -> tuple[float, Array]:

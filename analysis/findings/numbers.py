@@ -30,6 +30,18 @@ def ends(low: float, high: float) -> tuple[str, str]:
     return _end(low, low, high), _end(high, low, high)
 
 
+def interval_text(low: float, high: float, low_text: str, high_text: str) -> str:
+    """An interval in words, as everybody writes it: "0.1 to 0.3", with an open end "at least 0.1" or "at most 0.3"; ""
+    where there is none."""
+    if isfinite(low) and isfinite(high):
+        return f"{low_text} to {high_text}"
+    if isfinite(low) and high == inf:
+        return f"at least {low_text}"
+    if isfinite(high) and low == -inf:
+        return f"at most {high_text}"
+    return ""
+
+
 def bracketed(value: float, low: float, high: float) -> str:
     """A number with its interval, all three to the same decimal: "0.31 [0.17, 0.45]"; alone where it has none."""
     if _decimals_within(low, high) is None:

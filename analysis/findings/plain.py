@@ -1,4 +1,4 @@
-"""Numbers as JSON has them: what is not finite is null, and so is an interval without two finite ends."""
+"""Numbers as JSON has them: what is not finite is null, and so is an open end, or an interval without any end."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -10,7 +10,8 @@ from ratioscope.analysis.summary.intervals import Interval
 def plain(value: Any) -> Any:
     """A value, or a tree of mappings and sequences of values, as `json.dumps(..., allow_nan=False)` takes it."""
     if isinstance(value, Interval):
-        return [float(value.low), float(value.high)] if isfinite(value.low) and isfinite(value.high) else None
+        ends = [plain(float(value.low)), plain(float(value.high))]
+        return None if ends == [None, None] else ends
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -15,9 +15,9 @@ from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter.remark import Example
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.store import Run
-from ratioscope.metric import Moment, doubt
+from ratioscope.metric import doubt
 from ratioscope.notes import Note
-from ratioscope.tails import khat_of
+from ratioscope.tails import reliance_of
 
 # Exactly 0 is "certain". A column that says so where another one gives less than one half was never filled in.
 _HALF = -0.7
@@ -122,8 +122,7 @@ class Evidence:
     def doubt(self) -> Note | None:
         """Why the standard error of the mean ratio, a second moment, cannot be trusted; None where it can."""
         log_rho = self.frame("select log_rho from usable")["log_rho"].to_numpy(dtype=float)
-        khat, missing = khat_of(log_rho)
-        return doubt("the tail index of the ratios", khat, Moment.SECOND, len(log_rho), missing)
+        return doubt(reliance_of(log_rho))
 
     @property
     def sampled(self) -> int:

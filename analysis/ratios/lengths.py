@@ -81,7 +81,7 @@ def length_trap(
             return LengthTrap(pd.DataFrame(columns=COLUMNS), f"No sequence ratio in these steps: {reason}.")
         longest = bucket_lengths(sequences["length"].to_numpy(), most_buckets)
         stratum = " + ".join(f"(length > {length})::int" for length in longest[:-1]) or "0"
-        of_sequences = measure_units(connection, pair, f"select *, {stratum} as stratum from sequence_unit")
+        of_sequences = measure_units(connection, pair, f"select *, {stratum} as stratum from sequence_unit", whole=True)
         of_tokens = measure_units(
             connection, pair,
             f"select token_unit.*, {stratum} as stratum from token_unit join sequence_unit using (step, seq_id) "

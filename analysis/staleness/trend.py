@@ -11,7 +11,7 @@ import pandas as pd
 
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary.intervals import quantile_t
+from ratioscope.analysis.summary.intervals import cluster_interval
 
 _STALENESS = """
     select step, group_id, version_lag::double as lag, count(*)::double as n, sum(greatest(-expm1(log_rho), 0)) as total
@@ -101,9 +101,6 @@ def within_steps(cells: pd.DataFrame) -> Trend:
     scores = cells.assign(score=n * age * (mean - slope * age))[np.isin(step, step[mixed])]
     groups = scores.groupby(["step", "group_id"])[["score", "leverage"]].sum()
     count = len(groups)
-    effective = float(leverage.sum() ** 2 / (groups["leverage"] ** 2).sum())
-    if count < 2 or effective <= 1:
-        return Trend(slope, float("nan"), float("nan"), len(set(step[mixed])), count)
-    error = np.sqrt(count / (count - 1) * (groups["score"] ** 2).sum()) / leverage.sum()
-    half = float(quantile_t(np.asarray(effective)) * error)
-    return Trend(slope, slope - half, slope + half, len(set(step[mixed])), count)
+    weight = groups["leverage"].to_numpy(dtype=float)
+    low, high = cluster_interval(groups["score"].to_numpy(dtype=float) + slope * weight, weight)
+    return Trend(slope, low, high, len(set(step[mixed])), count)

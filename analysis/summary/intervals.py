@@ -16,7 +16,9 @@ Index = NDArray[np.intp]
 
 LEVEL = 0.95
 BOOTSTRAP_DRAWS = 400
-_ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+ONE_SIDED, TWO_SIDED = LEVEL, (1 + LEVEL) / 2
+"""The quantile of t at each end."""
+_ENDS = (1 - TWO_SIDED, TWO_SIDED)
 
 
 class Interval(NamedTuple):
@@ -29,9 +31,9 @@ class Interval(NamedTuple):
 NO_INTERVAL = Interval(float("nan"), float("nan"))
 
 
-def quantile_t(groups: Array) -> Array:
-    """The 97.5 % quantile of t with groups - 1 degrees of freedom; NaN for fewer than two groups."""
-    return np.asarray(stdtrit(np.where(groups > 1, groups - 1, np.nan), (1 + LEVEL) / 2))
+def quantile_t(denominator: Array, starts: Index, level: float = TWO_SIDED) -> Array:
+    """A quantile of t, the 97.5 % one unless told, with the degrees of freedom that the groups give; see below."""
+    return np.asarray(stdtrit(degrees_of_freedom(denominator, starts), level))
 
 
 def of_share(share: Array, n: int) -> tuple[Array, Array]:
@@ -52,10 +54,47 @@ def sums(values: Array, starts: Index) -> Array:
     return np.add.reduceat(values, starts) if len(starts) else np.zeros(0)
 
 
-def cluster_variances(numerator: Array, denominator: Array, starts: Index) -> Array:
-    """Variance of the ratio of sums over groups, of many steps at once: G/(G-1) sum (X_g - theta N_g)^2 / (sum N_g)^2.
+def effective_groups(denominator: Array, starts: Index) -> Array:
+    """(sum N)^2 / sum N^2 of each step: how many groups of one size are worth as much."""
+    n = np.maximum(denominator, 0.0)
+    with np.errstate(all="ignore"):
+        return np.asarray(sums(n, starts) ** 2 / sums(n * n, starts))
 
-    Groups with N_g = 0 do not count.
+
+def degrees_of_freedom(denominator: Array, starts: Index) -> Array:
+    """Of the jackknife variance of a ratio of sums over groups, of each step; NaN for fewer than two groups.
+
+    G - 1 for groups of one size. Otherwise Satterthwaite's approximation depends on what differs: if tokens do, it is
+    about the effective number of groups - 1; if groups do, whatever their size, it is Bell and McCaffrey's, which is
+    lower. Nobody knows which of the two it is, and their geometric mean covers in both cases (docs/metrics.md).
+
+    Args:
+        denominator: N_g of all groups of all steps, (n_groups,).
+        starts: where each step's groups start, (n_steps,).
+    """
+    sizes = np.diff(starts, append=len(denominator))
+    w = np.maximum(denominator, 0.0)
+    with np.errstate(all="ignore"):
+        w = w / np.repeat(sums(w, starts), sizes)
+        square = w * w
+        total = sums(square, starts)  # 1 / effective number of groups
+        own = 1 - 2 * w + np.repeat(total, sizes)
+        scaled = square / own
+        a0, a1, a2 = (sums(scaled * factor, starts) for factor in (1.0, w, square))
+        # With A = diag(w^2 / own) and C the matrix that centres at the weighted mean: tr(C'AC)^2 / tr((C'AC)^2).
+        apart = own - 1  # of two groups: total - w_i - w_j
+        trace_of_square = (
+            total**2 * a0**2 + 2 * a0 * a2 + 2 * a1**2 - 4 * total * a0 * a1
+            + sums(scaled**2 * (own**2 - apart**2), starts)
+        )  # fmt: skip
+        return np.where(total < 1, np.maximum(np.sqrt((1 / total - 1) * total**2 / trace_of_square), 1.0), np.nan)
+
+
+def cluster_variances(numerator: Array, denominator: Array, starts: Index) -> Array:
+    """Variance of the ratio of sums over groups, of many steps at once, by the jackknife over groups.
+
+    (G-1)/G sum ((X_g - theta N_g) / (N - N_g))^2 with N = sum N_g: a group that makes up much of the sum pulls theta
+    towards itself, and its residual is too small. Groups with N_g = 0 do not count.
 
     Args:
         numerator, denominator: X_g and N_g of all groups of all steps, (n_groups,).
@@ -64,31 +103,48 @@ def cluster_variances(numerator: Array, denominator: Array, starts: Index) -> Ar
     used = denominator > 0
     x, n = np.where(used, numerator, 0.0), np.where(used, denominator, 0.0)
     groups, total = sums(used.astype(float), starts), sums(n, starts)
+    sizes = np.diff(starts, append=len(n))
     with np.errstate(all="ignore"):  # infinite or undefined: no interval
-        residual = x - np.repeat(sums(x, starts) / total, np.diff(starts, append=len(n))) * n
-        return groups / (groups - 1) * sums(residual**2, starts) / total**2
+        residual = (x - np.repeat(sums(x, starts) / total, sizes) * n) / (np.repeat(total, sizes) - n)
+        return np.where(groups > 1, (groups - 1) / groups * sums(residual**2, starts), np.nan)
 
 
-def cluster_intervals(numerator: Array, denominator: Array, starts: Index) -> tuple[Array, Array]:
+def cluster_intervals(
+    numerator: Array, denominator: Array, starts: Index, lowest: float = -np.inf, highest: float = np.inf
+) -> tuple[Array, Array]:
     """Low and high ends of `cluster_interval` of many steps at once; see `cluster_variances`."""
     used = denominator > 0
-    groups, total = sums(used.astype(float), starts), sums(np.where(used, denominator, 0.0), starts)
+    total = sums(np.where(used, denominator, 0.0), starts)
     with np.errstate(all="ignore"):
         theta = sums(np.where(used, numerator, 0.0), starts) / total
-        half = quantile_t(groups) * np.sqrt(cluster_variances(numerator, denominator, starts))
-    return _where_finite(theta - half, theta + half)
+        half = quantile_t(denominator, starts) * np.sqrt(cluster_variances(numerator, denominator, starts))
+        if np.isneginf(lowest):
+            return _where_finite(theta - half, np.minimum(theta + half, highest))
+        low, high = _above(theta - lowest, half)
+    return _where_finite(low + lowest, np.minimum(high + lowest, highest))
+
+
+def _above(theta: Array, half: Array) -> tuple[Array, Array]:
+    """Both ends for a mean that cannot be negative: the two t at which (t - theta)^2 = half^2 t / theta.
+
+    Wilson's interval of a rate: its variance grows with it. The product of the ends is theta^2, so no end is negative.
+    """
+    shift = np.where((half > 0) & (theta > 0), half**2 / (2 * theta), 0.0)
+    reach = np.hypot(half, shift)
+    high = theta + shift + reach
+    return np.where(high > 0, theta * (theta / high), 0.0), high
 
 
 def fraction_intervals(successes: Array, trials: Array, starts: Index) -> tuple[Array, Array]:
     """Low and high ends of `fraction_interval` of many steps at once; see `cluster_variances`."""
     used = trials > 0
-    groups, total = sums(used.astype(float), starts), sums(np.where(used, trials, 0.0), starts)
+    total = sums(np.where(used, trials, 0.0), starts)
     with np.errstate(all="ignore"):
         p = sums(np.where(used, successes, 0.0), starts) / total
         variance = cluster_variances(successes, trials, starts)
         effective = np.clip(np.where(variance > 0, p * (1 - p) / variance, total), 1.0, total)
-        n = np.where((p > 0) & (p < 1), effective, total**2 / sums(np.where(used, trials, 0.0) ** 2, starts))
-        t = quantile_t(groups)
+        n = np.where((p > 0) & (p < 1), effective, effective_groups(trials, starts))
+        t = quantile_t(trials, starts)
         centre, half = p + t * t / (2 * n), t * np.sqrt(p * (1 - p) / n + t * t / (4 * n * n))
         scale = 1 + t * t / n
         return _where_finite(np.maximum(0.0, (centre - half) / scale), np.minimum(1.0, (centre + half) / scale))
@@ -107,15 +163,18 @@ def cluster_variance(numerator: Array, denominator: Array) -> float:
     return float(cluster_variances(numerator, denominator, _ONE)[0])
 
 
-def cluster_interval(numerator: Array, denominator: Array) -> Interval:
-    """95 % by t with G - 1 degrees of freedom; none for a single group or non-finite sums.
+def cluster_interval(
+    numerator: Array, denominator: Array, lowest: float = -np.inf, highest: float = np.inf
+) -> Interval:
+    """95 % by t with the groups' degrees of freedom; none for a single group or non-finite sums.
 
     Args:
         numerator, denominator: X_g and N_g, (n_groups,).
+        lowest, highest: what is possible. With a lowest value it is Wilson's interval of a rate (`_above`).
     """
     if not len(numerator):
         return NO_INTERVAL
-    low, high = cluster_intervals(numerator, denominator, _ONE)
+    low, high = cluster_intervals(numerator, denominator, _ONE, lowest, highest)
     return Interval(float(low[0]), float(high[0]))
 
 
@@ -163,24 +222,40 @@ def percentile_interval(draws: Array) -> Interval:
 FEWEST_LINEARISED = 4
 
 
-def log_intervals(powers: Sequence[tuple[Array, int]], starts: Index) -> tuple[Array, Array]:
+def log_intervals(powers: Sequence[tuple[Array, int]], starts: Index, level: float = TWO_SIDED) -> tuple[Array, Array]:
     """Low and high ends of the logarithm of a product of powers of sums over groups, of many steps at once.
 
-    By linearisation in the groups (delta method) and t with G - 1 degrees of freedom: with few groups it covers better
-    than a bootstrap over them. NaN below `FEWEST_LINEARISED` groups.
+    By linearisation in the groups (delta method), with the variance and the degrees of freedom of `cluster_variances`:
+    with few groups it covers better than a bootstrap over them. NaN below `FEWEST_LINEARISED` groups.
 
     Args:
-        powers: for each factor its terms, (n_groups,), and its exponent; a group whose terms are all 0 does not count.
+        powers: for each factor its terms, (n_groups,), and its exponent; the last one's are the groups' sizes. A group
+            whose terms are all 0 does not count.
         starts: where each step's groups start, (n_steps,).
+        level: the quantile of t; with 0.95 each end is a one-sided bound.
     """
     used = np.logical_or.reduce([terms != 0 for terms, _ in powers])
     groups, sizes = sums(used.astype(float), starts), np.diff(starts, append=len(used))
-    log, influence = np.zeros(len(starts)), np.zeros(len(used))
+    log, influence, n = np.zeros(len(starts)), np.zeros(len(used)), powers[-1][0]
     with np.errstate(all="ignore"):
         for terms, exponent in powers:
             total = sums(terms, starts)
             log += exponent * np.log(total)
             influence += exponent * terms / np.repeat(total, sizes)
-        half = quantile_t(groups) * np.sqrt(groups / (groups - 1) * sums(influence**2, starts))
+        influence /= 1 - n / np.repeat(sums(n, starts), sizes)
+        half = quantile_t(n, starts, level) * np.sqrt((groups - 1) / groups * sums(influence**2, starts))
     few = groups < FEWEST_LINEARISED
     return _where_finite(np.where(few, np.nan, log - half), np.where(few, np.nan, log + half))
+
+
+def share_intervals(
+    powers: Sequence[tuple[Array, int]], starts: Index, level: float = TWO_SIDED, shift: float = 0.0
+) -> tuple[Array, Array]:
+    """Low and high ends of e^shift times a product of powers of sums, at most 1, as of an effective sample size.
+
+    Its logarithm cannot be positive, and spreads the more the further it is from 0; see `log_intervals`.
+    """
+    low, high = log_intervals(powers, starts, level)
+    with np.errstate(all="ignore"):
+        nearest, farthest = _above(np.maximum(-(low + high) / 2 - shift, 0.0), (high - low) / 2)
+        return _where_finite(np.exp(-farthest), np.exp(-nearest))

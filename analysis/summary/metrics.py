@@ -1,22 +1,27 @@
 """From group sums and order statistics to metrics, all steps at once: value, interval, and why one is doubtful."""
 
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ratioscope.analysis.summary.intervals import (
+    ONE_SIDED,
+    TWO_SIDED,
     cluster_intervals,
     cluster_variances,
+    effective_groups,
     fraction_intervals,
     log_intervals,
+    share_intervals,
     sums,
 )
 from ratioscope.analysis.summary.order_statistics import QUANTILES
 from ratioscope.analysis.summary.partials import Partials
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import INFINITE, Mean, Metric, Moment, doubt
+from ratioscope.metric import HARMLESS_RATIO, INFINITE, Mean, Metric, Moment, doubt
 from ratioscope.notes import Kind, Note, columns, from_cells
 from ratioscope.tails import Array
 
@@ -66,6 +71,15 @@ def step_table(partials: Partials) -> StepTable:
     return steps.table()
 
 
+def one_sided(metric: Metric, low: Array, high: Array, where: NDArray[np.bool_] | bool = True) -> tuple[Array, Array]:
+    """The interval, opened where what was not seen could move the number: to what is possible on its worse side."""
+    lowest, highest = metric.possible
+    opened = where & np.isfinite(low)
+    if metric.better == "higher":
+        return np.where(opened, lowest, low), high
+    return low, np.where(opened, highest, high)
+
+
 class _Steps:
     """The metrics of all steps in the making: arrays over steps from arrays over their groups."""
 
@@ -80,7 +94,6 @@ class _Steps:
         self.intervals: dict[str, tuple[Array, Array]] = {}
         self.notes: dict[str, NDArray[np.object_]] = {}
         """By metric: the note of each step, or None."""
-        self.tail_notes: dict[str, NDArray[np.object_]] = {}
 
     def column(self, name: str) -> Array:
         """One value a group; a count or sum that was not taken is 0 or NaN."""
@@ -126,8 +139,12 @@ class _Steps:
     def _mean(self, metric: Metric, mean: Mean) -> None:
         weight = self.column(metric.over.count)
         terms = np.where(weight > 0, self.column(metric.numerator) * mean.factor, 0.0)
-        low, high = (fraction_intervals if metric.share else cluster_intervals)(terms, weight, self.starts)
         self.values[metric.key] = sums(terms, self.starts) / sums(weight, self.starts) + mean.offset
+        if metric.share:
+            self.intervals[metric.key] = fraction_intervals(terms, weight, self.starts)
+            return
+        lowest, highest = (end - mean.offset for end in metric.possible)
+        low, high = cluster_intervals(terms, weight, self.starts, lowest, highest)
         self.intervals[metric.key] = (low + mean.offset, high + mean.offset)
 
     def distances_from_exact(self) -> None:
@@ -148,13 +165,14 @@ class _Steps:
         used = self.column("n_tokens") > 0
         rho, squared, n = (np.where(used, self.column(name), 0.0) for name in ("scaled", "scaled_squared", "n_tokens"))
         self._effective_sample_size("ess_token", rho, squared, n)
+        self.values["effective_groups"] = effective_groups(n, self.starts)
 
     def _effective_sample_size(self, key: str, weight: Array, squared: Array, n: Array) -> None:
         totals = (sums(terms, self.starts) for terms in (weight, squared, n))
         total_weight, total_squared, count = totals
         self.values[key] = np.where(total_squared > 0, total_weight**2 / (count * total_squared), np.nan)
-        low, high = log_intervals([(weight, 2), (squared, -1), (n, -1)], self.starts)
-        self.intervals[key] = (np.exp(low), np.exp(np.minimum(high, 0.0)))
+        level = ONE_SIDED if CATALOGUE[key].one_sided else TWO_SIDED
+        self.intervals[key] = share_intervals([(weight, 2), (squared, -1), (n, -1)], self.starts, level)
 
     def sequence_weights(self) -> None:
         """chi-square and effective sample size of the sequence ratios, in log space until the very last step."""
@@ -170,19 +188,19 @@ class _Steps:
         count = sums(n, self.starts)
         log_chi2 = np.log(sums(scaled["lse_chi2"], self.starts)) + scale["lse_chi2"] - np.log(count)
         self.values |= {"chi2_seq": np.exp(log_chi2), "log1p_chi2_seq": np.logaddexp(0.0, log_chi2)}
-        chi2_terms = np.where(used, np.exp(self.column("lse_chi2")), 0.0)
-        self.intervals["chi2_seq"] = cluster_intervals(chi2_terms, n, self.starts)
-        low, high = log_intervals([(scaled["lse_chi2"], 1), (n, -1)], self.starts)
-        self.intervals["log1p_chi2_seq"] = (
-            np.logaddexp(0.0, low + scale["lse_chi2"]),
-            np.logaddexp(0.0, high + scale["lse_chi2"]),
+        low, high = (
+            np.logaddexp(0.0, end + scale["lse_chi2"])
+            for end in log_intervals([(scaled["lse_chi2"], 1), (n, -1)], self.starts, ONE_SIDED)
         )
+        self.intervals |= {"log1p_chi2_seq": (low, high), "chi2_seq": (np.expm1(low), np.expm1(high))}
+        self.squares = scaled["lse_chi2"], scale["lse_chi2"], n
         self._effective_sample_size("ess_seq", scaled["lse_w"], scaled["lse_w_squared"], n)
         for key in ("chi2_seq", "log1p_chi2_seq", "ess_seq"):
             self.values[key] = np.where(count == 0, np.nan, self.values[key])
 
     def order_statistics(self, order: pd.DataFrame) -> None:
         there = order.set_index("step").reindex(self.steps)
+        self.highest = {name: there[name].to_numpy(dtype=float) for name in ("highest", "highest_w")}
         numbers = {name: there[name].to_numpy(dtype=float) for name in ("lowest", "highest", "top_squares", *QUANTILES)}
         self.values |= {"ratio_min": np.exp(numbers["lowest"]), "ratio_max": np.exp(numbers["highest"])}
         self.values |= {key: np.exp(numbers[key]) for key in QUANTILES}
@@ -192,8 +210,7 @@ class _Steps:
             self.values[key] = there[key].to_numpy(dtype=float)
             texts = (there[f"{key}_{column}"].fillna("") for column in ("note_kind", "note"))
             notes = [from_cells(kind, text) for kind, text in zip(*texts, strict=True)]
-            self.tail_notes[key] = np.asarray(notes, dtype=object)
-            self.note(key, np.isnan(self.values[key]), self.tail_notes[key])
+            self.note(key, np.isnan(self.values[key]), np.asarray(notes, dtype=object))
 
     def _used(self) -> NDArray[np.bool_]:
         return self.column("n_tokens") > 0
@@ -206,10 +223,29 @@ class _Steps:
         z = np.where((error > 0) & np.isfinite(error), (self.values["ratio_mean"] - 1) / error, np.nan)
         self.values["ratio_mean_z"] = z
         length = self.total("n_tokens") / np.maximum(self.total("n_weights") + self.total("n_undefined"), 1)
+        highest = self.highest["highest"]
+        scale = 2 * np.maximum(highest, 0.0)  # squares of squares may be beyond the floating-point range
+        scaled = self.column("deviation_squared") * np.exp(-np.repeat(scale, np.diff(self.starts, append=len(n))))
+        squares = np.where(self.column("peak") > 0, self.column("scaled_squared"), scaled)
+        self.values["reliance_token"] = self._reliance(highest, np.where(n > 0, squares, 0.0), scale, n)
+        self.values["reliance_seq"] = self._reliance(self.highest["highest_w"], *self.squares)
         self.values["log1p_chi2_seq_predicted"] = length * np.log1p(self.values["chi2_token"])
 
+    def _reliance(self, highest: Array, squares: Array, scale: Array, n: Array) -> Array:
+        """What the largest square adds to the mean of squares, in standard errors of that mean; see `doubt`.
+
+        Args:
+            highest: log of the largest ratio of each step.
+            squares: sums of (ratio - 1)^2 of each group, relative to e^scale of its step.
+        """
+        log_square = 2 * np.where(highest > 30, highest, np.log(np.abs(np.expm1(highest))))
+        error = np.sqrt(cluster_variances(squares, n, self.starts))
+        largest = np.exp(log_square - scale) / sums(n, self.starts)
+        harmful = np.where(error > 0, largest / error, np.nan)
+        return np.where(sums(n, self.starts) > 0, np.where(highest > log(HARMLESS_RATIO), harmful, 0.0), np.nan)
+
     def judge(self) -> None:
-        """Mark what cannot be trusted, and withhold intervals that would only look narrow."""
+        """Mark what cannot be trusted, and open intervals on the side to which what was not seen would move it."""
         for key, metric in CATALOGUE.items():
             value = self.values.get(key)
             if value is None:
@@ -217,7 +253,7 @@ class _Steps:
             self.note(key, np.isinf(value), INFINITE)
             self.note_missing(metric, np.isnan(value))
             self._withhold(key, ~np.isfinite(value))
-            if metric.moment is not Moment.BOUNDED:
+            if metric.moment is Moment.SECOND:
                 self._doubt(metric, np.isfinite(value))
         rows = self.values["n_tokens"] + self.values["n_invalid"]
         flagged = self.values["n_invalid"] > FLAGGED_INVALID_SHARE * rows
@@ -226,14 +262,13 @@ class _Steps:
         self.note("n_invalid", flagged, np.asarray(remarks, dtype=object))
 
     def _doubt(self, metric: Metric, finite: NDArray[np.bool_]) -> None:
-        for tail in metric.khat:
-            rows = zip(self.values[tail], self.values[metric.sample], self.tail_notes[tail], strict=True)
-            doubts = np.asarray(
-                [doubt(tail, khat, metric.moment, int(n), missing) for khat, n, missing in rows], dtype=object
-            )
-            doubtful = finite & (doubts != None)  # noqa: E711 elementwise
-            self.note(metric.key, doubtful, doubts)
-            self._withhold(metric.key, doubtful)
+        reliance = self.values[metric.reliance]
+        doubts = np.asarray([doubt(float(value), metric.unit_of_ratio) for value in reliance], dtype=object)
+        doubtful = finite & (doubts != None)  # noqa: E711 elementwise
+        self.note(metric.key, doubtful, doubts)
+        if metric.key in self.intervals:
+            opened = doubtful | metric.one_sided
+            self.intervals[metric.key] = one_sided(metric, *self.intervals[metric.key], opened)
 
     def _withhold(self, key: str, where: NDArray[np.bool_]) -> None:
         if key in self.intervals:

@@ -34,9 +34,9 @@ _EDGES: Array = bin_log_ratio(np.arange(-LAST_BIN, LAST_BIN, dtype=float) + 0.5)
 def of_steps(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Order statistics (one row a step) and histogram (one row a step and bin) of the view `usable`.
 
-    Needs the tables `sequence_sums` and `unusable_sums`. The first has, in nats, lowest and highest log-ratio,
-    the quantiles, and log of the sum of squares of the largest 1 % of ratios; and the tail indices, NaN where they
-    cannot be estimated, for the reason in <name>_note, which is of the kind <name>_note_kind.
+    Needs the tables `sequence_sums` and `unusable_sums`. The first has, in nats, lowest and highest log-ratio, the
+    highest of a sequence, the quantiles, and log of the sum of squares of the largest 1 % of ratios; and the tail
+    indices, NaN where they cannot be estimated, for the reason in <name>_note, which is of the kind <name>_note_kind.
     """
     weights = connection.execute(
         "select step, log_w from sequence_sums anti join unusable_sums using (step, seq_id)"
@@ -51,10 +51,10 @@ def of_steps(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.Da
         step, log_rho, log_rho_new = (column.to_numpy() for column in table.columns)
         for number, places in _rows_of_steps(step):
             ordered = np.sort(log_rho[places])
-            row = _of_step(ordered, log_rho_new[places], log_weights.get(number, np.empty(0)))
+            row = of_step(ordered, log_rho_new[places], log_weights.get(number, np.empty(0)))
             rows.append({"step": number} | row)
             bins.append(np.diff(np.searchsorted(ordered, _EDGES), prepend=0, append=len(ordered)))
-    order = pd.DataFrame(rows, columns=["step", *_of_step(np.zeros(1), np.zeros(0), np.zeros(0))])
+    order = pd.DataFrame(rows, columns=["step", *of_step(np.zeros(1), np.zeros(0), np.zeros(0))])
     counts = np.asarray(bins, dtype=np.int64).reshape(-1, len(_EDGES) + 1)  # (steps, bins)
     filled, bin_ = np.nonzero(counts)
     steps = order["step"].to_numpy(dtype=np.int64)[filled]
@@ -89,9 +89,12 @@ def _rows_of_steps(step: NDArray[Any]) -> Iterator[tuple[int, Rows]]:
     yield from ((int(step[start]), slice(start, end)) for start, end in pairwise(bounds) if end > start)
 
 
-def _of_step(ordered: Array, log_rho_new: Array, log_weights: Array) -> dict[str, Any]:
-    """Args: log-ratios of the tokens, ascending; of the new policy, NaN where it is not logged; of the sequences."""
+def of_step(ordered: Array, log_rho_new: Array, log_weights: Array) -> dict[str, Any]:
+    """The row of one step.
+
+    Args: log-ratios of the tokens, ascending; of the new policy, NaN where it is not logged; of the sequences."""
     row: dict[str, Any] = {"lowest": ordered[0], "highest": ordered[-1]}
+    row["highest_w"] = log_weights.max() if len(log_weights) else -inf
     row |= {name: _quantile(ordered, q) for name, q in QUANTILES.items()}
     row["top_squares"] = _log_sum_squares(ordered[-max(1, ceil(len(ordered) / 100)) :])
     tails = {"khat_token": ordered, "khat_token_new": log_rho_new[~np.isnan(log_rho_new)], "khat_seq": log_weights}

@@ -51,11 +51,11 @@ class StepSummary:
         return int(self.values.index.max()) if len(self.values) else -1
 
     def trusted(self, key: str) -> pd.Series:
-        """Bool by step: the value is there and its moment can be estimated."""
-        return self.values[key].notna() & self._where([note is None for note in self._notes_of(key)])
+        """Bool by step: the value is there, finite, and can be estimated."""
+        return np.isfinite(self.values[key]) & ~self.unreliable(key)
 
     def unreliable(self, key: str) -> "pd.Series[bool]":
-        """By step: the value is there and its moment cannot be estimated."""
+        """By step: the value is there, and what was not seen could move it."""
         return self._where([is_unreliable(note) for note in self._notes_of(key)])
 
     def note(self, step: int, key: str) -> Note | None:
@@ -224,7 +224,8 @@ def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame])
 
 
 def to_json(run: Run, summary: StepSummary) -> dict[str, Any]:
-    """The stable shape of `ratioscope summarize --json`: undefined is null, with its reason in notes."""
+    """The stable shape of `ratioscope summarize --json`: undefined is null, with its reason in notes, and so is an open
+    end of an interval."""
     steps = []
     for label, values in summary.values.iterrows():
         number = int(label)  # type: ignore[call-overload]
@@ -237,8 +238,12 @@ def to_json(run: Run, summary: StepSummary) -> dict[str, Any]:
             if not finite and key not in texts:
                 texts[str(key)] = "not logged for this step"
         entry["intervals"] = {
-            str(key): [float(low[key]), float(high[key])] for key in values.index if np.isfinite(low[key])
+            str(key): [_finite(low[key]), _finite(high[key])] for key in values.index if np.isfinite(low[key])
         }
         entry["notes"] = texts
         steps.append(entry)
     return {"schema_version": run.manifest.schema_version, "run": run.manifest.name, "steps": steps}
+
+
+def _finite(end: float) -> float | None:
+    return float(end) if np.isfinite(end) else None

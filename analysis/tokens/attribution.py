@@ -25,7 +25,7 @@ from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.metric import Moment, doubt
 from ratioscope.notes import Note, joined, text_of
-from ratioscope.tails import Array, khat_of
+from ratioscope.tails import Array, reliance_of
 
 # Of the curve "the top x of the tokens carry y of the sum".
 TOP_FRACTIONS = (0.001, 0.01, 0.1)
@@ -47,7 +47,7 @@ class Measure:
     """Logarithm of a token's part, in `attribution_terms.sql`."""
     moment: Moment
     ratios: Mapping[str, str] = field(default_factory=lambda: {"log_rho": "ρ"})
-    """The log-ratios whose tails decide whether the sum can be estimated, with their ratios' symbols."""
+    """The log-ratios on which the sum rests, with their ratios' symbols."""
 
 
 MEASURES: dict[str, Measure] = {
@@ -214,11 +214,10 @@ def _why_no_shares(measure: Measure, parts: Array) -> str:
 
 
 def _why_no_intervals(connection: duckdb.DuckDBPyConnection, measure: Measure) -> Note | None:
+    if measure.moment is not Moment.SECOND:
+        return None
     for column, symbol in measure.ratios.items():
-        logs = _logged(connection, column)
-        khat, missing = khat_of(logs)
-        note = doubt(f"k-hat of {symbol}", khat, measure.moment, len(logs), missing)
-        if note:
+        if note := doubt(reliance_of(_logged(connection, column)), symbol):
             return joined(note, "the shares describe these tokens only")
     return None
 

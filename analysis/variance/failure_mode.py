@@ -172,10 +172,9 @@ def response_staleness(run: Run, first: int, last: int) -> pd.DataFrame:
         groups = connection.execute(_RESPONSES).df()
     shortfall, n = (groups[name].to_numpy(dtype=float) for name in ("shortfall", "n"))
     steps, starts = np.unique(groups["step"].to_numpy(dtype=np.int64), return_index=True)
-    low, high = cluster_intervals(shortfall, n, starts)
+    low, high = cluster_intervals(shortfall, n, starts, lowest=0.0, highest=1.0)
     tv = sums(shortfall, starts) / sums(n, starts)
-    ends = {"low": np.maximum(low, 0.0), "high": np.minimum(high, 1.0)}
-    return pd.DataFrame({"tv": tv, **ends}, index=pd.Index(steps, name="step"))
+    return pd.DataFrame({"tv": tv, "low": low, "high": high}, index=pd.Index(steps, name="step"))
 
 
 def staleness_sentence(summary: StepSummary, responses: pd.DataFrame) -> str:

@@ -7,6 +7,8 @@ applied weight: weight x gate. Fractions of all tokens are those of the catalogu
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ratioscope.analysis.summary.intervals import Array, Index, cluster_intervals, fraction_intervals
 from ratioscope.metric import Moment
 from ratioscope.notes import Kind, Note
@@ -22,7 +24,7 @@ class Measure:
     denominator: str
     moment: Moment = Moment.BOUNDED
     tail: str = ""
-    """Whose tail index decides whether it can be trusted: a key of `TAILS`."""
+    """Of a second moment: whose largest weight decides whether it can be trusted, a key of `TAILS`."""
     share: bool = False
     """A part of a whole, although its terms are not bounded."""
 
@@ -33,17 +35,14 @@ class Measure:
             numerator, denominator: sums by group, (n_groups,).
             starts: where each step's groups start, (n_steps,).
         """
-        of = fraction_intervals if self.moment is Moment.BOUNDED else cluster_intervals
-        return of(numerator, denominator, starts)
+        if self.moment is Moment.BOUNDED:
+            return fraction_intervals(numerator, denominator, starts)
+        return cluster_intervals(numerator, denominator, starts, lowest=0.0, highest=1.0 if self.share else np.inf)
 
 
 TAILS = {
     "raw": "rho of the signal tokens (of their responses, for sequence-level weights)",
-    "weight": "the rule's weight before its gate, of the signal tokens",
     "applied": "v of the kept tokens",
-    "kept": "rho_k of the kept tokens",
-    "token": "rho_k of the signal tokens",
-    "new": "rho_{k+1} of the signal tokens",
 }
 
 MEASURES: dict[str, Measure] = {
@@ -59,10 +58,10 @@ MEASURES: dict[str, Measure] = {
     "kept_tokens": Measure("Kept tokens", "Share of the signal tokens, counted by their gate.", "effective", "signal"),
     "kept_gradient": Measure(
         "Kept gradient", "Share of Σ|weight A| that the gate leaves.", "v_advantage", "w_advantage",
-        Moment.FIRST, "weight", share=True,
+        Moment.FIRST, share=True,
     ),
-    "mean_weight": Measure("Mean weight", "Mean v of the kept tokens.", "v", "kept", Moment.FIRST, "applied"),
-    "mean_weight_raw": Measure("Mean ratio", "Mean rho of the signal tokens.", "rho", "signal", Moment.FIRST, "raw"),
+    "mean_weight": Measure("Mean weight", "Mean v of the kept tokens.", "v", "kept", Moment.FIRST),
+    "mean_weight_raw": Measure("Mean ratio", "Mean rho of the signal tokens.", "rho", "signal", Moment.FIRST),
     "chi2": Measure("χ²", "Mean (v - 1)² of the kept tokens.", "v_deviation", "kept", Moment.SECOND, "applied"),
     "chi2_raw": Measure(
         "χ², raw", "Mean (rho - 1)² of the signal tokens.", "rho_deviation", "signal", Moment.SECOND, "raw"
@@ -76,14 +75,14 @@ MEASURES: dict[str, Measure] = {
     ),
     "truncated_mass": Measure(
         "Truncated mass", "Mean gate x (rho - weight)⁺ of the signal tokens.", "truncated", "signal",
-        Moment.FIRST, "raw",
+        Moment.FIRST,
     ),
     "masked_mass": Measure(
-        "Masked mass", "Mean rho (1 - gate) of the signal tokens.", "masked", "signal", Moment.FIRST, "raw"
+        "Masked mass", "Mean rho (1 - gate) of the signal tokens.", "masked", "signal", Moment.FIRST
     ),
     "bias_proxy": Measure(
         "Bias proxy", "Truncated and masked mass together: the part of E rho that the rule removes.",
-        "taken", "signal", Moment.FIRST, "raw",
+        "taken", "signal", Moment.FIRST,
     ),
     "staleness": Measure(
         "Staleness of what is kept", "Mean (1 - rho_k)⁺ of the kept tokens.", "kept_staleness", "kept"
@@ -91,15 +90,15 @@ MEASURES: dict[str, Measure] = {
     "staleness_raw": Measure("Staleness", "Mean (1 - rho_k)⁺ of the signal tokens.", "staleness", "signal"),
     "drift_kept": Measure(
         "Drift, kept", "½ mean |rho_{k+1} - rho_k| of the kept tokens, as the run's own update moved them.",
-        "kept_drift", "kept", Moment.FIRST, "new",
+        "kept_drift", "kept", Moment.FIRST,
     ),
     "drift_clipped": Measure(
-        "Drift, clipped", "The same of the clipped tokens.", "clipped_drift", "clipped", Moment.FIRST, "new"
+        "Drift, clipped", "The same of the clipped tokens.", "clipped_drift", "clipped", Moment.FIRST
     ),
     "permitted_drift": Measure(
         "Permitted drift", "Half the mean step that the rule's bounds permit the signal tokens; others have no bound.",
         "permitted", "signal",
-        Moment.FIRST, "token",
+        Moment.FIRST,
     ),
 }  # fmt: skip
 

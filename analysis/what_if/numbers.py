@@ -2,18 +2,26 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import log, nan
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.summary.intervals import NO_INTERVAL, Index, Interval, sums
-from ratioscope.analysis.what_if.measures import MEASURES, TAILS, WHY_EMPTY, Measure
+from ratioscope.analysis.summary.intervals import (
+    NO_INTERVAL,
+    Index,
+    Interval,
+    cluster_variance,
+    cluster_variances,
+    sums,
+)
+from ratioscope.analysis.what_if.measures import MEASURES, WHY_EMPTY, Measure
 from ratioscope.analysis.what_if.permitted import why_unbounded
 from ratioscope.analysis.what_if.rule import Rule
-from ratioscope.analysis.what_if.tokens import Tail
+from ratioscope.analysis.what_if.tails import Top
 from ratioscope.catalogue.denominators import NEW
-from ratioscope.metric import Moment, doubt
+from ratioscope.metric import HARMLESS_RATIO, doubt
 from ratioscope.notes import Kind, Note, is_unreliable
 from ratioscope.tails import Array
 
@@ -24,7 +32,7 @@ Keys = Collection[str] | None
 """The only measures that are wanted; None: all."""
 
 ESS = {"ess": ("v", "kept", "applied"), "ess_raw": ("rho", "signal", "raw")}
-"""Effective sample size: the weights it is of, how many there are, their tail."""
+"""Effective sample size: the weights it is of, how many there are, their name in `TAILS`."""
 LARGEST = {"max_weight": ("kept", "applied"), "max_weight_raw": ("signal", "raw")}
 
 
@@ -34,7 +42,7 @@ class Numbers:
 
     values: dict[str, float]
     intervals: dict[str, Interval]
-    """95 %, cluster-robust over prompt groups; only where there is one."""
+    """95 %, cluster-robust over prompt groups; only where there is one, open above where it cannot be trusted."""
     notes: dict[str, Note]
 
     def unreliable(self, key: str) -> bool:
@@ -62,7 +70,7 @@ class Curve(NamedTuple):
     low: Array
     high: Array
     trusted: NDArray[np.bool_]
-    """Neither missing nor resting on a tail that is too heavy."""
+    """Neither missing nor resting on the largest weight."""
 
     @classmethod
     def bare(cls, values: Array) -> "Curve":
@@ -86,14 +94,10 @@ def needed(keys: Sequence[str]) -> set[str]:
 
 
 def tails_of(keys: Sequence[str]) -> set[str]:
-    """The tails that some measures rest on."""
+    """The weights that some measures rest on, of `TAILS`."""
     of = {key: tail for key, (*_, tail) in (*ESS.items(), *LARGEST.items())}
-    names = {of[key] if key in of else MEASURES[key].tail for key in keys if key in of or not _is_bounded(key)}
+    names = {of[key] if key in of else MEASURES[key].tail for key in keys}
     return names - {""}
-
-
-def _is_bounded(key: str) -> bool:
-    return MEASURES[key].moment is Moment.BOUNDED
 
 
 def ends_of(found: Sums, starts: Index, keys: Keys = None) -> dict[str, tuple[Array, Array]]:
@@ -109,7 +113,7 @@ def numbers_of(
     rule: Rule,
     found: Sums,
     groups: slice,
-    tails: Mapping[str, Tail],
+    tops: Mapping[str, Top],
     intervals: Mapping[str, Interval],
     keys: Keys = None,
 ) -> Numbers:
@@ -118,13 +122,20 @@ def numbers_of(
     Args:
         found: sums of all groups, as many as were computed.
         groups: which of them.
-        tails: by the names of `TAILS`; a missing one casts no doubt.
+        tops: the largest weights, by the names of `TAILS`.
         intervals: of the measures.
         keys: the only measures that are wanted.
     """
     totals = {name: float(values[groups].sum()) for name, values in found.items()}
     values: dict[str, float] = {}
     notes: dict[str, Note | None] = {}
+
+    def doubted(tail: str, numerator: str, denominator: str) -> Note | None:
+        if not tail:
+            return None
+        error = cluster_variance(found[numerator][groups], found[denominator][groups]) ** 0.5
+        return doubt(float(_reliance(tops[tail], np.float64(error))))
+
     for key, measure in MEASURES.items():
         if keys is not None and key not in keys:
             continue
@@ -135,7 +146,7 @@ def numbers_of(
             notes[key] = _why_absent(key, rule)
         else:
             values[key] = totals[measure.numerator] / totals[measure.denominator]
-            notes[key] = _doubt(values[key], measure.moment, measure.tail, tails.get(measure.tail))
+            notes[key] = _not_finite(values[key]) or doubted(measure.tail, measure.numerator, measure.denominator)
     for key, (weights, n, tail) in ESS.items():
         if keys is None or key in keys:
             values[key], notes[key] = float("nan"), WHY_EMPTY[n]
@@ -143,35 +154,48 @@ def numbers_of(
                 total, squares = totals[weights], totals[f"{weights}_squared"]
                 # Squares of tiny weights may be 0, and large ones infinite: then there is no telling.
                 values[key] = total / squares * (total / totals[n]) if squares else float("nan")
-                notes[key] = _doubt(values[key], Moment.SECOND, tail, tails.get(tail))
+                notes[key] = _not_finite(values[key]) or doubted(tail, f"{weights}_squared", n)
     for key, (n, tail) in LARGEST.items():
         if keys is None or key in keys:
-            values[key] = tails[tail].largest if totals[n] else float("nan")
-            notes[key] = _doubt(values[key], Moment.BOUNDED, tail, tails[tail]) if totals[n] else WHY_EMPTY[n]
+            values[key] = tops[tail].largest if totals[n] else float("nan")
+            notes[key] = _not_finite(values[key]) if totals[n] else WHY_EMPTY[n]
     noted = {key: note for key, note in notes.items() if note}
-    trusted = {key: i for key, i in intervals.items() if key not in noted and np.isfinite(i.low)}
-    return Numbers(values, trusted, noted)
+    there = {key: i for key, i in intervals.items() if np.isfinite(i.low) and np.isfinite(values[key])}
+    opened = {key: Interval(i.low, np.inf) if is_unreliable(noted.get(key)) else i for key, i in there.items()}
+    return Numbers(values, opened, noted)
 
 
-def curve_of(measure: Measure, found: Sums, starts: Index, tails: Sequence[Tail] | None) -> Curve | None:
+def curve_of(measure: Measure, found: Sums, starts: Index, tops: Sequence[Top] | None) -> Curve | None:
     """A measure step by step; None where the rule, or the log, has no such sums.
 
     Args:
         starts: where each step's groups start, (n_steps,).
-        tails: that it rests on, of each step; None: it rests on none.
+        tops: the largest weight that it rests on, of each step; None: it is no second moment.
     """
     if measure.numerator not in found:
         return None
     numerator, denominator = sums(found[measure.numerator], starts), sums(found[measure.denominator], starts)
     with np.errstate(all="ignore"):
         values = np.where(denominator != 0, numerator / denominator, np.nan)
-    low, high = measure.intervals(found[measure.numerator], found[measure.denominator], starts)
-    doubts = [
-        _doubt(float(value), measure.moment, measure.tail, tails[place] if tails else None)
-        for place, value in enumerate(values)
-    ]
-    trusted = np.array([doubtful is None for doubtful in doubts], dtype=bool)
-    return Curve(values, np.where(trusted, low, np.nan), np.where(trusted, high, np.nan), trusted)
+    sides = found[measure.numerator], found[measure.denominator]
+    low, high = measure.intervals(*sides, starts)
+    trusted = np.isfinite(values)
+    if tops is not None:
+        errors = np.sqrt(cluster_variances(*sides, starts))
+        reliance = (float(_reliance(top, error)) for top, error in zip(tops, errors, strict=True))
+        reliable = np.array([doubt(value) is None for value in reliance], dtype=bool)
+        trusted, high = trusted & reliable, np.where(reliable | np.isnan(high), high, np.inf)
+    return Curve(
+        values, np.where(np.isfinite(values), low, np.nan), np.where(np.isfinite(values), high, np.nan), trusted
+    )
+
+
+def _reliance(top: Top, error: "np.float64") -> float:
+    """What the largest weight adds to a mean of squares, in its standard errors; see `doubt`."""
+    if top.log_largest <= log(HARMLESS_RATIO):
+        return 0.0
+    with np.errstate(all="ignore"):
+        return float(np.expm1(top.log_largest) ** 2 / top.n / error) if error > 0 else nan
 
 
 def _why_absent(key: str, rule: Rule) -> Note:
@@ -186,10 +210,8 @@ def _why_absent(key: str, rule: Rule) -> Note:
     return NEW.missing
 
 
-def _doubt(value: float, moment: Moment, name: str, tail: Tail | None) -> Note | None:
-    """Why a number cannot be trusted; None where it can."""
+def _not_finite(value: float) -> Note | None:
+    """Why a number is none; None where it is one."""
     if np.isinf(value):
         return Note(Kind.INFINITE, "infinite: a weight is beyond the floating-point range")
-    if np.isnan(value):
-        return Note(Kind.UNDEFINED, "undefined")
-    return doubt(f"k-hat of {TAILS[name]}", tail.khat, moment, tail.n, tail.note) if tail else None
+    return Note(Kind.UNDEFINED, "undefined") if np.isnan(value) else None

@@ -12,8 +12,8 @@ from ratioscope.analysis.what_if.judging import Block, judge
 from ratioscope.analysis.what_if.measures import MEASURES, TAILS
 from ratioscope.analysis.what_if.numbers import Curve, Numbers, curve_of, ends_of, needed, numbers_of, tails_of
 from ratioscope.analysis.what_if.rule import Rule
-from ratioscope.analysis.what_if.tails import Tails, Top, merged
-from ratioscope.analysis.what_if.tokens import EVERYTHING, Part, Tail, Tokens
+from ratioscope.analysis.what_if.tails import Top, merged, tops
+from ratioscope.analysis.what_if.tokens import EVERYTHING, Part, Tokens
 from ratioscope.gates import Gate
 from ratioscope.tails import Array
 from ratioscope.tensors import Tensor, torch
@@ -78,44 +78,38 @@ class Outcome:
     def curve(self, key: str) -> Curve | None:
         """A measure of `MEASURES` step by step; None where the rule, or the log, has none. Nothing else is computed."""
         measure, steps = MEASURES[key], list(self.tokens.steps.values())
-        tails: list[Tail] | None = None
+        largest: list[Top] | None = None
         for tail in tails_of([key]) & self._names if measure.numerator in self.sums else ():
-            tails = self._tails.fitted(tail, steps)
-        return curve_of(measure, self.sums, np.array([part.groups.start for part in steps], dtype=np.intp), tails)
+            largest = tops(self.rule, self.blocks, tail, steps)
+        return curve_of(measure, self.sums, np.array([part.groups.start for part in steps], dtype=np.intp), largest)
 
-    def extract(self, curves: Sequence[str] = (), of: int = 0) -> "Extract":
+    def extract(self, curves: Sequence[str] = ()) -> "Extract":
         """What is needed of it when the tokens are gone.
 
         Args:
             curves: measures that are wanted step by step.
-            of: how many tokens there are together, where these are some of them.
         """
         return Extract(
             self.rule, len(self.tokens), self.left_out, self.tokens.without_gate, tuple(self.tokens.steps), self.sums,
-            {name: self._tails.tops(name, [EVERYTHING], of)[0] for name in self._names},
+            {name: tops(self.rule, self.blocks, name, [EVERYTHING])[0] for name in self._names},
             {key: self.curve(key) for key in curves}, self.keys,
         )  # fmt: skip
 
-    @cached_property
-    def _tails(self) -> Tails:
-        return Tails(self.rule, self.tokens, self.blocks)
-
     @property
     def _names(self) -> set[str]:
-        """The tails that its measures rest on."""
-        names = set(TAILS) if self.keys is None else tails_of(self.keys)
-        return names - {"new"} if self.tokens.logp_new is None else names
+        """The weights that its measures rest on."""
+        return set(TAILS) if self.keys is None else tails_of(self.keys)
 
     def _numbers(self, parts: list[Part]) -> list[Numbers]:
         """Of consecutive parts, which are all groups together."""
         starts = np.array([part.groups.start or 0 for part in parts], dtype=np.intp)
         ends = ends_of(self.sums, starts, self.keys) if len(self.tokens) else {}
-        fitted = {name: self._tails.fitted(name, parts) for name in self._names}
+        largest = {name: tops(self.rule, self.blocks, name, parts) for name in self._names}
         found = []
         for place, part in enumerate(parts):
             here = {key: Interval(float(low[place]), float(high[place])) for key, (low, high) in ends.items()}
-            tails = {name: of_parts[place] for name, of_parts in fitted.items()}
-            found.append(numbers_of(self.rule, self.sums, part.groups, tails, here, self.keys))
+            here_largest = {name: of_parts[place] for name, of_parts in largest.items()}
+            found.append(numbers_of(self.rule, self.sums, part.groups, here_largest, here, self.keys))
         return found
 
 
@@ -160,8 +154,7 @@ def combined(extracts: Sequence[Extract]) -> Digest:
     # What one part of the log lacks there is not for all of it.
     names = set.intersection(*(set(extract.sums) for extract in extracts))
     sums = {name: np.concatenate([extract.sums[name] for extract in extracts]) for name in first.sums if name in names}
-    tops = set.intersection(*(set(extract.tops) for extract in extracts))
-    tails = {name: merged([extract.tops[name] for extract in extracts]).tail(name) for name in tops}
+    largest = {name: merged([extract.tops[name] for extract in extracts]) for name in first.tops}
     n_tokens = sum(extract.n_tokens for extract in extracts)
     ends = ends_of(sums, np.zeros(1, dtype=np.intp), first.keys) if n_tokens else {}
     intervals = {key: Interval(float(low[0]), float(high[0])) for key, (low, high) in ends.items()}
@@ -169,7 +162,7 @@ def combined(extracts: Sequence[Extract]) -> Digest:
         first.rule, n_tokens, sum(extract.left_out for extract in extracts),
         sum(extract.without_gate for extract in extracts),
         tuple(step for extract in extracts for step in extract.steps),
-        numbers_of(first.rule, sums, slice(None), tails, intervals, first.keys),
+        numbers_of(first.rule, sums, slice(None), largest, intervals, first.keys),
         {key: _joined([extract.curves[key] for extract in extracts]) for key in first.curves},
     )  # fmt: skip
 

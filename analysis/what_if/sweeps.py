@@ -45,7 +45,6 @@ def evaluate(
     *,
     keys: Sequence[str] | None = None,
     curves: Sequence[str] = (),
-    of: int = 0,
 ) -> Generator[int, None, list[Digest]]:
     """Rules on tokens that come in parts of consecutive steps, of which one at a time is in memory.
 
@@ -55,13 +54,12 @@ def evaluate(
     Args:
         keys: the only measures that are wanted; None: all.
         curves: those that are wanted step by step.
-        of: how many tokens there are together, at least.
     """
     extracts: list[list[Extract]] = [[] for _ in rules]
     done = 0
     for part in parts:
         for rule, found in zip(rules, extracts, strict=True):
-            found.append(apply(rule, part, keys).extract(curves, of))
+            found.append(apply(rule, part, keys).extract(curves))
             done += len(part)
             yield done
     return [combined(found) for found in extracts]
@@ -108,7 +106,7 @@ def sentence(own: Judged, other: Judged) -> str:
     doubtful = [MEASURES[key].title.lower() if key in MEASURES else "ESS" for key in kept & other.overall.notes.keys()
                 if np.isfinite(b[key])]  # fmt: skip
     if doubtful:
-        text += f" Tails are too heavy to trust: {', '.join(sorted(doubtful))}."
+        text += f" It rests on the largest weights, and cannot be trusted: {', '.join(sorted(doubtful))}."
     if not np.isnan(b["staleness"]) and b["clip_fraction"] > 0:
         text += (
             f" The kept tokens have a staleness of {b['staleness']:.2g}, all tokens {b['staleness_raw']:.2g}. "

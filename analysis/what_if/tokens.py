@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.filters import Rows
-from ratioscope.notes import Note
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.tails import Array
 from ratioscope.tensors import Tensor, torch
@@ -145,34 +144,6 @@ class Tokens:
         return sums | {"negative": sums["signal"] - sums["positive"]}
 
     @cached_property
-    def tails(self) -> dict[tuple[str, int | None], "Tail"]:
-        """Of what a rule need not change, by what it is of and where it begins; filled by `analysis.what_if.tails`."""
-        return {}
-
-    @cached_property
-    def _orders(self) -> dict[str, NDArray[np.int32]]:
-        return {}
-
-    @cached_property
-    def has_ratio(self) -> Tensor:
-        """Bool: a signal token with a ratio rho_theta above 0."""
-        return self.signal & (self.rows.ratios.behavior > -torch.inf)
-
-    @cached_property
-    def has_ratio_k(self) -> Tensor:
-        """Bool: a signal token with a ratio rho_k above 0."""
-        one_pass = self.rows.ratios.behavior is self.rows.ratios.current
-        return self.has_ratio if one_pass else self.signal & (self.rows.ratios.current > -torch.inf)
-
-    def ratios_at(self, places: NDArray[np.int64]) -> LogRatios:
-        """The token ratios of some tokens, (n_places,)."""
-        at = torch.from_numpy(places)
-        behavior = self.logp_behavior[at]
-        current = log_ratio(self.logp_current[at], behavior)
-        one_pass = self.logp_gate is self.logp_current
-        return LogRatios(current if one_pass else log_ratio(self.logp_gate[at], behavior), current)
-
-    @cached_property
     def steps(self) -> dict[int, "Part"]:
         """Where each step's tokens, prompt groups and sequences are."""
         step = self.step.numpy()
@@ -182,18 +153,6 @@ class Tokens:
         ]
         slices = [[slice(start, end) for start, end in pairwise(of_rows)] for of_rows in cuts]
         return {int(step[part[0].start]): Part(*part) for part in zip(*slices, strict=True)}
-
-    def order(self, of: str, part: "Part") -> NDArray[np.int32]:
-        """The tokens of a part, all or a step, by falling token ratio: rho_k ("current") or rho_theta ("behavior")."""
-        one_pass = self.logp_gate is self.logp_current
-        whole = part.tokens.start is None
-        key = f"{'current' if one_pass else of} {'of all' if whole else 'of steps'}"
-        if key not in self._orders:
-            logs = -torch.cat([getattr(block.rows.ratios, of) for block in self.blocks]).numpy()
-            parts = [slice(0, len(self))] if whole else [step.tokens for step in self.steps.values()]
-            orders = [place.start + np.argsort(logs[place]) for place in parts]
-            self._orders[key] = np.concatenate(orders or [np.empty(0)]).astype(np.int32)
-        return self._orders[key][part.tokens]
 
     @cached_property
     def weighted(self) -> dict[str, "Weighted"]:
@@ -257,16 +216,6 @@ class Weighted(NamedTuple):
     """Whether the weight is the ratio of its level itself: nothing of it is truncated."""
     mass: Array
     """Sum of |weight x A| by prompt group."""
-
-
-class Tail(NamedTuple):
-    """The upper tail of some weights other than 0."""
-
-    khat: float | None
-    note: Note | None
-    """Why it cannot be estimated; None where that is harmless."""
-    n: int
-    largest: float
 
 
 def masked(values: Tensor, mask: Tensor) -> Tensor:

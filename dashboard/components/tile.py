@@ -1,6 +1,5 @@
 """A metric tile: words and symbol, the last value with its interval, the change, a sparkline, whether to trust it."""
 
-import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -10,7 +9,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.dashboard.formats import interval, number
-from ratioscope.metric import KHAT_LIMIT, Moment
+from ratioscope.metric import MOST_RELIANCE, Moment
 from ratioscope.notes import Kind, is_unreliable, text_of
 
 SPARKLINE_POINTS = 60
@@ -59,12 +58,13 @@ def metric_tile(summary: StepSummary, key: str) -> None:
 def _beside(summary: StepSummary, key: str, step: int) -> str:
     """The interval, or why there is none."""
     low, high, note = float(summary.low[key].loc[step]), float(summary.high[key].loc[step]), summary.note(step, key)
+    ends = interval(key, low, high)
     if is_unreliable(note):
-        return "unreliable: no interval"
+        return f"unreliable: {ends or 'no interval'}"
     if note and note.kind is Kind.INFINITE:
         return note.text
-    if math.isfinite(low) and math.isfinite(high):
-        return f"95 %: {interval(key, low, high)}"
+    if ends:
+        return f"95 %: {ends}"
     return f"step {step}"
 
 
@@ -79,8 +79,10 @@ def tooltip(key: str) -> str:
     lines = [f"**{metric.title}.** {metric.definition}", f"$${metric.formula}$$", f"**Read:** {metric.reading}"]
     if metric.remedy:
         lines.append(f"**Do:** {metric.remedy}")
-    if metric.moment is not Moment.BOUNDED:
-        lines.append(f"**Trust:** unreliable when the tail index exceeds {KHAT_LIMIT[metric.moment]:g}.")
+    if metric.moment is Moment.SECOND:
+        lines.append(
+            f"**Trust:** unreliable when its {CATALOGUE[metric.reliance].title.lower()} is above {MOST_RELIANCE:g}."
+        )
     unit = f" Unit: {metric.unit}." if metric.unit else ""
     lines.append(f"*Source: {metric.source}.{unit}*")
     return "\n\n".join(lines)

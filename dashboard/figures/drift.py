@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from ratioscope.analysis.findings.course import sync_steps
 from ratioscope.analysis.findings.facts import PPO, STALENESS, Cause
+from ratioscope.analysis.findings.numbers import interval_text
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
@@ -106,10 +107,8 @@ def _value(row: dict[str, Any]) -> str:
 def _ends(row: dict[str, Any]) -> str:
     if np.isnan(row["value"]):
         return "not logged" if row["note_kind"] == Kind.NOT_LOGGED else "missing"
-    if row["note_kind"] == Kind.UNRELIABLE:
-        return "unreliable"
     low, high = row["low"], row["high"]
-    return f"{plain(low, low, high)} to {plain(high, low, high)}" if np.isfinite(low) else "no interval"
+    return interval_text(low, high, plain(low, low, high), plain(high, low, high)) or "no interval"
 
 
 def _add_label(

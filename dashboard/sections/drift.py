@@ -1,7 +1,7 @@
 """Staleness, engine, or the update?"""
 
 from functools import partial
-from math import isnan
+from math import inf
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ from ratioscope.analysis.drift.feasibility import feasibility, recommendation, v
 from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, Level, measure
 from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.facts import PPO, STALENESS, UPDATE, Cause
-from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.numbers import interval_text, number
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import plain, share
@@ -180,14 +180,13 @@ def _path_table(frame: pd.DataFrame, title: str) -> Table:
         for key in _DISTANCES:
             value, low, high = (float(of[name].astype(float)[key]) for name in ("value", "low", "high"))
             write = share if key == "ess" else plain
-            cells.append(
-                write(value, low, high)
-                + ("" if isnan(low) else f" ({write(low, low, high)} to {write(high, low, high)})")
-            )
+            ends = write(low, low, high), write(high, low, high)
+            between = interval_text(-inf if key == "ess" and low == 0 else low, high, *ends)  # 0: open below
+            cells.append(write(value, low, high) + (f" ({between})" if between else ""))
         note = "; ".join(dict.fromkeys(filter(None, of["note"])))
         rows.append((PAIRS[str(pair)].title, *cells, f"{int(of['n'].iloc[0]):,}", note))
     help_of = dict(_DISTANCES.values()) | {"Units": "Number of tokens or responses in the average."}
-    note = "In brackets: 95 % intervals over prompt groups; no brackets: withheld or undefined."
+    note = "In brackets: 95 % intervals over prompt groups; no brackets: undefined."
     return Table(title, ("Pair", *(name for name, _ in _DISTANCES.values()), "Units", "Note"), tuple(rows), note,
                  help_of)  # fmt: skip
 

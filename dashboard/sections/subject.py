@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pandas as pd
@@ -24,7 +23,7 @@ from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import interval, number
 from ratioscope.dashboard.sections.model import Block, Cell, Chart, Paragraph, Quantity, Table
 from ratioscope.errors import RatioscopeError
-from ratioscope.notes import is_unreliable, text_of
+from ratioscope.notes import text_of
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -205,9 +204,7 @@ def _at(subject: Subject, key: str, step: int) -> Quantity:
 
 def _interval(summary: StepSummary, key: str, step: int) -> str:
     low, high = float(summary.low[key].loc[step]), float(summary.high[key].loc[step])
-    if isfinite(low) and isfinite(high):
-        return interval(key, low, high)
-    return "withheld: the tail is too heavy" if is_unreliable(summary.note(step, key)) else "none"
+    return interval(key, low, high) or "none"
 
 
 def _doubts(summary: StepSummary, key: str) -> str:

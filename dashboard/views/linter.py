@@ -10,6 +10,7 @@ import streamlit as st
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Number, Severity
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.findings.numbers import interval_text
 from ratioscope.analysis.linter import CHECKS, Outcome, Remark, lint
 from ratioscope.analysis.linter.columns import columns, impossible_values
 from ratioscope.analysis.linter.verdict import ranges, verdict
@@ -235,8 +236,8 @@ def _quote(number: Number) -> str:
     whole = number.value >= 1000 and number.value == round(number.value)
     ends = number.low, number.high
     text = f"{number.label}: {number.value:,.0f}" if whole else f"{number.label}: {plain(number.value, *ends)}"
-    if number.low == number.low:  # not NaN
-        return f"{text} (95 %: {' to '.join(plain(end, *ends) for end in ends)})"
+    if interval := interval_text(*ends, *(plain(end, *ends) for end in ends)):
+        return f"{text} (95 %: {interval})"
     return f"{text} ({number.note})" if number.note else text
 
 

@@ -7,6 +7,7 @@ import streamlit as st
 
 from ratioscope.analysis.clipping.rule_shape import profile
 from ratioscope.analysis.diagnosis.opened import Opened
+from ratioscope.analysis.findings.numbers import interval_text
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.what_if import (
     Digest,
@@ -190,7 +191,7 @@ def _exactly(
         parts = load_in_parts(place.window.run(), sizes, MOST_TOKENS // 2)  # type: ignore[assignment]
     words = f"Reading {count(place.n_tokens)} tokens" + (f" by {len(rules)} rules" if len(rules) > 2 else "")
     try:
-        work = evaluate(rules, parts, keys=keys, curves=curves, of=place.n_tokens)
+        work = evaluate(rules, parts, keys=keys, curves=curves)
         return with_progress(work, place.n_tokens * len(rules), words)
     except RatioscopeError as error:
         st.text(str(error))
@@ -254,12 +255,11 @@ def _table(before: Digest, after: Digest, name: str) -> None:
 
 def _estimate(key: str, digest: Digest) -> str:
     value, interval = digest.values[key], digest.overall.intervals.get(key)
-    if digest.overall.unreliable(key):
-        return f"{_number(key, value)} (unreliable)"
+    unreliable = "unreliable" if digest.overall.unreliable(key) else ""
     if not interval:
-        return _number(key, value)
+        return f"{_number(key, value)} (unreliable)" if unreliable else _number(key, value)
     text, low, high = (_number(key, each, interval.low, interval.high) for each in (value, interval.low, interval.high))
-    return f"{text} ({low} to {high})"
+    return f"{text} ({', '.join(filter(None, (unreliable, interval_text(*interval, low, high))))})"
 
 
 def _curves(before: Digest, after: Digest, name: str, steps: tuple[int | None, int | None]) -> None:

@@ -7,7 +7,7 @@ knowledge. `moment` says which moment of the ratio an estimate needs, and with t
 
 from ratioscope.catalogue import divergences, learning, theory, total_variation, weights
 from ratioscope.catalogue.thresholds import EPSILON, EPSILON_STALE, THRESHOLDS
-from ratioscope.metric import KHAT_LIMIT, SOURCES, Metric, Moment
+from ratioscope.metric import MOST_RELIANCE, SOURCES, Metric, Moment
 
 __all__ = ["CATALOGUE", "ENTRIES", "EPSILON", "EPSILON_STALE", "THRESHOLDS", "explain"]
 
@@ -30,7 +30,7 @@ def explain(key: str) -> str:
     for label, text in (("unit", entry.unit), ("better", entry.better), ("read", entry.reading), ("do", entry.remedy)):
         if text:
             lines.append(f"  {label:<9} {text}")
-    if entry.moment is not Moment.BOUNDED:
-        lines.append(f"  trust     unreliable when {' or '.join(entry.khat)} exceeds {KHAT_LIMIT[entry.moment]:g}")
+    if entry.moment is Moment.SECOND:
+        lines.append(f"  trust     unreliable when {entry.reliance} exceeds {MOST_RELIANCE:g}")
     lines += [f"  {name}        {title}" for name, title in SOURCES.items() if name in entry.source]
     return "\n".join(lines)

@@ -3,9 +3,6 @@
 from ratioscope.catalogue.remedies import FRESHER, SMALLER
 from ratioscope.metric import Metric, Moment
 
-_KHAT_NEW = ("khat_token_new",)
-_KHAT_BOTH = ("khat_token", "khat_token_new")
-
 ENTRIES = (
     Metric(
         key="surrogate",
@@ -18,7 +15,6 @@ ENTRIES = (
         unit="reward",
         better="higher",
         moment=Moment.FIRST,
-        khat=_KHAT_NEW,
     ),
     Metric(
         key="drift_discounted",
@@ -83,7 +79,6 @@ ENTRIES = (
         unit="reward",
         better="higher",
         moment=Moment.FIRST,
-        khat=_KHAT_BOTH,
     ),
     Metric(
         key="finite_horizon_penalty",
@@ -121,7 +116,6 @@ ENTRIES = (
         unit="reward",
         better="higher",
         moment=Moment.FIRST,
-        khat=_KHAT_NEW,
     ),
     Metric(
         key="whole_bound",
@@ -135,7 +129,6 @@ ENTRIES = (
         unit="reward",
         better="higher",
         moment=Moment.FIRST,
-        khat=_KHAT_NEW,
     ),
     Metric(
         key="mean_distance_penalty",
@@ -160,8 +153,8 @@ ENTRIES = (
         reading="Exact in expectation on responses that the update did not see, optimistic in-sample. Its noise grows exponentially with the length.",
         unit="reward",
         better="higher",
-        moment=Moment.FIRST,
-        khat=("khat_seq",),
+        moment=Moment.SECOND,  # its interval is as good as the second moment of W
+        reliance="reliance_seq",
     ),
     Metric(
         key="infeasible_share",

@@ -33,7 +33,6 @@ _VERSION_BOUNDED = """case
     when log_rho >= log_engine then 0
     when isfinite(deviation_engine - deviation) then deviation_engine - deviation
     else ratio_distance(log_engine, log_rho) end"""
-_KHAT_NEW = ("khat_token", "khat_token_new")
 
 ENTRIES = (
     Metric(
@@ -48,7 +47,6 @@ ENTRIES = (
         remedy=SMALLER,
         better="lower",
         moment=Moment.FIRST,
-        khat=_KHAT_NEW,
         colour="vermilion",
         order=4,
         over=NEW,
@@ -230,7 +228,6 @@ ENTRIES = (
         source="S0 5.2; Rao-Blackwell",
         reading="A check of the log: beyond ±3 in many steps, tokens were selected after sampling.",
         moment=Moment.FIRST,
-        khat=_KHAT_NEW,
         comparable=False,
         over=EXACT_OF_NEW,
         undefined=Note(Kind.UNDEFINED, "the difference has no standard error here"),
@@ -280,7 +277,6 @@ ENTRIES = (
         remedy="Reduce staleness first; if it is unavoidable, centre the clip at rho_k (Method One or Two).",
         better="lower",
         moment=Moment.FIRST,
-        khat=("khat_token_new",),
         colour="violet",
         over=NEW,
         mean=Mean(sum="deviation_new", factor=0.5),

@@ -33,12 +33,13 @@ ENTRIES = (
         remedy="Use token or geometric-mean ratios instead of sequence products, or truncate.",
         better="higher",
         moment=Moment.SECOND,
-        khat=("khat_seq",),
+        reliance="reliance_seq",
         grain=Grain.RESPONSE,
         share=True,
         colour="green",
         over=WEIGHTS,
         undefined=Note(Kind.UNDEFINED, "every response has a ratio of 0"),
+        one_sided=True,
     ),
     *(
         Metric(
@@ -119,5 +120,41 @@ ENTRIES = (
         better="lower",
         share=True,
         undefined=Note(Kind.UNDEFINED, "every ratio is 0"),
+    ),
+    *(
+        Metric(
+            key=key,
+            title=f"Reliance on the largest {what}",
+            symbol=rf"\mathrm{{rel}}_{{\mathrm{{{name}}}}}",
+            formula=rf"\frac{{\max({symbol}-1)^2}}{{n\,\mathrm{{se}}(\chi^2_{{\mathrm{{{name}}}}})}}",
+            definition=f"What the largest {what} adds to the chi-square, in standard errors of the chi-square; 0 where "
+            "no ratio is above 1.5.",
+            source="docs/metrics.md, uncertainty",
+            reading="Above 0.3, chi-square and ESS rest on what happened to be drawn: they are marked as unreliable.",
+            remedy=TRUNCATE,
+            better="lower",
+            grain=grain,
+            over=over,
+            lowest=0.0,
+            comparable=False,
+            undefined=Note(Kind.UNDEFINED, "chi-square has no standard error here"),
+        )
+        for key, name, what, symbol, grain, over in (
+            ("reliance_token", "token", "token ratio", r"\rho_k", Grain.TOKEN, TOKENS),
+            ("reliance_seq", "seq", "sequence ratio", "W_k", Grain.RESPONSE, WEIGHTS),
+        )
+    ),
+    Metric(
+        key="effective_groups",
+        title="Effective number of prompt groups",
+        symbol=r"G_{\mathrm{eff}}",
+        formula=r"(\textstyle\sum_g N_g)^2\,/\,\sum_g N_g^2",
+        definition="How many prompt groups of one size would be worth as much: their number where all have equally many tokens.",
+        source="Kish",
+        reading="Intervals rest on it. Below about 12 they are wide, and hold only as far as the groups are alike.",
+        remedy="More prompts per step, or as many responses for each.",
+        better="higher",
+        unit="groups",
+        lowest=1.0,
     ),
 )

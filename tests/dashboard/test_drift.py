@@ -86,7 +86,7 @@ def test_edges_say_what_is_not_logged_or_not_reliable(gallery: Path) -> None:
     frame.loc[frame["pair"] == "current/behavior", ["low", "high"]] = np.nan
     frame.loc[frame["pair"] == "current/behavior", ["note_kind", "note"]] = list(cells(UNRELIABLE).values())
     figure = figures.path_diagram(frame, LIGHT)
-    assert "unreliable" in _labels(figure)
+    assert "no interval" in _labels(figure)
     assert "dot" in {trace.line.dash for trace in figure.data if trace.mode == "lines"}
 
 

@@ -41,8 +41,12 @@ def test_symbols_and_formulas_are_balanced(metric: Metric) -> None:
 
 
 @every_metric
-def test_the_tail_index_that_judges_a_metric_is_one_of_the_catalogue(metric: Metric) -> None:
-    assert metric.khat and set(metric.khat) <= {key for key in CATALOGUE if key.startswith("khat_")}
+def test_what_is_possible_is_an_interval_and_a_second_moment_has_a_judge(metric: Metric) -> None:
+    lowest, highest = metric.possible
+    assert lowest < highest and metric.reliance in CATALOGUE
+    assert not metric.one_sided or metric.moment is Moment.SECOND
+    if metric.moment is Moment.SECOND and metric.key in CATALOGUE:
+        assert metric.better in ("lower", "higher") or metric.key == "chi2_token_raw"
 
 
 @every_metric
@@ -88,7 +92,7 @@ def test_means_of_the_ratio_need_its_first_moment(key: str) -> None:
 @pytest.mark.parametrize("key", ["chi2_token", "chi2_token_raw", "chi2_seq", "log1p_chi2_seq", "ess_token", "ess_seq"])
 def test_means_of_its_square_need_the_second(key: str) -> None:
     assert CATALOGUE[key].moment is Moment.SECOND
-    assert CATALOGUE[key].khat == (("khat_seq",) if "seq" in key else ("khat_token",))
+    assert CATALOGUE[key].reliance == ("reliance_seq" if "seq" in key else "reliance_token")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +125,7 @@ def test_every_metric_can_be_explained(metric: Metric) -> None:
     text = explain(metric.key)
     for part in (metric.title, metric.key, metric.definition, metric.formula, metric.source, metric.reading):
         assert part in text
-    assert ("unreliable when" in text) == (metric.moment is not Moment.BOUNDED)
+    assert ("unreliable when" in text) == (metric.moment is Moment.SECOND)
     assert metric.remedy in text and metric.unit in text
 
 

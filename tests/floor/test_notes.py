@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from ratioscope.analysis.summary.summary import StepSummary
-from ratioscope.metric import Moment, doubt
+from ratioscope.metric import MOST_RELIANCE, doubt
 from ratioscope.notes import Kind, Note, cells, columns, from_cells, is_unreliable, joined, remark, text_of
 
 UNRELIABLE = Note(Kind.UNRELIABLE, "unreliable: khat_token is 0.80, from 0.70 on its moment cannot be estimated")
@@ -45,12 +45,11 @@ def test_a_remark_comes_behind_a_note_and_changes_no_kind() -> None:
     assert joined(None, "of 3 groups") == Note(Kind.REMARK, "of 3 groups")
 
 
-@pytest.mark.parametrize("khat", [None, np.nan])
-def test_a_missing_tail_index_casts_doubt_unless_there_is_no_tail(khat: float | None) -> None:
-    found = doubt("k-hat", khat, Moment.FIRST, 1000, FEW)
-    assert found == Note(Kind.UNRELIABLE, "unreliable: k-hat cannot be estimated, only 3 weights")
-    assert doubt("k-hat", khat, Moment.FIRST, 1000, EQUAL) is doubt("k-hat", khat, Moment.FIRST, 1000) is None
-    assert doubt("k-hat", khat, Moment.BOUNDED, 1000, FEW) is None
+def test_a_mean_that_rests_on_its_largest_term_is_in_doubt_and_one_without_an_error_too() -> None:
+    assert doubt(0.0) is doubt(MOST_RELIANCE) is None
+    found, unknown = doubt(0.72, "ratio of a response"), doubt(np.nan)
+    assert is_unreliable(found) and "ratio of a response alone moves it by 0.72 standard errors" in str(found)
+    assert is_unreliable(unknown) and "no standard error" in str(unknown)
 
 
 def test_a_summary_is_asked_for_its_notes() -> None:

@@ -22,7 +22,7 @@ from ratioscope.analysis.linter import CHECKS
 from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, total_variation, weights
 from ratioscope.filters import FILTERS
 from ratioscope.gates import GATES
-from ratioscope.metric import KHAT_LIMIT, Metric, Moment
+from ratioscope.metric import MOST_RELIANCE, Metric, Moment
 from ratioscope.notes import Kind
 from ratioscope.ratios import LEVELS
 from ratioscope.trainer import advantages, losses, regularisers, selection
@@ -94,9 +94,8 @@ def _metric(metric: Metric) -> str:
         facts.append("a share")
     if needs(metric):
         facts.append("needs " + " or ".join(f"`{name}`" for name in needs(metric)))
-    if metric.moment is not Moment.BOUNDED:
-        tails = " or ".join(f"`{key}`" for key in metric.khat)
-        facts.append(f"unreliable from {KHAT_LIMIT[metric.moment]:g} in {tails}")
+    if metric.moment is Moment.SECOND:
+        facts.append(f"unreliable above {MOST_RELIANCE:g} in `{metric.reliance}`")
     return f"- {'<br>'.join(words)}<br>*{'; '.join(facts)}*"
 
 

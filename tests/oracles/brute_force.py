@@ -4,7 +4,7 @@ Knows the run format and the definitions, nothing of `analysis`. Sums are `math.
 sample sizes go through mpmath, so that nothing overflows or cancels.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import cache
 from math import exp, expm1, fsum, inf, isfinite, isinf, isnan, sqrt
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import mpmath as mp
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import stats
@@ -47,7 +48,7 @@ def step_numbers(folder: Path, step: int) -> dict[str, float | None]:
     rows = [row for row in all_rows if is_valid(row)]
     numbers = {key: _mean([term(row) for row in chosen]) for key, (chosen, term) in _token_means(rows).items()}
     numbers |= _weights("token", [_log_rho(row) for row in rows])
-    numbers |= _weights("seq", _log_sequence_weights(all_rows))
+    numbers |= _weights("seq", [log_w for _, log_w in _log_sequence_weights(all_rows)])
     numbers |= _order(rows)
     signals = defaultdict(bool)
     for row in rows:
@@ -64,17 +65,44 @@ def step_numbers(folder: Path, step: int) -> dict[str, float | None]:
         numbers["log1p_chi2_seq_predicted"] = length * float(mp.log1p(numbers["chi2_token"]))
     for key, sampled, exact in (("s_k_exact_z", "s_k_bounded", "s_k_exact"), ("u_k_exact_z", "u_k", "u_k_exact")):
         numbers[key] = _standard_errors_apart(*(_token_means(rows)[name] for name in (sampled, exact)))
+    numbers["effective_groups"] = numbers["reliance_token"] = numbers["reliance_seq"] = None
+    if rows:
+        sizes = [float(n) for n in Counter(row["group_id"] for row in rows).values()]
+        numbers["effective_groups"] = fsum(sizes) ** 2 / fsum(n * n for n in sizes)
+        numbers["reliance_token"] = _reliance([(row["group_id"], _log_rho(row)) for row in rows])
+    numbers["reliance_seq"] = _reliance(_log_sequence_weights(all_rows))
     numbers["reward"] = _mean([row["reward"] for row in sequences if isfinite(row["reward"])])
     numbers["response_length"] = _mean([row["n_tokens"] for row in sequences])
     return numbers
 
 
-def mean_interval(folder: Path, step: int, key: str) -> tuple[float, float]:
-    """Section 8: theta = sum X_g / sum N_g, G/(G-1) sum (X_g - theta N_g)^2 / (sum N_g)^2, t with G - 1."""
-    x, n = _group_sums(folder, step, key)
+def mean_interval(folder: Path, step: int, key: str, lowest: float = -inf, highest: float = inf) -> tuple[float, float]:
+    """theta +- t sqrt(V) with the jackknife's V; with a lowest value, Wilson's interval of a rate above it."""
+    return rate_interval(*_group_sums(folder, step, key), lowest, highest)
+
+
+def rate_interval(x: list[float], n: list[float], lowest: float = 0.0, highest: float = inf) -> tuple[float, float]:
+    """The same from the sums of each group."""
     theta, variance = _ratio_and_variance(x, n)
-    half = stats.t.ppf(0.975, len(x) - 1) * sqrt(variance)
-    return theta - half, theta + half
+    half = stats.t.ppf(0.975, degrees_of_freedom(n)) * sqrt(variance)
+    if isinf(lowest) or not half:
+        return theta - half, min(theta + half, highest)
+    # (t - m)^2 m = h^2 t with m = theta - lowest  <=>  m t^2 - (2 m^2 + h^2) t + m^3 = 0
+    with mp.workdps(50):  # nearly a double root
+        m, half = mp.mpf(theta) - lowest, mp.mpf(half)
+        roots = mp.polyroots([m, -(2 * m * m + half * half), m**3], 200, extraprec=200)
+        low, high = sorted(float(mp.re(root) + lowest) for root in roots)
+    return low, min(high, highest)
+
+
+def degrees_of_freedom(n: list[float]) -> float:
+    """Geometric mean of 1/sum w^2 - 1 and tr(M)^2 / tr(M^2), the quadratic form of the variance in equal means."""
+    w = np.array(n) / fsum(n)
+    centre = np.eye(len(w)) - np.outer(np.ones(len(w)), w)
+    own = np.diag(centre @ centre.T)
+    form = centre.T @ np.diag(w**2 / own) @ centre
+    bell_mccaffrey = np.trace(form) ** 2 / np.trace(form @ form)
+    return max(1.0, sqrt((1 / fsum(w**2) - 1) * bell_mccaffrey))
 
 
 def wilson_interval(folder: Path, step: int, key: str) -> tuple[float, float]:
@@ -85,7 +113,7 @@ def wilson_interval(folder: Path, step: int, key: str) -> tuple[float, float]:
         effective = min(max(p * (1 - p) / variance if variance else inf, 1.0), fsum(n))
     else:
         effective = fsum(n) ** 2 / fsum(size * size for size in n)
-    t = stats.t.ppf(0.975, len(x) - 1)
+    t = stats.t.ppf(0.975, degrees_of_freedom(n))
     # (p - p0)^2 n = t^2 p0 (1 - p0)  <=>  (n + t^2) p0^2 - (2 p n + t^2) p0 + p^2 n = 0
     roots = mp.polyroots([effective + t * t, -(2 * p * effective + t * t), p * p * effective])
     low, high = sorted(float(mp.re(root)) for root in roots)
@@ -118,9 +146,10 @@ def _sums(rows: list[Row], term: Term) -> tuple[list[float], list[float]]:
 
 
 def _ratio_and_variance(x: list[float], n: list[float]) -> tuple[float, float]:
+    """With the variance of the estimates without one group each, around the one of all."""
     theta, groups = fsum(x) / fsum(n), len(x)
-    squares = fsum((xg - theta * ng) ** 2 for xg, ng in zip(x, n, strict=True))
-    return theta, groups / (groups - 1) * squares / fsum(n) ** 2
+    without = [(fsum(x) - xg) / (fsum(n) - ng) for xg, ng in zip(x, n, strict=True)]
+    return theta, (groups - 1) / groups * fsum((other - theta) ** 2 for other in without)
 
 
 def _standard_errors_apart(sampled: tuple[list[Row], Term], exact: tuple[list[Row], Term]) -> float | None:
@@ -218,12 +247,30 @@ def _mean(terms: list[float]) -> float | None:
     return fsum(terms) / len(terms) if terms else None
 
 
-def _log_sequence_weights(rows: Iterable[Row]) -> list[float]:
-    """log W of every sequence whose tokens are all valid."""
+def _log_sequence_weights(rows: Iterable[Row]) -> list[tuple[int, float]]:
+    """Group and log W of every sequence whose tokens are all valid."""
     by_sequence = defaultdict(list)
     for row in rows:
-        by_sequence[row["seq_id"]].append(_log_rho(row) if is_valid(row) else None)
-    return [fsum(terms) for terms in by_sequence.values() if None not in terms]
+        by_sequence[row["group_id"], row["seq_id"]].append(_log_rho(row) if is_valid(row) else None)
+    return [(group, fsum(terms)) for (group, _), terms in by_sequence.items() if None not in terms]
+
+
+def _reliance(weights: list[tuple[int, float]]) -> float | None:
+    """Of (group, log-weight): the largest (w - 1)^2 over n standard errors of the mean; 0 with no weight above 1.5."""
+    if not weights:
+        return None
+    highest = max(log_w for _, log_w in weights)
+    if highest <= np.log(1.5):
+        return 0.0
+    squares = defaultdict(list)
+    for group, log_w in weights:
+        squares[group].append(float(mp.expm1(log_w) ** 2))
+    if len(squares) < 2:
+        return None
+    _, variance = _ratio_and_variance(
+        [fsum(of) for of in squares.values()], [float(len(of)) for of in squares.values()]
+    )
+    return float(mp.expm1(highest) ** 2) / len(weights) / sqrt(variance)
 
 
 def _weights(name: str, logs: list[float]) -> dict[str, float | None]:

@@ -1,18 +1,17 @@
 """Every metric of every pair by its definition, with 50 digits; how tests look at what `measure` says."""
 
 from collections import defaultdict
-from math import isnan
+from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any
 
 import mpmath as mp
 import pandas as pd
 import pytest
-from scipy import stats
 
 from ratioscope.analysis.drift.pairs import PAIRS, UNITS, measure
 from ratioscope.analysis.runs.store import open_run
-from tests.oracles.brute_force import Row, is_valid
+from tests.oracles.brute_force import Row, is_valid, rate_interval
 
 VIEWS = list(UNITS)
 each_view = pytest.mark.parametrize("view", VIEWS, ids=["-".join(view) for view in VIEWS])
@@ -77,11 +76,10 @@ def brute_force(units: list[tuple[int, Any, Any, Any]]) -> tuple[dict[str, float
     values["log1p_chi2"] = mp.log1p(values["chi2"])
     values["ess"] = totals["ratio_mean"] ** 2 / (totals["q"] * totals["chi2_raw"])
     values["chi2_raw"] -= 1
-    count = len(sums["n"])
-    intervals = {}
+    intervals, sizes = {}, [float(size) for size in sums["n"].values()]
     for name in values.keys() & sums.keys():
-        mean = totals[name] / n
-        squares = mp.fsum((sums[name][group] - mean * sums["n"][group]) ** 2 for group in sums["n"])
-        half = stats.t.ppf(0.975, count - 1) * float(mp.sqrt(squares * count / (count - 1)) / n)
-        intervals[name] = float(values[name]) - half, float(values[name]) + half
+        x = [float(sums[name][group]) for group in sums["n"]]
+        if len(sizes) > 1 and isfinite(sum(x)):
+            low, high = rate_interval(x, sizes, -inf if name == "kl_k1" else 0.0)
+            intervals[name] = (low - 1, high - 1) if name == "chi2_raw" else (low, high)
     return {name: float(value) for name, value in values.items()}, intervals

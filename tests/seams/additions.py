@@ -68,7 +68,7 @@ WEIGHT = Edit(
     "ratioscope/weights.py",
     '''
 
-@declared("seam: the root of the ratio", rising=True, unbounded=True)
+@declared("seam: the root of the ratio", unbounded=True)
 def seam_weight(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     """The root of rho (a test)."""
     return (ratios.behavior / 2).exp()

@@ -12,6 +12,8 @@ import pytest
 from ratioscope import schema
 from ratioscope.analysis.drift.pairs import METRICS, PAIRS, measure
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.metric import Moment
+from ratioscope.notes import Kind
 from tests.making.runs import plain_step, random_step, write_run
 from tests.oracles.brute_force import rows_of
 from tests.oracles.pairs import brute_force, by_step, each_pair, each_view, terms, units_of
@@ -122,8 +124,13 @@ def test_every_number_is_what_its_definition_says(logs: Path, view: tuple[str, s
         for metric, value in values.items():
             line = found.loc[(step, pair, metric)]
             assert line["value"] == pytest.approx(value, rel=1e-9, abs=scale.get(metric, 0)), (step, pair, metric)
-            if np.isfinite(line["low"]) and metric in intervals:
-                bounds = pytest.approx(intervals[metric], rel=1e-7, abs=1e-8 * abs(value) + 1e-13)
+            if METRICS[metric] is Moment.SECOND and (view[0] == "sequence" or line["note_kind"] == Kind.UNRELIABLE):
+                assert np.isnan(line["low"]) or line["low"] <= line["value"] <= line["high"]
+                assert np.isnan(line["low"]) or line["low"] == 0 or np.isinf(line["high"])
+            elif np.isfinite(line["low"]) and metric in intervals:
+                low, high = intervals[metric]
+                high = min(high, 1.0) if metric == "tv_bounded" and value <= 1 else high
+                bounds = pytest.approx((low, high), rel=1e-7, abs=1e-8 * abs(value) + 1e-13)
                 assert (line["low"], line["high"]) == bounds, (step, pair, metric)
             elif np.isfinite(line["low"]):
                 assert line["low"] <= line["value"] <= line["high"]

@@ -9,18 +9,55 @@ from ratioscope.analysis.summary.intervals import (
     bootstrap_counts,
     cluster_interval,
     cluster_variance,
+    degrees_of_freedom,
+    effective_groups,
     fraction_interval,
     percentile_interval,
+    share_intervals,
 )
 
 
 def test_the_variance_is_the_written_formula() -> None:
     x, n = np.array([1.0, 2.0, 4.0]), np.array([2.0, 3.0, 5.0])
     theta = 7 / 10
-    squares = (1 - theta * 2) ** 2 + (2 - theta * 3) ** 2 + (4 - theta * 5) ** 2
-    assert cluster_variance(x, n) == pytest.approx(3 / 2 * squares / 100)
-    half = stats.t.ppf(0.975, 2) * np.sqrt(cluster_variance(x, n))
+    without = np.array([6 / 8, 5 / 7, 3 / 5])  # one group each
+    assert cluster_variance(x, n) == pytest.approx(2 / 3 * ((without - theta) ** 2).sum())
+    half = stats.t.ppf(0.975, degrees_of_freedom(n, np.zeros(1, dtype=int))[0]) * np.sqrt(cluster_variance(x, n))
     assert cluster_interval(x, n) == pytest.approx((theta - half, theta + half))
+
+
+@pytest.mark.parametrize("groups", [2, 3, 8, 64])
+def test_groups_of_one_size_have_the_usual_degrees_of_freedom(groups: int) -> None:
+    sizes, one = np.full(groups, 7.0), np.zeros(1, dtype=int)
+    assert degrees_of_freedom(sizes, one) == pytest.approx(groups - 1)
+    assert effective_groups(sizes, one) == pytest.approx(groups)
+    x = np.arange(groups) + 1.0
+    assert cluster_variance(x, sizes) == pytest.approx(x.var(ddof=1) / groups / 49)
+
+
+def test_unequal_groups_count_for_less() -> None:
+    sizes, one = np.array([1.0] * 31 + [30.0]), np.zeros(1, dtype=int)
+    effective = effective_groups(sizes, one)[0]
+    assert effective == pytest.approx(61**2 / 931)
+    assert 1 <= degrees_of_freedom(sizes, one)[0] < effective - 1
+
+
+def test_no_interval_leaves_what_is_possible() -> None:
+    """Of a mean that cannot be negative the product of the ends is its square."""
+    x, n = np.array([0.0, 0.0, 0.0, 4.0]), np.full(4, 2.0)
+    low, high = cluster_interval(x, n, lowest=0.0)
+    assert 0 < low < 0.5 < high and low * high == pytest.approx(0.25)
+    assert cluster_interval(x, n).low < 0
+    assert cluster_interval(x, n, 0.0, 1.0).high <= 1
+    shifted = cluster_interval(x - 3 * n, n, lowest=-3.0)
+    assert shifted == pytest.approx((low - 3, high - 3))
+    assert cluster_interval(np.zeros(4), n, lowest=0.0) == (0, 0)
+
+
+def test_a_share_of_squares_never_leaves_0_to_1() -> None:
+    w = np.array([1.0, 1.0, 1.0, 1.2, 5.0])
+    low, high = share_intervals([(w, 2), (w**2, -1), (np.ones(5), -1)], np.zeros(1, dtype=int))
+    assert 0 < low[0] < w.sum() ** 2 / (5 * (w**2).sum()) < high[0] < 1
 
 
 def test_one_group_has_no_interval() -> None:

@@ -16,7 +16,9 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from tests.making.runs import Step, random_step, write_run
 
-OF_RESPONSES = {"reward", "response_length", "ess_seq", "khat_seq"} | {key for key in CATALOGUE if "chi2_seq" in key}
+OF_RESPONSES = {"reward", "response_length", "ess_seq", "reliance_seq", "khat_seq"} | {
+    key for key in CATALOGUE if "chi2_seq" in key
+}
 
 
 def made_steps() -> list[Step]:

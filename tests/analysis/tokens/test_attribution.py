@@ -162,7 +162,7 @@ def test_a_heavy_tail_withholds_intervals_and_says_so(tmp_path: Path) -> None:
     step = plain_step(-log_ratio - 1, np.full(600, -1.0), group=np.arange(600) // 10)
     result = shares(open_run(write_run(tmp_path / "run", [step])), "rho_squared", "token")
     assert result.frame[["low", "high"]].isna().all(axis=None)
-    assert is_unreliable(result.doubt) and str(result.doubt).startswith("unreliable: k-hat of ρ is ")
+    assert is_unreliable(result.doubt) and str(result.doubt).startswith("unreliable: the largest ρ alone ")
     assert str(result.doubt) in result.notes
     assert sentence(result).endswith("the shares describe these tokens only.")
 
@@ -266,7 +266,7 @@ def test_sentences(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", [step], vocabulary=lambda token: f" {token}"))
     top = shares(run, "rho_squared", "token_position", among_top=0.1)
     text = "10% of the tokens carry 30.8% of Σρ²; 100% of that is the token ' 0' at position 0."
-    assert sentence(top).startswith(f"{text} Unreliable: k-hat of ρ cannot be estimated, only 10 weights")
+    assert sentence(top).startswith(f"{text} Unreliable: the largest ρ alone moves it by 0.98 standard errors")
     every = shares(run, "rho_squared", "token")
     text = "30.8% of Σρ² is the token ' 0', with 10% of the tokens; 4 of 10 carry half of it."
     assert sentence(every).startswith(f"{text} Unreliable: ")
