@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ratioscope.analysis.compare import Chosen, Member, Setting
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.formats import number
 from ratioscope.dashboard.sections.compare import tables
@@ -15,9 +18,9 @@ from ratioscope.dashboard.sections.subject import Subject
 
 QUESTION = "Is the difference real?"
 # Whose extremes the section on the course opens with.
-_ANSWER = ("s_k_bounded", "clip_fraction")
+_ANSWER = (STALENESS, "clip_fraction")
 # Beside the metric that is compared: what moves, what is thrown away, what it costs.
-_OTHERS = ("reward", "s_k_bounded", "u_k", "clip_fraction", "khat_token", "ess_token", "entropy", "response_length")
+_OTHERS = ("reward", STALENESS, UPDATE, "clip_fraction", "khat_token", "ess_token", "entropy", "response_length")
 # Of more runs a table of their settings is wider than paper.
 _MOST_COLUMNS = 6
 
@@ -86,12 +89,7 @@ def _course(comparison: Comparison) -> Section:
         known = [(label, setting, runs) for label, setting in named if (runs := _with(setting, key))]
         if key == comparison.measure.metric or not known:
             continue
-        peaks = sorted(
-            (max(float(member.summary.values[key].max()) for member in runs), label) for label, _, runs in known
-        )
-        (low, least), (high, most) = peaks[0], peaks[-1]
-        said = f"{CATALOGUE[key].title} reaches at most {number(key, high)} in {most}"
-        said += "." if most == least else f", and {number(key, low)} in {least}."
+        said = _extremes(key, [(label, runs) for label, _, runs in known])
         measure = replace(comparison.measure, metric=key)
         blocks.append(multiples(Comparison([setting for _, setting, _ in known], measure), said))
         if key in _ANSWER:
@@ -99,6 +97,21 @@ def _course(comparison: Comparison) -> Section:
     answer = " ".join(sentences)
     return Section("course", "How the runs went", "What changed, what was clipped, and what did it cost?", answer,
                    tuple(blocks))  # fmt: skip
+
+
+def _extremes(key: str, known: Sequence[tuple[str, Sequence[Member]]]) -> str:
+    """The worst value of the most and of the least extreme setting: the lowest of what should stay high."""
+    falls = CATALOGUE[key].better == "higher" and key != "reward"
+    edge = np.nanmin if falls else np.nanmax
+    found = [(float(edge([edge(member.summary.values[key]) for member in runs])), label) for label, runs in known]
+    (first, one), (last, other) = min(found), max(found)
+    if not falls:
+        (first, one), (last, other) = (last, other), (first, one)
+    verb = "falls to" if falls else "reaches at most"
+    said = f"{CATALOGUE[key].title} {verb} {number(key, first)} in {one}"
+    if one == other:
+        return f"{said}."
+    return f"{said}, and {'is 0 throughout' if last == 0 and not falls else number(key, last)} in {other}."
 
 
 def _with(setting: Setting, key: str) -> list[Member]:
