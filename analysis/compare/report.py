@@ -69,7 +69,9 @@ class Report:
     def text(self) -> str:
         """For the terminal."""
         found = self.standing
-        parts = ["\n".join(self.sentences), _table(_ranking(found))]
+        table = _ranking(found)
+        legend = [words for name, words in _LEGEND.items() if name in table]
+        parts = ["\n".join(self.sentences), "\n".join([*legend, _table(table)])]
         if len(found.over_schedules):
             parts += ["Over all schedules (stratified bootstrap):", _table(found.over_schedules)]
         if len(self.answers) > 1:
@@ -78,6 +80,14 @@ class Report:
         if len(self.components):
             parts += ["Components in which the settings differ:", _table(self.components)]
         return "\n\n".join(parts)
+
+
+_LEGEND = {
+    "noise_low": "noise: 95 % interval of these runs, by the noise of their prompts.",
+    "seeds_low": "seeds: 95 % t interval over seeds.",
+    "iqm": "iqm: mean of the middle half of the seeds; best: probability of the best mean.",
+    "group": "group: settings of one schedule that share a letter are not told apart in these runs.",
+}
 
 
 def _ranking(found: Standing) -> pd.DataFrame:

@@ -215,6 +215,8 @@ def _on_the_way(change: SingleChange, fallen: Sequence[Collapse]) -> str:
     steady = {"better": "more stable", "worse": "less stable"}.get(
         change.steadier, "about as stable" if near["fall"] else "of unclear stability"
     )
+    if fast == "about as fast" and steady == "about as stable":
+        return f"; it is {fast} and {steady}"
     half = differing(change.speed.value, change.metric)
     further = _further(change.fall.value, change.metric)
     kept = "no collapse, " * bool(collapsed)

@@ -8,7 +8,7 @@ from ratioscope.analysis.findings.numbers import bracketed, number
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 from ratioscope.catalogue import CATALOGUE
 
-# Of anything more than these are counted, not named.
+# Of anything more than these, and one, are counted, not named.
 MOST_LISTED = 3
 # Shares below it have a third digit where they are differences.
 _FINE = 0.0095
@@ -75,10 +75,10 @@ def listed(items: Sequence[str], separator: str = ", ") -> str:
 
 
 def some(items: Iterable[str], separator: str = ", ") -> str:
-    """The first ones, and how many more there are."""
+    """The first ones, and how many more there are; a single one more takes no more room than its number."""
     items = list(items)
     more = len(items) - MOST_LISTED
-    return listed([*items[:MOST_LISTED], f"{more} more"] if more > 0 else items, separator)
+    return listed([*items[:MOST_LISTED], f"{more} more"] if more > 1 else items, separator)
 
 
 def lowered(title: str) -> str:
