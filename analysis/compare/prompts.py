@@ -35,6 +35,14 @@ class PromptDifference:
     prompts: int
     """Different prompts among them: the clusters."""
     reason: str = ""
+    steps: tuple[int | None, int | None] = (None, None)
+    """First and last, both included; None: the first or last there is."""
+
+    @property
+    def where(self) -> str:
+        """The steps, in words."""
+        first, last = self.steps
+        return "in all steps" if first is None or last is None else f"in steps {first} to {last}"
 
     @property
     def p_value(self) -> float:
@@ -48,7 +56,7 @@ class PromptDifference:
         """The estimate as every report has it, and what it rests on; A and B by name."""
         note = Note(Kind.REMARK if isfinite(self.value) else Kind.UNDEFINED, self.reason) if self.reason else None
         number = Number(f"reward on common prompts, {a} minus {b}", self.value, *self.interval, note)
-        return number.to_json() | {"pairs": self.pairs, "prompts": self.prompts}
+        return number.to_json() | {"pairs": self.pairs, "prompts": self.prompts, "steps": self.steps}
 
 
 def prompt_rewards(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
@@ -95,7 +103,7 @@ def prompt_difference(
     clusters = (both["reward_a"] - both["reward_b"]).groupby(both["prompt_id"]).agg(["sum", "size"])
     sums, sizes = clusters["sum"].to_numpy(), clusters["size"].to_numpy(dtype=float)
     value = float(sums.sum() / sizes.sum())
-    return PromptDifference(value, cluster_interval(sums, sizes), int(sizes.sum()), len(clusters))
+    return PromptDifference(value, cluster_interval(sums, sizes), int(sizes.sum()), len(clusters), "", (first, last))
 
 
 def pairs_by_seed(a: Setting, b: Setting) -> list[tuple[Run, Run]]:

@@ -200,7 +200,8 @@ class Standing:
         if not told:
             return ""
         best = contest.answers[0].a
-        text = f"training reward on the prompts that both saw there tells {some(told)} apart from {best}"
+        steps = next(each.where for each in found if each is not None and isfinite(each.value))
+        text = f"training reward on the prompts that both saw {steps} tells {some(told)} apart from {best}"
         return f"{_place(contest)}{text}" if len(self.contests) > 1 else capital(text)
 
     def _same_way(self) -> str:

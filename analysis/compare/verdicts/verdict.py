@@ -76,7 +76,7 @@ class Answer:
         side: Side = "a" if found.value >= 0 else "b"
         value, interval = _seen_from(side, found.value, found.interval)
         size = f"{by_how_much(value, 'reward', interval)} more for {self._names(side)[0]}"
-        return f"; training reward on {found.prompts:,} prompts that both saw there: {size}"
+        return f"; training reward on {found.prompts:,} prompts that both saw {found.where}: {size}"
 
     @property
     def _by_prompts_noise(self) -> str:

@@ -207,7 +207,7 @@ def test_a_collapse_is_what_the_rule_finds() -> None:
         "Evaluation accuracy at the end (mean of the last 5 logged values, steps 110 to 149): grpo ends"
     )
     assert "grpo ends better than reinforce in these runs: .474 against .229, .245 [" in lead
-    assert "training reward on 468 prompts that both saw there: 0.316 [" in lead
+    assert "training reward on 468 prompts that both saw in steps 110 to 149: 0.316 [" in lead
     assert "other seeds would repeat it is unknown" in seeds
     assert changes == (
         "Between grpo and reinforce, 3 components differ (advantage, weight and gate), so the effect of a single "
