@@ -76,7 +76,9 @@ RULES: dict[str, Rule] = {
 }
 
 # A finding that is the cause of others, whose remedies would be the wrong ones.
-EXPLAINS = {"sampler_not_following": {"engine_mismatch", "staleness_high", "staleness_growing", "kl_high"}}
+EXPLAINS = {
+    "sampler_not_following": {"engine_mismatch", "staleness_high", "staleness_growing", "kl_high", "bias_regime"}
+}
 
 
 def diagnose(

@@ -128,7 +128,8 @@ class Evidence:
         return found if len(found) else None
 
     def number(self, metric: str, step: int, which: str) -> Number:
-        """A step's value as a finding quotes it."""
+        """A step's value as a finding quotes it; of a total variation that its tail has made impossible, bounded."""
+        metric = self._possible(metric, float(self.values[metric].loc[step]))
         return Number(
             label=f"{CATALOGUE[metric].title}, {which} (step {step})",
             value=float(self.values[metric].loc[step]),
@@ -139,8 +140,13 @@ class Evidence:
 
     def median(self, metric: str, steps: "pd.Index[int]") -> Number:
         """The median over the steps concerned; steps are not independent, so there is no interval."""
+        metric = self._possible(metric, float(self.values[metric].loc[steps].median()))
         value = float(self.values[metric].loc[steps].median())
         return Number(f"{CATALOGUE[metric].title}, median of these steps", value)
+
+    def _possible(self, metric: str, value: float) -> str:
+        bounded = f"{metric}_bounded"
+        return bounded if value > 1 and bounded in self.values else metric
 
     def latest(self, metric: str) -> Number:
         """The last value there is."""

@@ -41,7 +41,8 @@ def engine_differs(evidence: Evidence) -> Finding | None:
     else:
         return None
     worst = step_of(steps.idxmax())
-    doubt = " Or the log is wrong: versions say that every batch is the policy's own." if facts.fresh else ""
+    unsure = facts.fresh and not values[Cause.ENGINE.key].notna().any()
+    doubt = " Or the log is wrong: versions say that every batch is the policy's own." * unsure
     return Finding(
         rule="engine_mismatch",
         severity=severity,

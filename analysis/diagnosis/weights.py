@@ -28,9 +28,10 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         rule="heavy_tail",
-        severity=Severity.CRITICAL if (excess >= 1).mean() > 0.5 else Severity.WARNING,
-        sentence=f"The ratios have a heavy tail {share_text(excess, evidence)}: the tail index "
-        f"reaches {excess.max():.2f} (limit {limit:g}).",
+        severity=_cost(evidence),
+        sentence=f"The ratios have a heavy tail {share_text(excess, evidence)}: the top 1 % of the tokens carries "
+        f"{percent(share_of_top.loc[excess.index].median())} of Σρ² there (median), and the tail index reaches "
+        f"{excess.max():.2f} (limit {limit:g}).",
         metric="khat_token",
         steps=steps_of(excess),
         numbers=(
@@ -41,16 +42,22 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
             ),
             Number("largest ratio", float(values["ratio_max"].loc[excess.index].max())),
         ),
-        why=(
-            "A few tokens that the sampler found unlikely have become likely. They dominate importance-weighted "
-            "sums, while total variation can still look small."
-        ),
+        why="A few tokens that the sampler found unlikely have become likely. They dominate importance-weighted sums, "
+        "while total variation can still look small."
+        + ("" if evidence.weighted else " This loss has no such sums: what suffers are the numbers that describe it."),
         do=_bounded(evidence)
         + " Read the bounded staleness, which no tail can distort; ignore χ² and effective sample "
         "size in these steps.",
         source=CATALOGUE["khat_token"].source,
         limit=limit,
     )
+
+
+def _cost(evidence: Evidence) -> Severity:
+    """Of a heavy tail: what it does to a loss that multiplies by the ratio, and whether it leaves it a sample."""
+    if not evidence.weighted:
+        return Severity.NOTICE
+    return Severity.CRITICAL if evidence.often(evidence.below("ess_token", evidence.limits.ess)) else Severity.WARNING
 
 
 def sample_has_collapsed(evidence: Evidence) -> Finding | None:

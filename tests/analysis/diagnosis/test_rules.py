@@ -288,7 +288,7 @@ def test_what_is_dropped_by_its_ratio_weighs_more_than_what_is_dropped_to_balanc
 def test_weights_matter_more_where_the_loss_uses_them(tmp_path: Path) -> None:
     for parts, severity in (({"weight": "none"}, Severity.NOTICE), ({"weight": "ratio"}, Severity.WARNING)):
         run = open_run(write_run(tmp_path / str(severity), [], algorithm={"parts": parts}))
-        for rule in ("variance_regime", "ess_collapse"):
+        for rule in ("variance_regime", "ess_collapse", "heavy_tail"):
             assert finding_of(rule, Evidence(MADE_UP[rule][0].summary, run)).severity is severity
     run = open_run(write_run(tmp_path / "gspo", [], algorithm={"parts": {"weight": "ratio", "level": "sequence"}}))
     assert finding_of("length_trap", Evidence(MADE_UP["length_trap"][0].summary, run)).severity is Severity.WARNING
@@ -321,6 +321,18 @@ def test_a_length_trap_is_seen_where_the_sample_is_too_small_to_show_it() -> Non
     said = finding_of("length_trap", made_up(log1p_chi2_seq_predicted=np.log(100) + 0.1)).sentence
     assert "prove nothing" in said  # the measured 90 % is not what is wrong
     assert RULES["length_trap"](made_up(n_sequences=1.0, ess_seq=1.0)) is None
+
+
+def test_a_heavy_tail_is_critical_where_it_leaves_a_weighted_loss_no_sample() -> None:
+    heavy = {"khat_token": 1.2, "top1pct_share": 0.5}
+    assert finding_of("heavy_tail", made_up(**heavy)).severity is Severity.WARNING
+    finding = finding_of("heavy_tail", made_up(**heavy, ess_token=0.1))
+    assert finding.severity is Severity.CRITICAL and "50% of Σρ²" in finding.sentence
+
+
+def test_no_total_variation_above_1_is_quoted() -> None:
+    finding = finding_of("update_large", made_up(u_k=3.2, u_k_bounded=0.6, version_lag=0.0))
+    assert max(number.value for number in finding.numbers) <= 1 and "3.2" not in finding.sentence
 
 
 def test_a_clip_may_be_saturated_for_one_sign_of_the_advantage() -> None:
