@@ -98,7 +98,7 @@ def add_line(
     shown = reduce(series.dropna() if marks else series)
     fig.add_scatter(
         x=shown.index.to_numpy(np.int32),
-        y=shown.to_numpy(np.float32),
+        y=single(shown),
         name=name,
         mode="lines+markers" if marks or len(shown) == 1 else "lines",
         line={"color": colour, "width": width, "dash": dash},
@@ -109,6 +109,12 @@ def add_line(
     )
 
 
+def single(values: "Values | pd.Series[float]") -> NDArray[np.float32]:
+    """As figures hold their numbers; what a single-precision number cannot hold is infinite there."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values, dtype=float).astype(np.float32)
+
+
 def add_band(fig: go.Figure, low: "pd.Series[float]", high: "pd.Series[float]", colour: str) -> None:
     """The 95 % interval as a band at 15 % opacity; where it is withheld there is none."""
     fig.add_scatter(**band(low.index.to_numpy(), low.to_numpy(float), high.to_numpy(float), colour))
@@ -117,7 +123,7 @@ def add_band(fig: go.Figure, low: "pd.Series[float]", high: "pd.Series[float]", 
 def band(at: NDArray[Any], low: Values, high: Values, colour: str) -> dict[str, Any]:
     """A trace with a polygon for each stretch where both ends are known: a band must not span a gap."""
     shown = np.union1d(kept(low, MOST_POINTS // 5), kept(high, MOST_POINTS // 5))
-    along, below, above = (np.asarray(part, np.float32)[shown] for part in (at, low, high))
+    along, below, above = (single(part)[shown] for part in (at, low, high))
     known = np.isfinite(below) & np.isfinite(above)
     x, y = [_GAP], [_GAP]
     for stretch in np.split(np.arange(len(along)), np.flatnonzero(known[1:] != known[:-1]) + 1):
@@ -139,7 +145,7 @@ def add_untrusted(fig: go.Figure, series: "pd.Series[float]", trusted: "pd.Serie
         shown = doubtful.loc[doubtful.abs().nlargest(MOST_POINTS // 4).index].sort_index()
         fig.add_scatter(
             x=shown.index.to_numpy(np.int32),
-            y=shown.to_numpy(np.float32),
+            y=single(shown),
             name="unreliable",
             mode="markers",
             marker={"symbol": "circle-open", "size": 5, "color": mode.muted, "line": {"width": 1}},

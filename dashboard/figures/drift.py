@@ -147,7 +147,7 @@ def triangle(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | No
     ):
         fig.add_scatter(
             x=series.index.to_numpy(np.int32),
-            y=series.to_numpy(np.float32),
+            y=base.single(series),
             name=name,
             mode="lines" if len(series) > 1 else "lines+markers",
             line={"color": colour, "width": 1},
@@ -216,7 +216,7 @@ def certificate_terms(terms: pd.DataFrame, mode: Mode, steps: tuple[int | None, 
         kept = base.reduce(shown)
         fig.add_scatter(
             x=kept.index.to_numpy(np.int32),
-            y=kept.to_numpy(np.float32),
+            y=base.single(kept),
             customdata=value.loc[kept.index].to_numpy(np.float32),
             name=name,
             mode="lines+markers" if len(kept) == 1 else "lines",

@@ -4,6 +4,7 @@ report = run_report(open_folder("runs/mine"))
 report = comparison_report([open_folder(folder) for folder in folders])
 """
 
+import os
 import pickle
 import platform
 import shlex
@@ -23,6 +24,7 @@ from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.linter import Remark
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.fingerprint import fingerprint
+from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import Steps
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
@@ -312,13 +314,18 @@ def _provenance(runs: Sequence[Opened], command: str) -> tuple[tuple[str, str], 
             (f"{name}Rows", f"{count(counts['n_tokens'])} usable tokens, {count(counts['n_sequences'])} responses, "
              f"{len(values)} steps"),
             *([(f"{name}Thresholds", _limits(opened))] if several else []),
-            (f"{name}Excluded", _excluded({str(key): float(value) for key, value in counts.items()}, run.problems)),
+            (f"{name}Excluded", _excluded({str(key): float(value) for key, value in counts.items()}, _relative(run))),
         ]  # fmt: skip
     return tuple(rows)
 
 
 def _limits(opened: Opened) -> str:
     return ", ".join(f"{name} = {value:g}" for name, value in asdict(opened.limits).items())
+
+
+def _relative(run: Run) -> list[str]:
+    """What is wrong with the run's files, by their names in it."""
+    return [problem.replace(f"{run.folder}{os.sep}", "") for problem in run.problems]
 
 
 def _excluded(counts: Mapping[str, float], problems: Sequence[str]) -> str:

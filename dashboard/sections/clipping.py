@@ -25,7 +25,7 @@ def section(subject: Subject) -> Section:
     blocks: list[Block] = [
         key_numbers(subject, _KEYS),
         *(found for found in logged(subject) if values[list(found.metrics)].notna().any(axis=None)),
-        *attempt(lambda: who_drives(subject, subject.window())),
+        *attempt(subject, lambda: who_drives(subject, subject.window())),
     ]
     return Section("clipping", "Clipping", QUESTION, answer(subject), tuple(blocks))
 

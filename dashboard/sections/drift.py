@@ -40,9 +40,9 @@ def section(subject: Subject) -> Section:
         *triangle(subject),
         *exact(subject),
         *standard_errors(subject),
-        *attempt(partial(path, subject)),
-        *attempt(partial(bound, subject)),
-        *attempt(partial(clip, subject)),
+        *attempt(subject, partial(path, subject)),
+        *attempt(subject, partial(bound, subject)),
+        *attempt(subject, partial(clip, subject)),
     ]
     return Section("drift", "Drift", QUESTION, answer(subject), tuple(blocks))
 

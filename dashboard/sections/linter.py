@@ -25,7 +25,7 @@ def section(subject: Subject) -> Section:
     )  # fmt: skip
     blocks: list[Block] = [
         checks,
-        *attempt(lambda: impossible(subject.compute(impossible_values, *window.steps))),
+        *attempt(subject, lambda: impossible(subject.compute(impossible_values, *window.steps))),
         *noise_floor(subject),
         *undefined(subject),
     ]

@@ -43,8 +43,8 @@ def section(subject: Subject) -> Section:
         *tail_index(subject),
         sample_size(subject),
         variance(subject),
-        *attempt(partial(tails, subject)),
-        *attempt(partial(lengths, subject)),
+        *attempt(subject, partial(tails, subject)),
+        *attempt(subject, partial(lengths, subject)),
     ]  # fmt: skip
     return Section("ratios", "Ratios", QUESTION, answer(subject), tuple(blocks))
 

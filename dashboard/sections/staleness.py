@@ -26,8 +26,8 @@ def section(subject: Subject) -> Section:
     blocks: list[Block] = [
         key_numbers(subject, ("version_lag", STALENESS, Cause.AGE.key, Cause.ENGINE.key)),
         lags(subject),
-        *attempt(partial(by_lag, subject)),
-        *attempt(partial(versions, subject)),
+        *attempt(subject, partial(by_lag, subject)),
+        *attempt(subject, partial(versions, subject)),
     ]
     return Section("staleness", "Staleness", QUESTION, answer(subject), tuple(blocks))
 

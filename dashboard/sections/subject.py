@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import sep
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pandas as pd
@@ -118,12 +119,19 @@ class Subject:
         return Quantity(self.opened.run_id, key, step, value, number(key, value, low, high))
 
 
-def attempt(make: Callable[[], Iterable[Block]]) -> list[Block]:
+def attempt(subject: Subject, make: Callable[[], Iterable[Block]]) -> list[Block]:
     """What `make` returns, or why it fails in these steps."""
     try:
         return list(make())
     except RatioscopeError as error:
-        return [Paragraph(str(error))]
+        return [Paragraph(reason(subject, error))]
+
+
+def reason(subject: Subject, error: RatioscopeError) -> str:
+    """Its message, with file names relative to the run: a report is read elsewhere."""
+    folder = str(subject.opened.run.folder)
+    text = str(error).removeprefix(f"{folder}: ").replace(f"{folder}{sep}", "").replace(folder, "the run")
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def where(first: int, last: int) -> str:

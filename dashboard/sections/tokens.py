@@ -10,7 +10,7 @@ from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
 from ratioscope.dashboard.figures import tokens as figures
 from ratioscope.dashboard.formats import plain, share
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, attempt, chart
+from ratioscope.dashboard.sections.subject import Subject, attempt, chart, reason
 from ratioscope.errors import RatioscopeError
 
 QUESTION = "Which tokens did it?"
@@ -25,11 +25,11 @@ _CRITERION, _WORST, _LONGEST = "largest_log_weight", 10, 300
 def section(subject: Subject) -> Section:
     """The extremes, the worst responses with their texts, and which tokens carry Σρ²."""
     window = subject.window(TOKENS)
-    blocks: list[Block] = [extremes(subject), *attempt(lambda: [_worst(subject, window)])]
+    blocks: list[Block] = [extremes(subject), *attempt(subject, lambda: [_worst(subject, window)])]
     try:
         said = answer(subject, window)
     except RatioscopeError as error:
-        said = str(error)
+        said = reason(subject, error)
     return Section("tokens", "Tokens", QUESTION, said, tuple(blocks))
 
 

@@ -37,7 +37,7 @@ def section(subject: Subject) -> Section:
         key_numbers(subject, (STALENESS, "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq")),
         *blind_spot(subject),
         growth(subject),
-        *attempt(partial(truncation, subject)),
+        *attempt(subject, partial(truncation, subject)),
         probes_table(probes(subject)),
     ]
     return Section("variance", TITLE, QUESTION, answer(subject), tuple(blocks))

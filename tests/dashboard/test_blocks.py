@@ -9,9 +9,11 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard.sections import SECTIONS
-from ratioscope.dashboard.sections.model import Paragraph, Table, cell_text
-from ratioscope.dashboard.sections.subject import Subject
+from ratioscope.dashboard.sections.model import Block, Paragraph, Table, cell_text
+from ratioscope.dashboard.sections.subject import Subject, attempt
+from ratioscope.errors import RatioscopeError
 from tests.making.pages import charts, sentences
+from tests.making.samples import NAMES, SAMPLE_RUNS
 
 Look = Callable[..., AppTest]
 
@@ -64,3 +66,14 @@ def test_text_is_never_read_as_markdown() -> None:
         assert not set("$<[") & set(bare), element.value
     assert [text.value for text in at.text] == ["No *such* step."]
     assert at.dataframe[0].value["Name"].tolist() == ["**bold** $x$ <b> [a](http://b)"]
+
+
+def test_a_paragraph_names_files_within_the_run() -> None:
+    subject = Subject(open_folder(SAMPLE_RUNS / NAMES[0]))
+    folder = subject.opened.run.folder
+
+    def fails() -> list[Block]:
+        raise RatioscopeError(f"{folder}: no token, see {folder / 'tokens' / 'a.parquet'}.")
+
+    (said,) = attempt(subject, fails)
+    assert isinstance(said, Paragraph) and said.text == "No token, see tokens/a.parquet."

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -169,3 +170,13 @@ def test_a_step_range_is_what_every_figure_shows(tmp_path: Path) -> None:
     facets = {"one": _settings(tmp_path, summary)}
     figures.append(comparison.small_multiples(facets, "s_k", LIGHT, steps=(4, 9)))
     assert [figure.layout.xaxis.range for figure in figures] == [(3.5, 9.5)] * 4
+
+
+def test_what_single_precision_cannot_hold_is_infinite_without_a_warning() -> None:
+    values = pd.Series([1.0, 1e300, -1e300, np.nan, 0.5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = base.single(values)
+        base.band(np.arange(5), values.to_numpy(), values.to_numpy(), "red")
+    assert drawn.dtype == np.float32
+    assert drawn.tolist()[:3] == [1.0, np.inf, -np.inf] and np.isnan(drawn[3])
