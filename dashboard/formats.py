@@ -73,7 +73,7 @@ def quote(metric: str, quoted: Number) -> str:
     """A number of a finding about a metric, with its label and its interval."""
     text = f"{quoted.label}: {number(metric, quoted.value, quoted.low, quoted.high)}"
     if ends := interval(metric, quoted.low, quoted.high):
-        return f"{text} (95 %: {ends})"
+        return f"{text} (95%: {ends})"
     return f"{text} (unreliable)" if is_unreliable(quoted.note) else text
 
 

@@ -39,6 +39,24 @@ def texts() -> Iterator[tuple[str, str]]:
         yield from ((f"{path.relative_to(ROOT)}:{number}", line) for number, line in enumerate(lines, start=1))
 
 
+def shown(path: Path) -> Iterator[tuple[str, str]]:
+    """The strings of a module that are not docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
+
+
+def test_percent_stands_beside_its_number() -> None:
+    """As `percent` writes it: 95%."""
+    paths = (
+        path for package in ("analysis", "dashboard", "ratioscope/catalogue") for path in (ROOT / package).rglob("*.py")
+    )
+    found = [where for path in paths for where, text in shown(path) if re.search(r"\d %(?![\w({])", text)]
+    assert found == [], "\n".join(found)
+
+
 def test_what_users_read_has_none_of_the_banned_words() -> None:
     found = [f"{where}: {hit[0]}" for where, text in texts() for hit in _BANNED.finditer(text)]
     assert found == [], "\n".join(found)

@@ -131,7 +131,7 @@ def band_words(seeds: int) -> str:
         return "one seed, no band"
     if seeds < FEWEST_RESAMPLED:
         return f"from the lowest to the highest of {seeds} seeds"
-    return f"95 % bootstrap over {seeds} seeds"
+    return f"95% bootstrap over {seeds} seeds"
 
 
 def t_interval(values: Array) -> tuple[Array, Array, Array]:

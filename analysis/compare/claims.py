@@ -132,7 +132,7 @@ def text(judgements: Sequence[Judgement]) -> str:
     counts = Counter(judgement.verdict for judgement in judgements)
     return "\n".join(
         [
-            "What the source finds, and what these runs say (95 % intervals over seeds, paired by seed):",
+            "What the source finds, and what these runs say (95% intervals over seeds, paired by seed):",
             "",
             *(judgement.sentence() for judgement in judgements),
             "",

@@ -75,7 +75,7 @@ class Report:
         if len(found.over_schedules):
             parts += ["Over all schedules (stratified bootstrap):", _table(found.over_schedules)]
         if len(self.answers) > 1:
-            head = "The best against each of the others, each by itself (95 %, not corrected for their number):"
+            head = "The best against each of the others, each by itself (95%, not corrected for their number):"
             parts.append("\n".join([head, *(f"{answer.sentence}." for answer in self.answers)]))
         if len(self.components):
             parts += ["Components in which the settings differ:", _table(self.components)]
@@ -83,8 +83,8 @@ class Report:
 
 
 _LEGEND = {
-    "noise_low": "noise: 95 % interval of these runs, by the noise of their prompts.",
-    "seeds_low": "seeds: 95 % t interval over seeds.",
+    "noise_low": "noise: 95% interval of these runs, by the noise of their prompts.",
+    "seeds_low": "seeds: 95% t interval over seeds.",
     "iqm": "iqm: mean of the middle half of the seeds; best: probability of the best mean.",
     "group": "group: settings of one schedule that share a letter are not told apart in these runs.",
 }
@@ -134,7 +134,7 @@ def _table(frame: pd.DataFrame) -> str:
 
 def _ranked(row: Mapping[Hashable, Any]) -> dict[str, Any]:
     """A row of `ranking`, its estimates with their intervals."""
-    mean = Number("mean over seeds", row["mean"], row["low"], row["high"], remark("95 % t interval over seeds"))
+    mean = Number("mean over seeds", row["mean"], row["low"], row["high"], remark("95% t interval over seeds"))
     band = remark(band_words(row["seeds"]))
     middle = Number("mean of the middle half", row["iqm"], row["iqm_low"], row["iqm_high"], band)
     names = {key: row[key] for key in ("setting", "schedule", "task", "seeds")}

@@ -37,7 +37,7 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
         numbers=(
             Number("largest tail index", float(excess.max())),
             Number(
-                "share of Σρ² in the top 1 % of tokens, median of these steps",
+                "share of Σρ² in the top 1% of tokens, median of these steps",
                 float(share_of_top.loc[excess.index].median()),
             ),
             Number("largest ratio", float(values["ratio_max"].loc[excess.index].max())),

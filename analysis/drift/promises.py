@@ -131,10 +131,10 @@ def held_out_sentence(found: Certificate) -> str:
         return f"{of}, no improvement can be computed: {found.terms['note'].iloc[-1] or 'nothing is logged for it'}."
     what = "the improvement that whole responses measure (importance sampling)"
     if not whole.above:
-        text = f"{of}, no update is certified to help: the 95 % interval of {what} is above 0 in 0 of "
+        text = f"{of}, no update is certified to help: the 95% interval of {what} is above 0 in 0 of "
         text += f"{_steps(whole.n)}."
     else:
-        text = f"{of}, an improvement is certified in {whole.above} of {_steps(whole.n)}: the 95 % interval of "
+        text = f"{of}, an improvement is certified in {whole.above} of {_steps(whole.n)}: the 95% interval of "
         text += f"{what} is above 0."
         if binomtest(whole.above, whole.n, _BY_CHANCE, alternative="greater").pvalue > 1 - LEVEL:
             text += f" That is no more than chance gives where nothing is gained: {percent(_BY_CHANCE)} of the steps."

@@ -114,9 +114,7 @@ def spread(summary: StepSummary) -> str:
     if not len(inside):
         return "No usable ratio in these steps."
     last, step = inside.iloc[-1], inside.index[-1]
-    text = (
-        f"In step {step}, 98 % of the ratios lie between {number(last['ratio_p01'])} and {number(last['ratio_p99'])}."
-    )
+    text = f"In step {step}, 98% of the ratios lie between {number(last['ratio_p01'])} and {number(last['ratio_p99'])}."
     with np.errstate(divide="ignore"):
         width = np.log(inside["ratio_max"]) - np.log(inside["ratio_min"])
     widest = inside.loc[width.idxmax()]

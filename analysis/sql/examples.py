@@ -95,7 +95,7 @@ order by version_lag
         "How heavy is the tail, quantile by quantile?",
         """
 select step,
-       unnest(['50 %', '90 %', '99 %', '99.9 %']) as quantile,
+       unnest(['50%', '90%', '99%', '99.9%']) as quantile,
        unnest(quantile_cont(exp(log_rho), [0.5, 0.9, 0.99, 0.999])) as ratio
 from tokens
 where step between {first} and {last} and invalid is null

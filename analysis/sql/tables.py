@@ -221,7 +221,7 @@ def _summary_documented(summary: StepSummary) -> Documented:
         metric = CATALOGUE.get(key)
         interval = bool(summary.low[key].notna().any())
         meaning = (metric.title if metric else "number of them") + (
-            f"; 95 % interval in {key}_lower, {key}_upper" if interval else ""
+            f"; 95% interval in {key}_lower, {key}_upper" if interval else ""
         )
         columns.append(Column(key, pa.float64(), meaning, metric.unit if metric else ""))
     known = {str(key) for key in summary.values if summary.values[key].notna().any()}

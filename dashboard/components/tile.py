@@ -64,7 +64,7 @@ def _beside(summary: StepSummary, key: str, step: int) -> str:
     if note and note.kind is Kind.INFINITE:
         return note.text
     if ends:
-        return f"95 %: {ends}"
+        return f"95%: {ends}"
     return f"step {step}"
 
 

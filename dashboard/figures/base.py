@@ -131,7 +131,7 @@ def band(at: NDArray[Any], low: Values, high: Values, colour: str) -> dict[str, 
             x += [along[stretch], along[stretch[::-1]], _GAP]
             y += [above[stretch], below[stretch[::-1]], _GAP]
     return {
-        "x": np.concatenate(x), "y": np.concatenate(y), "name": "95 % interval", "fill": "toself",
+        "x": np.concatenate(x), "y": np.concatenate(y), "name": "95% interval", "fill": "toself",
         "fillcolor": theme.rgba(colour, 0.15), "line": {"width": 0}, "mode": "lines", "hoverinfo": "skip",
         "showlegend": False,
     }  # fmt: skip

@@ -69,7 +69,7 @@ def heat_map(summary: StepSummary, mode: Mode, steps: _Steps = _ALL, *, ratio: s
         colorbar={
             "title": {"text": "tokens", "font": {"size": 11, "color": mode.muted}},
             "tickvals": [-3, -2, -1, 0],
-            "ticktext": ["0.1 %", "1 %", "10 %", "100 %"],
+            "ticktext": ["0.1%", "1%", "10%", "100%"],
             "tickfont": {"color": mode.muted, "size": 11},
             "thickness": 10,
             "outlinewidth": 0,
@@ -128,10 +128,10 @@ def quantile_fan(
     base.add_band(fig, drawable["ratio_p01"], drawable["ratio_p99"], colour)
     for key, name, width, dash in (
         ("ratio_max", "maximum", 1.0, "dot"),
-        ("ratio_p999", "99.9 %", 1.0, "dash"),
-        ("ratio_p99", "99 %", 1.4, "solid"),
+        ("ratio_p999", "99.9%", 1.0, "dash"),
+        ("ratio_p99", "99%", 1.4, "solid"),
         ("ratio_p50", "median", 2.4, "solid"),
-        ("ratio_p01", "1 %", 1.4, "solid"),
+        ("ratio_p01", "1%", 1.4, "solid"),
         ("ratio_min", "minimum", 1.0, "dot"),
     ):
         base.add_line(fig, drawable[key], name=name, colour=colour, width=width, dash=dash)

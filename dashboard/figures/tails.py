@@ -165,7 +165,7 @@ def ratio_by_length(growth: Growth, mode: Mode) -> go.Figure:
                 showlegend=low == "p05",
                 customdata=rows[["p05", "p95", "n", "tokens"]].to_numpy(dtype=float),
                 hovertemplate="first %{customdata[3]} tokens of %{customdata[2]} responses: median %{y:.3g}, "
-                "middle 90 % from %{customdata[0]:.3g} to %{customdata[1]:.3g}<extra></extra>",
+                "middle 90% from %{customdata[0]:.3g} to %{customdata[1]:.3g}<extra></extra>",
             )
         for side in (-1, 1):
             with np.errstate(over="ignore"):

@@ -162,7 +162,7 @@ def path(subject: Subject, level: Level = "token", aggregation: Aggregation = "t
 
 
 _DISTANCES = {
-    "tv_bounded": ("TV", "mean (q/b − p/b)⁺, the bounded form, with its 95 % interval."),
+    "tv_bounded": ("TV", "mean (q/b − p/b)⁺, the bounded form, with its 95% interval."),
     "tv": ("TV, plain form", "½ mean |p/b − q/b|."),
     "kl_k3": ("KL (k3), nats", "KL(q‖p) by the estimator k3."),
     "chi2": ("χ²", "Variance of p/q under q."),
@@ -186,7 +186,7 @@ def _path_table(frame: pd.DataFrame, title: str) -> Table:
         note = "; ".join(dict.fromkeys(filter(None, of["note"])))
         rows.append((PAIRS[str(pair)].title, *cells, f"{int(of['n'].iloc[0]):,}", note))
     help_of = dict(_DISTANCES.values()) | {"Units": "Number of tokens or responses in the average."}
-    note = "In brackets: 95 % intervals over prompt groups; no brackets: undefined."
+    note = "In brackets: 95% intervals over prompt groups; no brackets: undefined."
     return Table(title, ("Pair", *(name for name, _ in _DISTANCES.values()), "Units", "Note"), tuple(rows), note,
                  help_of)  # fmt: skip
 
@@ -260,7 +260,7 @@ def _bounds_table(found: Certificate) -> Table:
         "Gain": "Median over the steps, in units of reward.",
         "Penalty": "What the bound subtracts, median over the steps.",
         "× difference": "The penalty as a multiple of the largest possible difference of returns: above 1 is vacuous.",
-        above: "Steps in which the 95 % interval of gain minus penalty lies above 0.",
+        above: "Steps in which the 95% interval of gain minus penalty lies above 0.",
     }
     where = "On held-out prompt groups" if found.held_out else "In-sample"
     note = (

@@ -86,7 +86,7 @@ def where_they_are(subject: Subject, pair: str = CURRENT) -> tuple[Chart, Chart,
     return (
         chart(subject.mode, "heat", f"Where the ratios {pair} are: the tokens of {of}", heat, spread,
               summary.histogram, by_step=True),
-        chart(subject.mode, "fan", f"Quantiles of the ratio {pair}; the band holds 98 % of the tokens", fan, spread,
+        chart(subject.mode, "fan", f"Quantiles of the ratio {pair}; the band holds 98% of the tokens", fan, spread,
               quantiles, metrics, by_step=True),
         _left_out(subject, steps),
     )  # fmt: skip
@@ -167,7 +167,7 @@ def lengths(subject: Subject, pair: str = CURRENT) -> list[Piece]:
         title = f"The length trap: spread of token, geometric and product ratio, {steps}"
         spread = chart(subject.mode, "lengths", title, draw, grown.answer, grown.rows)
     quantiles = partial(tail_figures.ratio_by_length, grown)
-    title = f"Median, middle half and middle 90 % of the ratio, {steps}"
+    title = f"Median, middle half and middle 90% of the ratio, {steps}"
     said = f"{count(grown.n_responses)} responses, cut after their first tokens."
     return [
         spread,

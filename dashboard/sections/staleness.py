@@ -90,7 +90,7 @@ def by_lag(subject: Subject, metric: str | None = None) -> tuple[Piece, Table]:
         "", ("Version lag", "Share of tokens", entry.label),
         tuple(zip(rows["label"].astype(str), map(share, parts), words, strict=True)),
         help={"Version lag": "In updates.",
-              entry.label: "With its 95 % interval over prompt groups, or why there is none."},
+              entry.label: "With its 95% interval over prompt groups, or why there is none."},
     )  # fmt: skip
     known = [place for place, value in enumerate(rows["value"]) if pd.notna(value)]
     if not known:

@@ -201,7 +201,7 @@ def key_numbers(subject: Subject, keys: Sequence[str]) -> Table:
         ends = [_at(subject, key, int(known.index[int(place)])) for place in (known.argmin(), known.argmax())]
         rows.append((CATALOGUE[key].title, _at(subject, key, last), _interval(summary, key, last), *ends,
                      _doubts(summary, key)))  # fmt: skip
-    head = ("Metric", "Last value", "95 % interval", "Smallest", "Largest", "Trust")
+    head = ("Metric", "Last value", "95% interval", "Smallest", "Largest", "Trust")
     return Table("In numbers", head, tuple(rows))
 
 

@@ -237,7 +237,7 @@ def _quote(number: Number) -> str:
     ends = number.low, number.high
     text = f"{number.label}: {number.value:,.0f}" if whole else f"{number.label}: {plain(number.value, *ends)}"
     if interval := interval_text(*ends, *(plain(end, *ends) for end in ends)):
-        return f"{text} (95 %: {interval})"
+        return f"{text} (95%: {interval})"
     return f"{text} ({number.note})" if number.note else text
 
 

@@ -46,7 +46,7 @@ Findings come first, worst first: each gives the measurement, the likely cause a
 page and the steps with its evidence. A `ratioscope.toml` beside the run overrides the default limits.
 
 A run is off-policy for two reasons: the data are old or come from another engine (staleness $S_k^+$), and the update
-moves the policy (update drift $U_k$). Both small: on-policy in effect. Bands are 95 % intervals over prompt groups,
+moves the policy (update drift $U_k$). Both small: on-policy in effect. Bands are 95% intervals over prompt groups,
 open circles are unreliable values, ticks mark the steps where new weights reached the sampler.
 Drag over a chart to select steps in all charts, double click to reset, click a step to see its worst responses.
 """

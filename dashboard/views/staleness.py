@@ -213,7 +213,7 @@ $$S_k^+\le S_k^{version+}+S_k^{engine+},\qquad S_k^{version+}=\mathrm{mean}(e^{b
 S_k^{engine+}=\mathrm{mean}(1-e^{b'-b})^+$$
 
 and fresher weights reduce only the first. S0's plain forms, half the mean distance, are metrics of their own.
-Bars are strata of the lag, whiskers 95 % intervals over prompt groups, open circles unreliable values.
+Bars are strata of the lag, whiskers 95% intervals over prompt groups, open circles unreliable values.
 
 The filters drop tokens with $|\rho_k-1|>\varepsilon_{stale}$, or responses whose oldest token is more than $W-1$
 versions old (where every update makes a version). They act on the tokens that carry a signal, $A\ne0$. Whiskers and

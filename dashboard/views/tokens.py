@@ -26,7 +26,7 @@ _EXPLANATION = r"""
 The ratio $\rho=\pi_k(a\mid s)/\hat\pi(a\mid s)$ compares the policy at the start of the update with the one that
 sampled the token; $W=\prod_t\rho_t$ is the weight of a whole response. The *update* is the ratio of the policy after
 the update to the one before it. Colour classes are the same for all responses and runs: blue and ↓ below 1, orange and
-↑ above 1, none within 2 % of 1. A line under (over) a token: its gradient was clipped because its ratio was below
+↑ above 1, none within 2% of 1. A line under (over) a token: its gradient was clipped because its ratio was below
 (above) the bound; a dashed line: the gate reduced it; struck through: one of its numbers is not usable.
 
 Keys, with the tokens in focus: **n** and **p** go to the next and previous token that stands out, the farthest first,
@@ -122,7 +122,7 @@ def _attribution(subject: Subject, window: Window) -> None:
             bind="query-params",
         )
     with pickers[2]:
-        top = st.toggle("Only the 1 % of tokens with the largest parts", True, key="top1", bind="query-params")
+        top = st.toggle("Only the 1% of tokens with the largest parts", True, key="top1", bind="query-params")
     among = tokens.TOP if top else None
     owned = computed(partial(tokens.owned, subject, window, measure, owner, among), height=320)
     if owned is None:
@@ -133,7 +133,7 @@ def _attribution(subject: Subject, window: Window) -> None:
     if (measure, owner, top) != (tokens.MEASURE, tokens.OWNER, True):
         st.text(sentence(owned))
     _owners(owned)
-    carried = ", ".join(f"{100 * part:g} % carry {share(carried)}" for part, carried in owned.top.items())
+    carried = ", ".join(f"{100 * part:g}% carry {share(carried)}" for part, carried in owned.top.items())
     notes = " ".join(f"{note[0].upper()}{note[1:]}." for note in owned.notes)
     st.caption(escape(f"Of {owned.n_tokens:,} tokens, the largest {carried}. {notes}"))
 
@@ -164,7 +164,7 @@ def _owners(owned: Attribution) -> None:
             "share": st.column_config.ProgressColumn(
                 f"Share of {owned.measure.symbol}", format="percent", min_value=0, max_value=1, width=130
             ),
-            "low": percent("95 % from", format="percent", help="Interval over prompt groups; empty: withheld."),
+            "low": percent("95% from", format="percent", help="Interval over prompt groups; empty: withheld."),
             "high": percent("to", format="percent"),
             "share_ratio": percent("Over-represented", format="%.3g ×", help="Share of the sum by share of tokens."),
             "largest_log_ratio": percent("Largest log ρ", format="%.3g", help="In nats."),

@@ -236,15 +236,15 @@ def _table(before: Digest, after: Digest, name: str) -> None:
             "doubt": both or "; ".join(f"{which}: {note}" for which, note in notes.items() if note),
             "definition": definition,
         })  # fmt: skip
-    st.markdown("###### Run and what-if, in numbers", help="95 % intervals, cluster-robust over prompt groups.")
+    st.markdown("###### Run and what-if, in numbers", help="95% intervals, cluster-robust over prompt groups.")
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,
         height="content",
         column_config={
             "Measure": st.column_config.TextColumn(width=170, pinned=True),
-            name: st.column_config.TextColumn(name.capitalize(), width=190, help="With its 95 % interval."),
-            "what-if": st.column_config.TextColumn("What-if", width=190, help="With its 95 % interval."),
+            name: st.column_config.TextColumn(name.capitalize(), width=190, help="With its 95% interval."),
+            "what-if": st.column_config.TextColumn("What-if", width=190, help="With its 95% interval."),
             "difference": st.column_config.TextColumn("Difference", width=90),
             "doubt": st.column_config.TextColumn("Why missing or unreliable", width=220),
             "definition": st.column_config.TextColumn("Definition", width=420),

@@ -60,7 +60,7 @@ _ENTRIES = (
     Threshold("dropped_share", "", 0.1, _CHOSEN, "share of tokens dropped before the loss above which a batch counts as skewed", 0, 1),
     Threshold("khat", "k̂", 0.7, "Vehtari et al., Pareto-smoothed importance sampling", "largest tail index of the ratios", 0, 10),
     Threshold(
-        "tail_share", "", 0.1, _CHOSEN, "share of Σρ² in the top 1 % of tokens above which a heavy tail matters", 0.01, 1
+        "tail_share", "", 0.1, _CHOSEN, "share of Σρ² in the top 1% of tokens above which a heavy tail matters", 0.01, 1
     ),
     Threshold("ess", "ESS", 0.3, _VERL, "smallest effective sample size, as a share of the sample", 0, 1),
     Threshold(

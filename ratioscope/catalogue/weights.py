@@ -54,11 +54,11 @@ ENTRIES = (
         )
         for name, words, symbol in (
             ("min", "minimum", r"\min"),
-            ("p01", "1 % quantile", r"1\%"),
+            ("p01", "1% quantile", r"1\%"),
             ("p50", "median", r"50\%"),
-            ("p90", "90 % quantile", r"90\%"),
-            ("p99", "99 % quantile", r"99\%"),
-            ("p999", "99.9 % quantile", r"99.9\%"),
+            ("p90", "90% quantile", r"90\%"),
+            ("p99", "99% quantile", r"99\%"),
+            ("p999", "99.9% quantile", r"99.9\%"),
             ("max", "maximum", r"\max"),
         )
     ),
@@ -110,10 +110,10 @@ ENTRIES = (
     ),
     Metric(
         key="top1pct_share",
-        title="Weight of the top 1 %",
+        title="Weight of the top 1%",
         symbol=r"\mathrm{share}_{1\%}",
         formula=r"\sum_{\text{top }1\%}\rho^2\,/\,\sum\rho^2",
-        definition="Share of the sum of squared token ratios carried by the largest 1 % of tokens.",
+        definition="Share of the sum of squared token ratios carried by the largest 1% of tokens.",
         source="usual",
         reading="0.01 on-policy; above 0.5, a few tokens make up most of the variance.",
         remedy=TRUNCATE,

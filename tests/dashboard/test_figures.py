@@ -177,6 +177,6 @@ def test_what_single_precision_cannot_hold_is_infinite_without_a_warning() -> No
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drawn = base.single(values)
-        base.band(np.arange(5), values.to_numpy(), values.to_numpy(), "red")
+        base.band(np.arange(5), values.to_numpy(), values.to_numpy(), "#ff0000")
     assert drawn.dtype == np.float32
     assert drawn.tolist()[:3] == [1.0, np.inf, -np.inf] and np.isnan(drawn[3])

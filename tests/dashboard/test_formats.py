@@ -36,7 +36,7 @@ def test_an_estimate_has_no_more_digits_than_its_interval_supports(
     assert estimate("s_k", value, low, high) == written
     if math.isfinite(low):
         assert f"{plain(value, low, high)} ({interval('s_k', low, high)})" == written
-        assert quote("s_k", Number("S_k", value, low, high)).endswith(f"(95 %: {written.partition('(')[2]}")
+        assert quote("s_k", Number("S_k", value, low, high)).endswith(f"(95%: {written.partition('(')[2]}")
 
 
 def test_shares_have_one_decimal_or_none() -> None:

@@ -92,7 +92,7 @@ def test_a_question_fills_the_editor_and_draws_as_it_should(finished: str) -> No
     at = checked(at.pills(key="example").select(example.question).run(), "sql")
     assert at.text_area(key="sql").value == example.text(0, 2)
     (chart,) = charts(at)
-    assert {trace["name"] for trace in chart["data"]} == {"50 %", "90 %", "99 %", "99.9 %"}
+    assert {trace["name"] for trace in chart["data"]} == {"50%", "90%", "99%", "99.9%"}
     # Another query has other columns: what was chosen for the last one does not stick.
     at = ran(at, "select 1 as a, 2 as b")
     assert charts(at)[0]["layout"]["xaxis"]["title"]["text"] == "a"

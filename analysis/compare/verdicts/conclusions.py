@@ -261,7 +261,7 @@ def _how_sure(changes: Sequence[SingleChange]) -> str:
         told.append(some(trades) or "no single change is seen to trade speed for stability")
     bounded = sum(isfinite(change.end.interval.low) for change in changes)
     if bounded > 1:
-        told.append(f"the {bounded} intervals cover 95 % each, not all together")
+        told.append(f"the {bounded} intervals cover 95% each, not all together")
     return capital("; ".join(told))
 
 

@@ -118,7 +118,7 @@ class Answer:
             low, high = 1 - high, 1 - low
         seeds = remark("bootstrap over seeds")
         label = f"{self.a} minus {self.b}"
-        value = Number(label, found.value, *found.interval, remark("95 % t interval over seeds"))
+        value = Number(label, found.value, *found.interval, remark("95% t interval over seeds"))
         chance = Number(f"probability that {self.a} ends better", self.probability_of_improvement, low, high, seeds)
         needed = found.seeds_needed
         return {

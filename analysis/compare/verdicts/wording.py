@@ -57,7 +57,7 @@ def by_how_much(value: float, metric: str, interval: Interval = NO_INTERVAL) -> 
 
 def margin_words(metric: str, allowed: float) -> str:
     """Within what differences are alike."""
-    return f"±{quantity(allowed, metric)}" + f" ({100 * RELATIVE_MARGIN:.0f} %)" * (not in_points(metric))
+    return f"±{quantity(allowed, metric)}" + f" ({100 * RELATIVE_MARGIN:.0f}%)" * (not in_points(metric))
 
 
 def under(schedule: str) -> str:

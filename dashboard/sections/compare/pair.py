@@ -78,7 +78,7 @@ def on_prompts(comparison: Comparison, a: int, b: int) -> list[Paragraph]:
     if not found.pairs:
         return [Paragraph(f"The prompts cannot be compared: {found.reason}.")]
     low, high = found.interval
-    interval = f" (95 %: {share(low, low, high)} to {share(high, low, high)})" if isfinite(low) else ""
+    interval = f" (95%: {share(low, low, high)} to {share(high, low, high)})" if isfinite(low) else ""
     steps = "all steps" if first is None or last is None else where(first, last)
     text = (
         f"{share(found.value, low, high)}{interval}, over {found.pairs:,} pairs of {found.prompts:,} prompts, {steps}."

@@ -56,8 +56,8 @@ def ranking(comparison: Comparison) -> Table:
         "Group": "Settings of one schedule that share a letter are not told apart in these runs.",
         "Seeds": "Seeds with a value.",
         "Mean": "Over the seeds.",
-        "95 % of these runs": "The noise of the prompts; other seeds may differ by more.",
-        "95 % over seeds": "t interval of the mean.",
+        "95% of these runs": "The noise of the prompts; other seeds may differ by more.",
+        "95% over seeds": "t interval of the mean.",
         "IQM": "Mean of the middle half of the seeds.",
         "Band of the IQM": "Bootstrap, from 4 seeds on.",
         "P(best)": "Probability that no other setting has a better mean, from 4 seeds on.",
@@ -95,9 +95,9 @@ def contests(comparison: Comparison) -> list[Table]:
         "Best": "",
         "Other": "",
         "Difference": "Mean of the best minus mean of the other.",
-        "95 % of these runs": "The noise of the prompts, this pair by itself.",
+        "95% of these runs": "The noise of the prompts, this pair by itself.",
         "These runs": "Whether they differ; all pairs are judged together (Holm).",
-        "95 % over seeds": "t interval, paired where both share seeds; this pair by itself.",
+        "95% over seeds": "t interval, paired where both share seeds; this pair by itself.",
         "Best ahead in": "Of the pairs of seeds; of all pairs of runs where seeds are not shared.",
         "P(improvement)": "Probability that a run of the best ends better than a run of the other, from 4 seeds on.",
         "Other seeds": "Whether they would repeat it; all pairs are judged together (Holm).",
@@ -141,7 +141,7 @@ def over_schedules(comparison: Comparison) -> list[Table]:
         "Variants that ran under every schedule, runs pooled. Intervals resample seeds within each schedule; with "
         "one seed in a schedule there is no interval."
     )
-    head = ("Variant", "Runs", "Mean", "95 %", "IQM", "95 % of the IQM")
+    head = ("Variant", "Runs", "Mean", "95%", "IQM", "95% of the IQM")
     return [Table("Over all schedules", head, rows, note)] if rows else []
 
 
@@ -156,7 +156,7 @@ def changes(comparison: Comparison) -> list[Table]:
         "After minus before. Ends: value at the end; speed: mean over the first half; fall: drop from "
         f"the best running mean to the end. Alike: the interval lies within ±{number(metric, found[0].margin)}."
     )
-    head = ("Change", "Schedule", "Before, after", "Ends", "95 %", "Speed", "Fall", "Verdict")
+    head = ("Change", "Schedule", "Before, after", "Ends", "95%", "Speed", "Fall", "Verdict")
     return [Table("What one change of an algorithm does", head, rows, note)]
 
 

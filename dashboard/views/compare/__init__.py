@@ -37,7 +37,7 @@ manifest's `task.evaluation_prompts`. The prompts come back at every evaluation,
 be better known than one; what the evaluations swing is added. The interval of the difference is made of Wilson's of
 both sides (Newcombe 1998). Other metrics take the intervals over the prompt groups of their steps.
 
-**Would other seeds repeat it?** Yes, where the 95 % t interval over seeds leaves out 0:
+**Would other seeds repeat it?** Yes, where the 95% t interval over seeds leaves out 0:
 $\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ shared seeds, else Welch's interval. The noise of an
 evaluation knows nothing of this.
 

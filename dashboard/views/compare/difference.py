@@ -80,7 +80,7 @@ def _ends(answer: Answer, metric: str) -> None:
         chance = found.probability_interval
         tiles.append(
             ("P(A ends higher)", plain(found.probability, *chance),
-             f"95 %: {' to '.join(plain(end, *chance) for end in chance)}",
+             f"95%: {' to '.join(plain(end, *chance) for end in chance)}",
              "Probability that a run of A ends above a run of B; a tie counts one half. From 4 seeds on.")
         )  # fmt: skip
     if found.seeds_needed is not None:
@@ -99,4 +99,4 @@ def _ends(answer: Answer, metric: str) -> None:
 
 
 def _bounds(metric: str, low: float, high: float) -> str:
-    return f"95 %: {bounds(metric, low, high)}" if math.isfinite(low) else "no interval"
+    return f"95%: {bounds(metric, low, high)}" if math.isfinite(low) else "no interval"
