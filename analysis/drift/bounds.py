@@ -59,6 +59,17 @@ def mean_distance_penalty(advantage_bound: float, distances: Array) -> float:
     return float(2 * advantage_bound * reached.sum())
 
 
+def coupled_penalty(advantage_bound: float, distances: Array, largest_tv: float) -> float:
+    """`mean_distance_penalty` times min(1, 2 D_TV^max): what E_new A(s) can be where the policies are that near.
+
+    Under the sampler A has mean 0 in every state, so |E_new A(s)| <= 2 TV(new, sampler; s) |A|.
+
+    Args:
+        largest_tv: largest TV(new, sampler) of a state.
+    """
+    return float(np.minimum(1.0, 2 * largest_tv) * mean_distance_penalty(advantage_bound, distances))
+
+
 def allowed_distance(advantage_bound: float, horizon: float, largest_gap: float) -> float:
     """The largest distance of a state with which `finite_horizon_penalty` stays below the gap of returns: ~ 1/T^2."""
     return largest_gap / (advantage_bound * horizon**2)

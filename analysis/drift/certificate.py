@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.drift.bounds import (
+    coupled_penalty,
     cpi_step,
     discounted_penalty,
     factors,
@@ -35,12 +36,12 @@ from ratioscope.analysis.drift.bounds import (
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.relations import may_hold_out, relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary.intervals import NO_INTERVAL, cluster_interval
+from ratioscope.analysis.summary.intervals import cluster_interval
 from ratioscope.catalogue.denominators import EXACT, NEW
 from ratioscope.errors import RatioscopeError
-from ratioscope.metric import doubt
+from ratioscope.metric import HARMLESS_RATIO, doubt
 from ratioscope.notes import Note
-from ratioscope.tails import Array, kept_size, reliance_of
+from ratioscope.tails import Array
 
 WITH_INTERVAL = (
     *("surrogate", "drift_discounted", "staleness_discounted"),
@@ -58,11 +59,12 @@ class Certificate:
     gamma: float
     terms: pd.DataFrame
     """Indexed by step. The keys of WITH_INTERVAL in units of reward (distances: none), each with <key>_low and
-    <key>_high (95 %, cluster-robust over prompt groups, for a given |A|); c1, c2, advantage_bound and whether that is
-    a lower_estimate; largest_gap, finite_horizon_penalty, discounted_penalty, mean_distance_penalty, delta_max (the
-    largest distance of new policy and sampler in a visited state, at most), distance (their mean), longest and length
-    (the mean) of the responses; cpi_step; n_responses, n_counted, n_groups; mark (VACUOUS, ABOVE or "") and note.
-    Undefined is NaN, and the note says why."""
+    <key>_high (95 %, cluster-robust over prompt groups, for a given |A|); gain_doubted: whether ratios of
+    responses that were not drawn could change the gain, because it rests on its largest term; c1, c2,
+    advantage_bound and whether that is a lower_estimate; largest_gap, finite_horizon_penalty, discounted_penalty,
+    mean_distance_penalty, coupled_penalty, delta_max (the largest distance of new policy and sampler in a visited
+    state, at most), distance (their mean), longest and length (the mean) of the responses; cpi_step; n_responses,
+    n_counted, n_groups; mark (VACUOUS, ABOVE or "") and note. Undefined is NaN, and the note says why."""
     held_out: bool = False
     """Whether they are of prompt groups that their update did not see: of others, nothing is certified."""
 
@@ -102,9 +104,7 @@ def certificate(
         connection.execute(reading)
         connection.execute(query("drift/certificate_whole"))
         groups = connection.execute(query("drift/certificate_groups")).df()
-        largest = connection.execute("select max(n) from (select count(*) n from action group by step)").fetchall()
-        kept = kept_size(largest[0][0] or 0)
-        steps = connection.execute(filled("drift/certificate_steps", kept=str(kept))).df().set_index("step")
+        steps = connection.execute(query("drift/certificate_steps")).df().set_index("step")
     by_step = dict(list(groups.groupby("step")))
     seen = _rewards_seen(run) if held_out and reward_range is None else None
     rows = {int(step): _row(by_step[step], steps.loc[step], gamma, reward_range or seen) for step in by_step}
@@ -136,11 +136,12 @@ def _rewards_seen(run: Run) -> tuple[float, float] | None:
 _REWARD_ROUNDING = 1e-6
 _COLUMNS = [
     *(f"{key}{end}" for key in WITH_INTERVAL for end in ("", "_low", "_high")),
-    *("c1", "c2", "advantage_bound", "lower_estimate", "largest_gap"),
+    *("c1", "c2", "advantage_bound", "lower_estimate", "largest_gap", "gain_doubted"),
     *(
         "finite_horizon_penalty",
         "discounted_penalty",
         "mean_distance_penalty",
+        "coupled_penalty",
         "delta_max",
         "longest",
         "length",
@@ -160,7 +161,7 @@ def _default_gamma(connection: duckdb.DuckDBPyConnection, run: Run) -> float:
 def _row(
     groups: pd.DataFrame, step: "pd.Series[Any]", gamma: float, reward_range: tuple[float, float] | None
 ) -> dict[str, Any]:
-    """One step, from the sums of its groups and its tails."""
+    """One step, from the sums of its groups."""
     lowest, highest = groups["lowest_reward"].min(), groups["highest_reward"].max()
     advantage_bound = groups["largest_advantage"].max()
     notes = _notes(groups.filter(regex="^n").sum(), step, gamma)
@@ -183,11 +184,11 @@ def _row(
     values = {key: float(terms.sum() / n.sum()) if len(n) else np.nan for key, terms in sums.items()}
     if np.isinf(list(values.values())).any():
         notes.append("a ratio is beyond the floating-point range")
-    unreliable = _unreliable(step)
-    notes += sorted({note.text for note in unreliable.values()})
+    doubted = _doubt(groups)
+    notes += [doubted.text] if doubted else []
     intervals: dict[str, float] = {}
     for key, terms in sums.items():
-        interval = NO_INTERVAL if key in unreliable else cluster_interval(terms, n)
+        interval = cluster_interval(terms, n)
         intervals |= {f"{key}_low": interval.low, f"{key}_high": interval.high}
     penalty = np.nansum([values["update_penalty"], values["staleness_penalty"]])
     above = intervals["improvement_bound_low"] > 0
@@ -198,10 +199,11 @@ def _row(
         "c2": c2,
         "advantage_bound": advantage_bound,
         "lower_estimate": reward_range is None,
+        "gain_doubted": doubted is not None,
         "largest_gap": largest_gap,
         "finite_horizon_penalty": finite_horizon_penalty(advantage_bound, step["longest"], step["delta_max"]),
         "discounted_penalty": discounted_penalty(advantage_bound, gamma, step["delta_max"]),
-        "mean_distance_penalty": _mean_distance_penalty(step, advantage_bound),
+        **_penalties_by_position(step, advantage_bound),
         "delta_max": step["delta_max"],
         "longest": step["longest"],
         "length": step["length"],
@@ -230,20 +232,24 @@ def _group_sums(groups: pd.DataFrame, advantage_bound: float, gamma: float) -> d
     return dict(zip(WITH_INTERVAL, terms, strict=True))
 
 
-def _mean_distance_penalty(step: "pd.Series[Any]", advantage_bound: float) -> float:
+def _penalties_by_position(step: "pd.Series[Any]", advantage_bound: float) -> dict[str, float]:
     moved = step["moved"]
     if not isinstance(moved, np.ndarray):  # no token with logp_new
-        return np.nan
-    return mean_distance_penalty(advantage_bound, np.asarray(moved, dtype=float) / step["n_moved"])
+        return {}
+    distances = np.asarray(moved, dtype=float) / step["n_moved"]
+    return {
+        "mean_distance_penalty": mean_distance_penalty(advantage_bound, distances),
+        "coupled_penalty": coupled_penalty(advantage_bound, distances, step["delta_max"]),
+    }
 
 
-def _unreliable(step: "pd.Series[Any]") -> dict[str, Note]:
-    """Why the gain of whole responses cannot be trusted: it rests on the largest of their ratios."""
-    tops = [step[column] for column in ("top_whole", "top_whole_new")]
-    logs = [np.asarray(top, dtype=float) for top in tops if isinstance(top, np.ndarray)]  # others are noted already
-    found = [doubt(reliance_of(top), "ratio of a response") for top in logs]
-    note = next(filter(None, found), None)
-    return {"gain": note} if note else {}
+def _doubt(groups: pd.DataFrame) -> Note | None:
+    """Why the gain of whole responses cannot be trusted: it rests on the largest of its terms."""
+    if not groups["log_largest"].max() > log(HARMLESS_RATIO):
+        return None
+    with np.errstate(invalid="ignore"):  # infinite terms: no standard error
+        reliance = groups["largest_gain"].max() / np.sqrt(groups["squared_gain"].sum())
+    return doubt(float(reliance), "term of the gain") if groups["largest_gain"].max() > 0 else None
 
 
 _LEFT_OUT = {

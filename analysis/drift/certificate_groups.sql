@@ -29,7 +29,7 @@ rewards as (  -- of every response of the group: one that the loss left out is s
 ),
 complete as (
     select
-        terms.*, excess, reach, reward, advantage, n_tokens > n_rows as shortened,
+        terms.*, excess, reach, greatest(log_w, log_w_new) as log_largest, reward, advantage, n_tokens > n_rows as shortened,
         case when log_w_new < log_w then -1 else 1 end * ratio_distance(log_w_new, log_w) as change,
         terms.valid and reward is not null as usable
     from terms
@@ -51,6 +51,9 @@ select
     -- an infinite ratio of a response without advantage is no gain
     sum(case when advantage = 0 then 0 else gain * advantage end) filter (counts and has_new) as surrogate,
     sum(case when advantage = 0 then 0 else excess * advantage end) filter (counts and has_new) as surrogate_whole,
+    max(abs(change * advantage)) filter (counts and has_new) as largest_gain,
+    sum((change * advantage) ** 2) filter (counts and has_new) as squared_gain,
+    max(log_largest) filter (counts and has_new) as log_largest,
     sum(reach) filter (counts and has_new) as reach,
     sum(case when advantage = 0 then 0 else change * advantage end) filter (counts and has_new) as gain,
     sum(drift) filter (counts and has_new) as drift,

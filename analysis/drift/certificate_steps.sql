@@ -1,15 +1,6 @@
--- grain: one step. The largest ratios of whole responses, which decide whether their gain can be trusted, the horizon, the mean distance of new
--- policy and sampler by position, and the largest distance of a state. $kept: how many of the largest ratios to keep.
+-- grain: one step. The horizon, the mean distance of new policy and sampler by position, and the largest distance of a
+-- state.
 with
-whole_tails as (
-    select
-        step,
-        max(log_w, $kept) as top_whole,
-        max(log_w_new, $kept) as top_whole_new
-    from whole
-    where valid
-    group by step
-),
 places as (
     select step, position, sum(case when log_rho_new < 0 then -expm1(log_rho_new) else 0 end) as moved
     from token
@@ -28,11 +19,8 @@ select
         invalid is null and isfinite(tv_current_behavior) and isfinite(tv_new_current)
     ) as delta_max,
     count(distinct seq_id) filter (invalid is null and log_rho_new is not null) as n_moved,
-    any_value(moved) as moved,
-    any_value(top_whole) as top_whole,
-    any_value(top_whole_new) as top_whole_new
+    any_value(moved) as moved
 from token
-left join whole_tails using (step)
 left join by_place using (step)
 group by step
 order by step

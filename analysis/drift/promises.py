@@ -40,9 +40,7 @@ class Bound:
     vacuous: int
     """Of them: the penalty exceeds the largest difference of returns."""
     above: int
-    """Of them: the lower end of the interval is above 0, and the bound is not vacuous."""
-    unclear: int
-    """Of them: the interval is withheld, because the tail of the ratios is too heavy."""
+    """Of them: the lower end of the interval is above 0, the bound is not vacuous, and nothing casts doubt on it."""
     estimable: bool = True
     """Whether samples can estimate it: the largest distance of a state is known of visited states only, so a bound by
     it promises nothing."""
@@ -68,9 +66,12 @@ def bounds(found: Certificate) -> tuple[Bound, ...]:
                terms["discounted_penalty"], estimable=False),
         _bound("Largest distance, finite horizon", _SAMPLER, "S1 5.3", terms, "surrogate_whole",
                terms["finite_horizon_penalty"], estimable=False),
+        _bound("Mean and largest distance, finite horizon", _SAMPLER, "from S1 5.3", terms, "surrogate_whole",
+               terms["coupled_penalty"], estimable=False),
         _bound("Mean distances, finite horizon", _SAMPLER, "from S1 5.3", terms, "surrogate_whole",
                terms["mean_distance_penalty"], terms["whole_bound_low"]),
-        _bound("Whole responses, importance sampling", _BEFORE, "S4 4.1.2", terms, "gain", 0 * terms["gain"]),
+        _bound("Whole responses, importance sampling", _BEFORE, "S4 4.1.2", terms, "gain", 0 * terms["gain"],
+               terms["gain_low"].where(terms["gain_doubted"] != 1)),
     )  # fmt: skip
 
 
@@ -91,7 +92,7 @@ def _bound(
     vacuous = penalty > gap
     return Bound(
         name, against, source, _median(values), _median(penalty), _median(penalty / gap.where(gap > 0)),
-        int(known.sum()), int(vacuous.sum()), int(((lower > 0) & ~vacuous).sum()), int(lower.isna().sum()),
+        int(known.sum()), int(vacuous.sum()), int(((lower > 0) & ~vacuous).sum()),
         estimable,
     )  # fmt: skip
 
@@ -123,7 +124,8 @@ def held_out_sentence(found: Certificate) -> str:
     """In how many steps an improvement is certified, on prompt groups that the update did not see."""
     if not found.held_out:
         raise ValueError("A certificate of the responses that the update was fitted to certifies nothing.")
-    groups = _median(_numeric(found)["n_groups"])
+    terms = _numeric(found)
+    groups = _median(terms["n_groups"])
     of = f"On prompt groups that the update did not see ({number(groups)} a step)"
     # One bound, named before its result: the best of several would be above 0 by chance more often.
     whole = bounds(found)[-1]
@@ -138,8 +140,9 @@ def held_out_sentence(found: Certificate) -> str:
         text += f"{what} is above 0."
         if binomtest(whole.above, whole.n, _BY_CHANCE, alternative="greater").pvalue > 1 - LEVEL:
             text += f" That is no more than chance gives where nothing is gained: {percent(_BY_CHANCE)} of the steps."
-    if whole.unclear:
-        text += f" In {whole.unclear} of the steps the tail of the ratios is too heavy for an interval."
+    doubted = int(((terms["gain_low"] > 0) & (terms["gain_doubted"] > 0)).sum())
+    if doubted:
+        text += f" In {doubted} more the interval is above 0 as well, but rests on a single response."
     return text
 
 
@@ -168,13 +171,14 @@ def conservative_step(found: Certificate) -> str:
     if not len(step):
         return ""
     taken = step[step > 0]
-    text = "Conservative policy iteration (S4 eq. 61) mixes only so much of a new policy into the old one that its "
-    text += "bound stays above 0: "
+    text = (
+        "Of an update, conservative policy iteration takes the share at which its lower bound is largest (S4 eq. 61): "
+    )
     if not len(taken):
-        return text + f"nothing in these {len(step)} steps, because the surrogate is not above 0."
-    text += f"{percent(_median(step))} of the update in the median step"
+        return text + f"nothing in these {len(step)} steps, because the in-sample gain is not above 0."
+    text += f"{percent(_median(step))} of it in the median step"
     if len(taken) < len(step):
-        text += f", nothing in {len(step) - len(taken)} of {len(step)}, where the surrogate is not above 0"
+        text += f", nothing in {len(step) - len(taken)} of {len(step)}, where the in-sample gain is not above 0"
     if found.gamma == 0:
         text += ". With γ = 0 no state comes after another, so it takes an update whole or not at all"
     return text + "."

@@ -227,8 +227,6 @@ def certificate_terms(terms: pd.DataFrame, mode: Mode, steps: tuple[int | None, 
         known = shown.dropna()
         if len(known):
             low, high = min(low, float(known.min())), max(high, float(known.max()))
-        if key == "improvement_bound":
-            base.add_untrusted(fig, shown, terms[f"{key}_low"].notna(), mode)
     gap = terms["largest_gap"].astype(float).median()
     if np.isfinite(gap) and gap > 0:
         place = float(_bent(pd.Series([-gap])).iloc[0])

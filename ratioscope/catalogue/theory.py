@@ -143,6 +143,18 @@ ENTRIES = (
         better="lower",
     ),
     Metric(
+        key="coupled_penalty",
+        short="Penalty by mean and largest distance",
+        title="Penalty over a finite horizon, from mean distances and the largest",
+        symbol=r"\min(1,2\Delta_{\max})\,2\lVert A\rVert_\infty\sum_t\min(1,\sum_{j<t}D_j)",
+        formula=r"\min(1,2\Delta_{\max})\cdot2\lVert A\rVert_\infty\sum_{t<T}\min\left(1,\sum_{j<t}\mathrm{mean}_y(1-\rho_{k+1,j})^+\right)",
+        definition="The penalty by mean distances, smaller where the policies are near each other in every visited state: the advantage has mean 0 under the sampler.",
+        source="derived from S1 5.3 (simulation lemma); enumerated in the tests",
+        reading="Quadratic in the distance, so the first to say something for small updates; the largest distance is known of visited states only.",
+        unit="reward",
+        better="lower",
+    ),
+    Metric(
         key="gain",
         short="Improvement, whole responses",
         title="Improvement measured on whole responses",
@@ -150,11 +162,10 @@ ENTRIES = (
         formula=r"\mathrm{mean}_y\,(W_{k+1}-W_k)\,A",
         definition="The difference of the returns of the new and the current policy by importance sampling: no penalty, because the ratios of whole responses need none.",
         source="S4 4.1.2; importance sampling",
-        reading="Exact in expectation on responses that the update did not see, optimistic in-sample. Its noise grows exponentially with the length.",
+        reading="Exact in expectation on responses that the update did not see, optimistic in-sample. Its noise grows exponentially with the length; not counted where it rests on a single response.",
         unit="reward",
         better="higher",
-        moment=Moment.SECOND,  # its interval is as good as the second moment of W
-        reliance="reliance_seq",
+        moment=Moment.FIRST,
     ),
     Metric(
         key="infeasible_share",

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from ratioscope.analysis.drift.bounds import discounted_penalty, finite_horizon_penalty, mean_distance_penalty
+from ratioscope.analysis.drift.bounds import (
+    coupled_penalty,
+    discounted_penalty,
+    finite_horizon_penalty,
+    mean_distance_penalty,
+)
 from tests.oracles.decision_process import (
     FINAL,
     LONGEST,
@@ -71,6 +76,8 @@ def test_penalties_of_the_surrogate_bound_its_error() -> None:
                 assert abs(gain - promised) <= by_mean + 1e-12 and by_mean <= 2 * largest * LONGEST
                 added = 2 * largest * mean_distances(new, sampler) @ np.arange(LONGEST)[::-1]
                 assert by_mean <= added + 1e-12  # the form whose interval is that of a mean
+                coupled = coupled_penalty(largest, mean_distances(new, sampler), largest_tv)
+                assert abs(gain - promised) <= coupled + 1e-12 and coupled <= by_mean
                 slack.append(by_mean / penalty)
                 # The distance of the policy before the update, which on-policy is the sampler, bounds nothing.
                 blind += abs(gain - promised) > finite_horizon_penalty(largest, LONGEST, tv(sampler, sampler, ()))

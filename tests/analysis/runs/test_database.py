@@ -6,11 +6,11 @@ from ratioscope.analysis.runs.database import filled
 
 
 def test_a_template_is_filled_everywhere() -> None:
-    text = filled("drift/certificate_steps", kept="12")
-    assert "max(log_rho, 12)" in text and "$" not in text
+    text = filled("drift/certificate_tokens", log_gamma="-0.5")
+    assert "position * -0.5::double" in text and "$" not in text
 
 
-@pytest.mark.parametrize("values", [{}, {"keep": "12"}, {"kept": "12", "other": "1"}])
+@pytest.mark.parametrize("values", [{}, {"gamma": "-0.5"}, {"log_gamma": "-0.5", "other": "1"}])
 def test_placeholders_and_values_that_do_not_match_are_an_error(values: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"drift/certificate_steps\.sql has the placeholders \['kept'\]"):
-        filled("drift/certificate_steps", **values)
+    with pytest.raises(ValueError, match=r"drift/certificate_tokens\.sql has the placeholders \['log_gamma'\]"):
+        filled("drift/certificate_tokens", **values)
