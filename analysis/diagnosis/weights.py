@@ -29,7 +29,7 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="heavy_tail",
         severity=_cost(evidence),
-        sentence=f"The ratios have a heavy tail {share_text(excess, evidence)}: the top 1 % of the tokens carries "
+        sentence=f"The ratios have a heavy tail {share_text(excess, evidence)}: the top 1% of the tokens carries "
         f"{percent(share_of_top.loc[excess.index].median())} of Σρ² there (median), and the tail index reaches "
         f"{excess.max():.2f} (limit {limit:g}).",
         metric="khat_token",

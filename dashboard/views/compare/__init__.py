@@ -42,7 +42,7 @@ $\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ shared seeds, else We
 evaluation knows nothing of this.
 
 **Several settings**: all pairs are judged together, so that the chance of a single false difference stays within
-5 % (Holm 1979). Settings that share a letter are not told apart.
+5% (Holm 1979). Settings that share a letter are not told apart.
 
 **Probability of improvement**: $P(X > Y) + \tfrac12 P(X = Y)$ for a run $X$ of A and a run $Y$ of B (Agarwal et al.,
 2021); from four seeds of each on.
