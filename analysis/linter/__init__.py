@@ -10,7 +10,21 @@ thing that it finds. To add one, write it in the module of its question and name
 from collections.abc import Callable
 
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.linter import alignment, keys, masks, noise_floor, signatures, values
+from ratioscope.analysis.linter import (
+    advantages,
+    alignment,
+    calibration,
+    copies,
+    footers,
+    identities,
+    keys,
+    masks,
+    noise_floor,
+    responses,
+    signatures,
+    units,
+    values,
+)
 from ratioscope.analysis.linter.evidence import Evidence
 from ratioscope.analysis.linter.remark import Example, Outcome, Remark, not_checked, text, to_json
 from ratioscope.analysis.runs.relations import relations
@@ -20,23 +34,38 @@ __all__ = ["CHECKS", "Check", "Example", "Outcome", "Remark", "lint", "text", "t
 
 Check = Callable[[Evidence], list[Remark]]
 
+# Causes before their consequences.
 CHECKS: dict[str, Check] = {
     check.__name__: check
     for check in (
         keys.files,
+        footers.footers,
         keys.steps,
         keys.versions,
         keys.sequence_rows,
         keys.prompts,
+        responses.response_mask,
+        responses.padding,
+        responses.repeated,
+        responses.sizes,
         values.invalid_values,
         values.zero_filled,
         values.constant_columns,
-        values.copied_columns,
         alignment.shifted,
+        alignment.own_token,
+        units.scale,
+        units.precision,
+        copies.copied_columns,
+        identities.recomputed,
+        identities.swapped,
+        calibration.drawn_as_logged,
+        calibration.entropy_agrees,
+        advantages.advantages,
+        advantages.rewards,
         masks.masks,
-        noise_floor.on_policy_ratio,
         signatures.temperature,
         signatures.truncated_support,
+        noise_floor.on_policy_ratio,
         signatures.mean_ratio,
     )
 }
@@ -72,7 +101,7 @@ def lint(
         for done, (name, check) in enumerate(CHECKS.items()):
             progress(done, len(CHECKS))
             if evidence.n_rows or name in _WITHOUT_TOKENS:
-                remarks += check(evidence)
+                remarks += evidence.remarks(check)
             else:
                 remarks += not_checked(name, "There are no tokens in these steps.")
     progress(len(CHECKS), len(CHECKS))

@@ -1,62 +1,282 @@
-"""Do the log-probability columns mean the same token: a column shifted by one position."""
+"""Does every column speak of its own token: shifted by one position, of the whole response, or of another row.
+
+The column to blame is the odd one out: it agrees with the others one position away while they agree in place, or it is
+no function of state and token where another column is one (`linter.sample`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.linter.evidence import ALIGNED, DIRECTIONS, Evidence
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.linter.sample import COLUMNS, Drawn, Floats, Sample
+from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
 # Correlations rest on groups, not tokens; a shift must be this many standard errors (Fisher) better than no shift.
 STANDARD_ERRORS = 4.0
 FEWEST_GROUPS = 8
 LEAST_GAIN = 0.2
+# Shares of shared states in which a column is no function of the token; healthy logs have none.
+MANY, FEW = 0.2, 0.05
+# A response's tokens have one value: all of them in this share of the responses.
+REPEATED = 0.9
 
-_WORDS = {"before": "one position late", "after": "one position early"}
+MEASURED = (*COLUMNS, "entropy")
+_WORDS = {1: "one position late", -1: "one position early"}
+_LABELS = (
+    "Logits at position t predict token t + 1: gather log-probabilities with labels shifted once, in the "
+    "sampler and in "
+    "the trainer alike."
+)
 
 
-def shifted(evidence: Evidence) -> list[Remark]:
-    """A column whose probabilities agree better with logp_current one position away than at their own position."""
-    found, every = evidence.neighbours, evidence.sampled
-    groups, sample = int(found["n_groups"]), f" (in one of {every} responses)" if every > 1 else ""
-    if groups < FEWEST_GROUPS:
-        return not_checked("shifted", f"Fewer than {FEWEST_GROUPS} prompt groups have responses of several tokens.")
-    remarks, measured = [], []
-    for column in ALIGNED:
-        for direction in DIRECTIONS:
-            here = float(found[f"{column}_here_{direction}"])
-            there = float(found[f"{column}_{direction}_{direction}"])
-            if not np.isfinite(here) or not np.isfinite(there):
+@dataclass(frozen=True)
+class Aligned:
+    """How the columns lie to each other; keys are pairs (column, other)."""
+
+    offset: Mapping[tuple[str, str], int]
+    """+1: the column agrees with the other one's value one position before, so it is late; -1: early; 0: in place."""
+    here: Mapping[tuple[str, str], float]
+    """Correlation of the probabilities in place."""
+    there: Mapping[tuple[str, str], float]
+    """The best one at a neighbouring position."""
+
+    def against(self, column: str) -> dict[str, int]:
+        """The offsets of a column to each other one."""
+        return {other: offset for (one, other), offset in self.offset.items() if one == column}
+
+    def odd(self) -> dict[str, int]:
+        """Columns that are off against most others, which are in place to each other, with their offset."""
+        found = {}
+        for column in {one for one, _ in self.offset}:
+            offsets = [*self.against(column).values()]
+            for by in (1, -1):
+                if len(offsets) > 1 and offsets.count(by) > len(offsets) / 2:
+                    found[column] = by
+        return found
+
+
+def aligned_of(evidence: Evidence) -> Aligned:
+    """How the columns of a log lie to each other, found once."""
+    return evidence.once("aligned", lambda: aligned(evidence.sample))
+
+
+def aligned(sample: Sample) -> Aligned:
+    """The correlations of all pairs of columns, in place and one position away, over the same rows."""
+    probabilities = {}
+    for name in MEASURED:
+        values = sample.column(name)
+        sign = -1.0 if name == "entropy" else 1.0
+        with np.errstate(over="ignore"):
+            values = np.where(np.isfinite(values), np.exp(sign * values), np.nan)
+        if np.nanstd(values) > 0 if np.isfinite(values).any() else False:
+            probabilities[name] = values
+    position = sample.rows["position"].to_numpy()
+    follows = np.zeros(len(sample), dtype=bool)
+    follows[1:] = (sample.response[1:] == sample.response[:-1]) & (position[1:] == position[:-1] + 1)
+    n_groups = len(np.unique(sample.group[follows])) if follows.any() else 0
+    offset, here, there = {}, {}, {}
+    if n_groups < FEWEST_GROUPS:
+        return Aligned({}, {}, {})
+    late = np.flatnonzero(follows)
+    for one, x in probabilities.items():
+        for other, y in probabilities.items():
+            if one == other:
                 continue
-            measured.append(estimate(f"correlation of {column} with logp_current, in place", here))
-            gain = (np.arctanh(_inside(there)) - np.arctanh(_inside(here))) * np.sqrt((groups - 3) / 2)
-            if there - here < LEAST_GAIN or gain < STANDARD_ERRORS:
+            # Late: x at t is y at t - 1. Early: x at t - 1 is y at t.
+            found = {1: _both(x[late], y[late], y[late - 1]), -1: _both(x[late - 1], y[late - 1], y[late])}
+            if not all(np.isfinite(pair).all() for pair in found.values()):
                 continue
-            remarks.append(
-                Remark(
-                    "shifted",
-                    Outcome.FOUND,
-                    f"{column} seems to be logged {_WORDS[direction]}: its probabilities correlate {there:.2f} with "
-                    f"those of logp_current at the neighbouring position and {here:.2f} at their own{sample}.",
-                    Severity.CRITICAL,
-                    "Logits at position t predict token t + 1: gather log-probabilities with labels shifted once, in "
-                    "the sampler and in the trainer alike.",
-                    (
-                        estimate("correlation with the neighbour", there),
-                        estimate("correlation in place", here),
-                        estimate("gain, standard errors", gain),
-                    ),
-                    columns=(column, "logp_current"),
-                    examples=evidence.rows_where(f"invalid is null and abs({column} - logp_current) > 0.1"),
-                )
-            )
-    if remarks:
-        return remarks
-    if not measured:
-        return not_checked("shifted", "The log-probabilities do not vary inside the responses.")
-    weakest = min(measured, key=lambda number: number.value)
-    return passed("shifted", f"Every column agrees best with logp_current in place{sample}.", weakest)
+            best = max(found, key=lambda by: found[by][1] - found[by][0])
+            place, away = found[best]
+            gain = (np.arctanh(_inside(away)) - np.arctanh(_inside(place))) * np.sqrt((n_groups - 3) / 2)
+            off = away - place >= LEAST_GAIN and gain >= STANDARD_ERRORS
+            offset[one, other], here[one, other], there[one, other] = best if off else 0, place, away
+    return Aligned(offset, here, there)
+
+
+def _both(x: Floats, here: Floats, there: Floats) -> tuple[float, float]:
+    """Correlations with two columns over the rows that all three have; NaN without variation."""
+    known = np.isfinite(x) & np.isfinite(here) & np.isfinite(there)
+    if known.sum() < 3 or min(np.ptp(column[known]) for column in (x, here, there)) < 1e-6:
+        return float("nan"), float("nan")
+    return float(np.corrcoef(x[known], here[known])[0, 1]), float(np.corrcoef(x[known], there[known])[0, 1])
 
 
 def _inside(correlation: float) -> float:
     """Away from ±1, where Fisher's transform is infinite."""
     return float(np.clip(correlation, -1 + 1e-9, 1 - 1e-9))
+
+
+def shifted(evidence: Evidence) -> list[Remark]:
+    """A column whose probabilities agree with those of the others one position away, and not at their own."""
+    name, found = "shifted", aligned_of(evidence)
+    if not found.offset:
+        return not_checked(
+            name, f"Fewer than {FEWEST_GROUPS} prompt groups have responses of several tokens that vary."
+        )
+    odd = found.odd()
+    pairs = {tuple(sorted(pair)) for pair, by in found.offset.items() if by}
+    unexplained = {pair for pair in pairs if not {*pair} & {*odd}}
+    remarks = [_shift(evidence, column, by) for column, by in odd.items()]
+    for one, other in sorted(unexplained):
+        blamed = [column for column in (one, other) if column in COLUMNS and _is_off(evidence.drawn[column])]
+        if len(blamed) == 1:
+            remarks.append(_shift(evidence, blamed[0], found.offset[blamed[0], one if blamed[0] == other else other]))
+        else:
+            by = found.offset[one, other]
+            remarks.append(_undecided(evidence, one, other, by))
+    if remarks:
+        return remarks
+    weakest = min(found.here, key=lambda pair: found.here[pair])
+    number = estimate(f"correlation of {weakest[0]} with {weakest[1]}, in place", found.here[weakest])
+    return passed(name, f"All columns agree best in place{_sampled(evidence)}.", number)
+
+
+def _is_off(drawn: Drawn) -> bool:
+    """Whether a column is no function of state and token."""
+    return drawn.varying > MANY or drawn.blind > 0.5
+
+
+def _sampled(evidence: Evidence) -> str:
+    return f" (in one of {evidence.sampled} groups)" if evidence.sampled > 1 else ""
+
+
+def _shift(evidence: Evidence, column: str, by: int) -> Remark:
+    found = aligned_of(evidence)
+    others = [other for other, offset in found.against(column).items() if offset == by]
+    best = max(others, key=lambda other: found.there[column, other])
+    return Remark(
+        "shifted",
+        Outcome.FOUND,
+        f"{column} is logged {_WORDS[by]}: its probabilities correlate {found.there[column, best]:.2f} with those of "
+        f"{best} at the neighbouring position and {found.here[column, best]:.2f} at their own{_sampled(evidence)}"
+        + (f"; the other {len(others)} columns agree in place." if len(others) > 1 else "."),
+        Severity.WARNING if column in BESIDE else Severity.CRITICAL,
+        _LABELS,
+        (
+            estimate("correlation with the neighbour", found.there[column, best]),
+            estimate("correlation in place", found.here[column, best]),
+        ),
+        evidence.all_steps,
+        (column,),
+        _examples(evidence, column, best),
+    )
+
+
+def _undecided(evidence: Evidence, one: str, other: str, by: int) -> Remark:
+    found = aligned_of(evidence)
+    return Remark(
+        "shifted",
+        Outcome.FOUND,
+        f"{one} is {_WORDS[by]} or {other} {_WORDS[-by]}, and no third column tells which of the two: their "
+        f"probabilities correlate {found.there[one, other]:.2f} one position apart and {found.here[one, other]:.2f} in "
+        f"place{_sampled(evidence)}.",
+        Severity.CRITICAL,
+        _LABELS,
+        (
+            estimate("correlation with the neighbour", found.there[one, other]),
+            estimate("correlation in place", found.here[one, other]),
+        ),
+        evidence.all_steps,
+        (one, other),
+        _examples(evidence, one, other),
+    )
+
+
+def _examples(evidence: Evidence, one: str, other: str) -> tuple[Example, ...]:
+    if "entropy" in (one, other):
+        return ()
+    return evidence.rows_where(f"invalid is null and abs({one} - {other}) > 0.1")
+
+
+# What no ratio of sampler and policy is made of.
+BESIDE = ("logp_reference", "entropy")
+
+
+def own_token(evidence: Evidence) -> list[Remark]:
+    """In one state a token has one log-probability, and another token another one."""
+    name, drawn = "own_token", evidence.drawn
+    known = {column: found for column, found in drawn.items() if np.isfinite(found.varying) or np.isfinite(found.blind)}
+    if not known:
+        return not_checked(name, "Too few groups have responses that share a state: first tokens, say, of one prompt.")
+    off = {column for column, found in known.items() if _is_off(found)}
+    fine = {column for column, found in known.items() if not found.varying > FEW and not found.blind > FEW}
+    if not off:
+        worst = max(known, key=lambda column: np.nan_to_num(known[column].varying))
+        return passed(
+            name,
+            "Inside shared states every column gives a token one value, and other tokens another.",
+            estimate(f"share of repeated tokens whose {worst} differs", known[worst].varying),
+        )
+    if not fine:
+        return [
+            Remark(
+                name,
+                Outcome.FOUND,
+                "Responses of one group that begin with the same tokens have different log-probabilities there, in "
+                "every column: they do not answer one prompt, or the token ids are not those that were sampled.",
+                Severity.WARNING,
+                "Check group_id, position and token_id: a group is one prompt, and a row is the token that was drawn.",
+                tuple(estimate(f"share of repeated tokens whose {c} differs", known[c].varying) for c in sorted(off)),
+                evidence.all_steps,
+                ("group_id", "token_id", "position"),
+            )
+        ]
+    moved = {
+        column
+        for check in (shifted, zero_filled, constant_columns)
+        for remark in evidence.remarks(check)
+        if remark.is_problem
+        for column in remark.columns
+    }
+    return [
+        _not_its_own(evidence, column, known[column]) for column in COLUMNS if column in off and column not in moved
+    ] or passed(name, "What differs inside shared states is shifted, zero or constant: see there.")
+
+
+def _not_its_own(evidence: Evidence, column: str, drawn: Drawn) -> Remark:
+    repeated = share_repeated(evidence.sample, column)
+    if repeated > REPEATED:
+        said = (
+            f"{column} is one and the same for all tokens of a response ({percent(repeated)} of the "
+            "responses of several "
+            "tokens): it is a sum or a mean over the response, or a placeholder."
+        )
+        do = "Log one log-probability a token, not the response's."
+    else:
+        shares = {"repeated tokens have several values": drawn.varying, "different tokens have one value": drawn.blind}
+        words = max(shares, key=lambda key: np.nan_to_num(shares[key]))
+        said = (
+            f"{column} is not the log-probability of its own token: inside one state {words} in "
+            f"{percent(shares[words])} of the cases, and other columns are right there."
+        )
+        do = "Rows of this column belong to other tokens: look for a shift, another order of the responses, or a join."
+    return Remark(
+        "own_token",
+        Outcome.FOUND,
+        said,
+        Severity.WARNING if column in BESIDE else Severity.CRITICAL,
+        do,
+        (
+            estimate("share of repeated tokens whose value differs", drawn.varying),
+            estimate("share of states with one value for several tokens", drawn.blind),
+        ),
+        evidence.all_steps,
+        (column,),
+    )
+
+
+def share_repeated(sample: Sample, column: str) -> float:
+    """Share of the responses of three or more tokens whose values are all the same and not 0."""
+    values = sample.column(column)
+    known: NDArray[np.bool_] = np.isfinite(values)
+    found = sample.rows[["step"]].assign(x=values, response=sample.response)[known].groupby("response")["x"]
+    spread = found.agg(["size", "min", "max"])
+    spread = spread[spread["size"] > 2]
+    return float(((spread["max"] - spread["min"] < 1e-6) & (spread["max"] < 0)).mean()) if len(spread) else 0.0

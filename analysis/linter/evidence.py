@@ -6,17 +6,22 @@ with relations(run) as connection:
     evidence.examples("positive")
 """
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any, TypeVar
 
 import duckdb
 import pandas as pd
 
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.linter.remark import Example
+from ratioscope.analysis.linter.remark import Example, Remark
+from ratioscope.analysis.linter.sample import COLUMNS as SAMPLED
+from ratioscope.analysis.linter.sample import Drawn, Sample
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.store import Run
 from ratioscope.metric import doubt
 from ratioscope.notes import Note
+from ratioscope.schema import LARGEST_LOG_PROBABILITY
 from ratioscope.tails import reliance_of
 
 # Exactly 0 is "certain". A column that says so where another one gives less than one half was never filled in.
@@ -32,27 +37,34 @@ ROW_FAULTS: dict[str, str] = {
     "infinite": "coalesce(invalid, '') = 'infinite'",
     "positive": "coalesce(invalid, '') = 'positive'",
     "advantage": "coalesce(invalid, '') = 'advantage'",
+    **{
+        f"bad_{name}": f"not isfinite({name}) and not ({name} = '-inf'::float and {name != 'logp_behavior'}) "
+        f"or isfinite({name}) and {name} > {LARGEST_LOG_PROBABILITY}"
+        for name in SAMPLED
+    },
+    "bad_logp_behavior": "logp_behavior is null or not isfinite(logp_behavior) or logp_behavior > "
+    f"{LARGEST_LOG_PROBABILITY}",
+    "bad_logp_current": f"logp_current is null or isnan(logp_current) or logp_current > {LARGEST_LOG_PROBABILITY}",
+    "bad_entropy": "not isfinite(entropy) or entropy < -1e-3",
+    "bad_advantage": "advantage is null or not isfinite(advantage)",
     "ratio_zero": "invalid is null and (logp_current = '-inf'::float or logp_new = '-inf'::float)",
     "zero_logp_behavior": f"logp_behavior = 0 and logp_same_engine < {_HALF}",
     "zero_logp_behavior_train": f"logp_behavior_train = 0 and least(logp_behavior, logp_current) < {_HALF}",
     "zero_logp_current": "logp_current = 0 and "
     f"(least(logp_behavior, logp_new) < {_HALF} or coalesce(entropy, 0) > {_UNCERTAIN_STATE})",
     "zero_logp_new": f"logp_new = 0 and logp_current < {_HALF}",
-    "copied_behavior": "version_lag > 0 and uncertain and logp_behavior = logp_current",
-    "copied_new": "logp_current < -1e-3 and logp_new = logp_current",
     "future": "version_lag < 0",
     "clip_disagrees": "clipped <> (clip_side <> 0)",
     "gate_outside": "gate < 0 or gate > 1 or isnan(gate)",
     "clipped_with_gradient": "clipped and gradient_weight <> 0",
 }
 
-# Columns that belong to the same tokens as logp_current, and where a token's neighbours are.
-ALIGNED = ("logp_behavior", "logp_behavior_train", "logp_new")
-DIRECTIONS = ("before", "after")
-# More rows than this are not needed to see a shift; sequences are chosen by a hash of their key.
+# More rows than this are not needed to see a shift; groups are chosen by a hash of their key.
 ENOUGH_ROWS = 300_000
 
 EXAMPLES = 3
+
+Found = TypeVar("Found")
 
 
 class Evidence:
@@ -74,12 +86,38 @@ class Evidence:
         limits: Limits = Limits(),
     ) -> None:
         self.run, self._connection = run, connection
+        self._steps = first, last
         self.limits = limits
         steps = run.read("steps")
         inside = (steps["step"] >= (first or 0)) & ((last is None) | (steps["step"] <= last))
         self.steps = steps[inside].sort_values("step")
         """The rows of the steps table."""
         connection.execute(query("linter/rows"))
+
+    def within(self, first: int, last: int) -> bool:
+        """Whether some of these steps are looked at."""
+        low, high = self._steps
+        return (high is None or first <= high) and (low is None or last >= low)
+
+    def remarks(self, check: "Callable[[Evidence], list[Remark]]") -> list[Remark]:
+        """What a check says, asked once."""
+        return self.once(f"{check.__module__}.{check.__name__}", lambda: check(self))
+
+    def problems(self, *checks: "Callable[[Evidence], list[Remark]]") -> list[str]:
+        """Which of the checks found a problem, in words."""
+        found = (check for check in checks if any(remark.is_problem for remark in self.remarks(check)))
+        return [check.__name__.replace("_", " ") for check in found]
+
+    def once(self, name: str, make: Callable[[], Found]) -> Found:
+        """What `make` returns, made when it is first asked for by this name."""
+        if name not in self._made:
+            self._made[name] = make()
+        found: Found = self._made[name]
+        return found
+
+    @cached_property
+    def _made(self) -> dict[str, Any]:
+        return {}
 
     @cached_property
     def groups(self) -> pd.DataFrame:
@@ -106,17 +144,21 @@ class Evidence:
         return self.frame(query("linter/states"))
 
     @cached_property
-    def neighbours(self) -> "pd.Series[float]":
-        """<column>_<here, before or after>_<direction>: correlations with logp_current; see lint_neighbours.sql."""
-        correlations = ", ".join(
-            f"corr({column}, {place}) filter (isfinite({column}) and {direction} is not null) "
-            f"as {column}_{place}_{direction}"
-            for column in ALIGNED
-            for direction in DIRECTIONS
-            for place in ("here", direction)
+    def sample(self) -> Sample:
+        """Tokens of whole groups, of all or of one in `sampled`."""
+        return Sample(self.frame(filled("linter/sample", every=str(self.sampled))))
+
+    @cached_property
+    def drawn(self) -> dict[str, Drawn]:
+        """What each logged log-probability says inside shared states."""
+        return {column: self.sample.drawn(column) for column in SAMPLED if self.sample.logged(column)}
+
+    @cached_property
+    def responses(self) -> pd.DataFrame:
+        """One row a response of the sequences table: step, seq_id, group_id, reward, n_tokens, dropped."""
+        return self.frame(
+            "select step, seq_id, group_id, reward, n_tokens, dropped from sequence order by step, seq_id"
         )
-        sql = filled("linter/neighbours", correlations=correlations, every=str(self.sampled))
-        return self.frame(sql).iloc[0]
 
     @cached_property
     def doubt(self) -> Note | None:
@@ -126,8 +168,13 @@ class Evidence:
 
     @property
     def sampled(self) -> int:
-        """`neighbours` looks at one of this many sequences."""
+        """`sample` looks at one of this many groups."""
         return max(1, round(self.n_rows / ENOUGH_ROWS))
+
+    @property
+    def all_steps(self) -> tuple[int, ...]:
+        """The steps with tokens."""
+        return tuple(int(step) for step in self.by_step.index)
 
     @property
     def n_rows(self) -> int:
@@ -152,6 +199,12 @@ class Evidence:
             f"select step, seq_id, position from examined where {condition} order by {order} limit {EXAMPLES}"
         ).fetchall()
         return tuple(Example(*row) for row in found)
+
+
+def first_of(responses: pd.DataFrame) -> tuple[Example, ...]:
+    """The first responses of a table with step and seq_id."""
+    first = responses.head(EXAMPLES)
+    return tuple(Example(int(step), int(seq)) for step, seq in zip(first["step"], first["seq_id"], strict=True))
 
 
 def steps_with(counts: "pd.Series[int]") -> tuple[int, ...]:

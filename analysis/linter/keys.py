@@ -6,8 +6,8 @@ import pandas as pd
 
 from ratioscope import schema
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.linter.evidence import EXAMPLES, Evidence, in_steps, steps_with
-from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.linter.evidence import Evidence, first_of, in_steps, steps_with
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
 # Tokens that one version of the weights produced agree to this share when two columns mean the same version.
 EQUAL_SHARE = 0.99
@@ -64,7 +64,7 @@ def steps(evidence: Evidence) -> list[Remark]:
         ),
         (
             sorted({int(step) for step in listed[listed.duplicated()]}),
-            Severity.WARNING,
+            Severity.CRITICAL,
             "Steps with several rows in the steps table",
             "Write each step once; a resumed run must not repeat the steps that are on disk.",
         ),
@@ -106,6 +106,7 @@ def versions(evidence: Evidence) -> list[Remark]:
                 evidence.examples("future"),
             )
         )
+    remarks += _backwards(evidence)
     one_behind, equal = evidence.total("n_one_behind"), evidence.total("n_one_behind_equal")
     if one_behind >= FEWEST_TOKENS and newest == 1 and equal > EQUAL_SHARE * one_behind:
         remarks.append(
@@ -125,6 +126,40 @@ def versions(evidence: Evidence) -> list[Remark]:
     return remarks or passed(name, f"No token is newer than its update; the newest are {newest} versions old.")
 
 
+def _backwards(evidence: Evidence) -> list[Remark]:
+    """Versions of the policy, or the newest ones of the sampler, that are older than those of an earlier step."""
+    remarks, steps = [], evidence.steps.dropna(subset=["policy_version"]).drop_duplicates("step")
+    newest = (steps.set_index("step")["policy_version"] - evidence.by_step["min_version_lag"]).dropna()
+    for column, of, severity in (
+        ("policy_version", steps.set_index("step")["policy_version"], Severity.CRITICAL),
+        ("behavior_version", newest, Severity.WARNING),
+    ):
+        if evidence.total("future"):
+            continue
+        usual = evidence.by_step["max_version_lag"].expanding().median().shift(fill_value=0).reindex(of.index).clip(1)
+        back = of.index[of.cummax() - of > _BACK_BY[column] * usual]
+        if len(back):
+            where = tuple(int(step) for step in back)
+            remarks.append(
+                Remark(
+                    "versions",
+                    Outcome.FOUND,
+                    f"{column} goes back: {in_steps(where)} it is older than in a step before"
+                    + ("." if column == "policy_version" else ", by more than the data are old."),
+                    severity,
+                    "Count updates of the weights on and on, also after a restart: ages are wrong otherwise.",
+                    (estimate("steps", len(where)),),
+                    where,
+                    (column,),
+                )
+            )
+    return remarks
+
+
+# Schedules that mix versions may sample an older one next.
+_BACK_BY = {"policy_version": 0.0, "behavior_version": 2.0}
+
+
 def sequence_rows(evidence: Evidence) -> list[Remark]:
     """Duplicate rows, gaps, sequences that one of the tables lacks, counts and groups on which they disagree."""
     remarks = [
@@ -137,7 +172,7 @@ def sequence_rows(evidence: Evidence) -> list[Remark]:
             (estimate("sequences", len(found)),),
             steps_with(found.groupby("step").size()),
             columns,
-            _examples(found),
+            first_of(found),
         )
         for found, severity, words, columns, do in _contradictions(evidence)
         if len(found)
@@ -268,11 +303,6 @@ def prompts(evidence: Evidence) -> list[Remark]:
             (estimate("groups", len(mixed)),),
             where,
             ("group_id", "prompt_id"),
-            _examples(mixed),
+            first_of(mixed),
         )
     ]
-
-
-def _examples(sequences: pd.DataFrame) -> tuple[Example, ...]:
-    first = sequences.head(EXAMPLES)
-    return tuple(Example(int(step), int(seq)) for step, seq in zip(first["step"], first["seq_id"], strict=True))

@@ -1,8 +1,22 @@
 """Do the columns that say what the loss did to a token agree with each other."""
 
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.linter.evidence import Evidence, in_steps, steps_with
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.linter.alignment import own_token, shifted
+from ratioscope.analysis.linter.copies import copied_columns
+from ratioscope.analysis.linter.evidence import EXAMPLES, Evidence, in_steps, steps_with
+from ratioscope.analysis.linter.identities import recomputed, swapped
+from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.linter.units import scale
+from ratioscope.analysis.linter.values import constant_columns, zero_filled
+
+FEWEST_CLIPPED = 20
+# Of the clipped tokens: where the side is the token's own, and where it may be another ratio's.
+FEW_WRONG, MOST_WRONG = 0.02, 0.9
 
 _FAULTS = {
     "clip_disagrees": (
@@ -24,7 +38,8 @@ _FAULTS = {
 
 
 def masks(evidence: Evidence) -> list[Remark]:
-    """clipped against clip_side, the gate's range, gradients of clipped tokens."""
+    """clipped against clip_side, clip_side against the ratio and the gate, the gate's range, clipped "
+    "tokens' gradients."""
     logged = [
         words
         for column, words in (("n_clip", "clip masks"), ("n_gate", "gates"), ("n_gradient", "gradient weights"))
@@ -54,7 +69,80 @@ def masks(evidence: Evidence) -> list[Remark]:
                 evidence.examples(fault),
             )
         )
+    if not evidence.problems(
+        zero_filled, constant_columns, shifted, own_token, scale, copied_columns, recomputed, swapped
+    ):
+        remarks += _sides(evidence)
     return remarks or passed("masks", f"The logged {', '.join(logged)} agree with each other.")
+
+
+def _sides(evidence: Evidence) -> list[Remark]:
+    """clip_side against the side of 1 that the ratio is on; clipped against the gate that the manifest names."""
+    sample, remarks = evidence.sample, []
+    behavior, current, gate = (sample.column(name) for name in ("logp_behavior", "logp_current", "logp_gate"))
+    at = np.where(np.isfinite(gate), gate, current) - behavior
+    side, advantage = sample.column("clip_side"), sample.column("advantage")
+    parts, parameters = ((evidence.run.manifest.algorithm.get(key) or {}) for key in ("parts", "parameters"))
+    clipped = np.isfinite(at) & (np.nan_to_num(side) != 0) & (np.abs(at) > 1e-3)
+    wrong = clipped & (np.sign(at) != np.sign(side))
+    # A clip of whole responses, or one judged by the step alone, may be on the other side of a token's ratio.
+    most = FEW_WRONG if parts.get("level") == "token" and parts.get("gate") in ("one_side", "two_side") else MOST_WRONG
+    if clipped.sum() >= FEWEST_CLIPPED and wrong.sum() > most * clipped.sum():
+        remarks.append(
+            _side_remark(
+                evidence,
+                wrong,
+                f"clip_side contradicts the ratio in {int(wrong.sum()):,} of {int(clipped.sum()):,} "
+                "clipped tokens: above "
+                "the upper bound a ratio is larger than 1, below the lower one smaller.",
+                "+1 is above the upper bound, -1 below the lower one; log it from the mask that the loss used.",
+                ("clip_side",),
+            )
+        )
+    low, high = (parameters.get(f"epsilon_{end}") for end in ("low", "high"))
+    passes = parameters.get("epochs", 1) == 1 and parameters.get("minibatches", 1) == 1
+    if parts.get("gate") in ("one_side", "two_side") and parts.get("level") == "token" and low and high:
+        with np.errstate(over="ignore"):
+            rho = np.exp(at)
+        two = parts["gate"] == "two_side"
+        above = (rho > 1 + float(high) + 1e-3) & ((advantage > 0) | (two & (advantage != 0)))
+        below = (rho < 1 - float(low) - 1e-3) & ((advantage < 0) | (two & (advantage != 0)))
+        must = np.isfinite(at) & (above | below) & np.isfinite(side)
+        open_ = must & (side == 0)
+        if (
+            (passes or np.isfinite(gate).any())
+            and must.sum() >= FEWEST_CLIPPED
+            and open_.sum() > MOST_WRONG * must.sum()
+        ):
+            remarks.append(
+                _side_remark(
+                    evidence,
+                    open_,
+                    f"{int(open_.sum()):,} of {int(must.sum()):,} tokens are beyond the bounds of the gate "
+                    "that the manifest "
+                    "states, in the direction of their advantage, and not marked as clipped.",
+                    "Log clipped and clip_side from the mask that the loss used; if it used none, say so "
+                    "in the manifest.",
+                    ("clipped", "clip_side"),
+                )
+            )
+    return remarks
+
+
+def _side_remark(evidence: Evidence, rows: NDArray[np.bool_], said: str, do: str, columns: tuple[str, ...]) -> Remark:
+    found = evidence.sample.rows[rows]
+    places = zip(found["step"], found["seq_id"], found["position"], strict=True)
+    return Remark(
+        "masks",
+        Outcome.FOUND,
+        said,
+        Severity.WARNING,
+        do,
+        (estimate("tokens", len(found)),),
+        tuple(int(step) for step in np.unique(found["step"])),
+        columns,
+        tuple(Example(*map(int, place)) for place in islice(places, EXAMPLES)),
+    )
 
 
 def has_penalty(evidence: Evidence) -> bool:

@@ -7,7 +7,6 @@ log-probabilities, of slope 2 (T - 1)/(T + 1), whatever the state. Over differen
 normalisers differ, and the kept mass of top-p alone then makes a slope.
 """
 
-from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
@@ -17,9 +16,11 @@ from ratioscope import schema
 from ratioscope.analysis.findings.finding import Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import shifted
+from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import Evidence, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
-from ratioscope.analysis.linter.values import constant_columns, copied_columns, invalid_values, zero_filled
+from ratioscope.analysis.linter.units import scale
+from ratioscope.analysis.linter.values import constant_columns, invalid_values, zero_filled
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Array, Interval, cluster_interval, cluster_variance
 from ratioscope.notes import remark
 
@@ -107,7 +108,7 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
         return not_checked(
             name, f"Fewer than {FEWEST_GROUPS} prompt groups have tokens of the same weights in both engines."
         )
-    others = _problems(evidence, zero_filled, constant_columns, shifted, temperature)
+    others = evidence.problems(zero_filled, constant_columns, shifted, scale, temperature)
     if others:
         return not_checked(name, f"Ratios on the same weights are wrong for another reason: {', '.join(others)}.")
     rho, n = groups["fresh_rho"].to_numpy(float), groups["n_fresh"].to_numpy(float)
@@ -195,8 +196,8 @@ def _z_of_one(rho: Array, n: Array) -> float:
 
 def _reasons(evidence: Evidence) -> list[str]:
     """Why the mean ratio may differ from 1, as far as this log can tell."""
-    reasons = _problems(
-        evidence, invalid_values, zero_filled, constant_columns, copied_columns, shifted, temperature, truncated_support
+    reasons = evidence.problems(
+        invalid_values, zero_filled, constant_columns, copied_columns, shifted, scale, temperature, truncated_support
     )
     dropped = evidence.steps[[*schema.DROPPED]].fillna(0).to_numpy().sum()
     if dropped or evidence.frame("select count(dropped) as n from sequence")["n"].iloc[0]:
@@ -204,8 +205,3 @@ def _reasons(evidence: Evidence) -> list[str]:
     if evidence.doubt:
         reasons.append(f"a tail that its standard error does not cover ({evidence.doubt.reason})")
     return reasons
-
-
-def _problems(evidence: Evidence, *checks: Callable[[Evidence], list[Remark]]) -> list[str]:
-    """Which of the checks found a problem, in words."""
-    return [check.__name__.replace("_", " ") for check in checks if any(found.is_problem for found in check(evidence))]

@@ -9,8 +9,12 @@ from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_che
 LARGEST_INVALID_SHARE = 1e-3
 # A column with one and the same value in fewer rows than this says nothing.
 FEWEST_ROWS = 20
-# Equal in more than this share of the rows that could differ: one is a copy of the other.
-COPIED_SHARE = 0.99
+
+# In more steps than this a constant column is the writer's.
+LARGEST_CONSTANT_SHARE = 0.5
+# What no ratio of sampler and policy is made of, and what of it is wrong when it does not vary.
+BESIDE = ("logp_behavior_train", "logp_reference", "entropy")
+CONSTANT_BESIDE = ("logp_reference", "entropy")
 
 _CAUSES = {
     "nan": ("is NaN or missing in a log-probability", LOG_PROBS),
@@ -41,10 +45,27 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
                 "Subtract and normalise logits in float32, and mask padding before it is logged.",
                 (estimate("rows", count), estimate("largest share of a step's rows", share)),
                 steps,
-                columns,
+                tuple(column for column in columns if evidence.total(f"bad_{column}")) or columns,
                 evidence.examples(cause),
             )
         )
+    for column in BESIDE:
+        count = evidence.total(f"bad_{column}")
+        if count:
+            steps = steps_with(by_step[f"bad_{column}"])
+            remarks.append(
+                Remark(
+                    name,
+                    Outcome.FOUND,
+                    f"{column} is NaN, infinite or impossible in {count:,} of {evidence.n_rows:,} rows, "
+                    f"{in_steps(steps)}.",
+                    Severity.WARNING,
+                    "What is made of this column leaves these rows out or is undefined: fix the writer.",
+                    (estimate("rows", count),),
+                    steps,
+                    (column,),
+                )
+            )
     zeros = evidence.total("ratio_zero")
     if zeros:
         steps = steps_with(by_step["ratio_zero"])
@@ -136,22 +157,28 @@ def _pattern(evidence: Evidence, column: str, fault: str) -> str:
 
 
 def constant_columns(evidence: Evidence) -> list[Remark]:
-    """A log-probability that is one and the same for every token of a step."""
+    """A log-probability, or the entropy, that is one and the same for every token of a step."""
     name, by_step = "constant_columns", evidence.by_step[evidence.by_step["n_rows"] >= FEWEST_ROWS]
     if by_step.empty:
         return not_checked(name, f"No step has {FEWEST_ROWS} rows.")
     remarks = []
-    for column in LOG_PROBS:
+    varies = [column for column in LOG_PROBS if (by_step[f"min_{column}"] < by_step[f"max_{column}"]).any()]
+    for column in (*LOG_PROBS, *CONSTANT_BESIDE):
         low, high = by_step[f"min_{column}"], by_step[f"max_{column}"]
-        same = (low == high) & (low < 0)
+        same = (low == high) & ((low < 0) | (column in CONSTANT_BESIDE))
+        if column in CONSTANT_BESIDE and not varies:
+            continue
         if same.any():
             steps = steps_with(same.astype(int))
             remarks.append(
                 Remark(
                     name,
                     Outcome.FOUND,
-                    f"{column} is {low[same].iloc[0]:.4g} for every token {in_steps(steps)}.",
-                    Severity.WARNING,
+                    f"{column} is {low[same].iloc[0]:.4g} for every token {in_steps(steps)}"
+                    + (", while other columns vary." if varies else "."),
+                    Severity.CRITICAL
+                    if varies and column in LOG_PROBS and len(steps) > LARGEST_CONSTANT_SHARE * len(by_step)
+                    else Severity.WARNING,
                     "Right only for a policy that is uniform over a fixed number of actions: otherwise a placeholder "
                     "was logged instead of the token's log-probability.",
                     (estimate("value", low[same].iloc[0]),),
@@ -160,58 +187,3 @@ def constant_columns(evidence: Evidence) -> list[Remark]:
                 )
             )
     return remarks or passed(name, f"Every log-probability varies in each of the {len(by_step)} steps.")
-
-
-def copied_columns(evidence: Evidence) -> list[Remark]:
-    """Columns that are equal where the policies differ: behavior = current in old data, new = current after a step."""
-    name, remarks = "copied_columns", []
-    stale, moved = evidence.total("n_stale"), evidence.total("n_moved")
-    if len(evidence.steps) and (evidence.steps["grad_norm"] == 0).all():
-        return not_checked(name, "No update had a gradient: the policies may well be the same.")
-    if stale < FEWEST_ROWS and moved < FEWEST_ROWS:
-        return not_checked(
-            name,
-            f"{stale:,} tokens are older than their update, and {moved:,} could have moved with it: at least "
-            f"{FEWEST_ROWS:,} of either are needed.",
-        )
-    share = evidence.total("copied_behavior") / stale if stale >= FEWEST_ROWS else 0.0
-    share_new = evidence.total("copied_new") / moved if moved >= FEWEST_ROWS else 0.0
-    if share > COPIED_SHARE:
-        remarks.append(
-            Remark(
-                name,
-                Outcome.FOUND,
-                f"logp_behavior equals logp_current in {percent(share)} of the {stale:,} tokens that were sampled by "
-                "older versions: it is a copy, or behavior_version is wrong.",
-                Severity.CRITICAL,
-                "Log what the sampler returned with the tokens; the trainer's own recomputation belongs in "
-                "logp_current (or, for the old weights, into logp_behavior_train).",
-                (estimate("share of equal tokens", share),),
-                steps_with(evidence.by_step["copied_behavior"]),
-                ("logp_behavior", "logp_current", "behavior_version"),
-                evidence.examples("copied_behavior"),
-            )
-        )
-    if share_new > COPIED_SHARE:
-        remarks.append(
-            Remark(
-                name,
-                Outcome.FOUND,
-                f"logp_new equals logp_current in {percent(share_new)} of {moved:,} tokens although gradients are not "
-                "0: it is a copy, and the update drift would read as 0.",
-                Severity.CRITICAL,
-                "Compute logp_new by a forward pass after the optimiser's last step of the update.",
-                (estimate("share of equal tokens", share_new),),
-                steps_with(evidence.by_step["copied_new"]),
-                ("logp_new", "logp_current"),
-                evidence.examples("copied_new"),
-            )
-        )
-    measured = []
-    if stale >= FEWEST_ROWS:
-        measured.append(
-            f"logp_behavior equals logp_current in {percent(share)} of {stale:,} tokens from older versions"
-        )
-    if moved >= FEWEST_ROWS:
-        measured.append(f"logp_new equals logp_current in {percent(share_new)} of {moved:,} tokens")
-    return remarks or passed(name, f"No copies: {'; '.join(measured)}.")

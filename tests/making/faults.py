@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ratioscope import schema
+from ratioscope.recorder import write_table_file
 from tests.making.runs import Step, plain_step
 
 Array = NDArray[np.float64]
@@ -36,7 +37,7 @@ def damage(run: Path, to: Path, table: str, change: Change) -> Path:
     for file in files:
         first, last = int(file.name[:6]), int(file.name[7:13])
         rows = changed[(steps >= first) & (steps <= last)]
-        pq.write_table(pa.Table.from_pandas(rows, schema=types, preserve_index=False), file)
+        write_table_file(file, pa.Table.from_pandas(rows, schema=types, preserve_index=False))
     return to
 
 

@@ -58,20 +58,20 @@ FAULTS: dict[str, Fault] = {
     "zeros in a column": Fault(
         "tokens", at(everywhere, logp_new=0.0), "zero_filled", CRITICAL, words="the whole column"
     ),
-    "constant": Fault("tokens", at(everywhere, logp_behavior=-1.5), "constant_columns", WARNING, RATIOS),
+    "constant": Fault("tokens", at(everywhere, logp_behavior=-1.5), "constant_columns", CRITICAL, RATIOS),
     "behavior copied": Fault("tokens", at(everywhere, logp_behavior="logp_current"), "copied_columns", CRITICAL),
     "new copied": Fault("tokens", at(everywhere, logp_new="logp_current"), "copied_columns", CRITICAL),
     "behavior late": Fault(
         "tokens", shifted("logp_behavior", 1), "shifted", CRITICAL, RATIOS,
-        words="logp_behavior seems to be logged one position late",
+        words="logp_behavior is logged one position late",
     ),
     "behavior early": Fault(
         "tokens", shifted("logp_behavior", -1), "shifted", CRITICAL, RATIOS,
-        words="logp_behavior seems to be logged one position early",
+        words="logp_behavior is logged one position early",
     ),
     "current late": Fault(
         "tokens", shifted("logp_current", 1), "shifted", CRITICAL, RATIOS,
-        words="logp_new seems to be logged one position early",
+        words="logp_current is logged one position late",
     ),
     "duplicates": Fault("tokens", duplicated, "sequence_rows", CRITICAL),
     "a token lost": Fault("tokens", without(one_token), "sequence_rows", WARNING),

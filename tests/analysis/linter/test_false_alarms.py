@@ -10,6 +10,7 @@ import pytest
 
 from ratioscope.analysis.linter import CHECKS, Example, Outcome, lint
 from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.sample import Sample
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import open_run
 from tests.making.faults import KINDS, clean_steps
@@ -35,8 +36,9 @@ class Window(Evidence):
         return self._part(self._whole.states)
 
     @cached_property
-    def neighbours(self) -> "pd.Series[float]":
-        return self._whole.neighbours
+    def sample(self) -> Sample:
+        rows = self._whole.sample.rows
+        return Sample(rows[rows["step"].between(*self._steps)].reset_index(drop=True))
 
     def frame(self, sql: str) -> pd.DataFrame:
         return self._whole.frame(sql)

@@ -288,7 +288,8 @@ def test_what_is_not_logged_is_not_checked(tmp_path: Path) -> None:
     remarks = lint(open_run(write_run(tmp_path / "run", [step])))
     unchecked = {remark.check for remark in remarks if remark.outcome is Outcome.NOT_CHECKED}
     assert unchecked == {
-        "copied_columns", "masks", "mean_ratio", "prompts", "shifted", "temperature", "truncated_support",
+        "advantages", "copied_columns", "drawn_as_logged", "entropy_agrees", "masks", "mean_ratio", "prompts",
+        "recomputed", "response_mask", "shifted", "swapped", "temperature", "truncated_support",
     }  # fmt: skip
 
 

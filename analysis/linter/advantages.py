@@ -1,0 +1,182 @@
+"""Advantages against rewards, and rewards and losses that are no numbers.
+
+Where advantages compare the responses of a group (GRPO and its kin), the better response has the larger one, they are
+the same for all tokens of a response, and most kinds add up to 0 in a group: if they do not although they follow the
+rewards, responses are missing.
+"""
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.findings.finding import Number, Severity
+from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.linter.evidence import Evidence, first_of, in_steps, steps_with
+from ratioscope.analysis.linter.keys import prompts, sequence_rows
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+
+# Kinds of `algorithm.parts.advantage` that compare the responses of a group, and those of them that add up to 0.
+CENTRED = ("group_mean", "group_normalised", "leave_one_out")
+RELATIVE = (*CENTRED, "shifted", "pairwise")
+FEWEST_GROUPS = 8
+# Correlation of advantages and rewards inside groups: 1 where they follow them, 0 for those of other responses.
+FOLLOWS, FLIPPED = 0.5, -0.5
+_SAME = 1e-5
+_OFF_CENTRE = 1e-3
+_SOME, _MOST_OFF = 0.02, 0.05
+
+
+def rewards(evidence: Evidence) -> list[Remark]:
+    """Rewards, losses and gradients that are no finite numbers, and a run without a usable token."""
+    name, remarks = "rewards", []
+    responses = evidence.responses
+    bad = responses[~np.isfinite(responses["reward"].astype(float))]
+    if len(bad):
+        steps = steps_with(bad.groupby("step").size())
+        remarks.append(
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"{len(bad):,} of {len(responses):,} rewards are NaN, infinite or missing, {in_steps(steps)}.",
+                Severity.WARNING,
+                "Give a response that cannot be scored a reward of its own, and find out why it cannot.",
+                (estimate("responses", len(bad)),),
+                steps,
+                ("reward",),
+                first_of(bad),
+            )
+        )
+    for column in ("loss", "grad_norm"):
+        logged = evidence.steps.dropna(subset=[column]) if evidence.steps[column].isna().all() else evidence.steps
+        steps = tuple(int(step) for step in logged["step"][~np.isfinite(logged[column].astype(float))])
+        if steps:
+            remarks.append(
+                Remark(
+                    name,
+                    Outcome.FOUND,
+                    f"{column} is NaN, infinite or missing {in_steps(steps)}"
+                    + (", up to the end: the run may have diverged." if max(steps) == logged["step"].max() else "."),
+                    Severity.WARNING,
+                    "Look at the step before the first one: its learning rate, its largest ratio, its gradient norm.",
+                    (estimate("steps", len(steps)),),
+                    steps,
+                    (column,),
+                )
+            )
+    if evidence.n_rows and not evidence.total("n_usable"):
+        remarks.append(
+            Remark(
+                name, Outcome.FOUND, f"None of {evidence.n_rows:,} tokens can be used.", Severity.CRITICAL,
+                "See the reasons: invalid values.", (estimate("tokens", 0),), evidence.all_steps,
+                ("logp_behavior", "logp_current", "advantage"),
+            )
+        )  # fmt: skip
+    if remarks:
+        return remarks
+    if responses.empty:
+        return not_checked(name, "The sequences table has no rows in this range.")
+    return passed(name, f"All {len(responses):,} rewards are finite, and so is what is logged of losses and gradients.")
+
+
+def advantages(evidence: Evidence) -> list[Remark]:
+    """The better response of a group has the larger advantage, one for all of its tokens, and groups add up to 0."""
+    name, kind = "advantages", _kind(evidence)
+    other = evidence.problems(sequence_rows, prompts)
+    if other:
+        return not_checked(name, f"Groups are not what they seem: {', '.join(other)}.")
+    tokens = evidence.sample.rows
+    tokens = tokens[np.isfinite(tokens["advantage"].astype(float))]
+    of = tokens.groupby(["step", "seq_id"])["advantage"].agg(["mean", "min", "max"]).astype(float)
+    responses = evidence.responses.merge(of, left_on=["step", "seq_id"], right_index=True)
+    responses = responses[np.isfinite(responses["reward"].astype(float))]
+    relative = kind in RELATIVE
+    if kind and not relative:
+        return not_checked(name, f"The advantage is of a kind ({_plain(kind)}) that rewards alone do not give.")
+    constant = responses["max"] - responses["min"] <= _SAME * (1 + responses["mean"].abs())
+    if relative and (~constant).mean() > _SOME:
+        return [_found(evidence, responses[~constant],
+                       f"The advantage differs between the tokens of {percent((~constant).mean())} of the responses, "
+                       f"where its kind ({kind}) gives a response one: it is shifted, or of other rows.",
+                       Severity.CRITICAL, (estimate("share of the responses", (~constant).mean()),))]  # fmt: skip
+    responses = responses.assign(reward=responses["reward"].astype(float))
+    keys = [responses["step"], responses["group_id"]]
+    r = responses["reward"] - responses["reward"].groupby(keys).transform("mean")
+    a = responses["mean"] - responses["mean"].groupby(keys).transform("mean")
+    sums = pd.DataFrame({"ra": r * a, "rr": r * r, "aa": a * a}).groupby(keys).sum()
+    signal = sums[sums["rr"] > _SAME]
+    if len(signal) < FEWEST_GROUPS:
+        return not_checked(name, f"Fewer than {FEWEST_GROUPS} groups have responses of different reward.")
+    correlation = signal["ra"] / (signal["rr"] * signal["aa"]) ** 0.5
+    follows = float(correlation.fillna(0.0).mean())
+    numbers = (estimate("correlation with the rewards inside groups", follows), estimate("groups", len(signal)))
+    if follows < FLIPPED:
+        return [_found(evidence, responses,
+                       "The advantage has the wrong sign: inside a group the better response has the smaller one "
+                       f"(correlation {follows:.2f}).", Severity.CRITICAL, numbers)]  # fmt: skip
+    if relative and not signal["aa"].max() > 0:
+        return [_found(evidence, responses,
+                       "The advantage is one and the same inside every group although rewards differ in "
+                       f"{len(signal):,} "
+                       f"groups, where its kind ({kind}) tells them apart.", Severity.CRITICAL, numbers)]  # fmt: skip
+    if relative and follows < FOLLOWS:
+        return [_found(evidence, responses,
+                       "The advantage does not follow the rewards: it is of other responses, or group_id or reward is "
+                       f"(correlation {follows:.2f} inside {len(signal):,} groups, where its kind, {kind}, gives about "
+                       "1).", Severity.CRITICAL, numbers, ("advantage", "reward", "group_id"))]  # fmt: skip
+    missing = _off_centre(evidence, responses) if kind in CENTRED else None
+    if missing is not None:
+        return [missing]
+    if not relative and abs(follows) < 0.2:
+        return not_checked(name, f"The advantage does not follow the rewards inside groups ({follows:.2f}), "
+                                 "and the manifest does not say of which kind it is.")  # fmt: skip
+    return passed(name, f"Inside groups the advantage follows the reward (correlation {follows:.2f}).", *numbers)
+
+
+def _off_centre(evidence: Evidence, responses: pd.DataFrame) -> Remark | None:
+    """Groups whose advantages follow the rewards and do not add up to 0: some of their responses are not here."""
+    every = evidence.responses.groupby(["step", "group_id"]).size()
+    by_group = responses.assign(large=responses["mean"].abs()).groupby(["step", "group_id"])
+    groups = by_group.agg(mean=("mean", "mean"), size=("mean", "size"), largest=("large", "max"))
+    whole = groups[(groups["size"] == every.reindex(groups.index)) & (groups["largest"] > _OFF_CENTRE)]
+    off = whole[whole["mean"].abs() > _OFF_CENTRE * (1 + whole["largest"])]
+    dropped = evidence.responses["dropped"].notna().any()
+    if dropped or len(whole) < FEWEST_GROUPS or len(off) <= _MOST_OFF * len(whole):
+        return None
+    steps = steps_with(off.groupby("step").size())
+    return Remark(
+        "advantages",
+        Outcome.FOUND,
+        f"The advantages of {len(off):,} of {len(whole):,} groups follow the rewards and do not add up to "
+        "0, where their "
+        "kind makes them: responses of these groups are missing from the log, and what is left is a selection.",
+        Severity.WARNING,
+        "Log every response that was sampled; of those that the loss left out, say why in the column dropped.",
+        (estimate("groups", len(off)), estimate("largest mean of a group", float(off["mean"].abs().max()))),
+        steps,
+        ("sequences",),
+    )
+
+
+def _found(evidence: Evidence, responses: pd.DataFrame, said: str, severity: Severity, numbers: tuple[Number, ...],
+           columns: tuple[str, ...] = ("advantage",)) -> Remark:  # fmt: skip
+    return Remark(
+        "advantages",
+        Outcome.FOUND,
+        said,
+        severity,
+        "Compare reward, group_id and advantage of the example rows: a group is one prompt, and a token "
+        "has the advantage "
+        "of its own response.",
+        numbers,
+        steps_with(responses.groupby("step").size()),
+        columns,
+        first_of(responses),
+    )
+
+
+def _kind(evidence: Evidence) -> str:
+    parts = evidence.run.manifest.algorithm.get("parts")
+    return str(parts.get("advantage") or "") if isinstance(parts, dict) else ""
+
+
+def _plain(text: str) -> str:
+    return text if text.replace("_", "").isalnum() and len(text) < 40 else "another one"

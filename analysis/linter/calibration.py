@@ -1,0 +1,158 @@
+"""Is logp_behavior the probability with which tokens were drawn: what no ratio can see, because ratios believe it.
+
+Two tests, both of which are 0 on average for the right log-probabilities, whatever the age of the data. A second
+response in the same state draws the first one's token with probability p: the share of equal tokens minus exp(b). And
+the entropy of the current policy is the mean of its -log p over its own tokens: rho * (-logp_current - entropy).
+"""
+
+import numpy as np
+
+from ratioscope import schema
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.linter.alignment import FEW, MANY, own_token, shifted
+from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.linter.responses import repeated
+from ratioscope.analysis.linter.signatures import truncated_support
+from ratioscope.analysis.linter.values import constant_columns, zero_filled
+
+# Healthy logs stay within 3; raw log-probabilities of a tempered sampler reach 30 to 120.
+LARGEST_Z = 5.0
+# Nats, and probability: less than this changes no ratio that matters.
+LEAST_NATS, LEAST_EXCESS = 0.01, 0.005
+FEWEST_GROUPS = 8
+
+_RAW = (
+    "Log the probabilities that the sampler drew with, after temperature, top-k and top-p (vLLM: logprobs_mode = "
+    "processed_logprobs), or sample at temperature 1 without truncation."
+)
+
+
+def drawn_as_logged(evidence: Evidence) -> list[Remark]:
+    """Tokens of a shared state repeat as often as logp_behavior says: it is what they were drawn with."""
+    name, sample = "drawn_as_logged", evidence.sample
+    keep = _complete(evidence)
+    drawn = evidence.drawn.get("logp_behavior")
+    if drawn is None or not (np.isfinite(drawn.varying) or np.isfinite(drawn.crowded)):
+        return not_checked(name, "Too few groups have responses that share a state: first tokens, say, of one prompt.")
+    if drawn.varying > FEW:
+        return not_checked(name, "In one state a token has several values of logp_behavior: states cannot be compared.")
+    other = evidence.problems(repeated, zero_filled, constant_columns)
+    if other:
+        return not_checked(name, f"Tokens or their probabilities are wrong for another reason: {', '.join(other)}.")
+    if drawn.crowded > MANY:
+        return not_checked(name, "The probabilities of a state add up to more than 1: see scale.")
+    if not keep.any():
+        return not_checked(
+            name, "Tokens were dropped in every step: what is left is no sample of the sampler's policy."
+        )
+    found = sample.collisions("logp_behavior", keep)
+    numbers = (
+        estimate("share of repeated tokens, measured minus logged", found.excess),
+        estimate("z", found.z),
+        estimate("tokens in shared states", found.n),
+    )
+    groups = len(np.unique(sample.group[keep]))
+    if groups < FEWEST_GROUPS or not np.isfinite(found.z):
+        return not_checked(name, f"Fewer than {FEWEST_GROUPS} prompt groups share states and dropped nothing.")
+    if abs(found.z) < LARGEST_Z or abs(found.excess) < LEAST_EXCESS:
+        return passed(
+            name,
+            f"In {found.n:,} tokens of shared states a token repeats as often as logp_behavior says "
+            f"({percent(found.expected)} expected, {percent(found.expected + found.excess)} seen, z {found.z:.1f}).",
+            *numbers,
+        )
+    more = "more" if found.excess > 0 else "less"
+    why = (
+        "the sampler's distribution is sharper than what was logged, as with raw log-probabilities of a sampler with a "
+        "temperature below 1, top-k or top-p"
+        if found.excess > 0
+        else "the sampler's distribution is flatter than what was logged, as with a temperature above 1, or weights "
+        "other than those that sampled"
+    )
+    return [
+        Remark(
+            name,
+            Outcome.FOUND,
+            f"Tokens were not drawn with logp_behavior: in shared states a token repeats in "
+            f"{percent(found.expected + found.excess)} of the cases, {more} than the {percent(found.expected)} it says "
+            f"(z {found.z:.0f}): {why}.",
+            Severity.CRITICAL,
+            _RAW,
+            numbers,
+            evidence.all_steps,
+            ("logp_behavior",),
+        )
+    ]
+
+
+def _complete(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """The usable rows of steps in which nothing was dropped after sampling, (n_rows,)."""
+    sample, responses = evidence.sample, evidence.responses
+    counted = evidence.steps.set_index("step")[[*schema.DROPPED]].fillna(0).sum(axis=1)
+    partly = {*counted.index[counted > 0], *responses["step"][responses["dropped"].notna()]}
+    rows = sample.rows
+    contiguous = rows.groupby(sample.response)["position"].cumcount().to_numpy() == rows["position"].to_numpy()
+    return rows["invalid"].isna().to_numpy() & ~rows["step"].isin(partly).to_numpy() & contiguous
+
+
+def entropy_agrees(evidence: Evidence) -> list[Remark]:
+    """The entropy is the mean of -logp_current over tokens of the current policy."""
+    name, sample = "entropy_agrees", evidence.sample
+    entropy, current = sample.column("entropy"), sample.column("logp_current")
+    known = _complete(evidence) & np.isfinite(entropy) & np.isfinite(current)
+    groups = len(np.unique(sample.group[known]))
+    if not np.isfinite(entropy).any():
+        return not_checked(name, "entropy is not logged.")
+    if groups < FEWEST_GROUPS:
+        return not_checked(name, f"Fewer than {FEWEST_GROUPS} prompt groups log it and dropped nothing.")
+    with np.errstate(over="ignore"):
+        rho = np.exp(current - sample.column("logp_behavior"))[known]
+    surprise, level = rho * -current[known], rho * entropy[known]
+    z, mean = sample.z(surprise - level, sample.group[known]), float((surprise - level).mean())
+    ratio = float(surprise.sum() / level.sum()) if level.sum() > 0 else float("inf")
+    numbers = (
+        estimate("mean of ratio × (-logp_current - entropy), nats", mean),
+        estimate("z", z),
+        estimate("mean of -logp_current over mean entropy", ratio),
+    )
+    if evidence.doubt is not None or not abs(z) >= LARGEST_Z or abs(mean) < LEAST_NATS:
+        return passed(
+            name, f"Entropy and -logp_current agree: they differ by {number(mean)} nats (z {z:.1f}).", *numbers
+        )
+    if evidence.problems(zero_filled, constant_columns, shifted, own_token, truncated_support):
+        return not_checked(
+            name, "The ratios are wrong for another reason: see the checks of the columns, or truncated support."
+        )
+    by_drawing = evidence.remarks(drawn_as_logged)[0]
+    blamed: tuple[str, ...] = ("logp_behavior",)
+    if by_drawing.outcome is Outcome.FOUND:
+        severity = Severity.CRITICAL
+        cause = (
+            "the tokens are no sample of logp_behavior, as with raw log-probabilities of a sampler with a temperature"
+        )
+    elif by_drawing.outcome is Outcome.PASSED:
+        blamed, severity = ("entropy", "logp_current"), Severity.WARNING
+        cause = (
+            "logp_behavior is what they were drawn with, so that entropy or logp_current is of another policy or unit"
+        )
+    else:
+        blamed, severity = ("logp_behavior", "entropy", "logp_current"), Severity.CRITICAL
+        cause = (
+            "raw log-probabilities of a sampler with a temperature or top-p, or an entropy of another policy or unit: "
+            "which of the columns cannot be told"
+        )
+    return [
+        Remark(
+            name,
+            Outcome.FOUND,
+            f"The sampled tokens are {'more' if mean > 0 else 'less'} surprising than the entropy says: -logp_current "
+            f"is {number(ratio)} × the entropy, where both should be equal (z {z:.0f}): {cause}.",
+            severity,
+            _RAW if severity is Severity.CRITICAL else "Compute entropy and logp_current in one forward pass, in nats.",
+            numbers,
+            evidence.all_steps,
+            blamed,
+        )
+    ]

@@ -1,0 +1,141 @@
+"""Columns that are equal where the policies differ, and which of the two is the copy.
+
+The copy is the one that does not fit the others: the sampler's record is one engine away from its recomputation at any
+age, the recomputation is the current policy on fresh data, and the new policy is one update away from the current one.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.linter.distances import FLOOR, Distances, distances_of
+from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.keys import versions
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.linter.sample import COLUMNS
+
+# Equal in more than this share of the rows that could differ: one is a copy of the other.
+COPIED_SHARE = 0.99
+FEWEST_ROWS = 20
+# Two float32 passes over the same weights.
+EQUAL = 1e-5
+# Beyond these factors a distance is not what it is on fresh data.
+_ENGINE_GROWS, _UPDATE_GROWS = 3.0, 1.8
+_B, _T, _C, _N, _F = COLUMNS
+_CERTAIN = -1e-3
+
+_WORDS = {
+    (_B, _C): "in tokens that were sampled by older versions",
+    (_T, _C): "in tokens that were sampled by older versions",
+    (_C, _N): "although gradients are not 0",
+    (_C, _F): "in the second half of the steps, where the policy has moved",
+    (_B, _T): "although the manifest states another engine or temperature for the sampler",
+}
+_DO = {
+    _B: "Log what the sampler returned with the tokens; the trainer's own recomputation belongs in logp_current (for "
+    "the old weights, in logp_behavior_train).",
+    _T: "Recompute it with the weights that sampled, or leave it out.",
+    _C: "Compute logp_current by a forward pass before the first gradient step of the update.",
+    _N: "Compute logp_new by a forward pass after the optimiser's last step of the update.",
+    _F: "Compute logp_reference with the frozen reference, or leave it out.",
+}
+
+
+def copied_columns(evidence: Evidence) -> list[Remark]:
+    """Columns that are equal where the policies differ, and which of them does not fit the others."""
+    name = "copied_columns"
+    if len(evidence.steps) and (evidence.steps["grad_norm"] == 0).all():
+        return not_checked(name, "No update had a gradient: the policies may well be the same.")
+    remarks, measured = [], []
+    for one, other, rows in _pairs(evidence):
+        x, y = evidence.sample.column(one), evidence.sample.column(other)
+        known = rows & np.isfinite(x) & np.isfinite(y) & ((x < _CERTAIN) | (y < _CERTAIN))
+        if known.sum() < FEWEST_ROWS:
+            continue
+        share = float((np.abs(x - y) <= EQUAL)[known].mean())
+        measured.append(f"{one} equals {other} in {percent(share)} of {int(known.sum()):,} tokens")
+        if share > COPIED_SHARE:
+            remarks.append(_copied(evidence, one, other, share, int(known.sum())))
+    if not measured:
+        return not_checked(
+            name, f"Fewer than {FEWEST_ROWS} tokens are older than their update, and as few could have moved with it."
+        )
+    return remarks or passed(name, f"No copies: {'; '.join(measured)}.")
+
+
+def _pairs(evidence: Evidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
+    """Columns that must differ, and the rows in which they must."""
+    sample = evidence.sample
+    usable = sample.rows["invalid"].isna().to_numpy()
+    old, step = usable & (sample.column("version_lag") > 0), sample.column("step")
+    if not evidence.problems(versions):
+        yield _B, _C, old
+        yield _T, _C, old
+    yield _C, _N, usable
+    sampler = evidence.run.manifest.sampler
+    if sampler.get("dtype", "same") != "same" or sampler.get("temperature", 1.0) != 1.0:
+        yield _B, _T, usable
+    if len(sample):
+        yield _C, _F, usable & (step > np.median(step)) & (sample.column("position") >= 0)
+
+
+def _copied(evidence: Evidence, one: str, other: str, share: float, n: int) -> Remark:
+    found = distances_of(evidence)
+    fits = {column: _fits(found, column) for column in (one, other)}
+    blamed = [column for column in (one, other) if fits[column] is False]
+    if len(blamed) != 1:
+        blamed = [column for column in (one, other) if fits[column] is None and sum(map(bool, fits.values())) == 1]
+    if (one, other) == (_C, _F) or ((one, other) == (_B, _T) and len(blamed) != 1):
+        blamed = [_F] if other == _F else [_B]
+    columns = tuple(blamed) if len(blamed) == 1 else (one, other)
+    said = f"{columns[0]} is a copy" if len(columns) == 1 else "cannot tell which of the two is the copy"
+    if (one, other) == (_B, _C):
+        said += ", or behavior_version is wrong"
+        columns = (*columns, "behavior_version")
+    return Remark(
+        "copied_columns",
+        Outcome.FOUND,
+        f"{one} equals {other} in {percent(share)} of {n:,} tokens {_WORDS[one, other]}: {said}.",
+        Severity.WARNING if columns == (_F,) else Severity.CRITICAL,
+        _DO[columns[0]],
+        (estimate("share of equal tokens", share),),
+        evidence.all_steps,
+        columns,
+        evidence.rows_where(
+            f"invalid is null and uncertain and abs({one} - {other}) <= {EQUAL} and (version_lag > 0 or "
+            f"'{other}' <> '{_C}')"
+        ),
+    )
+
+
+def _fits(found: Distances, column: str) -> bool | None:
+    """Whether a column is where it should be from the others; None where that cannot be told."""
+    fresh, old = found.fresh, found.old
+    if column == _B:
+        return _within(old.get((_B, _T)), fresh.get((_B, _T)), _ENGINE_GROWS)
+    if column == _T:
+        near = _small(fresh.get((_T, _C)))
+        return near if near is False else _within(old.get((_B, _T)), fresh.get((_B, _T)), _ENGINE_GROWS)
+    if column == _C:
+        near = _small(fresh.get((_T, _C), fresh.get((_B, _C))))
+        return near if near is False else _within(old.get((_C, _N)), fresh.get((_C, _N)), _UPDATE_GROWS)
+    if column == _N:
+        moved = fresh.get((_T, _N))
+        moved = fresh.get((_B, _N)) if moved is None or not np.isfinite(moved) else moved
+        if moved is not None and np.isfinite(moved) and moved < FLOOR:
+            return False
+        return _within(old.get((_C, _N)), fresh.get((_C, _N)), _UPDATE_GROWS)
+    return None
+
+
+def _small(value: float | None) -> bool | None:
+    return None if value is None or not np.isfinite(value) else value < 10 * FLOOR
+
+
+def _within(old: float | None, fresh: float | None, factor: float) -> bool | None:
+    if old is None or fresh is None or not (np.isfinite(old) and np.isfinite(fresh)):
+        return None
+    return old <= factor * max(fresh, FLOOR)

@@ -1,0 +1,51 @@
+"""Does what a file says of its values hold: counts in the footer that readers believe, and skip a scan for."""
+
+import json
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter.evidence import LOG_PROBS, Evidence
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.recorder import NONFINITE_KEY
+
+_BELIEVED = (*LOG_PROBS, "advantage")
+
+
+def footers(evidence: Evidence) -> list[Remark]:
+    """The counts of values that are not finite, in the files' footers, against the values."""
+    name, looked_at, columns, hidden = "footers", 0, set[str](), 0
+    for file in evidence.run.files["tokens"]:
+        contents = (pq.read_metadata(file.path).metadata or {}).get(NONFINITE_KEY)
+        if contents is None or not evidence.within(file.name.first_step, file.name.last_step):
+            continue
+        looked_at += 1
+        try:
+            counted = json.loads(contents)
+        except ValueError:
+            counted = {}
+        table = pq.read_table(file.path, columns=[c for c in _BELIEVED if c in pq.read_schema(file.path).names])
+        for column in table.column_names:
+            values = table.column(column)
+            n = len(values) - values.null_count - int(pc.sum(pc.is_finite(values)).as_py() or 0)
+            if n != int(counted.get(column, 0)):
+                columns.add(column)
+                hidden += abs(n - int(counted.get(column, 0)))
+    if not looked_at:
+        return not_checked(name, "The files were not written by ratioscope: their footers count nothing.")
+    if not columns:
+        return passed(name, f"The counts in the footers of {looked_at} files are those of the values.")
+    return [
+        Remark(
+            name,
+            Outcome.FOUND,
+            f"The footers miscount the values that are not finite, by {hidden:,}, in {', '.join(sorted(columns))}: the "
+            "files were changed after they were written, and the summary, which believes the footers, may be wrong.",
+            Severity.CRITICAL,
+            "Write changed tables with ratioscope.recorder.write_table_file, or without the metadata of the old file.",
+            (estimate("values", hidden),),
+            evidence.all_steps,
+            tuple(sorted(columns)),
+        )
+    ]

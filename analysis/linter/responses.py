@@ -1,0 +1,185 @@
+"""Are the responses those that were sampled, each once: repeated ones, padding and prompts among them, missing ones."""
+
+import numpy as np
+import pandas as pd
+
+from ratioscope import schema
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.linter.evidence import Evidence, first_of, in_steps, steps_with
+from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.linter.sample import COLUMNS
+from ratioscope.analysis.linter.values import constant_columns, zero_filled
+
+# Responses below this probability hardly come twice; so many pairs beyond so many times what chance allows.
+UNLIKELY, LEAST_REPEATED, TIMES_CHANCE = 0.02, 5, 5.0
+FEWEST_GROUPS, NEARLY_ALL = 8, 0.98
+# Share of the groups (or steps) that are smaller than the others.
+SHARE_SMALLER = 0.05
+_USUAL = 0.5
+_PADDED = 0.2
+
+
+def repeated(evidence: Evidence) -> list[Remark]:
+    """Responses that are there several times under other numbers, and are too unlikely for that in every column."""
+    name, sample = "repeated", evidence.sample
+    rows = sample.rows
+    if not len(rows):
+        return not_checked(name, "No token is logged.")
+    other = evidence.problems(response_mask, zero_filled, constant_columns)
+    if other:
+        return not_checked(name, f"Probabilities are not those of the tokens: {', '.join(other)}.")
+    token = rows["token_id"].to_numpy(dtype=np.int64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    sums = {name: pd.Series(sample.column(name)).groupby(sample.response).sum(min_count=1) for name in COLUMNS}
+    # Whichever column is right, it is no likelier than this; NaN is a column that is not logged.
+    logp = pd.concat(sums, axis=1).max(axis=1)
+    keys = rows[["step", "seq_id", "group_id"]]
+    whole = keys.assign(path=sample.path + token)
+    whole = whole.groupby(sample.response, sort=False).last().assign(n=np.bincount(sample.response), logp=logp)
+    unlikely = whole[(whole["logp"] < np.log(UNLIKELY)) & np.isfinite(whole["logp"])]
+    # Another prompt's equal answer has another probability.
+    same = unlikely.groupby(["step", "n", "path", unlikely["logp"].round(3)])["step"].transform("size")
+    others = whole.groupby(["step", "group_id"])["n"].transform("size")[unlikely.index] - 1
+    copies, chance = float((same - 1).sum()) / 2, float((np.exp(unlikely["logp"]) * others).sum()) / 2
+    numbers = (
+        estimate("pairs of equal unlikely responses", copies),
+        estimate("at most as many by chance", chance),
+        estimate("unlikely responses", len(unlikely)),
+    )
+    if copies < LEAST_REPEATED + TIMES_CHANCE * chance:
+        return passed(name, f"Of {len(unlikely):,} unlikely responses hardly one is there twice.", *numbers)
+    found = unlikely[same > 1]
+    steps = steps_with(found.groupby("step").size())
+    return [
+        Remark(
+            name,
+            Outcome.FOUND,
+            f"{len(found):,} of {len(unlikely):,} responses that should be rare (probability below "
+            f"{UNLIKELY:g}) are there "
+            f"several times under other numbers, {in_steps(steps)}: that is no chance.",
+            Severity.CRITICAL,
+            "Look for ranks that sample with one seed, batches that are logged by every rank, or a retry "
+            "that is logged "
+            "again: repeated responses count twice, and intervals are too narrow.",
+            numbers,
+            steps,
+            ("seq_id",),
+            first_of(found),
+        )
+    ]
+
+
+def response_mask(evidence: Evidence) -> list[Remark]:
+    """The first tokens differ between responses as often as logp_behavior says: they are not the prompt's."""
+    name, sample = "response_mask", evidence.sample
+    rows = sample.rows
+    first = rows[(rows["position"] == 0) & np.isfinite(rows["logp_behavior"].astype(float))]
+    groups = first.groupby(["step", "group_id"])
+    size, tokens = groups.size(), groups["token_id"].nunique()
+    # All the others draw the first one's token.
+    chance = np.exp(groups["logp_behavior"].first().astype(float) * (size - 1))
+    many = size > 3
+    if many.sum() < FEWEST_GROUPS:
+        return not_checked(name, f"Fewer than {FEWEST_GROUPS} groups have four responses.")
+    equal, expected = float((tokens[many] == 1).mean()), float(chance[many].mean())
+    numbers = (estimate("share of groups with one first token", equal), estimate("by logp_behavior", expected))
+    if equal < NEARLY_ALL or expected > _USUAL:
+        return passed(
+            name,
+            f"All responses begin alike in {percent(equal)} of the groups ({percent(expected)} expected).",
+            *numbers,
+        )
+    return [
+        Remark(
+            name,
+            Outcome.FOUND,
+            f"In {percent(equal)} of the groups all responses begin with one and the same token, where "
+            "logp_behavior says "
+            f"{percent(expected)}: these tokens were not drawn, they are the prompt's or a tool's.",
+            Severity.CRITICAL,
+            "Apply the response mask before logging: rows are the tokens that the sampler drew.",
+            numbers,
+            evidence.all_steps,
+            ("token_id", "position"),
+        )
+    ]
+
+
+def padding(evidence: Evidence) -> list[Remark]:
+    """Tokens behind the end of the responses."""
+    name, rows = "padding", evidence.sample.rows
+    of = rows.groupby(evidence.sample.response)
+    last = of["token_id"].transform("last")
+    # The run of equal tokens at the end of each response.
+    other = (rows["token_id"] != last).to_numpy()
+    place = of.cumcount().to_numpy()
+    size = of["step"].transform("size").to_numpy()
+    behind = pd.Series(np.where(other, place, -1)).groupby(evidence.sample.response).max().to_numpy()
+    first = of[["step"]].first()
+    n = pd.Series(size).groupby(evidence.sample.response).first().to_numpy()
+    tail = n - 1 - behind
+    longest = pd.Series(n).groupby(first["step"].to_numpy()).transform("max").to_numpy()
+    full, several = n == longest, tail > 1
+    share = float((full & several).mean())
+    numbers = (estimate("share of the responses that end in a repeated token, at full length", share),)
+    if full.all() and share > _PADDED and np.unique(tail[several]).size + (~several).any() > 1:
+        return [
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"All responses of a step have the same number of rows, and {percent(share)} end in one token that is "
+                "repeated up to that length: padding was logged as response tokens.",
+                Severity.CRITICAL,
+                "Apply the response mask before logging: rows end with the token that ends the response.",
+                numbers,
+                evidence.all_steps,
+                ("n_tokens", "token_id"),
+            )
+        ]
+    return passed(name, "Responses do not end in a repeated token at one and the same length.", *numbers)
+
+
+def sizes(evidence: Evidence) -> list[Remark]:
+    """Steps with fewer groups, and groups with fewer responses, than the others or than the manifest says."""
+    name, responses = "sizes", evidence.responses
+    if responses.empty:
+        return not_checked(name, "The sequences table has no rows in this range.")
+    if (evidence.steps[[*schema.DROPPED]].fillna(0).to_numpy() > 0).any():
+        return not_checked(name, "Tokens were dropped and counted: groups may be smaller for it.")
+    groups = responses.groupby(["step", "group_id"]).size()
+    per_step = groups.groupby("step").size()
+    sampler = evidence.run.manifest.sampler
+    remarks = []
+    for counts, key, words, cause in (
+        (groups, "samples_per_prompt", "groups have fewer responses", "responses were left out after sampling"),
+        (per_step, "prompts", "steps have fewer prompt groups", "groups were left out after sampling"),
+    ):
+        stated = int(sampler[key]) if isinstance(sampler.get(key), int) else 0
+        usual = int(counts.mode().iloc[-1])
+        said = stated > 1
+        size = stated if said else usual
+        fewer = counts[counts < size]
+        if len(fewer) <= SHARE_SMALLER * len(counts) or (not said and len(fewer) > _USUAL * len(counts)):
+            continue
+        steps = tuple(sorted({int(step) for step in fewer.index.get_level_values("step")}))
+        missing = size * len(fewer) - int(fewer.sum())
+        remarks.append(
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"{len(fewer):,} of {len(counts):,} {words} than the {size} "
+                + ("that the manifest states" if said else "of the others")
+                + f", {in_steps(steps)}; {missing:,} are missing, and no count of dropped ones explains it: {cause}.",
+                Severity.WARNING if said else Severity.NOTICE,
+                "Log every response that was sampled, and say in dropped why one was left out: means over "
+                "what is left are "
+                "those of the survivors.",
+                (estimate("missing", missing),),
+                steps,
+                ("sequences",),
+            )
+        )
+    return remarks or passed(
+        name,
+        f"Every step has {int(per_step.mode().iloc[-1])} groups of {int(groups.mode().iloc[-1])} responses, nearly.",
+    )

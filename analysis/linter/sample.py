@@ -1,0 +1,159 @@
+"""Tokens of whole prompt groups as arrays, with the states that responses share: what one column alone must satisfy.
+
+A state is a prompt group, the tokens so far and, for what the sampler logs, the version. There a log-probability is a
+function of the token (`Drawn.varying`), tokens that differ have their own (`Drawn.blind`), the probabilities of
+different tokens add up to 1 at most (`Drawn.crowded`), and a second response draws the same token with just that
+probability (`Collisions`).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Series = pd.Series
+
+# Two passes over one state in other batches differ by rounding; what is further apart belongs to another token.
+SAME_VALUE = 0.02
+# Float32 rounding and a coarse number format add up over the tokens of a state.
+MOST_MASS = 1.05
+_FEWEST = 20
+COLUMNS = ("logp_behavior", "logp_behavior_train", "logp_current", "logp_new", "logp_reference")
+SAMPLER = COLUMNS[:2]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a column says inside shared states; NaN where too few are shared."""
+
+    varying: float
+    """Share of the repeated tokens of a state whose values differ."""
+    blind: float
+    """Share of the states with different uncertain tokens where all have one value."""
+    crowded: float
+    """Share of the states with several tokens whose probabilities add up to more than 1."""
+
+
+@dataclass(frozen=True)
+class Collisions:
+    """How often a second response draws the first one's token, against the logged probability of that."""
+
+    excess: float
+    """Mean over tokens of (share of the others with the same token) - p."""
+    z: float
+    """In cluster-robust standard errors; 0 where p is the sampler's."""
+    n: int
+    expected: float
+    """Mean p."""
+
+
+class Sample:
+    """Usable and unusable rows of whole groups, sorted by step, response and position.
+
+    Args:
+        rows: of `examined`, see sample.sql.
+    """
+
+    def __init__(self, rows: pd.DataFrame) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> Floats:
+        """A column in double, (n_rows,); NaN where it is not logged or the row is missing it."""
+        return self.rows[name].to_numpy(dtype=float, na_value=np.nan)
+
+    def logged(self, name: str) -> bool:
+        """Whether a column has a finite value."""
+        return bool(np.isfinite(self.column(name)).any())
+
+    @cached_property
+    def response(self) -> NDArray[np.int64]:
+        """Number of the response, (n_rows,)."""
+        return self.rows.groupby(["step", "seq_id"], sort=False).ngroup().to_numpy().astype(np.int64)
+
+    @cached_property
+    def group(self) -> NDArray[np.int64]:
+        """Number of the prompt group of a step, (n_rows,)."""
+        return self.rows.groupby(["step", "group_id"], sort=False).ngroup().to_numpy().astype(np.int64)
+
+    @cached_property
+    def path(self) -> NDArray[np.uint64]:
+        """A number for the tokens before this one in the response, (n_rows,)."""
+        mixed = (self.rows["token_id"].to_numpy(dtype=np.int64).view(np.uint64) + np.uint64(1)) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= self.rows["position"].to_numpy(dtype=np.int64).view(np.uint64) * np.uint64(2) + np.uint64(
+            0xBF58476D1CE4E5B9
+        )
+        mixed ^= mixed >> np.uint64(32)
+        return pd.Series(mixed).groupby(self.response).cumsum().to_numpy() - mixed
+
+    @cached_property
+    def version_state(self) -> NDArray[np.int64]:
+        """Number of the state of the version that sampled, (n_rows,)."""
+        return self._number(self.group, self.rows["behavior_version"], self.rows["position"], self.path)
+
+    @cached_property
+    def state(self) -> NDArray[np.int64]:
+        """Number of the state, whatever version sampled there, (n_rows,)."""
+        return self._number(self.group, self.rows["position"], self.path)
+
+    def state_of(self, column: str) -> NDArray[np.int64]:
+        """The states in which a column is one function of the token."""
+        return self.version_state if column in SAMPLER else self.state
+
+    def _number(self, *keys: object) -> NDArray[np.int64]:
+        frame = pd.DataFrame(dict(enumerate(keys)))
+        return frame.groupby(list(frame), sort=False).ngroup().to_numpy().astype(np.int64)
+
+    def drawn(self, column: str) -> Drawn:
+        """What a column says inside the states that several responses share."""
+        found = pd.DataFrame(
+            {"state": self.state_of(column), "token": self.rows["token_id"].to_numpy(), "x": self.column(column)}
+        )
+        found = found[np.isfinite(found["x"])]
+        tokens = found.groupby(["state", "token"], sort=False)["x"].agg(["size", "min", "max", "mean"])
+        repeated = tokens[(tokens["size"] > 1) & (tokens["min"] < -SAME_VALUE)]
+        varying = _share(repeated["max"] - repeated["min"] > SAME_VALUE * (1 + repeated["min"].abs()))
+        states = tokens.groupby("state")
+        several = states.size() > 1
+        spread = (states["max"].max() - states["min"].min())[several]
+        blind = _share(spread[states["min"].min()[several] < -SAME_VALUE] < 1e-5)
+        mass = np.exp(tokens["mean"]).groupby("state").sum()[several]
+        return Drawn(varying, blind, _share(mass > MOST_MASS))
+
+    def collisions(self, column: str, keep: NDArray[np.bool_]) -> Collisions:
+        """The tokens of a state against the probabilities that a column gives them; of the rows to keep."""
+        with np.errstate(over="ignore"):
+            p = np.exp(self.column(column))
+        keep = keep & np.isfinite(p)
+        found = pd.DataFrame({"state": self.version_state, "token": self.rows["token_id"].to_numpy()})[keep]
+        n = found.groupby("state", sort=False)["token"].transform("size").to_numpy()
+        same = found.groupby(["state", "token"], sort=False)["token"].transform("size").to_numpy()
+        shared = n > 1
+        excess = (same[shared] - 1) / (n[shared] - 1) - p[keep][shared]
+        return Collisions(
+            float(excess.mean()) if len(excess) else float("nan"),
+            self.z(excess, self.group[keep][shared]),
+            int(shared.sum()),
+            float(p[keep][shared].mean()) if len(excess) else float("nan"),
+        )
+
+    def z(self, values: Floats, groups: NDArray[np.int64]) -> float:
+        """The mean of values in cluster-robust standard errors; NaN for fewer than two groups."""
+        sums = pd.Series(values).groupby(groups).agg(["sum", "size"])
+        total, n = sums["sum"].to_numpy(float), sums["size"].to_numpy(float)
+        # Under the hypothesis the mean is 0, which the variance may use.
+        error = sqrt(float((total**2).sum())) / n.sum() if len(n) > 1 else 0.0
+        return float(total.sum() / n.sum() / error) if error > 0 else float("nan")
+
+
+def _share(found: "pd.Series[bool]") -> float:
+    return float(found.mean()) if len(found) >= _FEWEST else float("nan")
