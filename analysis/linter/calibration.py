@@ -141,7 +141,7 @@ def entropy_agrees(evidence: Evidence) -> list[Remark]:
         blamed, severity = ("logp_behavior", "entropy", "logp_current"), Severity.CRITICAL
         cause = (
             "raw log-probabilities of a sampler with a temperature or top-p, or an entropy of another policy or unit: "
-            "which of the columns cannot be told"
+            "it is unknown which"
         )
     return [
         Remark(

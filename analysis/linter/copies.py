@@ -112,7 +112,7 @@ def _copied(evidence: Evidence, one: str, other: str, share: float, n: int) -> R
 
 
 def _fits(found: Distances, column: str) -> bool | None:
-    """Whether a column is where it should be from the others; None where that cannot be told."""
+    """Whether a column is where it should be from the others; None where the others do not say."""
     fresh, old = found.fresh, found.old
     if column == _B:
         return _within(old.get((_B, _T)), fresh.get((_B, _T)), _ENGINE_GROWS)
