@@ -83,6 +83,8 @@ class Mean:
     """Instead of a term: SQL that is true or not; the mean is the share of those for which it is."""
     sum: str = ""
     """Instead of a term: a sum that the scan makes anyway (`analysis/summary/group_sums.sql`)."""
+    graded: str = ""
+    """A count of the partial sums: in steps where it is 0 every term is 0 or 1, and the mean is a share."""
     factor: float = 1.0
     offset: float = 0.0
 

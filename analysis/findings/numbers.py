@@ -1,8 +1,9 @@
 """How a number is written, in sentences and on pages: three digits, or those that its interval supports; percent."""
 
-from math import floor, inf, isfinite, isnan, log10, nan
+from math import expm1, floor, inf, isfinite, isnan, log10, nan
 
 _LARGEST, _SMALLEST = 1e6, 1e-4
+_LARGEST_EXPONENT = 230.0  # 1e100: a longer exponent says no more
 
 
 def number(value: float, low: float = nan, high: float = nan, digits: int = 3) -> str:
@@ -28,6 +29,11 @@ def number(value: float, low: float = nan, high: float = nan, digits: int = 3) -
 def ends(low: float, high: float) -> tuple[str, str]:
     """Both ends of an interval. None that is not 0 reads as 0: it says on which side of 0 the interval lies."""
     return _end(low, low, high), _end(high, low, high)
+
+
+def of_log1p(value: float) -> str:
+    """e^value - 1 as a number, also where that is beyond the floating-point range: "e^800"."""
+    return f"e^{number(value)}" if value > _LARGEST_EXPONENT else number(expm1(value))
 
 
 def interval_text(low: float, high: float, low_text: str, high_text: str) -> str:

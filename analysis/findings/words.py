@@ -93,6 +93,15 @@ def chi2_source(facts: Facts) -> str:
     return "measured" if facts.log_chi2 == measured and not predicted > measured else "as the tokens predict it"
 
 
+# Below so many effective groups intervals hold only as far as the groups are alike (docs/metrics.md, uncertainty).
+FEW_GROUPS = 12
+
+
+def few_groups(effective: float) -> str:
+    """What to say beside an interval of a step with this `effective_groups`; empty where there are enough."""
+    return f"{effective:.2g} effective prompt groups" if effective < FEW_GROUPS else ""
+
+
 def sentence(clause: str) -> str:
     """A clause as a sentence; empty stays empty."""
     return f"{clause[0].upper()}{clause[1:]}." if clause else ""

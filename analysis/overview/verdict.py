@@ -5,13 +5,11 @@ for question, sentence in run_verdict(summary, findings, remarks, limits): ...
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ratioscope.analysis.diagnosis.absence import not_seen
 from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unreliable_steps
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.numbers import of_log1p
 from ratioscope.analysis.findings.words import (
     at_most,
     chi2_source,
@@ -79,10 +77,8 @@ def _failure_mode(facts: Facts) -> str:
     if facts.concern is Concern.UNKNOWN:
         return "Cannot tell: no step has a usable token."
     limits, level = facts.limits, facts.staleness
-    with np.errstate(over="ignore"):
-        chi2 = float(np.expm1(facts.log_chi2))
     numbers = f"total variation {tv_text(level.median)} (limit {level.limit:g})"
-    numbers += f", χ² of whole responses {number(chi2)} ({chi2_source(facts)}; limit {limits.chi2:g}), "
+    numbers += f", χ² of whole responses {of_log1p(facts.log_chi2)} ({chi2_source(facts)}; limit {limits.chi2:g}), "
     numbers += "medians over the steps"
     if facts.concern is Concern.BIAS:
         return f"Bias is the primary concern: {numbers}."
@@ -90,8 +86,8 @@ def _failure_mode(facts: Facts) -> str:
         return f"Variance is the concern, which a trust region does not see: {numbers}."
     if facts.n_doubtful_chi2 > facts.n_chi2 / 2:
         return (
-            f"Bias is small; cannot tell whether variance is, because the tail is too heavy for a χ² of "
-            f"whole responses in {facts.n_doubtful_chi2} of {facts.n_chi2} steps: {numbers}."
+            f"Bias is small; cannot tell whether variance is, because the χ² of whole responses rests on "
+            f"the largest ratio in {facts.n_doubtful_chi2} of {facts.n_chi2} steps: {numbers}."
         )
     if facts.n_infinite_chi2:
         return (

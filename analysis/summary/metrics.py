@@ -144,8 +144,12 @@ class _Steps:
             self.intervals[metric.key] = fraction_intervals(terms, weight, self.starts)
             return
         lowest, highest = (end - mean.offset for end in metric.possible)
-        low, high = cluster_intervals(terms, weight, self.starts, lowest, highest)
-        self.intervals[metric.key] = (low + mean.offset, high + mean.offset)
+        ends = cluster_intervals(terms, weight, self.starts, lowest, highest)
+        if mean.graded:
+            share = self.total(mean.graded) == 0
+            of_share = fraction_intervals(terms, weight, self.starts)
+            ends = np.where(share, of_share[0], ends[0]), np.where(share, of_share[1], ends[1])
+        self.intervals[metric.key] = (ends[0] + mean.offset, ends[1] + mean.offset)
 
     def distances_from_exact(self) -> None:
         for key, difference in _DIFFERENCES.items():

@@ -3,6 +3,7 @@
 select
     step, group_id,
     count(*) as n_sequences,
+    count_if(isfinite(reward) and reward not in (0, 1)) as n_graded,
     $sums
 from sequence
 where $steps

@@ -15,7 +15,7 @@ from ratioscope.analysis.drift.pairs import PAIRS, create_units
 from ratioscope.analysis.findings.facts import STALENESS, Concern, Facts, chi2_is_trusted
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.numbers import number, of_log1p
 from ratioscope.analysis.findings.regime import log_chi2_of_responses, regime
 from ratioscope.analysis.findings.setup import UNKNOWN, Setup
 from ratioscope.analysis.findings.words import chi2_source, tv_text
@@ -63,7 +63,7 @@ def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
         level = facts.staleness
         size = (
             f"Bias is small: total variation is {tv_text(level.median)}, at most {level.limit:g}. Cannot tell whether "
-            f"variance is: the χ² of whole responses looks like {number(np.expm1(facts.log_chi2))} "
+            f"variance is: the χ² of whole responses looks like {of_log1p(facts.log_chi2)} "
             f"({chi2_source(facts)}; median over the steps), but "
             f"{about_variance[0].lower()}{about_variance[1:]}"
         )
@@ -75,8 +75,8 @@ def _doubted_chi2(facts: Facts) -> str:
     if facts.n_doubtful_chi2 <= facts.n_chi2 / 2:
         return ""
     return (
-        f"In {facts.n_doubtful_chi2} of {facts.n_chi2} steps the tail is too heavy for a χ² of whole responses: such "
-        "samples mostly underestimate it."
+        f"In {facts.n_doubtful_chi2} of {facts.n_chi2} steps the χ² of whole responses rests on the largest ratio: "
+        "such samples mostly underestimate it."
     )
 
 

@@ -157,7 +157,7 @@ ENTRIES = (
         grain=Grain.RESPONSE,
         order=2,
         over=REWARDED,
-        mean=Mean("reward"),
+        mean=Mean("reward", graded="n_graded"),
     ),
     Metric(
         key="response_length",

@@ -95,6 +95,12 @@ def rate_interval(x: list[float], n: list[float], lowest: float = 0.0, highest: 
     return low, min(high, highest)
 
 
+def rewards_are_shares(folder: Path, step: int) -> bool:
+    """Whether every finite reward of the step is 0 or 1."""
+    rewards = {row["reward"] for row in rows_of(folder, "sequences") if row["step"] == step and isfinite(row["reward"])}
+    return rewards <= {0, 1}
+
+
 def degrees_of_freedom(n: list[float]) -> float:
     """Geometric mean of 1/sum w^2 - 1 and tr(M)^2 / tr(M^2), the quadratic form of the variance in equal means."""
     w = np.array(n) / fsum(n)

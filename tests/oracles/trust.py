@@ -9,6 +9,7 @@ without a mark; of a marked one, and of a one-sided one, the end that is left is
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 import pandas as pd
@@ -19,9 +20,11 @@ from ratioscope.notes import Kind
 from tests.oracles.populations import POPULATIONS, SIZES, samples, truth_of
 
 GROUPS = (8, 16, 32)
+RARE = 0.9
+"""Where more of the steps are marked, the others are too few to be judged."""
 FIRST = ("s_k", "s_k_bounded", "ratio_mean", "kl_k3", "kl_reverse")
 SECOND = ("chi2_token", "ess_token")
-ONE_SIDED = ("chi2_seq", "log1p_chi2_seq", "ess_seq")
+ONE_SIDED = ("log1p_chi2_seq", "ess_seq")
 
 
 @dataclass(frozen=True)
@@ -88,32 +91,45 @@ def every(steps: int, groups: Iterable[int] = GROUPS, sizes: Iterable[str] = SIZ
 
 
 def _number(value: float) -> str:
-    return "–" if np.isnan(value) else f"{value:.3f}".removeprefix("0")
+    return "–" if np.isnan(value) else f"{value:.2f}".removeprefix("0")
 
 
 def lines(cells: list[Cell]) -> Iterator[str]:
-    """A Markdown table: a row for each population, group sizes and number of groups; a column for each metric.
+    """A Markdown table: a row for each population and kind of group sizes, a column for each metric.
 
-    Coverage of what is printed without a mark; in brackets the share of marked steps and the coverage of their
-    intervals, had they been printed.
+    Coverage of the intervals without a mark, by number of groups; of the bounds, all of them. Last, of the squares, the
+    share of marked steps and the coverage that their intervals would have.
     """
-    keys = (*FIRST, *SECOND)
-    header = ("population", "sizes", "groups", *(f"`{key}`" for key in keys), *(f"`{key}`, bound" for key in ONE_SIDED))
+    header = ("population", "sizes", *(f"`{key}`" for key in (*FIRST, *SECOND)), "marked", "would cover",
+              *(f"`{key}`" for key in ONE_SIDED))  # fmt: skip
     yield f"| {' | '.join(header)} |"
     yield f"|{' --- |' * len(header)}"
-    places = dict.fromkeys((cell.population, cell.sizes, cell.groups) for cell in cells)
-    for place in places:
-        of = {cell.key: Row((cell,)) for cell in cells if (cell.population, cell.sizes, cell.groups) == place}
-        shown = []
-        for key in keys:
-            text = _number(of[key].coverage(marked=False))
-            if of[key].marked:
-                text += f" ({of[key].marked:.0%}: {_number(of[key].coverage(marked=True))})"
-            shown.append(text)
-        shown += [_number(of[key].printed) for key in ONE_SIDED]
-        yield f"| {' | '.join((place[0], place[1], str(place[2]), *shown))} |"
+    for population, sizes in dict.fromkeys((cell.population, cell.sizes) for cell in cells):
+        of = [cell for cell in cells if (cell.population, cell.sizes) == (population, sizes)]
+
+        def by_groups(key: str, of: list[Cell] = of) -> str:
+            found = [Row((cell,)) for cell in of if cell.key == key]
+            return " / ".join(
+                _number(row.printed if key in ONE_SIDED else nan if row.marked > RARE else row.coverage(marked=False))
+                for row in found
+            )
+
+        squares = Row(tuple(cell for cell in of if cell.key in SECOND))
+        shown = [f"{squares.marked:.1%}", _number(squares.coverage(marked=True))]
+        cells_of = (*map(by_groups, (*FIRST, *SECOND)), *shown, *map(by_groups, ONE_SIDED))
+        yield f"| {' | '.join((population, sizes, *cells_of))} |"
+
+
+def summary(cells: list[Cell]) -> Iterator[str]:
+    """What the bars are about, over all populations."""
+    for name, keys in (("first moments", FIRST), ("squares", SECOND)):
+        row = Row(tuple(cell for cell in cells if cell.key in keys))
+        yield (
+            f"{name}: {row.marked:.1%} marked; unmarked intervals cover {_number(row.coverage(marked=False))}, "
+            f"marked ones would cover {_number(row.coverage(marked=True))}"
+        )
 
 
 if __name__ == "__main__":
     found = list(every(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000))
-    print("\n".join(lines(found)))
+    print("\n".join((*lines(found), "", *summary(found))))

@@ -102,7 +102,10 @@ def test_intervals_of_means_are_cluster_robust(run: tuple[Path, StepSummary], ke
         if not np.isfinite(value):
             assert np.isnan(summary.low.loc[step, key]) and np.isnan(summary.high.loc[step, key])
             continue
-        expected = brute_force.mean_interval(folder, step, key, *CATALOGUE[key].possible)
+        if key == "reward" and brute_force.rewards_are_shares(folder, step):
+            expected = brute_force.wilson_interval(folder, step, key)
+        else:
+            expected = brute_force.mean_interval(folder, step, key, *CATALOGUE[key].possible)
         if is_unreliable(summary.note(step, key)):
             expected = expected[0], np.inf
         found = summary.low.loc[step, key], summary.high.loc[step, key]
