@@ -2,9 +2,9 @@
 
 An evaluation on n prompts has the variance p(1 - p)/n at most. The same prompts come back at every evaluation, mostly
 in every run, too: so the mean of the last evaluations is no better known than one of them, and two runs are called
-different more rarely than the 5 % of the interval. What the evaluations swing from one to the next is added, because
-a run's end is to be the same whichever of them is the last. Of metrics that are means over a step's prompt groups, the
-intervals of the step summary say as much; these groups are new in every step.
+different more rarely than the 5 % of the interval. What the evaluations swing from one to the next by more than the
+noise of one is added, because a run's end is to be the same whichever of them is the last. Of metrics that are means
+over a step's prompt groups, the intervals of the step summary say as much; these groups are new in every step.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class Noise:
         """What the noise is that of."""
         if not self.prompts:
             return "the prompts of these steps"
-        swing = f" and the swing of {self.evaluations} evaluations" * (self.evaluations > 1)
+        swing = f" and the swing of {self.evaluations} evaluations" * (self.error > 0)
         return f"{self.prompts:,} evaluation prompts{swing}"
 
 
@@ -124,7 +124,9 @@ def evaluation_noise(value: float, evaluations: Sequence[Array], prompts: int) -
         prompts: on how many prompts each of them was.
     """
     fewest = min(map(len, evaluations))
-    variances = [float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0 for values in evaluations]
+    of_one = value * (1 - value) / prompts
+    swings = [float(values.var(ddof=1)) if len(values) > 1 else 0.0 for values in evaluations]
+    variances = [max(0.0, swing - of_one) / len(values) for swing, values in zip(swings, evaluations, strict=True)]
     # So few values do not know their own spread: the factor by which t is wider than the normal distribution.
     wider = float(stdtrit(max(fewest - 1, 1), (1 + LEVEL) / 2)) / _Z
     return Noise(value, prompts, wider * sqrt(sum(variances)) / len(evaluations), fewest)
@@ -154,7 +156,7 @@ def logged_steps(member: Member, metric: str, end: End) -> list[int]:
 def run_difference(a: Noise, b: Noise) -> RunDifference:
     """A - B. The interval is made of those of both sides (Newcombe's hybrid score interval where they are Wilson's)."""
     value = a.value - b.value
-    basis = min((a, b), key=lambda side: side.prompts).basis
+    basis = min((a, b), key=lambda side: (side.prompts, -side.error)).basis
     reason = min(filter(None, (a.reason, b.reason)), default="")
     if reason:
         return RunDifference(value, NO_INTERVAL, float("nan"), basis, reason)

@@ -34,8 +34,8 @@ tokens and time, runs are interpolated between their logged values.
 
 **Do these runs differ?** An accuracy $p$ on $n$ evaluation prompts has the variance $p(1-p)/n$ at most; $n$ is the
 manifest's `task.evaluation_prompts`. The prompts come back at every evaluation, so the mean of several is not taken to
-be better known than one; what the evaluations swing is added. The interval of the difference is made of Wilson's of
-both sides (Newcombe 1998). Other metrics take the intervals over the prompt groups of their steps.
+be better known than one; what they swing by more than that is added. The interval of the difference is made of
+Wilson's of both sides (Newcombe 1998). Other metrics take the intervals over the prompt groups of their steps.
 
 **Would other seeds repeat it?** Yes, where the 95% t interval over seeds leaves out 0:
 $\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ shared seeds, else Welch's interval. The noise of an
