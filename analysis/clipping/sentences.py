@@ -2,9 +2,10 @@
 
 import pandas as pd
 
-from ratioscope.analysis.findings.course import sync_period
+from ratioscope.analysis.findings.course import sync_period, why_missing
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.gates import GATES, Kind
 from ratioscope.manifest import Manifest
 
@@ -38,7 +39,7 @@ def headline(summary: StepSummary, unclipped: str = "") -> str:
     if unclipped:
         return unclipped
     if not len(clipped):
-        return "Clip masks are not logged in this run."
+        return f"{CATALOGUE['clip_fraction'].title} {why_missing(summary, 'clip_fraction')}."
     if clipped.max() == 0:
         low, high = summary.values["ratio_min"].min(), summary.values["ratio_max"].max()
         text = "The loss clipped no token in any step"

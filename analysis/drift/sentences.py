@@ -95,7 +95,7 @@ def triangle_sentence(facts: Facts) -> str:
     """How much of U + S is left in the distance that PPO clips."""
     update, staleness, ppo = facts.path.part(Cause.UPDATE), facts.path.staleness, facts.path.ppo
     if update is None or not isfinite(update.value + staleness + ppo):
-        return "The new policy's log-probs are not logged, so the triangle of U, S and PPO's distance is unknown."
+        return "No log-prob of the new policy can be used, so the triangle of U, S and PPO's distance is unknown."
     both = update.value + staleness
     if both == 0:
         return "Neither the data nor the update has moved the policy."

@@ -16,7 +16,7 @@ def tv_text(value: float) -> str:
 def at_most(name: str, level: Level) -> str:
     """The largest value over the steps, against the limit."""
     if not level.n_known:
-        return f"{name} not logged"
+        return f"{name} unknown"
     return f"{name} at most {tv_text(level.largest)} (limit {level.limit:g})"
 
 
@@ -57,7 +57,7 @@ def what_is_missing(facts: Facts) -> list[str]:
     if not facts.split:
         found.append(_NOT_RECOMPUTED)
     if not facts.updates_logged:
-        found.append("the new policy's log-probs are not logged, so the update is unknown")
+        found.append("no log-prob of the new policy can be used, so the update is unknown")
     if path.n_steps < facts.staleness.n_known:
         found.append(f"only {path.n_steps} of {facts.n_steps} steps have all these parts")
     return found

@@ -188,7 +188,7 @@ def test_columns_that_are_not_logged_are_named_and_not_shown_as_zero(look: Look,
 
 def test_answers_say_what_is_not_logged(look: Look) -> None:
     assert "so the update is unknown" in sentences(look("drift", "broken"))
-    assert "Clip masks are not logged in this run." in sentences(look("clipping", "broken"))
+    assert "Clip fraction is " in sentences(look("clipping", "broken"))
 
 
 def test_runs_that_lack_columns_are_compared_by_the_others(look: Look) -> None:
