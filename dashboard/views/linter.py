@@ -35,8 +35,8 @@ _BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {
 # Where the steps of a remark can be looked at.
 _EVIDENCE = {
     **dict.fromkeys(("versions",), "staleness"),
-    **dict.fromkeys(("on_policy_ratio", "mean_ratio", "copied_columns"), "drift"),
-    **dict.fromkeys(("temperature", "truncated_support", "invalid_values", "zero_filled"), "ratios"),
+    **dict.fromkeys(("on_policy_ratio", "mean_ratio", "copied_columns", "recomputed", "swapped"), "drift"),
+    **dict.fromkeys(("temperature", "truncated_support", "invalid_values", "zero_filled", "drawn_as_logged"), "ratios"),
     **dict.fromkeys(("masks",), "clipping"),
 }
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -326,6 +328,21 @@ def test_steps_logged_at_intervals_are_not_missing(tmp_path: Path) -> None:
     )
     gap = the(lint(open_run(write_run(tmp_path / "gap", [step(n) for n in (0, 10, 30, 40)]))), "steps")
     assert gap.steps == (20,)
+
+
+def test_footers_that_miscount_are_found(trained: Trained, tmp_path: Path) -> None:
+    """pyarrow keeps the metadata of the table that it writes, whatever became of the values."""
+    folder = damage(trained("stale"), tmp_path / "run", "tokens", lambda frame: frame)
+    assert the(lint(open_run(folder)), "footers").outcome is Outcome.PASSED
+    file = next((folder / "tokens").iterdir())
+    table = pq.read_table(file)
+    values = table["logp_current"].to_numpy().copy()
+    values[:3] = np.inf
+    place = table.schema.get_field_index("logp_current")
+    pq.write_table(table.set_column(place, table.schema.field(place), pa.array(values)), file)
+    remark = the(lint(open_run(folder)), "footers")
+    assert remark.severity is Severity.CRITICAL and remark.columns == ("logp_current",)
+    assert numbers(remark) == {"values": 3}
 
 
 def test_to_json_has_no_undefined_numbers(trained: Trained) -> None:
