@@ -16,6 +16,7 @@ from ratioscope.analysis.drift.bounds import allowed_distance, trust_region_expo
 from ratioscope.analysis.drift.certificate import ABOVE, VACUOUS, Certificate
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.summary.intervals import LEVEL
+from ratioscope.metric import MOST_RELIANCE
 
 IN_SAMPLE = (
     "In-sample, so no promise: the gain is measured on the very responses that the update was fitted to, where even an "
@@ -40,7 +41,7 @@ class Bound:
     vacuous: int
     """Of them: the penalty exceeds the largest difference of returns."""
     above: int
-    """Of them: the lower end of the interval is above 0, the bound is not vacuous, and nothing casts doubt on it."""
+    """Of them: the lower end of the interval is above 0, and the bound is not vacuous."""
     estimable: bool = True
     """Whether samples can estimate it: the largest distance of a state is known of visited states only, so a bound by
     it promises nothing."""
@@ -70,8 +71,7 @@ def bounds(found: Certificate) -> tuple[Bound, ...]:
                terms["coupled_penalty"], estimable=False),
         _bound("Mean distances, finite horizon", _SAMPLER, "from S1 5.3", terms, "surrogate_whole",
                terms["mean_distance_penalty"], terms["whole_bound_low"]),
-        _bound("Whole responses, importance sampling", _BEFORE, "S4 4.1.2", terms, "gain", 0 * terms["gain"],
-               terms["gain_low"].where(terms["gain_doubted"] != 1)),
+        _bound("Whole responses, importance sampling", _BEFORE, "S4 4.1.2", terms, "gain", 0 * terms["gain"]),
     )  # fmt: skip
 
 
@@ -142,7 +142,8 @@ def held_out_sentence(found: Certificate) -> str:
             text += f" That is no more than chance gives where nothing is gained: {percent(_BY_CHANCE)} of the steps."
     doubted = int(((terms["gain_low"] > 0) & (terms["gain_doubted"] > 0)).sum())
     if doubted:
-        text += f" In {doubted} more the interval is above 0 as well, but rests on a single response."
+        text += f" In {doubted} of these the largest response alone moves it by more than {MOST_RELIANCE} standard "
+        text += "errors, so those that were not drawn could move it, too."
     return text
 
 
