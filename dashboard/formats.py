@@ -8,7 +8,9 @@ import re
 
 from ratioscope.analysis.findings import numbers
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.words import BEYOND
 from ratioscope.catalogue import ENTRIES
+from ratioscope.catalogue.total_variation import DISTANCES
 from ratioscope.metric import Moment
 from ratioscope.notes import Note, is_unreliable
 
@@ -41,16 +43,30 @@ def is_share(key: str) -> bool:
 
 
 def number(key: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
-    """The value of a metric, rounded to its interval where it has one: as a percentage where the metric is a share."""
+    """The value of a metric, rounded to its interval where it has one: as a percentage where the metric is a share.
+
+    An estimate of a total variation above 1 is of a tail too heavy for it and is not quoted.
+    """
+    if key in DISTANCES and value > 1:
+        return BEYOND
+    low, high = _ends(key, low, high)
     return share(value, low, high) if is_share(key) else plain(value, low, high)
 
 
 def interval(key: str, low: float, high: float) -> str:
     """A metric's interval in words, "at least" or "at most" where it is open; "" where there is none."""
-    if key in ENTRIES and ENTRIES[key].moment is Moment.SECOND and low == ENTRIES[key].possible[0]:
-        low = -math.inf  # open below
+    low, high = _ends(key, low, high)
     ends = (share(low, low, high), share(high, low, high)) if is_share(key) else numbers.ends(low, high)
     return numbers.interval_text(low, high, *ends)
+
+
+def _ends(key: str, low: float, high: float) -> tuple[float, float]:
+    """Of a metric's interval: infinite where it is open, and not beyond what a total variation can be."""
+    if key in ENTRIES and ENTRIES[key].moment is Moment.SECOND and low == ENTRIES[key].possible[0]:
+        low = -math.inf
+    if key in DISTANCES:
+        return (math.nan, math.nan) if low >= 1 else (low, min(high, 1.0))
+    return low, high
 
 
 def count(value: float) -> str:

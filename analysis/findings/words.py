@@ -7,10 +7,13 @@ from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Facts, Level
 _PATH = "the path from the sampler to the new policy"
 _NOT_RECOMPUTED = "the sampling version is not recomputed in this log, so engine and age cannot be separated"
 
+BEYOND = "beyond what this sample can show"
+"""In place of an estimate of a total variation above 1."""
+
 
 def tv_text(value: float) -> str:
     """A total variation; an estimate above 1 is of a tail too heavy for it and is not quoted."""
-    return f"{value:.2g}" if value <= 1 else "beyond what this sample can show"
+    return f"{value:.2g}" if value <= 1 else BEYOND
 
 
 def at_most(name: str, level: Level) -> str:

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
+from ratioscope.analysis.findings.words import few_groups
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.dashboard.formats import interval, number
-from ratioscope.metric import MOST_RELIANCE, Moment
+from ratioscope.metric import MOST_RELIANCE, Grain, Moment
 from ratioscope.notes import Kind, is_unreliable, text_of
 
 SPARKLINE_POINTS = 60
@@ -59,13 +60,14 @@ def _beside(summary: StepSummary, key: str, step: int) -> str:
     """The interval, or why there is none."""
     low, high, note = float(summary.low[key].loc[step]), float(summary.high[key].loc[step]), summary.note(step, key)
     ends = interval(key, low, high)
-    if is_unreliable(note):
-        return f"unreliable: {ends or 'no interval'}"
     if note and note.kind is Kind.INFINITE:
         return note.text
-    if ends:
-        return f"95%: {ends}"
-    return f"step {step}"
+    if not ends:
+        return "unreliable: no interval" if is_unreliable(note) else f"step {step}"
+    rests_on = (
+        "" if CATALOGUE[key].grain is Grain.STEP else few_groups(float(summary.values["effective_groups"].loc[step]))
+    )
+    return f"{'unreliable' if is_unreliable(note) else '95%'}: {ends}" + (f", {rests_on}" if rests_on else "")
 
 
 def _sparkline(series: "pd.Series[float]") -> list[float]:

@@ -14,7 +14,7 @@ from ratioscope.analysis.findings.facts import PPO, STALENESS, UPDATE, Cause
 from ratioscope.analysis.findings.numbers import interval_text, number
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import plain, share
+from ratioscope.dashboard.formats import estimate, plain, share
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
 
@@ -179,6 +179,9 @@ def _path_table(frame: pd.DataFrame, title: str) -> Table:
         cells = []
         for key in _DISTANCES:
             value, low, high = (float(of[name].astype(float)[key]) for name in ("value", "low", "high"))
+            if key.startswith("tv"):
+                cells.append(estimate(STALENESS, value, low, high))  # as any total variation is written
+                continue
             write = share if key == "ess" else plain
             ends = write(low, low, high), write(high, low, high)
             between = interval_text(-inf if key == "ess" and low == 0 else low, high, *ends)  # 0: open below

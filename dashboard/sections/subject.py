@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.facts import Facts, unreliable_steps
+from ratioscope.analysis.findings.words import FEW_GROUPS
 from ratioscope.analysis.linter import Remark, lint
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.runs.store import Run
@@ -202,7 +203,7 @@ def key_numbers(subject: Subject, keys: Sequence[str]) -> Table:
         rows.append((CATALOGUE[key].title, _at(subject, key, last), _interval(summary, key, last), *ends,
                      _doubts(summary, key)))  # fmt: skip
     head = ("Metric", "Last value", "95% interval", "Smallest", "Largest", "Trust")
-    return Table("In numbers", head, tuple(rows))
+    return Table("In numbers", head, tuple(rows), _few_groups(summary))
 
 
 def _at(subject: Subject, key: str, step: int) -> Quantity:
@@ -213,6 +214,18 @@ def _at(subject: Subject, key: str, step: int) -> Quantity:
 def _interval(summary: StepSummary, key: str, step: int) -> str:
     low, high = float(summary.low[key].loc[step]), float(summary.high[key].loc[step])
     return interval(key, low, high) or "none"
+
+
+def _few_groups(summary: StepSummary) -> str:
+    """In how many steps intervals rest on few prompt groups; empty where in none."""
+    groups = summary.values["effective_groups"].dropna()
+    few = groups[groups < FEW_GROUPS]
+    if not len(few):
+        return ""
+    return (
+        f"In {len(few)} of {len(groups)} steps the intervals rest on fewer than {FEW_GROUPS} effective prompt groups "
+        f"(median {few.median():.2g}): they hold only as far as the groups are alike."
+    )
 
 
 def _doubts(summary: StepSummary, key: str) -> str:

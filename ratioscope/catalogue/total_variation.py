@@ -283,3 +283,6 @@ ENTRIES = (
         lowest=0.0,
     ),
 )
+
+DISTANCES = frozenset(entry.key for entry in ENTRIES if not entry.key.endswith("_z"))
+"""Those that are total variations: above 1 an estimate is of a tail too heavy for it, and is not quoted."""

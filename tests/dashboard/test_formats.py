@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ratioscope.analysis.findings.finding import Number
-from ratioscope.dashboard.formats import count, estimate, interval, plain, quote, share
+from ratioscope.dashboard.formats import count, estimate, interval, number, plain, quote, share
 from ratioscope.notes import Kind, Note
 
 NAN, INF = math.nan, math.inf
@@ -33,10 +33,10 @@ def test_a_number_has_three_digits(value: float, written: str) -> None:
 def test_an_estimate_has_no_more_digits_than_its_interval_supports(
     value: float, low: float, high: float, written: str
 ) -> None:
-    assert estimate("s_k", value, low, high) == written
+    assert estimate("kl_k3", value, low, high) == written
     if math.isfinite(low):
-        assert f"{plain(value, low, high)} ({interval('s_k', low, high)})" == written
-        assert quote("s_k", Number("S_k", value, low, high)).endswith(f"(95%: {written.partition('(')[2]}")
+        assert f"{plain(value, low, high)} ({interval('kl_k3', low, high)})" == written
+        assert quote("kl_k3", Number("KL", value, low, high)).endswith(f"(95%: {written.partition('(')[2]}")
 
 
 def test_shares_have_one_decimal_or_none() -> None:
@@ -52,3 +52,15 @@ def test_what_is_missing_or_unreliable_says_so() -> None:
 
 def test_counts_have_three_digits_and_a_prefix() -> None:
     assert [count(value) for value in (950, 12_345, 4_560_000)] == ["950", "12.3 k", "4.56 M"]
+
+
+def test_a_total_variation_above_1_is_never_said() -> None:
+    for key in ("s_k", "u_k", "tv_new_behavior", "s_k_version_bounded"):
+        assert estimate(key, 1.4, 0.9, 1.9) == "beyond what this sample can show (0.90 to 1.00)"
+        assert estimate(key, 1.4, 1.2, 1.9) == "beyond what this sample can show"
+        assert number(key, 3e25) == "beyond what this sample can show"
+    assert number("chi2_token", 1.4) == "1.4" and number("s_k_exact_z", 1.4) == "1.4"
+
+
+def test_an_interval_that_is_open_below_takes_no_digits_away() -> None:
+    assert estimate("ess_seq", 0.9962, 0.0, 0.9988) == "99.6% (at most 99.9%)"

@@ -13,6 +13,7 @@ from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.views import clipping, drift, linter, overview, ratios, staleness, tokens, variance
+from ratioscope.metric import Grain
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.pages import PAGES, RUN_PAGES, charts, read, runs_table, sentences, visit
 
@@ -105,7 +106,11 @@ def test_tiles_show_the_last_values_of_the_summary(look_at: LookAt, page: str, r
         known = summary.values[key].dropna()
         if len(known):
             step = known.index[-1]
-            _assert_shows(tile.value, float(known[step]), float(summary.high[key][step] - summary.low[key][step]))
+            width = float(summary.high[key][step] - summary.low[key][step])
+            _assert_shows(tile.value, float(known[step]), width)
+            few = summary.values["effective_groups"][step] < 12 and CATALOGUE[key].grain is not Grain.STEP
+            has_interval = any(words in str(tile.delta) for words in (" to ", "at least ", "at most "))
+            assert ("effective prompt group" in str(tile.delta)) == (few and has_interval), tile.delta
         else:
             assert (tile.value, tile.delta) == ("–", str(summary.note(summary.last_step, key)))
 
