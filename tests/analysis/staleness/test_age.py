@@ -219,14 +219,14 @@ def test_one_version_a_response_is_said(tmp_path: Path) -> None:
 def test_filters_drop_what_is_beyond_them(run: Run, steps: list[Step]) -> None:
     tokens = frame(steps)
     tokens = tokens[tokens["advantage"] != 0]
-    distance = np.abs(np.expm1(tokens["logp_current"].astype(float) - tokens["logp_behavior"].astype(float)))
+    excess = np.expm1(tokens["logp_current"].astype(float) - tokens["logp_behavior"].astype(float))
     lag = (tokens["step"] - tokens["behavior_version"]).groupby([tokens["step"], tokens["seq_id"]]).transform("max")
     loaded = load(run)
     curve = age_filters.curve(loaded, "epsilon_stale", [0.1, 0.5])
     for value, row in curve.iterrows():
-        kept = distance <= value
+        kept = np.abs(excess) <= value
         assert row["dropped"] == pytest.approx(1 - kept.mean())
-        assert row["staleness"] == pytest.approx(distance[kept].mean() / 2)
+        assert row["staleness"] == pytest.approx(np.maximum(-excess[kept], 0).mean())
         assert row["dropped_low"] <= row["dropped"] <= row["dropped_high"]
     assert age_filters.lag_values(loaded) == [0, 1, 2, 3]
     found = age_filters.effect(loaded, "max_lag", 1)
