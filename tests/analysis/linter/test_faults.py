@@ -11,7 +11,8 @@ from ratioscope.analysis.diagnosis import Severity, diagnose
 from ratioscope.analysis.linter import Remark, lint
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
-from tests.analysis.linter.injected import INJECTED, RUNS, Injected, Tables, read, write
+from tests.analysis.linter.damaging import Tables, read, write
+from tests.analysis.linter.injected import INJECTED, RUNS, Injected
 from tests.making.training import small, train
 
 
