@@ -19,7 +19,7 @@ from ratioscope.recorder import RunRecorder
 if TYPE_CHECKING:
     from ratioscope.dashboard.notebook import open_run as open_run
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 __all__ = ["Manifest", "MissingPackageError", "RatioscopeError", "RunFormatError", "RunRecorder", "__version__"]
 
