@@ -4,13 +4,16 @@ from dataclasses import asdict
 from typing import Any
 
 from ratioscope.analysis.diagnosis.absence import not_seen
+from ratioscope.analysis.diagnosis.log import RULE
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.plain import plain
+from ratioscope.analysis.linter.verdict import verdict
 
 
 def text(opened: Opened) -> str:
-    """One paragraph a finding: severity and sentence, then cause and remedy; at the end what no rule could look at."""
+    """One paragraph a finding: severity and sentence, cause and remedy; then what makes the log doubtful, and what no
+    rule could look at."""
     lines = [
         f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} Why: {finding.why}\n{'':<9} Do: {finding.do}"
         for finding in opened.findings
@@ -18,8 +21,12 @@ def text(opened: Opened) -> str:
     if not lines:
         n = len(opened.summary.values)
         lines = [f"No rule found anything in {n} step{'s' * (n != 1)}." if n else "No step is on disk yet."]
-    unseen = not_seen(opened.summary, opened.facts())
-    return "\n".join([*lines, *([f"Not logged, so not judged: {'; '.join(unseen)}."] if unseen else [])])
+    broken = any(finding.rule == RULE for finding in opened.findings)
+    if not broken and any(remark.is_problem for remark in opened.remarks):
+        lines.append(verdict(opened.remarks))
+    if unseen := not_seen(opened.summary, opened.facts()):
+        lines.append(f"Not logged, so not judged: {'; '.join(unseen)}.")
+    return "\n".join(lines)
 
 
 def head_to_json(opened: Opened) -> dict[str, Any]:
@@ -28,6 +35,7 @@ def head_to_json(opened: Opened) -> dict[str, Any]:
         "schema_version": opened.run.manifest.schema_version,
         "run": opened.run.manifest.name,
         "thresholds": asdict(opened.limits),
+        "log": verdict(opened.remarks),
         "not_seen": not_seen(opened.summary, opened.facts()),
     }
 

@@ -84,7 +84,7 @@ def diagnose(
 
     The worst comes first.
 
-    --json prints an object: schema_version, run, thresholds, not_seen, findings. Each finding has rule, severity,
+    --json prints an object: schema_version, run, thresholds, log, not_seen, findings. Each finding has rule, severity,
     sentence, metric, limit, steps, numbers, why, do, source, page.
     """
     from ratioscope.analysis.diagnosis.absence import NOTHING_TO_JUDGE
