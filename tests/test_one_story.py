@@ -276,8 +276,8 @@ _COUNTS = {
         re.compile(r"^(?:χ², tokens|ESS, tokens|Effective sample size, tokens) \|.*unreliable in (\d+) of (\d+) steps"),
     ],
     "unreliable χ² of responses": [
-        re.compile(r"n (\d+) of (\d+) steps(?=[^.;]*χ² of whole responses rests on)"),
-        re.compile(r"χ² of whole responses rests on the largest ratio in (\d+) of (\d+) steps"),
+        re.compile(r"n (\d+) of (\d+) steps(?=[^.;]* rests on the largest ratio and may be)"),
+        re.compile(r"rests on the largest ratio in (\d+) of (\d+) steps and may be above"),
     ],
     "infinite χ²": [re.compile(r"χ² is infinite in (\d+) of (\d+) steps")],
 }

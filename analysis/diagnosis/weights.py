@@ -8,14 +8,6 @@ from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.catalogue import CATALOGUE
 
-
-def _bounded(evidence: Evidence) -> str:
-    """What takes the weight off the largest ratios, for this loss and these data. Sentences."""
-    first = evidence.setup.truncate
-    said = [f"{first}." if first else "This loss does not multiply by the ratio: it need not be truncated."]
-    return " ".join([*said, evidence.setup.fresher(evidence.facts)]).strip()
-
-
 _KEEP = "Keep to ratios of tokens. "
 
 
@@ -45,7 +37,7 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
         why="A few tokens that the sampler found unlikely have become likely. They dominate importance-weighted sums, "
         "while total variation can still look small."
         + ("" if evidence.weighted else " This loss has no such sums: what suffers are the numbers that describe it."),
-        do=_bounded(evidence)
+        do=evidence.setup.lighter(evidence.facts)
         + " Read the bounded staleness, which no tail can distort; ignore χ² and effective sample "
         "size in these steps.",
         source=CATALOGUE["khat_token"].source,
@@ -81,7 +73,7 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
         numbers=(evidence.number("ess_token", worst, "worst"), evidence.latest("ess_token")),
         why="The weights are so uneven that most tokens hardly count in a weighted mean."
         + ("" if weighted else " This loss does not weight by the ratio, so it says how far off-policy the data are."),
-        do=_bounded(evidence) + " A larger batch only helps in proportion.",
+        do=evidence.setup.lighter(evidence.facts) + " A larger batch only helps in proportion.",
         source="Kish; verl, documented health limits of rollout correction",
         limit=limit,
     )

@@ -35,6 +35,8 @@ UPDATE = "u_k"
 ROUNDING_TV = 0.002
 # Measured, and as the tokens predict it: the larger one counts, or the one that there is.
 LOG_CHI2 = ["log1p_chi2_seq", "log1p_chi2_seq_predicted"]
+# By how much what was not seen may raise a chi-square that rests on its largest ratio.
+_REACH = 10
 _MOST = 0.5
 _GOOD_PART = 1 / 3
 
@@ -166,6 +168,8 @@ class Facts:
     n_chi2: int
     n_doubtful_chi2: int
     """Steps that have it, and those of them in which it cannot be trusted (`chi2_is_trusted`)."""
+    n_open_chi2: int
+    """Those of these in which it is above its limit, or would be at ten times its value."""
     n_exact_chi2: int
     n_infinite_chi2: int
     """Steps that have the χ² of tokens from full distributions, and those of them in which it is infinite."""
@@ -175,6 +179,11 @@ class Facts:
     sources: tuple[Cause, ...]
     """What makes it uncontrolled."""
     concern: Concern
+
+    @property
+    def variance_is_open(self) -> bool:
+        """In most steps the χ² of whole responses rests on a ratio so that it may be above its limit unseen."""
+        return self.concern is Concern.NEITHER and self.n_open_chi2 > self.n_chi2 / 2
 
     @property
     def split(self) -> bool:
@@ -217,6 +226,8 @@ def facts_of(
         variance = Concern.VARIANCE if log_chi2 > limits.log_chi2 else Concern.NEITHER
         concern = Concern.BIAS if staleness.median > limits.staleness else variance
     has_chi2, exact_chi2 = values[LOG_CHI2].notna().any(axis=1), values["chi2_token_exact"]
+    doubtful = has_chi2 & ~chi2_is_trusted(inside)
+    within_reach = values[LOG_CHI2].max(axis=1) > np.log1p(limits.chi2 / _REACH)
     return Facts(
         limits=limits,
         n_steps=len(values),
@@ -231,7 +242,8 @@ def facts_of(
         lag_correlation=_correlation(lag, values[STALENESS]),
         log_chi2=log_chi2,
         n_chi2=int(has_chi2.sum()),
-        n_doubtful_chi2=int((has_chi2 & ~chi2_is_trusted(inside)).sum()),
+        n_doubtful_chi2=int(doubtful.sum()),
+        n_open_chi2=int((doubtful & within_reach).sum()),
         n_exact_chi2=int(exact_chi2.notna().sum()),
         n_infinite_chi2=int(np.isinf(exact_chi2).sum()),
         medians={key: float(values[key].median()) for key in (*LOG_CHI2, "delta_max", "response_length")},

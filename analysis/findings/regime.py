@@ -45,6 +45,8 @@ class Regime:
         return f"{self.origin} {self.size}".strip()
 
 
+# So many steps beyond a limit are said beside a median below it.
+_FEWEST = 3
 _SOURCES = {
     Cause.UPDATE: "a large policy change",
     Cause.AGE: "stale samples",
@@ -72,7 +74,7 @@ def regime(facts: Facts, setup: Setup = UNKNOWN) -> Regime:
         not_logged,
         facts.concern,
         _origin(facts, not_logged),
-        _size(facts),
+        _size(facts, setup),
         _remedy(facts, setup),
         numbers,
     )
@@ -135,20 +137,30 @@ def _origin(facts: Facts, not_logged: tuple[str, ...]) -> str:
     if facts.sources:
         text = f"Uncontrolled off-policyness, from {' and '.join(_SOURCES[cause] for cause in facts.sources)}."
     else:
-        text = "Controlled off-policyness: neither the age of the data nor the engine nor the update is a large source"
-        text += ", as far as the log shows." if not_logged else "."
+        text = (
+            "Controlled off-policyness: in the median step neither the age of the data nor the engine nor the update "
+            "is a large source"
+        )
+        text += ", as far as the log shows" if not_logged else ""
+        n, of = len(facts.staleness.over), facts.staleness.n_known
+        text += f"; staleness is above its limit in {n} of {of} steps." if n >= _FEWEST else "."
     if not_logged:
         verb = "are" if len(not_logged) > 1 else "is"
         text += f" {' and '.join(not_logged).capitalize()} {verb} not logged."
     return text
 
 
-def _size(facts: Facts) -> str:
+def _size(facts: Facts, setup: Setup) -> str:
     tv, limit, chi2_limit = facts.staleness.median, facts.staleness.limit, facts.limits.log_chi2
     if facts.concern is Concern.BIAS:
         return f"Total variation is {tv:.2g}, above {limit:g}: bias is the primary concern."
     words = {
-        Concern.VARIANCE: f"above {chi2_limit:.2g}: variance is the concern, which a trust region does not see.",
+        Concern.VARIANCE: f"above {chi2_limit:.2g}: "
+        + (
+            "importance weights would have a large variance, which a trust region does not see; this loss has none."
+            if setup.weighted is False
+            else "variance is the concern, which a trust region does not see."
+        ),
         Concern.NEITHER: "small as well: neither bias nor variance is large.",
     }
     return (

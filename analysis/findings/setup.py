@@ -112,6 +112,15 @@ class Setup:
             "Truncate or mask the ratio" if self.weight else "Truncate or mask the ratio, if the loss multiplies by it"
         )
 
+    def lighter(self, facts: Facts) -> str:
+        """What takes the weight off the largest ratios, for this loss and these data. Sentences."""
+        first = f"{self.truncate}." if self.truncate else ""
+        if self.weighted is False:
+            first = "This loss does not multiply by the ratio: it need not be truncated."
+        elif not first:
+            first = "This loss bounds the ratio that it multiplies by: it need not be truncated further."
+        return f"{first} {self.fresher(facts)}".strip()
+
     @property
     def correction(self) -> str:
         """What the loss does about the ratio, and what it could: for small total variation. A sentence."""

@@ -10,6 +10,7 @@ from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unrelia
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import of_log1p
+from ratioscope.analysis.findings.setup import UNKNOWN, Setup
 from ratioscope.analysis.findings.words import (
     at_most,
     chi2_source,
@@ -39,6 +40,7 @@ def run_verdict(
     limits: Limits,
     first: int | None = None,
     last: int | None = None,
+    setup: Setup = UNKNOWN,
 ) -> tuple[tuple[str, str], ...]:
     """Each of `QUESTIONS` with its answer, text as in the log.
 
@@ -48,6 +50,7 @@ def run_verdict(
         remarks: of `lint`.
         limits: those of the run's project.
         first, last: the steps that the report is about, both included; None is the first or last there is.
+        setup: what was run.
     """
     inside, facts = summary.up_to(first, last), facts_of(summary, limits, first, last)
     if not facts.n_steps:
@@ -55,7 +58,7 @@ def run_verdict(
     sentences = (
         headline(summary, facts_of(summary, limits), findings, remarks),
         _origin(facts),
-        _failure_mode(facts),
+        failure_mode(facts, setup),
         _trust(inside, facts, remarks),
         _change(findings, facts, remarks),
     )
@@ -72,8 +75,8 @@ def _origin(facts: Facts) -> str:
     return "; ".join(filter(None, (*clauses, why_not_age(facts), *what_is_missing(facts)))) + "."
 
 
-def _failure_mode(facts: Facts) -> str:
-    """The regime, and where the tails leave it open."""
+def failure_mode(facts: Facts, setup: Setup) -> str:
+    """Bias or variance, for what was run, and where the tails leave it open."""
     if facts.concern is Concern.UNKNOWN:
         return "Cannot tell: no step has a usable token."
     limits, level = facts.limits, facts.staleness
@@ -82,12 +85,18 @@ def _failure_mode(facts: Facts) -> str:
     numbers += "medians over the steps"
     if facts.concern is Concern.BIAS:
         return f"Bias is the primary concern: {numbers}."
+    if setup.weighted is False:
+        return (
+            "This loss multiplies by no ratio, so all of its mismatch is bias, which is small in the median step: "
+            f"{numbers}."
+        )
     if facts.concern is Concern.VARIANCE:
         return f"Variance is the concern, which a trust region does not see: {numbers}."
-    if facts.n_doubtful_chi2 > facts.n_chi2 / 2:
+    if facts.variance_is_open:
         return (
             f"Bias is small; cannot tell whether variance is, because the χ² of whole responses rests on "
-            f"the largest ratio in {facts.n_doubtful_chi2} of {facts.n_chi2} steps: {numbers}."
+            f"the largest ratio in {facts.n_open_chi2} of {facts.n_chi2} steps and may be above its limit there: "
+            f"{numbers}."
         )
     if facts.n_infinite_chi2:
         return (

@@ -5,9 +5,10 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.facts import heavy_tails, unreliable_steps
+from ratioscope.analysis.findings.facts import facts_of, heavy_tails, unreliable_steps
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.setup import UNKNOWN, Setup
 from ratioscope.analysis.summary.metrics import INVALID_CAUSES
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.metric import Moment, khat_limit
@@ -25,8 +26,12 @@ _CAUSES = {
 assert tuple(_CAUSES) == INVALID_CAUSES
 
 
-def answer(summary: StepSummary, limits: Limits = Limits()) -> str:
-    """How heavy are the tails?"""
+def answer(summary: StepSummary, limits: Limits = Limits(), setup: Setup = UNKNOWN) -> str:
+    """How heavy are the tails?
+
+    Args:
+        setup: what was run, which the advice is for.
+    """
     khat = summary.values["khat_token"].dropna()
     if not len(khat):
         return "No step has enough spread in its ratios for a tail index: the data are on-policy, or too few."
@@ -48,8 +53,8 @@ def answer(summary: StepSummary, limits: Limits = Limits()) -> str:
         text = (
             f"The tails are heavy in {len(heavy)} of {steps} steps{_since(where)}{_with_age(where, summary)}: the "
             f"tail index reaches {largest} (limit {limit:g}), and the top 1% of the tokens hold "
-            f"{percent(top[heavy.index].median())} of Σρ². Truncate the ratio or sync weights more often; until then "
-            "read bounded staleness and clip fractions."
+            f"{percent(top[heavy.index].median())} of Σρ² there (median). "
+            f"{setup.lighter(facts_of(summary, limits))} Read bounded staleness, which no tail can distort."
         )
     n, of = unreliable_steps(summary, "chi2_token")
     return text + f" Squares of the ratio (χ², effective sample size) are unreliable in {n} of {of} steps." * bool(n)

@@ -40,12 +40,6 @@ class Answer:
     """What it rests on: medians over the steps."""
 
 
-_UNTIL_TOLD = (
-    "Token-level importance sampling with a clip is reasonable for what can be seen; truncate or mask large ratios "
-    "until the variance is known, which adds little bias where it is small."
-)
-
-
 def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
     """The regime, and where the log cannot tell.
 
@@ -59,7 +53,7 @@ def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
         return Answer(found.sentence, found.remedy, found.source, found.numbers)
     about_variance = " ".join(filter(None, (_doubted_chi2(facts), _infinite_chi2(facts))))
     sentence, remedy = f"{found.sentence} {about_variance}".strip(), found.remedy
-    if found.concern is Concern.NEITHER and about_variance:
+    if found.concern is Concern.NEITHER and about_variance and setup.weighted is not False:
         level = facts.staleness
         size = (
             f"Bias is small: total variation is {tv_text(level.median)}, at most {level.limit:g}. Cannot tell whether "
@@ -67,16 +61,22 @@ def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
             f"({chi2_source(facts)}; median over the steps), but "
             f"{about_variance[0].lower()}{about_variance[1:]}"
         )
-        sentence, remedy = f"{found.origin} {size}", _UNTIL_TOLD
+        until = f" {setup.truncate} until that is known: it adds little bias where there is little."
+        sentence, remedy = f"{found.origin} {size}", found.remedy + until * bool(setup.truncate)
     return Answer(sentence, remedy, found.source, found.numbers)
 
 
 def _doubted_chi2(facts: Facts) -> str:
-    if facts.n_doubtful_chi2 <= facts.n_chi2 / 2:
+    if facts.variance_is_open:
+        return (
+            f"In {facts.n_open_chi2} of {facts.n_chi2} steps the χ² of whole responses rests on the largest ratio and "
+            "may be above its limit: such samples mostly underestimate it."
+        )
+    if facts.concern is Concern.NEITHER or facts.n_doubtful_chi2 <= facts.n_chi2 / 2:
         return ""
     return (
-        f"In {facts.n_doubtful_chi2} of {facts.n_chi2} steps the χ² of whole responses rests on the largest ratio: "
-        "such samples mostly underestimate it."
+        f"In {facts.n_doubtful_chi2} of {facts.n_chi2} steps the larger of both estimates of χ² (measured, or as the "
+        "tokens predict it) rests on the largest ratio: such samples mostly underestimate it."
     )
 
 

@@ -5,6 +5,7 @@ from functools import partial
 import pandas as pd
 
 from ratioscope.analysis.findings.course import course
+from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.ratios import sentences
 from ratioscope.analysis.ratios.distributions import Level, Survival, by_step, survivals
 from ratioscope.analysis.ratios.growth import growth
@@ -51,7 +52,9 @@ def section(subject: Subject) -> Section:
 
 def answer(subject: Subject) -> str:
     """Of these steps."""
-    return sentences.answer(subject.summary, subject.opened.limits) if len(subject.summary.values) else NO_STEP
+    if not len(subject.summary.values):
+        return NO_STEP
+    return sentences.answer(subject.summary, subject.opened.limits, setup_of(subject.opened.run.manifest))
 
 
 def missing(subject: Subject, pair: str) -> str:

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.facts import Facts, unreliable_steps
+from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.findings.words import FEW_GROUPS
 from ratioscope.analysis.linter import Remark, lint
 from ratioscope.analysis.overview.verdict import run_verdict
@@ -107,7 +108,8 @@ class Subject:
     def verdict(self) -> tuple[tuple[str, str], ...]:
         """The questions about a run with their answers; see `run_verdict`."""
         opened = self.opened
-        return run_verdict(opened.summary, opened.findings, self.remarks, opened.limits, *self.steps)
+        setup = setup_of(opened.run.manifest)
+        return run_verdict(opened.summary, opened.findings, self.remarks, opened.limits, *self.steps, setup)
 
     def window(self, tokens: int = TOKENS) -> Window:
         """The steps that are looked at token by token."""

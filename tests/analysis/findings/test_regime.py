@@ -1,17 +1,23 @@
 """S1's table on synthetic summaries, line by line, and on the sample runs."""
 
-from math import log
+from dataclasses import replace
+from math import log, log1p
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from ratioscope.analysis.findings.facts import Concern, Control, facts_of
+from ratioscope.analysis.findings.facts import LOG_CHI2, Concern, Control, facts_of
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Regime, regime
+from ratioscope.analysis.findings.setup import UNKNOWN, setup_of
+from ratioscope.analysis.overview.verdict import failure_mode
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.analysis.variance.failure_mode import answer
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.manifest import Manifest
+from ratioscope.notes import Kind, Note
 from tests.making import samples
 
 NAN = float("nan")
@@ -135,6 +141,38 @@ def test_the_sample_runs(name: str) -> None:
 def test_the_limit_of_the_chi_square_is_half_of_the_effective_sample_size() -> None:
     for ess, concern in ((0.51, Concern.NEITHER), (0.49, Concern.VARIANCE)):
         assert regime_of(summary_of(**(QUIET | {"log1p_chi2_seq": -log(ess)}))).concern is concern
+
+
+def test_a_loss_that_multiplies_by_no_ratio_has_no_variance_of_ratios() -> None:
+    """REINFORCE was told "variance is the concern" beside "nothing, for the variance"."""
+    facts = facts_of(summary_of(**(QUIET | {"log1p_chi2_seq": 5.0})))
+    without = setup_of(Manifest(name="run", algorithm={"parts": {"weight": "none", "gate": "none"}}))
+    with_ratio = setup_of(Manifest(name="run", algorithm={"parts": {"weight": "ratio", "gate": "none"}}))
+    assert "variance is the concern" in regime(facts, with_ratio).sentence
+    said = f"{regime(facts, without).sentence} {failure_mode(facts, without)}"
+    assert "is the concern" not in said and "this loss has none" in said and "all of its mismatch is bias" in said
+
+
+def test_an_unseen_tail_leaves_the_variance_open_only_within_reach_of_the_limit() -> None:
+    """A healthy run with a χ² of .06, limit 1, was told "cannot tell whether variance is"."""
+    for chi2, is_open in ((0.05, False), (0.5, True)):
+        summary = summary_of(**(QUIET | dict.fromkeys(LOG_CHI2, log1p(chi2))))
+        doubt = {key: Note(Kind.UNRELIABLE, "unreliable: a test") for key in LOG_CHI2}
+        facts = facts_of(replace(summary, notes=dict.fromkeys(range(5), doubt)))
+        assert facts.n_doubtful_chi2 == 5 and facts.variance_is_open is is_open
+        assert ("annot tell" in failure_mode(facts, UNKNOWN)) is is_open
+        assert ("annot tell" in answer(facts).sentence) is is_open
+        assert ("Truncate or mask" in answer(facts).remedy) is is_open
+
+
+def test_a_median_below_the_limit_does_not_hide_the_steps_above_it() -> None:
+    summary = summary_of(**QUIET)
+    summary.values["s_k_bounded"] = [0.1, 0.1, 0.1, 0.1, 0.1]
+    assert "above its limit" not in regime_of(summary).origin
+    many = pd.concat([summary.values] * 2, ignore_index=True)
+    many.loc[:3, "s_k_bounded"] = 0.5
+    found = regime_of(StepSummary(many, many * NAN, many * NAN, {}, summary.histogram))
+    assert found.control is Control.CONTROLLED and "above its limit in 4 of 10 steps" in found.origin
 
 
 def test_moved_thresholds_move_the_regime() -> None:
