@@ -121,7 +121,8 @@ def entropy_agrees(evidence: Evidence) -> list[Remark]:
         return passed(
             name, f"Entropy and -logp_current agree: they differ by {number(mean)} nats (z {z:.1f}).", *numbers
         )
-    if evidence.problems(zero_filled, constant_columns, shifted, own_token, truncated_support):
+    columns = evidence.problems(zero_filled, constant_columns, shifted, own_token)
+    if columns or evidence.found(truncated_support):
         return not_checked(
             name, "The ratios are wrong for another reason: see the checks of the columns, or truncated support."
         )

@@ -14,7 +14,7 @@ import duckdb
 import pandas as pd
 
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.linter.remark import Example, Remark
+from ratioscope.analysis.linter.remark import Example, Outcome, Remark
 from ratioscope.analysis.linter.sample import COLUMNS as SAMPLED
 from ratioscope.analysis.linter.sample import Drawn, Sample
 from ratioscope.analysis.runs.database import filled, query
@@ -107,6 +107,10 @@ class Evidence:
         """Which of the checks found a problem, in words."""
         found = (check for check in checks if any(remark.is_problem for remark in self.remarks(check)))
         return [check.__name__.replace("_", " ") for check in found]
+
+    def found(self, check: "Callable[[Evidence], list[Remark]]") -> bool:
+        """Whether the check found something, be it a notice."""
+        return any(remark.outcome is Outcome.FOUND for remark in self.remarks(check))
 
     def once(self, name: str, make: Callable[[], Found]) -> Found:
         """What `make` returns, made when it is first asked for by this name."""

@@ -122,6 +122,7 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
         return passed(name, f"On the same weights the mean ratio is {mean:.4f}: no mass is missing.", *numbers)
     settings = {key: evidence.run.manifest.sampler.get(key) for key in ("top_k", "top_p")}
     stated = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
+    known = bool(settings["top_k"]) or (settings["top_p"] or 1.0) < 1
     return [
         Remark(
             name,
@@ -130,7 +131,8 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
             "differ from 0 are negative: the sampler leaves tokens out (top-k, top-p) and renormalises; it kept "
             f"{percent(mean)} "
             "of the mass." + (f" The manifest states {stated}." if stated else ""),
-            Severity.WARNING,
+            # A truncation that the manifest states is no fault of the log; its cost is judged as by the diagnosis.
+            Severity.NOTICE if known and 1 - mean <= evidence.limits.missing_mass else Severity.WARNING,
             "Apply the same truncation in the trainer, or sample without it; read the bounded staleness meanwhile, "
             "which truncation does not bias.",
             numbers,
@@ -180,7 +182,7 @@ def mean_ratio(evidence: Evidence) -> list[Remark]:
             + (f"; explained by: {', '.join(reasons)}." if reasons else "; nothing else that was checked explains it."),
             Severity.NOTICE if reasons else Severity.WARNING,
             "Look at what the ratio's denominator is (which version, raw or processed log-probabilities), whether the "
-            "sampler leaves tokens out, and what was selected after sampling; until then, S_k is not a distance.",
+            "sampler leaves tokens out, and what was selected after sampling; read the bounded staleness meanwhile.",
             numbers,
             tuple(int(step) for step in side.index),
             ("logp_behavior", "logp_current"),
@@ -197,8 +199,10 @@ def _z_of_one(rho: Array, n: Array) -> float:
 def _reasons(evidence: Evidence) -> list[str]:
     """Why the mean ratio may differ from 1, as far as this log can tell."""
     reasons = evidence.problems(
-        invalid_values, zero_filled, constant_columns, copied_columns, shifted, scale, temperature, truncated_support
+        invalid_values, zero_filled, constant_columns, copied_columns, shifted, scale, temperature
     )
+    if evidence.found(truncated_support):
+        reasons.append("truncated support")
     dropped = evidence.steps[[*schema.DROPPED]].fillna(0).to_numpy().sum()
     if dropped or evidence.frame("select count(dropped) as n from sequence")["n"].iloc[0]:
         reasons.append("selection after sampling (tokens were dropped)")

@@ -28,7 +28,8 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
     elif not facts.staleness.n_known:
         said = f"Cannot tell: none of {steps} has a usable token."
     elif doubts:
-        said = f"No rule found anything in {steps}, but use the log with care: {doubts[0].sentence}"
+        found = "Nothing graver than a notice was found" if findings else "No rule found anything"
+        said = f"{found} in {steps}, but use the log with care: {doubts[0].sentence}"
     else:
         staleness = at_most("staleness", facts.staleness)
         if facts.staleness.n_known < facts.n_steps:

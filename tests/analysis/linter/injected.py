@@ -197,8 +197,22 @@ POLICIES = {
     "temperature 0.7": Injected(
         "the trainer knows of no temperature", _nothing, ("temperature",), (B, T), "temperature"
     ),
-    "top-p 0.8": Injected("the trainer knows of no top-p", _nothing, ("truncated_support",), (B, T), "top-p"),
-    "top-k 2": Injected("the trainer knows of no top-k", _nothing, ("truncated_support",), (B, T), "top-k"),
+    "top-p 0.8": Injected(
+        "the trainer knows of no top-p, and the manifest states none",
+        _nothing,
+        ("truncated_support",),
+        (B, T),
+        "top-p",
+        manifest={"sampler": {"top_p": 1.0}},
+    ),
+    "top-k 2": Injected(
+        "the trainer knows of no top-k, and the manifest states none",
+        _nothing,
+        ("truncated_support",),
+        (B, T),
+        "top-k",
+        manifest={"sampler": {"top_k": 0}},
+    ),
     "int8 engine": Injected(
         "the sampler's weights are rounded", _nothing, ("on_policy_ratio",), (B,), least=Severity.NOTICE
     ),
