@@ -87,6 +87,7 @@ def estimate(key: str, value: float, low: float = math.nan, high: float = math.n
 
 def quote(metric: str, quoted: Number) -> str:
     """A number of a finding about a metric, with its label and its interval."""
+    metric = quoted.key or metric
     text = f"{quoted.label}: {number(metric, quoted.value, quoted.low, quoted.high)}"
     if ends := interval(metric, quoted.low, quoted.high):
         return f"{text} (95%: {ends})"

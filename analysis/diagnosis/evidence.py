@@ -136,13 +136,14 @@ class Evidence:
             low=float(self.summary.low[metric].loc[step]),
             high=float(self.summary.high[metric].loc[step]),
             note=self.summary.note(step, metric),
+            key=metric,
         )
 
     def median(self, metric: str, steps: "pd.Index[int]") -> Number:
         """The median over the steps concerned; steps are not independent, so there is no interval."""
         metric = self._possible(metric, float(self.values[metric].loc[steps].median()))
         value = float(self.values[metric].loc[steps].median())
-        return Number(f"{CATALOGUE[metric].title}, median of these steps", value)
+        return Number(f"{CATALOGUE[metric].title}, median of these steps", value, key=metric)
 
     def _possible(self, metric: str, value: float) -> str:
         bounded = f"{metric}_bounded"

@@ -31,6 +31,8 @@ class Number:
     low: float = float("nan")
     high: float = float("nan")
     note: Note | None = None
+    key: str = ""
+    """The metric that it is a value of, where that is not the one of its finding."""
 
     def to_json(self) -> dict[str, Any]:
         """The shape of every estimate in the command line's JSON: undefined is null."""

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.words import BEYOND
 from ratioscope.dashboard.formats import count, estimate, interval, number, plain, quote, share
 from ratioscope.notes import Kind, Note
 
@@ -64,3 +65,10 @@ def test_a_total_variation_above_1_is_never_said() -> None:
 
 def test_an_interval_that_is_open_below_takes_no_digits_away() -> None:
     assert estimate("ess_seq", 0.9962, 0.0, 0.9988) == "99.6% (at most 99.9%)"
+
+
+def test_a_number_of_a_finding_is_written_as_its_own_metric() -> None:
+    """Beside a distance, which is never above 1, stand numbers that may be: the length of a response."""
+    beside = Number("Response length, median of these steps", 4.0, key="response_length")
+    assert quote("s_k_bounded", beside).endswith("steps: 4")
+    assert BEYOND in quote("s_k_bounded", Number("worst", 4.0))
