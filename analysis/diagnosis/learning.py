@@ -29,9 +29,9 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
         rule="zero_signal",
         severity=Severity.WARNING,
         sentence=(
-            f"Over {window} steps up to {percent(smooth.max())} of the prompt groups had zero signal, every "
-            f"{'advantage 0' if equal is None else 'response with the same reward'}; more than {percent(limit)} "
-            f"{share_text(steps, evidence)}."
+            f"Up to {percent(smooth.max())} of the prompt groups had zero signal, every "
+            f"{'advantage 0' if equal is None else 'response with the same reward'}, and more than {percent(limit)} "
+            f"{share_text(steps, evidence)}: means over {window} steps."
         ),
         metric=metric,
         steps=steps_of(steps),
@@ -102,8 +102,8 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="entropy_collapse",
         severity=Severity.NOTICE if better else Severity.WARNING,
-        sentence=f"Entropy has fallen from {start:.2g} to {smooth.iloc[-1]:.2g} nats, below "
-        f"{percent(evidence.limits.entropy_share)} of its start since step {first}.",
+        sentence=f"Entropy has fallen from {start:.2g} to {smooth.iloc[-1]:.2g} nats (medians of the first and last "
+        f"{_WINDOW} steps), below {percent(evidence.limits.entropy_share)} of its start since step {first}.",
         metric="entropy",
         steps=steps_of(low),
         numbers=(Number("median of the first ten steps", start), evidence.latest("entropy")),

@@ -4,7 +4,7 @@ fall = fall_of(summary, limits)          # None: it has not fallen
 fall.words                               # "Evaluation accuracy fell from 0.381 (step 0) to 0.166 (step 10), ..."
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -57,7 +57,7 @@ class Fall:
     def words(self) -> str:
         """What happened, without a full stop: where it was, where it went, and where it is."""
         title = CATALOGUE[self.metric].title + f" (means of {self.window} steps)" * (self.window > 1)
-        noise = f" (each ±{number(self.noise, digits=2)})" if self.noise else ""
+        noise = f" (each ±{number(self.noise, digits=2)} or less)" if self.noise else ""
         since = (
             "stayed low" if self.latest < self.limit else f"was low in {len(self.low)} of {self.n_after} values since"
         )
@@ -70,7 +70,12 @@ class Fall:
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:
     """The fall of evaluation accuracy where there is enough of it, else of the training reward."""
     metric, level, window = level_of(summary)
-    return find_fall(level, limits.reward_fall, window, noise_of(summary, metric, window), metric)
+    fall = find_fall(level, limits.reward_fall, window, noise_of(summary, metric, window), metric)
+    half = (summary.high[metric] - summary.low[metric]) / 2
+    if fall is None or window > 1 or not (half.loc[[fall.best_step, fall.found]] > 0).all():
+        return fall
+    # What is quoted of two values is the wider of their intervals.
+    return replace(fall, noise=float(half.loc[[fall.best_step, fall.found]].max()))
 
 
 def level_of(summary: StepSummary) -> tuple[str, "pd.Series[float]", int]:

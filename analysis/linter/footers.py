@@ -35,7 +35,9 @@ def footers(evidence: Evidence) -> list[Remark]:
     if not looked_at:
         return not_checked(name, "The files were not written by ratioscope: their footers count nothing.")
     if not columns:
-        return passed(name, f"The counts in the footers of {looked_at} files are those of the values.")
+        return passed(
+            name, f"The counts in the footers ({looked_at} file{'s' * (looked_at != 1)}) are those of the values."
+        )
     return [
         Remark(
             name,

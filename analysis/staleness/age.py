@@ -14,6 +14,7 @@ import pandas as pd
 from ratioscope.analysis.findings.facts import STALENESS, Facts
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text, whose_staleness
+from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.staleness.trend import Trend, reward_trend, staleness_trend
@@ -154,9 +155,9 @@ def _above(strata: Strata, facts: Facts) -> str:
 
 
 def _of_fresh_tokens(strata: Strata, facts: Facts) -> str:
-    """The staleness that is not age, where engine and age cannot be separated."""
+    """The staleness that is neither age nor rounding, where engine and age cannot be separated."""
     rows = strata.metric(STALENESS)
     fresh = rows.loc[rows["label"] == "lag 0", "value"].dropna()
-    if facts.split or not len(fresh):
+    if facts.split or not len(fresh) or fresh.iloc[0] < FLOAT32_FLOOR:
         return ""
     return f"Tokens of lag 0 have a staleness of {tv_text(float(fresh.iloc[0]))}, which age does not explain."
