@@ -19,6 +19,8 @@ _LEAST_REWARDS = 30
 _LEAST_AFTERWARDS = 3
 _FALLEN_SHARE = 0.7
 """So many of the later values must be low: a dip is no collapse."""
+_BEYOND = 2.0
+"""Standard deviations above what the best of noise reaches."""
 # Half of a 95 % interval in standard deviations; and of two values' difference.
 _HALF = 1.96
 _OF_DIFFERENCE = np.sqrt(2)
@@ -118,6 +120,22 @@ def own_noise(values: "pd.Series[float]") -> float:
     return float(1.4826 * (steps - steps.median()).abs().median() / _OF_DIFFERENCE)
 
 
+def _is_more_than_chance(level: "pd.Series[float]", position: int, window: int, noise: float) -> bool:
+    """Whether the mean since a step is lower than the best before it by more than noise makes of so many values.
+
+    The best of n values of pure noise lies sqrt(2 ln n) standard deviations above their mean; so do the best three
+    successive ones, in theirs.
+    """
+    if not noise:
+        return True
+    before, after = level.iloc[:position], level.iloc[position:]
+    three = min(3, len(before)) if window == 1 else 1
+    best = float(before.rolling(three).mean().max())
+    n_before, n_after = max(len(level) / window, 2), max(len(after) / window, 1)
+    deviation = noise / _HALF * np.sqrt(1 / three + 1 / n_after)
+    return best - float(after.mean()) > (np.sqrt(2 * np.log(n_before)) + _BEYOND) * deviation
+
+
 def find_fall(
     level: "pd.Series[float]", share: float, window: int = 1, noise: float = 0.0, metric: str = "reward"
 ) -> Fall | None:
@@ -138,6 +156,7 @@ def find_fall(
             len(after) >= max(_LEAST_AFTERWARDS, window)
             and (after < limit).mean() >= _FALLEN_SHARE
             and after.iloc[-1] < top
+            and _is_more_than_chance(level, position, window, noise)
         ):
             before = level.iloc[:position]
             good = int(np.flatnonzero(before >= top - allowed)[-1])

@@ -8,7 +8,7 @@ from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import Evidence
 from ratioscope.analysis.findings.course import change, course, learning, turning_points
 from ratioscope.analysis.findings.facts import facts_of
-from ratioscope.analysis.findings.fall import fall_of, find_fall
+from ratioscope.analysis.findings.fall import fall_of, find_fall, own_noise
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.overview.sentences import headline
 from ratioscope.analysis.summary.intervals import of_share
@@ -153,6 +153,15 @@ def test_a_fall_is_found_where_it_begins() -> None:
 )
 def test_what_is_no_fall(values: list[float], noise: float) -> None:
     assert find_fall(pd.Series(values, dtype=float), 0.25, noise=noise) is None
+
+
+@pytest.mark.parametrize("length", [12, 100])
+def test_evaluations_that_only_scatter_have_hardly_ever_fallen(length: int) -> None:
+    """The best of many is far above the others by chance: a tenth to a quarter would be called fallen for that."""
+    rng = np.random.default_rng(3)
+    scatter = [pd.Series(0.2 + 0.06 * rng.standard_normal(length)) for _ in range(150)]
+    falls = [find_fall(level, 0.25, noise=1.96 * own_noise(level)) for level in scatter]
+    assert sum(fall is not None for fall in falls) <= 6
 
 
 def test_a_fall_of_a_negative_reward_is_measured_by_its_size() -> None:
