@@ -23,7 +23,7 @@ _LOST_SHARE = 0.5
 """Of a step's rows: with more of them unusable, the step's numbers are those of a remainder."""
 _NEARLY_ALL, _STOPPED = 0.9, 3
 """A scalar in so large a share of the steps, and in none of so many last ones, has stopped being logged."""
-_TOKENS = "log-probabilities or advantages of most tokens"
+_TOKENS, _REWARD = "log-probabilities or advantages of most tokens", "the reward"
 _SCALARS = {"loss": "the loss", "grad_norm": "the gradient norm"}
 
 
@@ -67,6 +67,18 @@ def run_has_diverged(evidence: Evidence) -> Finding | None:
     steps = max(lost.values(), key=len)
     n, first = len(steps), steps[0]
     verb = "are" if len(lost) > 1 or _TOKENS in lost else "is"
+    if [*lost] == [_REWARD]:
+        return _finding(
+            evidence,
+            "diverged",
+            f"The reward is not finite, or missing, from step {first} to the end ({n} step{'s' * (n > 1)}), while the "
+            "policy's numbers are there: responses are no longer scored.",
+            steps,
+            "A reward comes from outside of the policy: its function or its judge fails, and without it nothing is "
+            "learned.",
+            "Find out why responses cannot be scored since that step.",
+            Number("first step without finite values", float(first)),
+        )
     return _finding(
         evidence,
         "diverged",
@@ -123,7 +135,7 @@ def _bad(evidence: Evidence) -> dict[str, "pd.Series[bool]"]:
     scalars = _scalars(evidence)
     bad |= {words: _unusable(scalars[name]) for name, words in _SCALARS.items() if name in scalars}
     reward = values["reward"][rows > 0]
-    return bad | {"the reward": _unusable(reward.isna().where(reward.notna()))}
+    return bad | {_REWARD: _unusable(reward.isna().where(reward.notna()))}
 
 
 def _unusable(not_finite: "pd.Series[bool]") -> "pd.Series[bool]":
@@ -155,9 +167,15 @@ def _scalars(evidence: Evidence) -> pd.DataFrame:
 
 
 def _since(bad: "pd.Series[bool]") -> Steps:
-    """The steps of the last stretch, where it is bad up to the end and there is a good step before it."""
+    """The steps of the last stretch, where it is bad up to the end and there is a good step before it.
+
+    From a stretch as long as the last one it recovered before: a scaled loss that overflows skips single updates.
+    """
     good = np.flatnonzero(~bad.to_numpy(dtype=bool))
-    return tuple(int(step) for step in bad.index[good[-1] + 1 :]) if len(good) else ()
+    if not len(good):
+        return ()
+    last, recovered = len(bad) - 1 - int(good[-1]), int(np.diff(good, prepend=-1).max()) - 1
+    return tuple(int(step) for step in bad.index[good[-1] + 1 :]) if last > recovered else ()
 
 
 def _causes(values: pd.DataFrame) -> str:

@@ -20,18 +20,18 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
     window = max(_FEWEST, min(_WINDOW, len(evidence.values) - 2))  # three of these are what `often` asks for
     metric, limit = "zero_advantage_group_fraction", evidence.limits.zero_signal
     smooth = evidence.values[metric].rolling(window).mean()
-    steps = smooth[smooth > limit]
-    if not evidence.often(steps):
+    if not evidence.often(smooth[smooth > limit]):
         return None
-    equal = evidence.equal_rewards
+    # What is averaged says whether it lasts; single steps are counted by their own share.
+    of_step = evidence.values[metric]
+    steps = of_step[of_step > limit]
     why, do = _whose_fault(evidence, steps)
     return Finding(
         rule="zero_signal",
         severity=Severity.WARNING,
         sentence=(
-            f"Up to {percent(smooth.max())} of the prompt groups had zero signal, every "
-            f"{'advantage 0' if equal is None else 'response with the same reward'}, and more than {percent(limit)} "
-            f"{share_text(steps, evidence)}: means over {window} steps."
+            f"Up to {percent(smooth.max())} of the prompt groups had zero signal, every advantage 0 (means over "
+            f"{window} steps); more than {percent(limit)} of a step's {share_text(steps, evidence)}."
         ),
         metric=metric,
         steps=steps_of(steps),

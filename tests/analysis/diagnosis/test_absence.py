@@ -145,3 +145,18 @@ def test_what_is_not_logged_is_said_beside_an_empty_list_of_findings(
     assert unseen == ["whether staleness is the engine's or the age's", "what the gate did", "the entropy"]
     printed = command(monkeypatch, capsys, "diagnose", folder).succeeded()
     assert printed.startswith(f"No rule found anything in {STEPS} steps.") and all(words in printed for words in unseen)
+
+
+def test_updates_that_are_skipped_now_and_then_are_no_divergence(tmp_path: Path) -> None:
+    made = steps()
+    for step in made[2::3]:  # the last one among them
+        step.scalars["grad_norm"] = float("inf")
+    assert not open_folder(write_run(tmp_path / "run", made)).findings
+
+
+def test_a_judge_that_fails_is_not_a_policy_that_diverged(tmp_path: Path) -> None:
+    made = steps()
+    for step in made[9:]:
+        step.sequences["reward"] = np.full(len(step.sequences["reward"]), np.nan, dtype=np.float32)
+    found = open_folder(write_run(tmp_path / "run", made)).findings
+    assert [each.rule for each in found] == ["diverged"] and "no longer scored" in found[0].sentence

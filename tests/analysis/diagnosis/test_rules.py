@@ -353,8 +353,9 @@ def test_a_short_run_without_any_signal_is_not_healthy() -> None:
     whole = made_up(zero_advantage_group_fraction=1.0, reward=0.0).summary
     for steps, words in ((60, "means over 10 steps"), (8, "means over 6 steps")):
         short = replace(whole, values=whole.values[:steps], low=whole.low[:steps], high=whole.high[:steps])
-        assert finding_of("zero_signal", Evidence(short)).sentence.startswith("Up to 100% of the prompt")
-        assert words in finding_of("zero_signal", Evidence(short)).sentence
+        sentence = finding_of("zero_signal", Evidence(short)).sentence
+        assert sentence.startswith("Up to 100% of the prompt") and words in sentence
+        assert f"in {steps} of {steps} steps" in sentence
 
 
 def without_signal(folder: Path, rewards: list[float], advantage: float = 0.0) -> Evidence:
