@@ -20,6 +20,7 @@ RELATIVE = (*CENTRED, "shifted", "pairwise")
 FEWEST_GROUPS = 8
 # Correlation of advantages and rewards inside groups: 1 where they follow them, 0 for those of other responses.
 FOLLOWS, FLIPPED = 0.5, -0.5
+_UNRELATED, _NEARLY_ALL = 0.2, 0.9
 _SAME = 1e-5
 _OFF_CENTRE = 1e-3
 _SOME, _MOST_OFF = 0.02, 0.05
@@ -92,6 +93,11 @@ def advantages(evidence: Evidence) -> list[Remark]:
     if kind and not relative:
         return not_checked(name, f"The advantage is of a kind ({_plain(kind)}) that rewards alone do not give.")
     constant = responses["max"] - responses["min"] <= _SAME * (1 + responses["mean"].abs())
+    if not kind and (shift := _of_the_neighbour(tokens, responses[~constant])) > _NEARLY_ALL:
+        return [_found(evidence, responses[~constant],
+                       f"The advantage differs at one end of {percent(shift)} of the responses whose tokens differ, "
+                       "and is one and the same on all others: it is shifted by one row.",
+                       Severity.CRITICAL, (estimate("share of these responses", shift),))]  # fmt: skip
     if relative and (~constant).mean() > _SOME:
         return [_found(evidence, responses[~constant],
                        f"The advantage differs between the tokens of {percent((~constant).mean())} of the responses, "
@@ -122,13 +128,45 @@ def advantages(evidence: Evidence) -> list[Remark]:
                        "The advantage does not follow the rewards: it is of other responses, or group_id or reward is "
                        f"(correlation {follows:.2f} inside {len(signal):,} groups, where its kind, {kind}, gives about "
                        "1).", Severity.CRITICAL, numbers, ("advantage", "reward", "group_id"))]  # fmt: skip
+    if not kind and abs(follows) < _UNRELATED and _is_centred(responses[constant]) > _NEARLY_ALL:
+        return [_found(evidence, responses,
+                       "The advantages add up to 0 inside groups, so they compare their responses, and do not follow "
+                       f"the rewards (correlation {follows:.2f} inside {len(signal):,} groups): they are of other "
+                       "responses, or the logged reward is not the one that they are made of.",
+                       Severity.WARNING, numbers, ("advantage", "reward", "group_id"))]  # fmt: skip
     missing = _off_centre(evidence, responses) if kind in CENTRED else None
     if missing is not None:
         return [missing]
-    if not relative and abs(follows) < 0.2:
+    if not relative and abs(follows) < _UNRELATED:
         return not_checked(name, f"The advantage does not follow the rewards inside groups ({follows:.2f}), "
                                  "and the manifest does not say of which kind it is.")  # fmt: skip
     return passed(name, f"Inside groups the advantage follows the reward (correlation {follows:.2f}).", *numbers)
+
+
+def _of_the_neighbour(tokens: pd.DataFrame, differing: pd.DataFrame) -> float:
+    """Of the responses whose tokens differ in advantage: the share where only the first or only the last one does.
+
+    0 for fewer than a few responses of at least three tokens.
+    """
+    of = tokens.merge(differing[["step", "seq_id"]], on=["step", "seq_id"]).sort_values(["step", "seq_id", "position"])
+    key = [of["step"], of["seq_id"]]
+    of = of[of.groupby(key)["position"].transform("size") > 2]
+    key = [of["step"], of["seq_id"]]
+    first, last = of.groupby(key).cumcount() > 0, of.groupby(key).cumcount(ascending=False) > 0
+    shares = []
+    for inner in (first, last):
+        spread = of[inner].groupby(["step", "seq_id"])["advantage"].agg(["min", "max"]).astype(float)
+        shares.append(float((spread["max"] - spread["min"] <= _SAME * (1 + spread["max"].abs())).mean()))
+    return max(shares) if of.groupby(key).ngroups >= FEWEST_GROUPS else 0.0
+
+
+def _is_centred(responses: pd.DataFrame) -> float:
+    """Share of the groups with an advantage that add up to 0, of those with three responses at least."""
+    by_group = responses.assign(large=responses["mean"].abs()).groupby(["step", "group_id"])
+    groups = by_group.agg(mean=("mean", "mean"), size=("mean", "size"), largest=("large", "max"))
+    groups = groups[(groups["size"] > 2) & (groups["largest"] > _OFF_CENTRE)]
+    centred = groups["mean"].abs() <= _OFF_CENTRE * groups["largest"]
+    return float(centred.mean()) if len(groups) >= FEWEST_GROUPS else 0.0
 
 
 def _off_centre(evidence: Evidence, responses: pd.DataFrame) -> Remark | None:

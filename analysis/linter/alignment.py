@@ -23,6 +23,8 @@ FEWEST_GROUPS = 8
 LEAST_GAIN = 0.2
 # Shares of shared states in which a column is no function of the token; healthy logs have none.
 MANY, FEW = 0.2, 0.05
+# What no log-probability exceeds, nor minus an entropy, but for rounding.
+_LARGEST_LOGP = 1e-4
 # A response's tokens have one value: all of them in this share of the responses.
 REPEATED = 0.9
 
@@ -72,6 +74,7 @@ def aligned(sample: Sample) -> Aligned:
     for name in MEASURED:
         values = sample.column(name)
         sign = -1.0 if name == "entropy" else 1.0
+        values = np.where(sign * values <= _LARGEST_LOGP, values, np.nan)
         with np.errstate(over="ignore"):
             values = np.where(np.isfinite(values), np.exp(sign * values), np.nan)
         if np.nanstd(values) > 0 if np.isfinite(values).any() else False:

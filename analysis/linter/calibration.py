@@ -101,10 +101,11 @@ def entropy_agrees(evidence: Evidence) -> list[Remark]:
     """The entropy is the mean of -logp_current over tokens of the current policy."""
     name, sample = "entropy_agrees", evidence.sample
     entropy, current = sample.column("entropy"), sample.column("logp_current")
+    entropy = np.where(entropy >= -LEAST_NATS, entropy, np.nan)
     known = _complete(evidence) & np.isfinite(entropy) & np.isfinite(current)
     groups = len(np.unique(sample.group[known]))
     if not np.isfinite(entropy).any():
-        return not_checked(name, "entropy is not logged.")
+        return not_checked(name, "No possible entropy is logged.")
     if groups < FEWEST_GROUPS:
         return not_checked(name, f"Fewer than {FEWEST_GROUPS} prompt groups log it and dropped nothing.")
     with np.errstate(over="ignore"):

@@ -28,6 +28,9 @@ LEAST_FACTOR = 3.0
 LEAST_MISFIT, FEWEST_CLIPPED = 3.0, 20
 # The record is the trainer's where it is nearer to logp_current than this share of what the updates since moved.
 LARGEST_SHARE = 0.2
+# And no further from it than on fresh tokens, but for noise; where there are none, it must be nearer by far: the tokens
+# that an update was fitted to move several times as much as others.
+_AS_FRESH, _SHARE_UNSEEN = 1.5, 0.02
 
 _B, _T, _C, _N = COLUMNS[:4]
 
@@ -124,7 +127,11 @@ def recomputed(evidence: Evidence) -> list[Remark]:
             name, "logp_new is not one update from logp_current on old tokens: see whether columns are exchanged."
         )
     by_train = np.isfinite(to_train) and away > 4 * FLOOR and to_current < LARGEST_SHARE * min(away, to_train)
-    by_update = not np.isfinite(to_train) and to_current < LARGEST_SHARE * moved and moved > 4 * FLOOR
+    fresh = found.fresh.get((_B, _C), float("nan"))
+    near = to_current < (
+        min(LARGEST_SHARE * moved, _AS_FRESH * max(fresh, FLOOR)) if np.isfinite(fresh) else _SHARE_UNSEEN * moved
+    )
+    by_update = not np.isfinite(to_train) and near and moved > 4 * FLOOR
     numbers = (
         estimate("mean |logp_behavior - logp_current|, older versions", to_current),
         estimate("mean |logp_new - logp_current| there", moved),

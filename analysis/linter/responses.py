@@ -17,15 +17,19 @@ FEWEST_GROUPS, NEARLY_ALL = 8, 0.98
 # Share of the groups (or steps) that are smaller than the others.
 SHARE_SMALLER = 0.05
 _USUAL = 0.5
+_FEWEST_ROWS = 20
 _PADDED = 0.2
 
 
 def repeated(evidence: Evidence) -> list[Remark]:
-    """Responses that are there several times under other numbers, and are too unlikely for that in every column."""
+    """Responses that are there several times under other numbers, and are too unlikely for that in every column; and
+    steps that hold another one's rows."""
     name, sample = "repeated", evidence.sample
     rows = sample.rows
     if not len(rows):
         return not_checked(name, "No token is logged.")
+    if again := _again(evidence):
+        return [again]
     other = evidence.problems(response_mask, zero_filled, constant_columns)
     if other:
         return not_checked(name, f"Probabilities are not those of the tokens: {', '.join(other)}.")
@@ -67,6 +71,37 @@ def repeated(evidence: Evidence) -> list[Remark]:
             first_of(found),
         )
     ]
+
+
+def _again(evidence: Evidence) -> Remark | None:
+    """Steps whose rows are those of an earlier step: the same tokens under the same policy.
+
+    A batch that is used for several updates has another current policy in each.
+    """
+    sums = evidence.frame(
+        """
+        select step, count(*) as n, sum(hash(seq_id, position, token_id)) as tokens,
+            sum(hash(seq_id, position, logp_behavior, logp_current)) as logps,
+            stddev_pop(logp_current) as spread, sum((advantage <> 0)::int) as signal
+        from token group by step order by step
+        """
+    )
+    sums = sums[(sums["n"] >= _FEWEST_ROWS) & (sums["spread"] > 0)]
+    same = sums[sums.duplicated(["n", "tokens", "logps"])]
+    if same.empty:
+        return None
+    steps = tuple(int(step) for step in same["step"])
+    return Remark(
+        "repeated",
+        Outcome.FOUND,
+        f"The rows of an earlier step are there again, with the same log-probabilities of the current policy, "
+        f"{in_steps(steps)}: batches were logged twice.",
+        Severity.CRITICAL,
+        "Look at what a resumed run logs, and at writers that repeat a batch until the next one comes.",
+        (estimate("steps", len(steps)),),
+        steps,
+        ("step",),
+    )
 
 
 def response_mask(evidence: Evidence) -> list[Remark]:

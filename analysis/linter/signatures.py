@@ -169,7 +169,9 @@ def mean_ratio(evidence: Evidence) -> list[Remark]:
     if not (many and abs(together) > limit and abs(mean - 1) > trifle):
         return passed(
             name,
-            f"The mean ratio is {mean:.4f} (z {together:.1f}), beyond ±{limit:g} in {len(side)} of {len(z)} steps.",
+            f"The mean ratio is {mean:.4f} (z {together:.1f}), beyond ±{limit:g} in {len(side)} of {len(z)} steps."
+            if np.isfinite(together)
+            else f"The mean ratio is {mean:.4f} in every prompt group.",
             *numbers,
         )
     reasons = _reasons(evidence)

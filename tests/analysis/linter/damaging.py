@@ -185,6 +185,14 @@ def _restarted(tables: Tables) -> None:
     tables["tokens"] = tables["tokens"].sort_values(KEY).reset_index(drop=True)
 
 
+def _repeating(tables: Tables) -> None:
+    """Batches are written until the next one comes, which is every second step."""
+    for table in ("sequences", "tokens"):
+        even = tables[table][tables[table]["step"] % 2 == 0]
+        frame = pd.concat([even, even.assign(step=even["step"] + 1)])
+        tables[table] = frame.sort_values([c for c in KEY if c in frame]).reset_index(drop=True)
+
+
 def _groups_mixed(tables: Tables) -> None:
     """Responses are numbered into groups in another order than the prompts."""
     for table in ("sequences", "tokens"):

@@ -32,6 +32,7 @@ from tests.analysis.linter.damaging import (
     _prompt_only,
     _prompt_rows,
     _raw,
+    _repeating,
     _reported,
     _restarted,
     _without,
@@ -303,6 +304,13 @@ RESPONSES = {
         ("sequence_rows",),
         ("n_tokens",),
     ),
+    "rewards of other responses": Injected(
+        "rows are permuted before the join, and nothing says of which kind advantages are",
+        rows("sequences", lambda s: s.assign(reward=np.random.default_rng(0).permutation(s["reward"]))),
+        ("advantages",),
+        ("reward",),
+        manifest={"algorithm": {"parts": {}}},
+    ),
     "wrong group ids": Injected(
         "responses are numbered in another order", _groups_mixed, ("own_token", "advantages"), ("group_id",)
     ),
@@ -314,6 +322,7 @@ STEPS = {
         ("steps",),
         ("step",),
     ),
+    "steps repeated": Injected("every second batch is that of the step before", _repeating, ("repeated",), ("step",)),
     "steps restarted": Injected("a restart counts from 0", _restarted, ("sequence_rows", "steps"), ("step",)),
     "versions back": Injected(
         "a restart counts versions from 0",

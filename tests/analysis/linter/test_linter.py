@@ -20,7 +20,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.notes import is_unreliable
 from tests.analysis.linter.damages import FAULTS, NAN, one_sequence
 from tests.making.faults import KEY, at, damage, everywhere, versions_off_by_one
-from tests.making.runs import plain_step, write_run
+from tests.making.runs import Step, plain_step, write_run
 from tests.making.samples import run_of
 from tests.making.training import small, train
 
@@ -100,6 +100,7 @@ def test_nothing_is_found_in_a_clean_log_of_the_trainer(trained: Trained, name: 
     """Whatever filters leave out is explained by what the trainer logs of it."""
     remarks = lint(open_run(trained(name)))
     assert problems(remarks) == set()
+    assert not any(word in remark.sentence for remark in remarks for word in ("nan", "inf ", "None"))
     assert set(found(remarks)) <= {"mean_ratio"}  # a handful of responses under restless training
 
 
@@ -380,3 +381,19 @@ def test_the_within_state_slope_is_that_of_a_brute_force_regression(trained: Tra
     slope = (within["x"] * within["y"]).sum() / (within["x"] ** 2).sum()
     measured = numbers(the(lint(open_run(folder)), "temperature"))["slope, same weights"]
     assert measured == pytest.approx(slope, rel=1e-9)
+
+
+def test_an_update_that_moves_most_on_its_own_batch_does_not_make_the_record_recomputed(tmp_path: Path) -> None:
+    """The next batch's tokens were not fitted and move a fraction as much: the sampler's record is its own."""
+    rng = np.random.default_rng(0)
+
+    def step(number: int) -> Step:
+        behavior = -rng.exponential(1.0, 400) - 0.01
+        moved = 0.0 if number == 0 else 0.003
+        current = np.minimum(behavior + moved * rng.standard_normal(400), -1e-4)
+        new = np.minimum(current + 0.03 * rng.standard_normal(400), -1e-4)
+        version = np.full(400, max(number - 1, 0), dtype=np.int32)
+        return plain_step(behavior, current, new, number=number, behavior_version=version)
+
+    remarks = lint(open_run(write_run(tmp_path / "run", [step(number) for number in range(6)])))
+    assert [remark.outcome for remark in remarks if remark.check == "recomputed"] == [Outcome.PASSED]
