@@ -22,7 +22,7 @@ def ratioscope(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
 
 
 def run_with(folder: Path, staleness: float) -> Path:
-    """Four steps on data four versions old with S_k = `staleness`, above its limit from 0.2 on, and above twice that from 0.4 on."""
+    """Four steps on data four versions old: S_k = `staleness` is above its limit from 0.2, twice that from 0.4."""
     sign = np.where(np.arange(TOKENS) % 2 == 0, 1.0, -1.0)
     group = np.repeat(np.arange(24), TOKENS // 24)
 
