@@ -62,7 +62,7 @@ class Certificate:
     <key>_high (95 %, cluster-robust over prompt groups, for a given |A|); gain_doubted: whether ratios of
     responses that were not drawn could change the gain, because it rests on its largest term; c1, c2,
     advantage_bound and whether that is a lower_estimate; largest_gap, finite_horizon_penalty, discounted_penalty,
-    mean_distance_penalty, coupled_penalty, delta_max (the largest distance of new policy and sampler in a visited
+    mean_distance_penalty, coupled_penalty, largest_distance (the largest distance of new policy and sampler in a visited
     state, at most), distance (their mean), longest and length (the mean) of the responses; cpi_step; n_responses,
     n_counted, n_groups; mark (VACUOUS, ABOVE or "") and note. Undefined is NaN, and the note says why."""
     held_out: bool = False
@@ -142,7 +142,7 @@ _COLUMNS = [
         "discounted_penalty",
         "mean_distance_penalty",
         "coupled_penalty",
-        "delta_max",
+        "largest_distance",
         "longest",
         "length",
         "distance",
@@ -201,10 +201,10 @@ def _row(
         "lower_estimate": reward_range is None,
         "gain_doubted": doubted is not None,
         "largest_gap": largest_gap,
-        "finite_horizon_penalty": finite_horizon_penalty(advantage_bound, step["longest"], step["delta_max"]),
-        "discounted_penalty": discounted_penalty(advantage_bound, gamma, step["delta_max"]),
+        "finite_horizon_penalty": finite_horizon_penalty(advantage_bound, step["longest"], step["largest_distance"]),
+        "discounted_penalty": discounted_penalty(advantage_bound, gamma, step["largest_distance"]),
         **_penalties_by_position(step, advantage_bound),
-        "delta_max": step["delta_max"],
+        "largest_distance": step["largest_distance"],
         "longest": step["longest"],
         "length": step["length"],
         "distance": step["distance"],
@@ -239,7 +239,7 @@ def _penalties_by_position(step: "pd.Series[Any]", advantage_bound: float) -> di
     distances = np.asarray(moved, dtype=float) / step["n_moved"]
     return {
         "mean_distance_penalty": mean_distance_penalty(advantage_bound, distances),
-        "coupled_penalty": coupled_penalty(advantage_bound, distances, step["delta_max"]),
+        "coupled_penalty": coupled_penalty(advantage_bound, distances, step["largest_distance"]),
     }
 
 
@@ -277,6 +277,6 @@ def _notes(n: "pd.Series[Any]", step: "pd.Series[Any]", gamma: float) -> list[st
         notes.append(
             f"biased: {n['n_mixed']:.0f} responses come from several versions, the advantage assumes one (S0 6.3)"
         )
-    if pd.isna(step["delta_max"]):
+    if pd.isna(step["largest_distance"]):
         notes.append(f"largest distance of a state: {EXACT.missing}")
     return notes

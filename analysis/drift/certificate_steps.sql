@@ -17,7 +17,7 @@ select
     -- TV(new, sampler) of a state is at most the sum of both parts of its way
     max(least(1, tv_current_behavior::double + tv_new_current)) filter (
         invalid is null and isfinite(tv_current_behavior) and isfinite(tv_new_current)
-    ) as delta_max,
+    ) as largest_distance,
     count(distinct seq_id) filter (invalid is null and log_rho_new is not null) as n_moved,
     any_value(moved) as moved
 from token

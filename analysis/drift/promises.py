@@ -197,7 +197,7 @@ def trust_region_sentence(found: Certificate) -> str:
         f"finite-horizon penalty says something only if the new policy is within {number(allowed, digits=2)} of the "
         "sampler in every state."
     )
-    largest = _median(terms["delta_max"])
+    largest = _median(terms["largest_distance"])
     if not isnan(largest):
         text += f" The largest distance of a visited state is at most {number(largest, digits=2)} (median step)"
         text += f", {number(largest / allowed, digits=2)} × that." if largest > allowed else "."

@@ -34,7 +34,7 @@ QUICK = ("ls", "explain", "summarize", "check", "diagnose", "compare", "translat
 KEYS = {
     "ls": {"run", "name", "status", "algorithm", "steps", "created", "problem"},
     "summarize": {"schema_version", "run", "steps"},
-    "diagnose": {"schema_version", "run", "thresholds", "findings"},
+    "diagnose": {"schema_version", "run", "thresholds", "log", "not_seen", "findings"},
     "check": {"schema_version", "run", "remarks"},
     "translate": {"schema_version", "run", "steps", "frameworks"},
     "compare": {

@@ -4,15 +4,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ratioscope.dashboard.cli import PROBLEMS_FOUND
 from tests.making.commands import Outcome, command
-from tests.making.runs import Step, plain_step, write_run
+from tests.making.runs import stale_step, write_run
 
 Ratioscope = Callable[..., Outcome]
-TOKENS = 240
 
 
 @pytest.fixture
@@ -22,16 +20,8 @@ def ratioscope(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
 
 
 def run_with(folder: Path, staleness: float) -> Path:
-    """Four steps on data four versions old: S_k = `staleness` is above its limit from 0.2, twice that from 0.4."""
-    sign = np.where(np.arange(TOKENS) % 2 == 0, 1.0, -1.0)
-    group = np.repeat(np.arange(24), TOKENS // 24)
-
-    def step(number: int) -> Step:
-        behavior = -np.random.default_rng(number).uniform(1.0, 4.0, TOKENS)
-        current, version = behavior + np.log1p(2 * staleness * sign), np.full(TOKENS, number - 4, dtype=np.int32)
-        return plain_step(behavior, current, number=number, group=group, behavior_version=version)
-
-    return write_run(folder, [step(number) for number in range(4, 8)])
+    """Four steps with S_k = `staleness`, above its limit from 0.2 on, and above twice that from 0.4 on."""
+    return write_run(folder, [stale_step(step, staleness) for step in range(4)])
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +64,7 @@ def test_as_json_undefined_is_null(ratioscope: Ratioscope, stale: Path) -> None:
     contents = json.loads(outcome.out)
     assert contents["run"] == "stale" and contents["thresholds"]["epsilon"] == 0.2
     finding = contents["findings"][0]
-    assert (finding["rule"], finding["severity"], finding["steps"]) == ("staleness_high", "warning", [4, 5, 6, 7])
+    assert (finding["rule"], finding["severity"], finding["steps"]) == ("staleness_high", "warning", [0, 1, 2, 3])
     worst = finding["numbers"][0]
     assert worst["value"] == pytest.approx(0.25, abs=1e-6)
     assert worst["interval"][0] <= worst["value"] <= worst["interval"][1]

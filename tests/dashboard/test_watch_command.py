@@ -11,7 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ratioscope import RunRecorder
@@ -21,7 +20,7 @@ from ratioscope.cache import cache_folder
 from ratioscope.dashboard.cli.watching import Watcher
 from ratioscope.dashboard.watching.alerts import Terminal
 from tests.making.commands import Outcome, command
-from tests.making.runs import Step, plain_step, write_run
+from tests.making.runs import Step, stale_step, write_run
 
 Ratioscope = Callable[..., Outcome]
 PATIENCE = 60.0
@@ -79,11 +78,7 @@ def receiver() -> Iterator[Receiver]:
 
 def stale_steps(first: int, count: int, staleness: float) -> list[Step]:
     """Steps with S_k = `staleness`: a warning from 0.2 on, critical from 0.4 on."""
-    sign = np.where(np.arange(240) % 2 == 0, 1.0, -1.0)
-    behavior = np.full(240, -2.0)
-    current = behavior + np.log1p(2 * staleness * sign)
-    group = np.repeat(np.arange(24), 10)
-    return [plain_step(behavior, current, number=number, group=group) for number in range(first, first + count)]
+    return [stale_step(number, staleness) for number in range(first, first + count)]
 
 
 def record(recorder: RunRecorder, steps: list[Step]) -> None:

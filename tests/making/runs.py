@@ -105,6 +105,14 @@ def with_held_out(step: Step, other: Step) -> Step:
     return replace(step, tokens=both("tokens"), sequences=sequences)
 
 
+def stale_step(number: int, staleness: float) -> Step:
+    """24 prompt groups of 10 tokens, four versions old: S_k = `staleness` exactly, half of the ratios above 1."""
+    behavior = -np.random.default_rng(number).uniform(1.0, 4.0, 240)
+    current = behavior + np.log1p(2 * staleness * np.where(np.arange(240) % 2 == 0, 1.0, -1.0))
+    step = plain_step(behavior, current, number=number, group=np.repeat(np.arange(24), 10))
+    return replace(step, scalars={"policy_version": number + 4})
+
+
 def random_step(
     rng: np.random.Generator, number: int = 0, *, groups: int = 4, responses: int = 3, longest: int = 9,
     spread: float = 0.3,

@@ -343,19 +343,19 @@ def test_the_penalties_of_trpo_take_the_distance_of_the_new_policy_from_the_samp
     """On-policy TV(current, sampler) is 0 everywhere, and the surrogate can be wrong all the same."""
     step = small_step(tv_current_behavior=np.zeros(14), tv_new_current=np.linspace(0, 0.3, 14))
     row = certified(tmp_path / "fresh", step).terms.loc[0]
-    assert row["delta_max"] == pytest.approx(0.3)
+    assert row["largest_distance"] == pytest.approx(0.3)
     assert row["finite_horizon_penalty"] == pytest.approx(finite_horizon_penalty(1, 4, 0.3))
     assert row["discounted_penalty"] == pytest.approx(discounted_penalty(1, 0.6, 0.3))
     stale = step.with_tokens(tv_current_behavior=np.linspace(0.9, 0.0, 14))
-    assert certified(tmp_path / "stale", stale).terms.loc[0, "delta_max"] == pytest.approx(0.9)  # of one state
+    assert certified(tmp_path / "stale", stale).terms.loc[0, "largest_distance"] == pytest.approx(0.9)  # of one state
     row = certified(tmp_path / "half", without(step, "tv_new_current")).terms.loc[0]
-    assert np.isnan([row["delta_max"], row["finite_horizon_penalty"], row["discounted_penalty"]]).all()
+    assert np.isnan([row["largest_distance"], row["finite_horizon_penalty"], row["discounted_penalty"]]).all()
 
 
 def test_the_sum_of_terms_of_every_sample_step_is_its_bound_and_a_range_of_steps_is_a_part(tmp_path: Path) -> None:
     run = run_of("sync_interval5_mixture4-adaptive_clip-seed0")
     whole = certificate(run, reward_range=(0, 1))
-    assert len(whole.terms) == 150 and whole.terms["delta_max"].notna().all()
+    assert len(whole.terms) == 150 and whole.terms["largest_distance"].notna().all()
     found = whole.terms["surrogate"] - whole.terms["update_penalty"] - whole.terms["staleness_penalty"]
     np.testing.assert_allclose(whole.terms["improvement_bound"], found, atol=1e-12)
     for penalty, name in (
@@ -364,7 +364,7 @@ def test_the_sum_of_terms_of_every_sample_step_is_its_bound_and_a_range_of_steps
     ):
         row = whole.terms.loc[9]
         second = row["longest"] if penalty is finite_horizon_penalty else whole.gamma
-        assert row[name] == pytest.approx(penalty(1, second, row["delta_max"]))
+        assert row[name] == pytest.approx(penalty(1, second, row["largest_distance"]))
     part = certificate(run, 10, 20, gamma=whole.gamma, reward_range=(0, 1)).terms
     pd.testing.assert_frame_equal(part, whole.terms.loc[10:20], check_dtype=False)
 
