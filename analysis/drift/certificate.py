@@ -62,7 +62,7 @@ class Certificate:
     <key>_high (95 %, cluster-robust over prompt groups, for a given |A|); gain_doubted: whether ratios of
     responses that were not drawn could change the gain, because it rests on its largest term; c1, c2,
     advantage_bound and whether that is a lower_estimate; largest_gap, finite_horizon_penalty, discounted_penalty,
-    mean_distance_penalty, coupled_penalty, largest_distance (the largest distance of new policy and sampler in a visited
+    mean_distance_penalty, coupled_penalty, largest_distance (the largest of new policy and sampler in a visited
     state, at most), distance (their mean), longest and length (the mean) of the responses; cpi_step; n_responses,
     n_counted, n_groups; mark (VACUOUS, ABOVE or "") and note. Undefined is NaN, and the note says why."""
     held_out: bool = False
