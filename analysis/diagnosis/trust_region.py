@@ -29,7 +29,8 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     numeric = ["infeasible_share", "infeasible_low", "infeasible_high", "version_spread_max", "n_versions"]
     found = found.astype(dict.fromkeys(numeric, float))
     found = found[found["infeasible_low"] > _TRIFLE]
-    if len(found) < evidence.least(min(LATEST, len(evidence.values))):
+    latest = min(LATEST, len(evidence.values))
+    if len(found) < evidence.least(latest):
         return None
     share = found["infeasible_share"]
     versions = found["n_versions"].median()
@@ -48,8 +49,8 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         # In few of the states, or where nobody says that the loss clips around 1, nothing need be wrong.
         severity=Severity.WARNING if gate and found["infeasible_low"].median() > _MANY else Severity.NOTICE,
         sentence=f"No policy is within ε/2 = {epsilon / 2:g} of all versions in {at_least}{percent(share.mean())} of "
-        f"the states ({len(found)} of the latest steps, {versions:.0f} versions each): no policy satisfies a clip "
-        "around 1 there.",
+        f"the states (in {len(found)} of the latest {latest} steps, {versions:.0f} versions each): no policy satisfies "
+        "a clip around 1 there.",
         metric=PPO,
         steps=steps_of(share),
         numbers=(

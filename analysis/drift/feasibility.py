@@ -152,9 +152,15 @@ def recommendation(
     elif large_vocabulary:
         reason = "in a large vocabulary its additive bounds let unlikely tokens move"
     else:
-        reason = f"staleness is {staleness:.2g}, at most {limit:g}, and it is the simpler one: no old policy is needed"
-        return Recommendation("Method Two", "incremental_clip", f"{opening}; centred at the current policy: {reason}.")
-    return Recommendation("Method One", "adaptive_clip", f"{opening}; centred at the current policy: {reason}.")
+        reason = (
+            f"staleness is {staleness:.2g}, at most {limit:g}, and it is the simpler method: it needs no old policy"
+        )
+        return Recommendation(
+            "Method Two", "incremental_clip", f"{opening}; this one is centred at the current policy: {reason}."
+        )
+    return Recommendation(
+        "Method One", "adaptive_clip", f"{opening}; this one is centred at the current policy: {reason}."
+    )
 
 
 # From so many tokens on multiplicative bounds hold many unlikely ones back (S0 5.5).

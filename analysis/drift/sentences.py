@@ -116,10 +116,12 @@ def exact_sentence(summary: StepSummary) -> str:
             continue
         beyond = int((distance.abs() > 3).sum())
         if beyond:
-            side = "below" if distance.median() < 0 else "above"
+            below = int((distance < -3).sum())
+            sides = {"below": below, "above": beyond - below}
+            told = " and ".join(f"{n} {side}" for side, n in sides.items() if n) if 0 < below < beyond else ""
             parts.append(
-                f"the sampled {name} is more than 3 standard errors off in {beyond} of {len(distance)} steps, mostly "
-                f"{side} the exact one"
+                f"the sampled {name} is more than 3 standard errors off in {beyond} of {len(distance)} steps, "
+                f"{told or ('below' if below else 'above')} the exact one"
             )
         else:
             parts.append(f"the sampled {name} is within 3 standard errors in all {len(distance)} steps")

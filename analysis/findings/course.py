@@ -26,13 +26,13 @@ def _course(summary: StepSummary, key: str) -> str:
     if not len(series):
         return f"{title} {why_missing(summary, key)}."
     first, last = series.index[0], series.index[-1]
-    text = f"{title} is {number(series.iloc[0])} in step {first}"
+    text = f"{title}: {number(series.iloc[0])} in step {first}"
     if first == last:
         return f"{text}."
-    text += f" and {number(series.iloc[-1])} in step {last}"
     low, high = series.min(), series.max()
     if low == high:
-        return f"{text}, always the same."
+        return f"{title}: {number(low)} in every step from {first} to {last}."
+    text += f", {number(series.iloc[-1])} in step {last}"
     return f"{text}; lowest {number(low)} in step {series.idxmin()}, highest {number(high)} in step {series.idxmax()}."
 
 

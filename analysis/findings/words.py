@@ -20,7 +20,10 @@ def at_most(name: str, level: Level) -> str:
     """The largest value over the steps, against the limit."""
     if not level.n_known:
         return f"{name} unknown"
-    return f"{name} at most {tv_text(level.largest)} (limit {level.limit:g})"
+    largest = tv_text(level.largest)
+    if largest == f"{level.limit:.2g}":  # on which side of the limit it is, is to be seen
+        largest = f"{level.largest:.3g}"
+    return f"{name} at most {largest} (limit {level.limit:g})"
 
 
 def over_limit(level: Level, facts: Facts) -> str:
@@ -100,9 +103,14 @@ def chi2_source(facts: Facts) -> str:
 FEW_GROUPS = 12
 
 
+def are_few(effective: float) -> bool:
+    """Whether so many effective groups, rounded, are below `FEW_GROUPS`: twelve groups of nearly one size are not."""
+    return round(effective) < FEW_GROUPS
+
+
 def few_groups(effective: float) -> str:
     """What to say beside an interval of a step with this `effective_groups`; empty where there are enough."""
-    return f"{effective:.2g} effective prompt groups" if effective < FEW_GROUPS else ""
+    return f"{effective:.2g} effective prompt groups" if isfinite(effective) and are_few(effective) else ""
 
 
 def sentence(clause: str) -> str:

@@ -83,7 +83,8 @@ def steps(evidence: Evidence) -> list[Remark]:
 def _steps_in_words(present: Sequence[int], distance: int) -> str:
     if len(present) == 1:
         return f"One step, {present[0]}."
-    return f"{len(present)} steps from {present[0]} to {present[-1]}, one every {distance}."
+    every = f", one every {distance}" if distance > 1 else ""
+    return f"{len(present)} steps from {present[0]} to {present[-1]}{every}."
 
 
 def versions(evidence: Evidence) -> list[Remark]:

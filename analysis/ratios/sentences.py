@@ -52,8 +52,8 @@ def answer(summary: StepSummary, limits: Limits = Limits(), setup: Setup = UNKNO
         where = pd.Series(marks, index=summary.values.index)
         text = (
             f"The tails are heavy in {len(heavy)} of {steps} steps{_since(where)}{_with_age(where, summary)}: the "
-            f"tail index reaches {largest} (limit {limit:g}), and the top 1% of the tokens hold "
-            f"{percent(top[heavy.index].median())} of Σρ² there (median). "
+            f"tail index reaches {heavy.max():.2f} in step {heavy.idxmax()} (limit {limit:g}), and the top 1% of the "
+            f"tokens hold {percent(top[heavy.index].median())} of Σρ² there (median). "
             f"{setup.lighter(facts_of(summary, limits))} Read bounded staleness, which no tail can distort."
         )
     n, of = unreliable_steps(summary, "chi2_token")

@@ -123,11 +123,14 @@ def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
             f"In none of {len(known)} steps does a total variation of at most {near:g} hide a χ² of whole responses "
             f"above {far:g}."
         )
-    worst = int(str(known.loc[hidden, "chi2_seq"].idxmax()))
+    # A value that rests on its largest ratio is no example, as long as there is another one.
+    sure = hidden & known["chi2_seq_trusted"]
+    worst = int(str(known.loc[sure if sure.any() else hidden, "chi2_seq"].idxmax()))
+    doubt = "" if sure.any() else ", which cannot be trusted: it rests on the largest ratio, as in all of these steps"
     return (
         f"In {int(hidden.sum())} of {len(known)} steps the total variation is at most {near:g} and the χ² of whole "
         f"responses above {far:g}, that of tokens in {int(tokens.sum())}; at step {worst} a total variation of "
-        f"{known['tv'].loc[worst]:.2g} goes with a χ² of {number(known['chi2_seq'].loc[worst])}."
+        f"{known['tv'].loc[worst]:.2g} goes with a χ² of {number(known['chi2_seq'].loc[worst])}{doubt}."
     )
 
 

@@ -12,11 +12,13 @@ from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, Level, measure
 from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.facts import PPO, STALENESS, UPDATE, Cause
 from ratioscope.analysis.findings.numbers import interval_text, number
+from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import estimate, plain, share
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
+from ratioscope.parameters import Judged
 
 QUESTION = "Staleness, engine, or the update?"
 _KEYS = (STALENESS, UPDATE, PPO)
@@ -299,12 +301,18 @@ def clip(subject: Subject) -> list[Piece]:
         staleness = subject.opened.facts(window.steps).staleness.mean
         large = subject.compute(vocabulary_is_large, *window.steps)
         advice = recommendation(float(shares.mean()), staleness, large, epsilon_stale=limits.epsilon_stale)
-        if advice:
+        gate = setup_of(subject.opened.run.manifest).gate
+        if gate and gate.judged is Judged.STEP:
+            blocks.append(
+                Paragraph("This run's clip is centred at the current policy: it asks for no policy near all versions.")
+            )
+        elif advice:
             blocks.append(Paragraph(f"{sentences.advice_sentence(advice)} ({advice.source})", lead="Which clip:"))
         if shares.notna().any():
             title = f"States where no policy is within ε/2 of all versions (ε = {epsilon:g})"
             draw = partial(figures.infeasible_share, found, steps=window.steps)
-            said = f"Mean over the steps {share(shares.mean())}, largest {share(shares.max())}."
+            several = shares[found["n_versions"].astype(float) > 1]
+            said = f"Mean over the steps with several versions {share(several.mean())}, largest {share(shares.max())}."
             blocks.append(chart(subject.mode, "infeasible", title, draw, said, found, by_step=True))
     caveat = sentences.feasibility_caveat(found)
     return [*blocks, Paragraph(caveat, small=True)] if caveat else blocks

@@ -13,7 +13,7 @@ from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.facts import Facts, unreliable_steps
 from ratioscope.analysis.findings.setup import setup_of
-from ratioscope.analysis.findings.words import FEW_GROUPS
+from ratioscope.analysis.findings.words import FEW_GROUPS, are_few
 from ratioscope.analysis.linter import Remark, lint
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.runs.store import Run
@@ -63,8 +63,12 @@ class Subject:
         return cannot_clip(self.opened.run.manifest, self.opened.summary.values)
 
     def applicable(self, keys: Iterable[str]) -> list[str]:
-        """Those of the metrics that are not 0 by construction."""
-        return [key for key in keys if not (self.cannot_clip and key in SHARES)]
+        """Those of the metrics that are not 0 or 1 by construction."""
+        without: list[str] = []
+        if self.cannot_clip:
+            gates = self.opened.summary.values["gate_mean"].dropna()
+            without = [*SHARES, *["gate_mean"] * bool((gates == 1).all() and len(gates))]
+        return [key for key in keys if key not in without]
 
     @cached_property
     def facts(self) -> Facts:
@@ -221,11 +225,12 @@ def _interval(summary: StepSummary, key: str, step: int) -> str:
 def _few_groups(summary: StepSummary) -> str:
     """In how many steps intervals rest on few prompt groups; empty where in none."""
     groups = summary.values["effective_groups"].dropna()
-    few = groups[groups < FEW_GROUPS]
+    few = groups[groups.map(are_few).astype(bool)]
     if not len(few):
         return ""
+    where = f"In all {len(groups)}" if len(few) == len(groups) else f"In {len(few)} of {len(groups)}"
     return (
-        f"In {len(few)} of {len(groups)} steps the intervals rest on fewer than {FEW_GROUPS} effective prompt groups "
+        f"{where} steps the intervals rest on fewer than {FEW_GROUPS} effective prompt groups "
         f"(median {few.median():.2g}): they hold only as far as the groups are alike."
     )
 
