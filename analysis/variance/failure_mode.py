@@ -61,7 +61,9 @@ def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
             f"({chi2_source(facts)}; median over the steps), but "
             f"{about_variance[0].lower()}{about_variance[1:]}"
         )
-        until = f" {setup.truncate} until that is known: it adds little bias where there is little."
+        until = (
+            f" Until the variance is known: {setup.truncate[:1].lower()}{setup.truncate[1:]}; it adds little bias here."
+        )
         sentence, remedy = f"{found.origin} {size}", found.remedy + until * bool(setup.truncate)
     return Answer(sentence, remedy, found.source, found.numbers)
 

@@ -128,7 +128,7 @@ def test_the_answer_tells_light_harmless_and_heavy_tails_apart() -> None:
     heavy = heavy_tails.answer(_summary([0.9] * 20, 0.5))
     assert heavy.startswith("The tails are heavy in 20 of 20 steps: ")
     assert "the top 1% of the tokens hold 50% of Σρ²" in heavy
-    assert "Truncate the ratio" in heavy
+    assert "Truncate or mask the ratio, if the loss multiplies by it." in heavy
     assert heavy_tails.answer(_summary([np.nan] * 3, 0.5)).startswith("No step has enough spread")
 
 

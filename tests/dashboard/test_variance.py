@@ -114,7 +114,7 @@ def test_a_regime_that_the_tails_do_not_show_is_said_to_be_unknown() -> None:
     doubted = _answer(_doubting(near, "log1p_chi2_seq", "log1p_chi2_seq_predicted"))
     assert "Cannot tell whether variance is" in doubted.sentence
     assert "neither" not in doubted.sentence
-    assert "until the variance is known" in doubted.remedy
+    assert "Until the variance is known: truncate or mask the ratio" in doubted.remedy
 
 
 def test_an_infinite_exact_chi2_is_no_small_variance() -> None:
