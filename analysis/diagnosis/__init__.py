@@ -47,7 +47,7 @@ __all__ = [
 
 Rule = Callable[[Evidence], Finding | None]
 
-# Causes before their consequences.
+# Causes before their consequences; a fall of what the run is for before the measures that may explain it.
 RULES: dict[str, Rule] = {
     "nothing_to_judge": nothing_to_judge,
     "diverged": run_has_diverged,
@@ -58,6 +58,7 @@ RULES: dict[str, Rule] = {
     "denominator_wrong": denominator_is_wrong,
     "truncated_support": support_is_truncated,
     "survivor_bias": survivors_are_biased,
+    "reward_collapse": reward_has_collapsed,
     "staleness_high": staleness_is_high,
     "staleness_growing": staleness_is_growing,
     "kl_high": kl_is_high,
@@ -72,7 +73,6 @@ RULES: dict[str, Rule] = {
     "clip_zero": clip_never_binds,
     "zero_signal": groups_have_no_signal,
     "entropy_collapse": entropy_has_collapsed,
-    "reward_collapse": reward_has_collapsed,
 }
 
 # A finding that is the cause of others, whose remedies would be the wrong ones.

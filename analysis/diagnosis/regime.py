@@ -63,8 +63,16 @@ def variance_dominates(evidence: Evidence) -> Finding | None:
             "A few very large ratios hardly change the distance between the policies and dominate the variance of "
             "every importance-weighted mean."
         )
-        + ("" if pays else " This loss does not multiply by such ratios; one that does would have that variance."),
+        + _of_loss(evidence, pays),
         do=found.remedy + " High variance forces the learning rate down in proportion." * pays,
         source=f"{found.source}; verl, documented health limits of rollout correction",
         limit=limit,
     )
+
+
+def _of_loss(evidence: Evidence, pays: bool) -> str:
+    if pays:
+        return ""
+    if evidence.weighted:
+        return " This loss multiplies by ratios of tokens, whose own χ² is mostly below the limit, and not by products."
+    return " This loss does not multiply by such ratios; one that does would have that variance."

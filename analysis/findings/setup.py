@@ -116,8 +116,8 @@ class Setup:
         """What takes the weight off the largest ratios, for this loss and these data. Sentences."""
         first = f"{self.truncate}." if self.truncate else ""
         if self.weighted is False:
-            first = "This loss does not multiply by the ratio: it need not be truncated."
-        elif not first:
+            return f"{self.fresher(facts)} This loss does not multiply by the ratio: it need not be truncated.".strip()
+        if not first:
             first = "This loss bounds the ratio that it multiplies by: it need not be truncated further."
         return f"{first} {self.fresher(facts)}".strip()
 

@@ -23,7 +23,8 @@ def at_most(name: str, level: Level) -> str:
     largest = tv_text(level.largest)
     if largest == f"{level.limit:.2g}":  # on which side of the limit it is, is to be seen
         largest = f"{level.largest:.3g}"
-    return f"{name} at most {largest} (limit {level.limit:g})"
+    within = ", not exceeded beyond noise" if level.largest > level.limit and not level.over else ""
+    return f"{name} at most {largest} (limit {level.limit:g}{within})"
 
 
 def over_limit(level: Level, facts: Facts) -> str:

@@ -140,7 +140,8 @@ def recomputed(evidence: Evidence) -> list[Remark]:
     if not (by_train or by_update):
         return passed(
             name,
-            f"Tokens of older versions are {number(to_current)} from the current policy, as their age says.",
+            f"Log-probs of older versions' tokens are {number(to_current)} nats off those of the current policy "
+            "(mean), as their age says.",
             *numbers,
         )
     against = (

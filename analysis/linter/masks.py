@@ -73,7 +73,8 @@ def masks(evidence: Evidence) -> list[Remark]:
         zero_filled, constant_columns, shifted, own_token, scale, copied_columns, recomputed, swapped
     ):
         remarks += _sides(evidence)
-    return remarks or passed("masks", f"The logged {', '.join(logged)} agree with each other.")
+    named = " and ".join(filter(None, (", ".join(logged[:-1]), logged[-1])))
+    return remarks or passed("masks", f"The logged {named} agree with each other.")
 
 
 def _sides(evidence: Evidence) -> list[Remark]:

@@ -214,7 +214,9 @@ def sizes(evidence: Evidence) -> list[Remark]:
                 ("sequences",),
             )
         )
+    alike = per_step.nunique() == groups.nunique() == 1
     return remarks or passed(
         name,
-        f"Every step has {int(per_step.mode().iloc[-1])} groups of {int(groups.mode().iloc[-1])} responses, nearly.",
+        f"{'Every step has' if alike else 'Most steps have'} {int(per_step.mode().iloc[-1])} groups of "
+        f"{int(groups.mode().iloc[-1])} responses.",
     )

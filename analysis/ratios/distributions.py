@@ -90,10 +90,10 @@ def _verdict(tail: Tail, n: int) -> str:
         return f"no tail index, {tail.reason}"
     text = f"k̂ = {tail.khat:.2f}, "
     if tail.khat >= (khat_limit(Moment.FIRST, n) or 0):
-        return f"{text}not even means can be estimated"
+        return f"{text}even means of it are unreliable"
     if tail.khat >= (khat_limit(Moment.SECOND, n) or 0):
-        return f"{text}means can be estimated, squares cannot"
-    return f"{text}means and squares can be estimated"
+        return f"{text}means of it can be estimated, those of its square cannot"
+    return f"{text}means of it and of its square can be estimated"
 
 
 def survival(run: Run, first: int, last: int, *, pair: str = "current/behavior", level: Level = "token") -> Survival:

@@ -190,7 +190,7 @@ def _answer(buckets: pd.DataFrame, growth: Interval) -> str:
     short, long = buckets.iloc[0], buckets.iloc[-1]
     if len(buckets) == 1:
         return (
-            f"The {short['n']} responses are too few or too alike in length ({_tokens(short)}) to see how log W "
+            f"The {short['n']:,} responses are too few or too alike in length ({_tokens(short)}) to see how log W "
             "spreads with it."
         )
     for row, words in ((short, "shortest"), (long, "longest")):

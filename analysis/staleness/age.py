@@ -150,7 +150,7 @@ def _above(strata: Strata, facts: Facts) -> str:
     above = rows.loc[rows["value"] > facts.staleness.limit, "label"]
     if not len(above):
         return ""
-    where = ", ".join(above) if len(above) <= 3 else f"{len(above)} of {len(rows)} strata of age"
+    where = " and ".join(above) if len(above) <= 3 else f"{len(above)} of {len(rows)} strata of age"
     return f"Staleness is above the limit of {facts.staleness.limit:g} at {where}."
 
 

@@ -95,7 +95,7 @@ def blind_spot(summary: StepSummary) -> pd.DataFrame:
     """What a trust region sees against what it does not, by step.
 
     Columns: tv, the total variation of the tokens; chi2_token; chi2_seq, that of whole responses, as the tokens predict
-    it where the sample shows less; and <column>_trusted.
+    it where the sample shows less (predicted); and <column>_trusted.
     """
     values = summary.values
     with np.errstate(over="ignore"):
@@ -107,6 +107,7 @@ def blind_spot(summary: StepSummary) -> pd.DataFrame:
             "chi2_token": values["chi2_token"],
             "chi2_token_trusted": summary.trusted("chi2_token"),
             "chi2_seq": of_responses,
+            "predicted": values[_PREDICTED] > values[_MEASURED].fillna(-np.inf),
             "chi2_seq_trusted": chi2_is_trusted(summary),
         }
     )
@@ -132,7 +133,8 @@ def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
     return (
         f"In {int(hidden.sum())} of {len(known)} steps the total variation is at most {near:g} and the χ² of whole "
         f"responses above {far:g}, that of tokens in {int(tokens.sum())}; at step {worst} a total variation of "
-        f"{known['tv'].loc[worst]:.2g} goes with a χ² of {number(known['chi2_seq'].loc[worst])}{doubt}."
+        f"{known['tv'].loc[worst]:.2g} goes with a χ² of {number(known['chi2_seq'].loc[worst])} "
+        f"({'as the tokens predict it' if known['predicted'].loc[worst] else 'measured'}){doubt}."
     )
 
 

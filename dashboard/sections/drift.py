@@ -18,6 +18,7 @@ from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import estimate, plain, share
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
+from ratioscope.notes import Kind
 from ratioscope.parameters import Judged
 
 QUESTION = "Staleness, engine, or the update?"
@@ -173,6 +174,17 @@ _DISTANCES = {
 }
 
 
+def _notes(of: pd.DataFrame) -> str:
+    """The notes of a pair's metrics; one that makes only some of them unreliable names these."""
+    told = []
+    for note in dict.fromkeys(filter(None, of["note"])):
+        about = of.index[of["note"] == note]
+        doubt = (of["note_kind"].loc[about] == Kind.UNRELIABLE).all()
+        names = ", ".join(label for key, (label, _) in _DISTANCES.items() if key in about)
+        told.append(f"{names}: {note}" if doubt and names and len(about) < len(of) else note)
+    return "; ".join(told)
+
+
 def _path_table(frame: pd.DataFrame, title: str) -> Table:
     """One row a pair of policies: value and interval in words."""
     rows = []
@@ -188,7 +200,7 @@ def _path_table(frame: pd.DataFrame, title: str) -> Table:
             ends = write(low, low, high), write(high, low, high)
             between = interval_text(-inf if key == "ess" and low == 0 else low, high, *ends)  # 0: open below
             cells.append(write(value, low, high) + (f" ({between})" if between else ""))
-        note = "; ".join(dict.fromkeys(filter(None, of["note"])))
+        note = _notes(of)
         rows.append((PAIRS[str(pair)].title, *cells, f"{int(of['n'].iloc[0]):,}", note))
     help_of = dict(_DISTANCES.values()) | {"Units": "Number of tokens or responses in the average."}
     note = "In brackets: 95% intervals over prompt groups; no brackets: undefined."

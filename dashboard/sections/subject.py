@@ -239,7 +239,7 @@ def _doubts(summary: StepSummary, key: str) -> str:
     unreliable, known = unreliable_steps(summary, key)
     if unreliable:
         return f"unreliable in {unreliable} of {known} steps"
-    return "in all steps" if known == len(summary.values) else f"in {known} of {len(summary.values)} steps"
+    return "in all steps" if known == len(summary.values) else f"known in {known} of {len(summary.values)} steps"
 
 
 def _why_missing(summary: StepSummary, key: str) -> str:

@@ -11,6 +11,7 @@ from ratioscope.analysis.findings.facts import LOG_CHI2, Concern, Control, facts
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Regime, regime
 from ratioscope.analysis.findings.setup import UNKNOWN, setup_of
+from ratioscope.analysis.findings.words import are_few, at_most
 from ratioscope.analysis.overview.verdict import failure_mode
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary
@@ -162,7 +163,7 @@ def test_an_unseen_tail_leaves_the_variance_open_only_within_reach_of_the_limit(
         assert facts.n_doubtful_chi2 == 5 and facts.variance_is_open is is_open
         assert ("annot tell" in failure_mode(facts, UNKNOWN)) is is_open
         assert ("annot tell" in answer(facts).sentence) is is_open
-        assert ("Truncate or mask" in answer(facts).remedy) is is_open
+        assert ("runcate or mask" in answer(facts).remedy) is is_open
 
 
 def test_a_median_below_the_limit_does_not_hide_the_steps_above_it() -> None:
@@ -183,3 +184,17 @@ def test_moved_thresholds_move_the_regime() -> None:
     heavy = summary_of(**(QUIET | {"log1p_chi2_seq": 1.0}))
     assert regime_of(heavy).concern is Concern.VARIANCE
     assert regime_of(heavy, Limits(chi2=2.0)).concern is Concern.NEITHER
+
+
+def test_groups_of_nearly_one_size_are_not_few() -> None:
+    """Of 12 groups of 8 responses, 11.99 effective ones, it was said that they are fewer than 12."""
+    assert [are_few(effective) for effective in (11.99, 12.0, 11.2)] == [False, False, True]
+
+
+def test_a_largest_value_within_its_noise_of_the_limit_is_said_to_be() -> None:
+    """ "Nothing to worry about: staleness at most 0.21 (limit 0.2)"."""
+    summary = summary_of(**QUIET)
+    summary.values.loc[2, "s_k_bounded"], summary.low.loc[2, "s_k_bounded"] = 0.21, 0.15
+    assert "0.21 (limit 0.2, not exceeded beyond noise)" in at_most("staleness", facts_of(summary).staleness)
+    summary.low.loc[2, "s_k_bounded"] = 0.205
+    assert at_most("staleness", facts_of(summary).staleness).endswith("0.21 (limit 0.2)")
