@@ -274,9 +274,12 @@ def _reliance(sums: Mapping[str, Array]) -> float:
     if highest <= np.log(HARMLESS_RATIO):
         return 0.0
     peak, chi2 = _at_one_scale(sums["peak_chi2"], sums["chi2"])
+    if not chi2.sum() > 0:
+        return 0.0  # equal everywhere, whatever the weights
     error = np.sqrt(cluster_variance(chi2, sums["n"])) * sums["n"].sum()
     log_square = 2 * (highest if highest > 30 else np.log(np.expm1(highest)))
-    return float(np.exp(log_square - peak) / error) if error > 0 else np.nan
+    # Where the denominator did not sample, a large weight is on a term that is small all the same: p is near q.
+    return float(np.exp(min(log_square - peak, 0.0)) / error) if error > 0 else np.nan
 
 
 def _opened(metric: str, interval: Interval) -> Interval:
@@ -312,6 +315,8 @@ def _estimates(sums: Mapping[str, Array], level: float) -> dict[str, tuple[float
     value = np.log(chi2.sum() / n.sum()) + peak_chi2
     (low,), (high,) = log_intervals([(chi2, 1), (n, -1)], np.zeros(1, dtype=np.intp), level)
     log1p = [float(np.logaddexp(0.0, log)) for log in (value, low + peak_chi2, high + peak_chi2)]
+    if np.isneginf(value):  # every ratio is 1: 0 like its chi-square, not a logarithm without an interval
+        log1p = [0.0] * len(log1p)
     found["log1p_chi2"] = log1p[0], Interval(*log1p[1:])
     if level == ONE_SIDED:
         ends = Interval(*(float(np.expm1(end)) for end in log1p[1:]))

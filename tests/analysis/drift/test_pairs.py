@@ -149,3 +149,14 @@ def test_pairs_name_logged_columns_and_themselves(pair: str) -> None:
     assert f"{row.numerator}/{row.denominator}".replace("logp_", "") == pair
     assert all(schema.TOKENS.column(name) for name in (row.numerator, row.denominator))
     assert row.title and row.tells.endswith(".")
+
+
+def test_policies_that_are_the_same_are_at_distance_zero_with_an_interval(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    logp = rng.uniform(-2, -0.1, 400)
+    step = plain_step(logp + rng.normal(0, 0.1, 400), logp, logp_behavior_train=logp.astype(np.float32),
+                      group=np.arange(400) // 40)  # fmt: skip
+    found = measure(open_run(write_run(tmp_path / "run", [step])))
+    same = found[(found["pair"] == "current/behavior_train") & found["metric"].isin(["tv", "chi2", "log1p_chi2"])]
+    assert (same[["value", "low", "high"]] == 0).all(axis=None)
+    assert not same["note"].astype(str).str.contains("no interval").any()
