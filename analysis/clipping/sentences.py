@@ -1,5 +1,6 @@
 """The answer of the Clipping page, in words."""
 
+import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.course import sync_period, why_missing
@@ -12,6 +13,8 @@ from ratioscope.manifest import Manifest
 SHARES = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive",
           "clip_fraction_negative")  # fmt: skip
 """What is 0 by construction where the algorithm has no gate that stops a token."""
+# Of a difference of two means over steps that is more than chance.
+_STANDARD_ERRORS = 3.0
 
 
 def cannot_clip(manifest: Manifest, values: pd.DataFrame) -> str:
@@ -56,7 +59,10 @@ def headline(summary: StepSummary, unclipped: str = "") -> str:
     period = sync_period(summary.values["version_lag"])
     if period:
         lag = summary.values["version_lag"].reindex(clipped.index)
-        fresh, stale = clipped[lag <= 0.25 * period].mean(), clipped[lag >= 0.75 * period].mean()
-        text += f" It follows the weight syncs, every {period} updates: "
-        text += f"{percent(fresh)} on fresh data, {percent(stale)} on the stalest."
+        oldest = period - 1
+        fresh, stale = clipped[lag <= 0.25 * oldest], clipped[lag >= 0.75 * oldest]
+        noise = _STANDARD_ERRORS * np.sqrt(fresh.var() / len(fresh) + stale.var() / len(stale))
+        follows = "It follows" if stale.mean() - fresh.mean() > noise else "It does not clearly follow"
+        text += f" {follows} the weight syncs, every {period} updates: "
+        text += f"{percent(fresh.mean())} on fresh data, {percent(stale.mean())} on the stalest."
     return text

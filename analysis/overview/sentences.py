@@ -34,7 +34,8 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
         staleness = at_most("staleness", facts.staleness)
         if facts.staleness.n_known < facts.n_steps:
             staleness += ", not known in every step"
-        said = f"Nothing to worry about in {steps}: {staleness}, {at_most('update drift', facts.update)}."
+        said = f"Nothing to worry about in {steps}: {staleness}, {at_most('update drift', facts.update)}"
+        said += f"; {len(findings)} notice{'s' * (len(findings) > 1)}." if findings else "."
     # The finding of a fall says what evaluation accuracy did.
     fell = bool(grave) and grave[0].rule == "reward_collapse"
     return f"{said} {'' if fell else learning(summary, facts.limits)}".strip()

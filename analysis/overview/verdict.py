@@ -112,13 +112,15 @@ def _trust(summary: StepSummary, facts: Facts, remarks: Sequence[Remark]) -> str
     passed = sum(outcome is Outcome.PASSED for outcome in checks.values())
     unknown = sum(outcome is Outcome.NOT_CHECKED for outcome in checks.values())
     problems = [remark for remark in remarks if remark.is_problem]
-    counts = f"{passed} of {len(checks)} checks of the log passed"
+    noticed = sum(any(one.severity and one.check == check for one in remarks) for check in checks)
+    asides = [f"{noticed} found something" * bool(noticed), f"{unknown} could not run" * bool(unknown)]
+    counts = ", ".join(filter(None, (f"{passed} of {len(checks)} checks of the log passed", *asides)))
     if any(problem.severity is Severity.CRITICAL for problem in problems):
         text = f"The log cannot be trusted as it is ({counts}): {problems[0].sentence.rstrip('.')}"
     elif problems:
         text = f"With care ({counts}): {problems[0].sentence.rstrip('.')}"
     elif 2 * unknown > len(checks):
-        text = f"Unknown ({counts}, {unknown} could not run)"
+        text = f"Unknown ({counts})"
     else:
         text = f"No check found a problem in the log ({counts})"
     counts_of = {words: unreliable_steps(summary, key) for words, key in _MOMENTS.items()}
