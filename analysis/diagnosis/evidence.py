@@ -64,6 +64,10 @@ class Evidence:
         values, high = self.values[metric], self.summary.high[metric]
         return values[(values < limit) & ((high < limit) | high.isna() | self.summary.unreliable(metric))]
 
+    def linted(self, check: str) -> str:
+        """What a check of the linter says of a problem, which explains what it would be taken for; "" for none."""
+        return next((remark.sentence for remark in self.remarks if remark.check == check and remark.is_problem), "")
+
     def often(self, steps: "Series[float]") -> bool:
         """Whether so many steps show it that chance cannot: three of them, and the share of all that is set."""
         return len(steps) >= self.least(len(self.values))

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.findings.facts import Cause
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.words import tv_text
@@ -31,6 +32,9 @@ def sampler_does_not_follow(evidence: Evidence) -> Finding | None:
         if len(found.idle) >= max(_FEWEST_SYNCS, _MOST * found.n_syncs):
             return _finding(evidence, found, found.idle, Severity.CRITICAL)
     for found in evidence.following:
+        # Where the sampling version is recomputed, a level that was there from the start is the engine's.
+        if found.key == Cause.ENGINE.key:
+            continue
         if evidence.often(found.flat) and len(found.flat) > _MOST * found.n_known:
             return _finding(evidence, found, found.flat, Severity.WARNING)
     reference = evidence.reference
@@ -98,6 +102,8 @@ def _why(evidence: Evidence, *, grown: bool) -> str:
             "Its log-probs are still those of the reference policy: new weights never arrived, whatever version the "
             "log reports."
         )
+    if linted := evidence.linted("temperature"):
+        return f"The linter says why: {linted}"
     if grown:
         return (
             "Weights never arrived at the sampler, or the logged version is wrong; or it is another engine, whose "

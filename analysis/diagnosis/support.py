@@ -91,8 +91,10 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
         return None
     missing = 1 - mean.loc[below.index]
     worst = step_of(missing.idxmax())
-    dropped = _dropped(evidence).sum().sum() > 0
-    if dropped:
+    dropped, temperature = _dropped(evidence).sum().sum() > 0, evidence.linted("temperature")
+    if temperature:
+        why = f"The linter says why: {temperature}"
+    elif dropped:
         why = "Tokens were dropped after sampling; what is left is not a sample of the sampler's policy."
     elif settings := _settings(evidence, _TRUNCATION):
         why = f"The sampler excludes tokens that the policy can produce{settings}."
@@ -105,8 +107,13 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="truncated_support",
         severity=Severity.WARNING if missing.median() > limits.missing_mass else Severity.NOTICE,
-        sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: about "
-        f"{percent(missing.median())} of the policy's probability lies on tokens that the sampler never draws.",
+        sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: "
+        + (
+            f"its median is {number(1 - missing.median())} there, which a temperature explains."
+            if temperature
+            else f"about {percent(missing.median())} of the policy's probability lies on tokens that the sampler never "
+            "draws."
+        ),
         metric="ratio_mean",
         steps=steps_of(below),
         numbers=(
@@ -115,7 +122,9 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
             evidence.median("s_k_bounded", below.index),
         ),
         why=why,
-        do="Read the bounded staleness: the plain one misses half of that mass. Sample without top-p and top-k, or "
+        do="Divide the trainer's logits by the sampler's temperature, or log the sampler's processed log-probabilities."
+        if temperature
+        else "Read the bounded staleness: the plain one misses half of that mass. Sample without top-p and top-k, or "
         "smooth the sampler's probabilities.",
         source="S0 7.3; docs/metrics.md, identities",
         limit=1.0,
