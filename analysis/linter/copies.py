@@ -26,6 +26,7 @@ EQUAL = 1e-5
 _ENGINE_GROWS, _UPDATE_GROWS = 3.0, 1.8
 _B, _T, _C, _N, _F = COLUMNS
 _CERTAIN = -1e-3
+_FEW_STEPS = 3
 
 _WORDS = {
     (_B, _C): "in tokens that were sampled by older versions",
@@ -49,6 +50,8 @@ def copied_columns(evidence: Evidence) -> list[Remark]:
     name = "copied_columns"
     if len(evidence.steps) and (evidence.steps["grad_norm"] == 0).all():
         return not_checked(name, "No update had a gradient: the policies may well be the same.")
+    if still := _still(evidence):
+        return [still]
     remarks, measured = [], []
     for one, other, rows in _pairs(evidence):
         x, y = evidence.sample.column(one), evidence.sample.column(other)
@@ -70,7 +73,7 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
     """Columns that must differ, and the rows in which they must."""
     sample = evidence.sample
     usable = sample.rows["invalid"].isna().to_numpy()
-    old, step = usable & (sample.column("version_lag") > 0), sample.column("step")
+    old, step = usable & (sample.column("version_lag") > 0) & moved_since(evidence), sample.column("step")
     if not evidence.problems(versions):
         yield _B, _C, old
         yield _T, _C, old
@@ -80,6 +83,49 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
         yield _B, _T, usable
     if len(sample):
         yield _C, _F, usable & (step > np.median(step)) & (sample.column("position") >= 0)
+
+
+def moved_since(evidence: Evidence) -> NDArray[np.bool_]:
+    """Whether an update since a row's version moved the policy, as far as logp_new or the learning rate say: at the
+    start of a warm-up none does."""
+    sample, steps = evidence.sample, evidence.steps
+    apart = np.abs(sample.column(_N) - sample.column(_C))
+    still = {int(step) for step in steps["step"][steps["learning_rate"] == 0]} - {*sample.rows["step"][apart > EQUAL]}
+    still |= {*sample.rows["step"][np.isfinite(apart)]} - {*sample.rows["step"][apart > EQUAL]}
+    versions = steps["policy_version"].to_numpy(dtype=float)
+    moving = np.sort(versions[~steps["step"].isin(still).to_numpy()])
+    low = sample.column("behavior_version")
+    high = low + sample.column("version_lag")
+    known = low >= np.min(versions, initial=np.inf)
+    return ~known | (np.searchsorted(moving, high) > np.searchsorted(moving, low))
+
+
+def _still(evidence: Evidence) -> Remark | None:
+    """A policy that never moves: neither within an update nor over the versions since a token was sampled."""
+    sample = evidence.sample
+    usable = sample.rows["invalid"].isna().to_numpy() & (sample.column(_C) < _CERTAIN)
+    old = usable & (sample.column("version_lag") > 0)
+    update = np.abs(sample.column(_N) - sample.column(_C))[usable]
+    age = np.abs(sample.column(_B) - sample.column(_C))[old]
+    update, age = update[np.isfinite(update)], age[np.isfinite(age)]
+    signal = (np.nan_to_num(sample.column("advantage"))[usable] != 0).any()
+    several = len(evidence.all_steps) > _FEW_STEPS
+    if not (several and signal and min(len(update), len(age)) >= FEWEST_ROWS):
+        return None
+    if max((update > EQUAL).mean(), (age > EQUAL).mean()) > 1 - COPIED_SHARE:
+        return None
+    return Remark(
+        "copied_columns",
+        Outcome.FOUND,
+        "The policy does not move: logp_new equals logp_current, and logp_current equals logp_behavior on tokens that "
+        f"are up to {np.nanmax(sample.column('version_lag')):.0f} versions old. Updates change nothing, or the columns "
+        "are copies of one.",
+        Severity.CRITICAL,
+        "Look at the learning rate, and whether the optimiser steps on the weights that the log-probabilities are of.",
+        (estimate("tokens", len(update)),),
+        evidence.all_steps,
+        (_N, _C),
+    )
 
 
 def _copied(evidence: Evidence, one: str, other: str, share: float, n: int) -> Remark:

@@ -13,7 +13,7 @@ import numpy as np
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.linter.alignment import own_token, shifted
-from ratioscope.analysis.linter.copies import copied_columns
+from ratioscope.analysis.linter.copies import copied_columns, moved_since
 from ratioscope.analysis.linter.distances import FEWEST_ROWS, FLOOR, Distances, distances_of
 from ratioscope.analysis.linter.evidence import Evidence
 from ratioscope.analysis.linter.keys import versions
@@ -50,6 +50,9 @@ def swapped(evidence: Evidence) -> list[Remark]:
     )
     if other:
         return not_checked(name, f"Columns are wrong in another way: {', '.join(other)}.")
+    old = evidence.sample.column("version_lag") > 0
+    if old.any() and not moved_since(evidence)[old].any():
+        return not_checked(name, "No update since the tokens were sampled moved the policy: columns may well be equal.")
     if found.every.get((_B, COLUMNS[4]), 1.0) < 10 * FLOOR:
         return not_checked(name, "logp_behavior is the reference's: the sampler is still the initial policy.")
     costs = {

@@ -19,6 +19,8 @@ Series = pd.Series
 
 # Two passes over one state in other batches differ by rounding; what is further apart belongs to another token.
 SAME_VALUE = 0.02
+# Kernels that depend on the batch differ by more, in proportion to 1 - p: a noise of 0.08 in the logits, say.
+_NOISY_VALUE = 0.25
 # Float32 rounding and a coarse number format add up over the tokens of a state.
 MOST_MASS = 1.05
 _FEWEST = 20
@@ -121,7 +123,8 @@ class Sample:
         found = found[np.isfinite(found["x"])]
         tokens = found.groupby(["state", "token"], sort=False)["x"].agg(["size", "min", "max", "mean"])
         repeated = tokens[(tokens["size"] > 1) & (tokens["min"] < -SAME_VALUE)]
-        varying = _share(repeated["max"] - repeated["min"] > SAME_VALUE * (1 + repeated["min"].abs()))
+        allowed = np.maximum(SAME_VALUE * (1 + repeated["min"].abs()), -_NOISY_VALUE * np.expm1(repeated["min"]))
+        varying = _share(repeated["max"] - repeated["min"] > allowed)
         states = tokens.groupby("state")
         several = states.size() > 1
         spread = (states["max"].max() - states["min"].min())[several]

@@ -397,3 +397,38 @@ def test_an_update_that_moves_most_on_its_own_batch_does_not_make_the_record_rec
 
     remarks = lint(open_run(write_run(tmp_path / "run", [step(number) for number in range(6)])))
     assert [remark.outcome for remark in remarks if remark.check == "recomputed"] == [Outcome.PASSED]
+
+
+def test_a_learning_rate_of_0_makes_no_copies(tmp_path: Path) -> None:
+    """At the start of a warm-up the first update moves nothing, so the next batch is of the current policy, too."""
+    rng = np.random.default_rng(0)
+
+    def step(number: int, moved: float) -> Step:
+        behavior = -rng.exponential(1.0, 400) - 0.01
+        new = np.minimum(behavior + moved * rng.standard_normal(400), -1e-4)
+        version = np.full(400, max(number - 1, 0), dtype=np.int32)
+        return plain_step(behavior, behavior, new, number=number, behavior_version=version)
+
+    started = lint(open_run(write_run(tmp_path / "started", [step(0, 0.0), step(1, 0.01)])))
+    assert problems(started) == set()
+    frozen = lint(open_run(write_run(tmp_path / "frozen", [step(number, 0.0) for number in range(6)])))
+    said = [remark for remark in frozen if remark.check == "copied_columns"]
+    assert len(said) == 1 and said[0].sentence.startswith("The policy does not move")
+
+
+def test_kernels_that_depend_on_the_batch_are_no_other_tokens(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(30), 8)
+    token = np.tile([0, 0, 0, 0, 1, 1, 2, 3], 30).astype(np.int32)
+    current = np.log(np.array([0.5, 0.25, 0.12, 0.1]))[token]
+
+    def outcome(name: str, noise: float) -> list[Outcome]:
+        behavior = current + noise * rng.standard_normal(len(token))
+        step = plain_step(behavior, current, group=group, token_id=token)
+        return [
+            remark.outcome
+            for remark in lint(open_run(write_run(tmp_path / name, [step])))
+            if remark.check == "own_token"
+        ]
+
+    assert outcome("noisy", 0.02) == [Outcome.PASSED] and outcome("wrong", 0.5) == [Outcome.FOUND]
