@@ -60,6 +60,8 @@ def sync_period(lag: "pd.Series[float]") -> int | None:
 
 _BLOCKS = 16
 """A longer series is described by the means of so many blocks at most."""
+_FEW_TURNS = 3
+"""What turns more often goes up and down."""
 _LEVEL = 0.05
 _LEAST = {"eval_accuracy": 0.01}
 _TIMES = {"eval_accuracy": "evaluations", "reward": "steps"}
@@ -74,11 +76,22 @@ def learning(summary: StepSummary, limits: Limits) -> str:
     return next(filter(None, told), "")
 
 
+def is_unsteady(summary: StepSummary) -> bool:
+    """Whether evaluation accuracy, or the reward where there is none, goes up and down beyond its noise."""
+    metric = next((metric for metric in _TIMES if len(finite(summary, metric)) > 1), None)
+    if metric is None:
+        return False
+    return len(_turns(finite(summary, metric), _noise(summary, metric), _LEAST.get(metric, 0.0))[-1]) > _FEW_TURNS
+
+
 def _learning(summary: StepSummary, metric: str) -> str:
-    known = bool((summary.high[metric] > summary.low[metric]).any())
-    noise = noise_of(summary, metric) if known else 0.0
-    title = CATALOGUE[metric].title
+    title, noise = CATALOGUE[metric].title, _noise(summary, metric)
     return change(finite(summary, metric), title, _TIMES[metric], noise, _LEAST.get(metric, 0.0))
+
+
+def _noise(summary: StepSummary, metric: str) -> float:
+    known = bool((summary.high[metric] > summary.low[metric]).any())
+    return noise_of(summary, metric) if known else 0.0
 
 
 class Turn(NamedTuple):
@@ -106,17 +119,13 @@ def change(series: "pd.Series[float]", what: str, times: str, noise: float = 0.0
     """
     if len(series) < (2 if least or noise else 4):
         return ""
-    size = -(-len(series) // _BLOCKS)
-    blocks = [series.iloc[places] for places in np.array_split(np.arange(len(series)), len(series) // size)]
-    points = [Turn(float(part.mean()), int(part.index[0]), int(part.index[-1])) for part in blocks]
-    values = pd.Series([point.value for point in points])
+    size, points, values, turns = _turns(series, noise, least)
     few, clear, ends = _ends(values, noise / np.sqrt(size), least)
-    turns = [points[place] for place in turning_points(values, threshold(values, noise / np.sqrt(size), least))]
     outer = [f"the {name} is {points[at]}" for name, at in (("first", 0), ("last", -1)) if points[at] not in turns]
     last = f"; {', '.join(outer)}" if outer else ""
     about = f", each ±{number(noise / np.sqrt(size), digits=2)}" if noise else ""
     means = f" (means of the first and last {few * size} {times})" if few * size > 1 else ""
-    if len(turns) > 3:
+    if len(turns) > _FEW_TURNS:
         low, high = min(turns), max(turns)
         whole = f"; on the whole it {clear} from {ends}{means}" * bool(clear)
         return f"{what} goes up and down between {low} and {high}{about}{last}{whole}."
@@ -125,6 +134,18 @@ def change(series: "pd.Series[float]", what: str, times: str, noise: float = 0.0
         verb, path = ways[0].split(" ", 1)
         return f"{what} {' and '.join((f'{verb} from {turns[0]} {path}', *ways[1:]))}{about}{last}."
     return f"{what} {clear} from {ends}{means}." if clear else f"{what} shows no clear trend: {ends}{means}."
+
+
+def _turns(
+    series: "pd.Series[float]", noise: float, least: float
+) -> tuple[int, list[Turn], "pd.Series[float]", list[Turn]]:
+    """How many values a block has, the blocks' means with their steps, the means alone, and those at which it turns."""
+    size = -(-len(series) // _BLOCKS)
+    blocks = [series.iloc[places] for places in np.array_split(np.arange(len(series)), len(series) // size)]
+    points = [Turn(float(part.mean()), int(part.index[0]), int(part.index[-1])) for part in blocks]
+    values = pd.Series([point.value for point in points])
+    places = turning_points(values, threshold(values, noise / np.sqrt(size), least))
+    return size, points, values, [points[place] for place in places]
 
 
 def _ends(values: "pd.Series[float]", noise: float, least: float) -> tuple[int, str, str]:

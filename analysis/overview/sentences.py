@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ratioscope.analysis.findings.course import learning
+from ratioscope.analysis.findings.course import is_unsteady, learning
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.words import at_most
@@ -34,7 +34,8 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
         staleness = at_most("staleness", facts.staleness)
         if facts.staleness.n_known < facts.n_steps:
             staleness += ", not known in every step"
-        said = f"Nothing to worry about in {steps}: {staleness}, {at_most('update drift', facts.update)}"
+        opening = "Learning is not steady" if is_unsteady(summary) else "Nothing to worry about"
+        said = f"{opening} in {steps}: {staleness}, {at_most('update drift', facts.update)}"
         said += f"; {len(findings)} notice{'s' * (len(findings) > 1)}." if findings else "."
     # The finding of a fall says what evaluation accuracy did.
     fell = bool(grave) and grave[0].rule == "reward_collapse"

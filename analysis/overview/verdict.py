@@ -87,8 +87,8 @@ def failure_mode(facts: Facts, setup: Setup) -> str:
         return f"Bias is the primary concern: {numbers}."
     if setup.weighted is False:
         return (
-            "This loss multiplies by no ratio, so all of its mismatch is bias, which is small in the median step: "
-            f"{numbers}."
+            "This loss multiplies by no ratio, so all of its mismatch is bias, which is below its limit in the median "
+            f"step: {numbers}."
         )
     if facts.concern is Concern.VARIANCE:
         return f"Variance is the concern, which a trust region does not see: {numbers}."

@@ -64,7 +64,10 @@ def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
         until = (
             f" Until the variance is known: {setup.truncate[:1].lower()}{setup.truncate[1:]}; it adds little bias here."
         )
-        sentence, remedy = f"{found.origin} {size}", found.remedy + until * bool(setup.truncate)
+        sentence, remedy = (
+            f"{found.origin} {size}",
+            found.remedy + until * bool(setup.truncate and facts.variance_is_open),
+        )
     return Answer(sentence, remedy, found.source, found.numbers)
 
 

@@ -167,3 +167,19 @@ def test_evaluations_that_only_scatter_have_hardly_ever_fallen(length: int) -> N
 def test_a_fall_of_a_negative_reward_is_measured_by_its_size() -> None:
     fall = find_fall(pd.Series([-1.0, -1.0, -2.0, -2.0, -2.0]), 0.25)
     assert fall is not None and fall.best == -1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "steady"),
+    [
+        ("sync_interval20-red_weight-seed0", False),
+        ("sync_interval20-asymre-seed0", False),
+        ("sync_interval20-grpo-seed0", True),
+        ("sync_interval20-opmd-seed0", True),
+    ],
+)
+def test_a_run_whose_evaluations_swing_is_not_nothing_to_worry_about(name: str, steady: bool) -> None:
+    summary = summary_of(name)
+    said = headline(summary, facts_of(summary), [])
+    assert ("Nothing to worry about" in said) is steady
+    assert ("not steady" in said and "goes up and down" in said) is not steady
