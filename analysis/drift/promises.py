@@ -207,7 +207,7 @@ def trust_region_sentence(found: Certificate) -> str:
         text += (
             f" Between steps with {number(shortest)} and with {number(longest)} tokens a response, the mean distance "
             f"goes with the length to the power {power.value:.1f} ({power.low:.1f} to {power.high:.1f}); theory asks "
-            "for −2, a constant clip aims at 0."
+            "for −2, a constant clip aims at 0. Both may also change with training."
         )
     return text
 

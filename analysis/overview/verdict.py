@@ -113,7 +113,7 @@ def _trust(summary: StepSummary, facts: Facts, remarks: Sequence[Remark]) -> str
     unknown = sum(outcome is Outcome.NOT_CHECKED for outcome in checks.values())
     problems = [remark for remark in remarks if remark.is_problem]
     noticed = sum(any(one.severity and one.check == check for one in remarks) for check in checks)
-    asides = [f"{noticed} found something" * bool(noticed), f"{unknown} could not run" * bool(unknown)]
+    asides = [f"{noticed} with a remark" * bool(noticed), f"{unknown} could not run" * bool(unknown)]
     counts = ", ".join(filter(None, (f"{passed} of {len(checks)} checks of the log passed", *asides)))
     if any(problem.severity is Severity.CRITICAL for problem in problems):
         text = f"The log cannot be trusted as it is ({counts}): {problems[0].sentence.rstrip('.')}"

@@ -121,6 +121,7 @@ def test_an_infinite_exact_chi2_is_no_small_variance() -> None:
     summary = _summary(10, s_k_bounded=0.01, log1p_chi2_seq=0.1, chi2_token_exact=np.inf, ratio_mean=1.0)
     assert "infinite in 10 of 10 steps" in _answer(summary).sentence
     assert "Cannot tell whether variance is" in _answer(summary).sentence
+    assert "truncate" not in _answer(summary).remedy  # what is never drawn has no ratio to truncate
 
 
 def test_no_step_is_said_and_not_judged() -> None:
