@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ratioscope.analysis.findings.course import course, learning
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
+from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.dashboard.figures.series import Limit, learning_curves
 from ratioscope.dashboard.sections.model import Chart, Section
 from ratioscope.dashboard.sections.subject import Subject, key_numbers, over_steps
@@ -17,6 +18,8 @@ def section(subject: Subject) -> Section:
     shown = (*curves(subject), entropy(subject), length(subject))
     blocks = (found for found in shown if values[list(found.metrics)].notna().any(axis=None))
     answer = learning(subject.summary, subject.opened.limits) or course(subject.summary, "reward")
+    if setup_of(subject.opened.run.manifest).offline and values["reward"].notna().any():
+        answer += " The training reward is that of the fixed data set: it does not say whether the policy learns."
     return Section("learning", "Learning", "Is it learning, and what does it cost?", answer, (numbers, *blocks))
 
 

@@ -77,3 +77,9 @@ def test_a_paragraph_names_files_within_the_run() -> None:
 
     (said,) = attempt(subject, fails)
     assert isinstance(said, Paragraph) and said.text == "No token, see tokens/a.parquet."
+
+
+@pytest.mark.parametrize(("name", "fixed"), [("offline-grpo-seed0", True), ("sync_offset10-grpo-seed0", False)])
+def test_the_reward_of_a_fixed_data_set_is_not_called_learning(name: str, fixed: bool) -> None:
+    said = SECTIONS["learning"](Subject(open_folder(SAMPLE_RUNS / name))).answer
+    assert ("training reward is that of the fixed data set" in said) == fixed
