@@ -72,7 +72,7 @@ def test_two_selected_rows_are_compared_by_one_key_and_the_view_is_in_the_url(op
 
     expect(page.get_by_text("Evaluation accuracy at the end (mean of")).to_be_visible()
     choose(page, "Metric", metric_label("u_k"))
-    answer = page.get_by_text("Update drift at the end.")
+    answer = page.get_by_text("Update drift at the end (mean of")
     expect(answer).to_be_visible()
     expect(page).to_have_url(re.compile("metric=Update"))
     choose(page, "Panels by", "algorithm")
