@@ -63,6 +63,22 @@ def rewards(evidence: Evidence) -> list[Remark]:
                     (column,),
                 )
             )
+    accuracy = evidence.steps[["step", "eval_accuracy"]].dropna()
+    beyond = accuracy[(accuracy["eval_accuracy"] < 0) | (accuracy["eval_accuracy"] > 1)]
+    if len(beyond):
+        remarks.append(
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"eval_accuracy is no share: it is up to {beyond['eval_accuracy'].abs().max():.3g}, "
+                f"{in_steps(tuple(beyond['step'].astype(int)))}.",
+                Severity.NOTICE,
+                "Log it between 0 and 1, not in percent; a score of another kind is an extra_ column.",
+                (estimate("steps", len(beyond)),),
+                tuple(int(step) for step in beyond["step"]),
+                ("eval_accuracy",),
+            )
+        )
     if evidence.n_rows and not evidence.total("n_usable"):
         remarks.append(
             Remark(

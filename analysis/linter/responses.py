@@ -18,6 +18,8 @@ FEWEST_GROUPS, NEARLY_ALL = 8, 0.98
 SHARE_SMALLER = 0.05
 _USUAL = 0.5
 _FEWEST_ROWS = 20
+# Where all of so many first tokens are equal in a group, it is no prompt that the mask let through.
+_FIRST_TOKENS = 8
 _PADDED = 0.2
 
 
@@ -124,6 +126,29 @@ def response_mask(evidence: Evidence) -> list[Remark]:
             f"All responses begin alike in {percent(equal)} of the groups ({percent(expected)} expected).",
             *numbers,
         )
+    same = rows[rows["position"] < _FIRST_TOKENS].groupby(["step", "group_id", "position"])["token_id"].nunique()
+    if float((same == 1).mean()) > NEARLY_ALL and (same.index.get_level_values("position") == _FIRST_TOKENS - 1).any():
+        one = rows["token_id"].nunique() == 1
+        return [
+            Remark(
+                name,
+                Outcome.FOUND,
+                f"In {percent(equal)} of the groups all responses are one and the same, where logp_behavior says "
+                f"{percent(expected)} of their first tokens alone: "
+                + (
+                    "token_id is the same in every row, so it was not logged."
+                    if one
+                    else "the sampler is greedy, or seeded alike, and did not draw with logp_behavior."
+                ),
+                Severity.CRITICAL,
+                "Log the ids of the sampled tokens."
+                if one
+                else "Sample at a temperature above 0 with a seed for each response, and log what it draws with.",
+                numbers,
+                evidence.all_steps,
+                ("token_id",) if one else ("logp_behavior",),
+            )
+        ]
     return [
         Remark(
             name,

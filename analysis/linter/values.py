@@ -12,6 +12,8 @@ FEWEST_ROWS = 20
 
 # In more steps than this a constant column is the writer's.
 LARGEST_CONSTANT_SHARE = 0.5
+# A smallest value that so many rows have, while another column spreads there, is a bound.
+LEAST_CLAMPED_SHARE, LARGEST_CLAMPED_SHARE, LEAST_SPREAD = 2e-3, 1e-2, 0.1
 # What no ratio of sampler and policy is made of, and what of it is wrong when it does not vary.
 BESIDE = ("logp_behavior_train", "logp_reference", "entropy")
 CONSTANT_BESIDE = ("logp_reference", "entropy")
@@ -186,4 +188,30 @@ def constant_columns(evidence: Evidence) -> list[Remark]:
                     (column,),
                 )
             )
+    remarks += [remark for column in varies if (remark := _clamped(evidence, column)) is not None]
     return remarks or passed(name, f"Every log-probability varies in each of the {len(by_step)} steps.")
+
+
+def _clamped(evidence: Evidence, column: str) -> Remark | None:
+    """A column whose smallest value many tokens have that differ in another column: what is less likely was cut off."""
+    other = "logp_behavior" if column == "logp_current" else "logp_current"
+    at_lowest = f"{column} = (select min({column}) from examined where isfinite({column}))"
+    found = evidence.frame(
+        f"select count(*) as n, stddev_pop({other}) as spread, min({column}) as lowest from examined "
+        f"where {at_lowest} and isfinite({other})"
+    ).iloc[0]
+    n = int(found["n"])
+    if n < max(FEWEST_ROWS, LEAST_CLAMPED_SHARE * evidence.n_rows) or not found["spread"] > LEAST_SPREAD:
+        return None
+    return Remark(
+        "constant_columns",
+        Outcome.FOUND,
+        f"{column} is never below {found['lowest']:.4g}, which {n:,} tokens have that differ in {other}: it was "
+        "clamped, or this value stands for missing ones.",
+        Severity.CRITICAL if n > LARGEST_CLAMPED_SHARE * evidence.n_rows else Severity.WARNING,
+        "Log it as it is, and leave missing values empty: ratios of these tokens are those of the bound.",
+        (estimate("tokens", n), estimate("smallest value", float(found["lowest"]))),
+        evidence.all_steps,
+        (column,),
+        evidence.rows_where(at_lowest),
+    )

@@ -432,3 +432,30 @@ def test_kernels_that_depend_on_the_batch_are_no_other_tokens(tmp_path: Path) ->
         ]
 
     assert outcome("noisy", 0.02) == [Outcome.PASSED] and outcome("wrong", 0.5) == [Outcome.FOUND]
+
+
+@pytest.mark.parametrize("greedy", [True, False], ids=["greedy", "no-ids"])
+def test_equal_responses_are_no_prompts(tmp_path: Path, greedy: bool) -> None:
+    sequence = np.repeat(np.arange(40), 9)
+    token = np.tile(np.arange(9), 40) if greedy else np.zeros(360)
+    logp = np.full(360, -1.0) - 0.01 * np.tile(np.arange(9), 40)
+    step = plain_step(logp, logp, sequence=sequence, group=sequence // 4, token_id=token.astype(np.int32))
+    remarks = lint(open_run(write_run(tmp_path / "run", [step])))
+    said = next(remark for remark in remarks if remark.check == "response_mask")
+    assert said.columns == (("logp_behavior",) if greedy else ("token_id",))
+    assert ("greedy" in said.sentence) == greedy
+
+
+def test_a_clamped_column_is_found(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    logp = -rng.exponential(1.0, 600) - 0.01
+    steps = [plain_step(np.maximum(logp, -3), logp), plain_step(logp, logp)]
+    found_in = [
+        [
+            remark.columns
+            for remark in lint(open_run(write_run(tmp_path / str(k), [step])))
+            if "clamped" in remark.sentence
+        ]
+        for k, step in enumerate(steps)
+    ]
+    assert found_in == [[("logp_behavior",)], []]
