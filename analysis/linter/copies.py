@@ -27,6 +27,7 @@ _ENGINE_GROWS, _UPDATE_GROWS = 3.0, 1.8
 _B, _T, _C, _N, _F = COLUMNS
 _CERTAIN = -1e-3
 _FEW_STEPS = 3
+_NOTHING_MOVED = 0.9995
 
 _WORDS = {
     (_B, _C): "in tokens that were sampled by older versions",
@@ -60,7 +61,8 @@ def copied_columns(evidence: Evidence) -> list[Remark]:
             continue
         share = float((np.abs(x - y) <= EQUAL)[known].mean())
         measured.append(f"{one} equals {other} in {percent(share)} of {int(known.sum()):,} tokens")
-        if share > COPIED_SHARE:
+        # A first update of a warm-up moves few tokens beyond rounding; a copy moves none.
+        if share > (_NOTHING_MOVED if (one, other) == (_C, _N) else COPIED_SHARE):
             remarks.append(_copied(evidence, one, other, share, int(known.sum())))
     if not measured:
         return not_checked(
@@ -81,7 +83,9 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
     sampler = evidence.run.manifest.sampler
     if sampler.get("dtype", "same") != "same" or sampler.get("temperature", 1.0) != 1.0:
         yield _B, _T, usable
-    if len(sample):
+    update = np.abs(sample.column(_N) - sample.column(_C))
+    early = update[np.isfinite(update) & (step <= np.median(step))] if len(sample) else update
+    if len(sample) and not (len(early) and (early > EQUAL).mean() < 1 - COPIED_SHARE):
         yield _C, _F, usable & (step > np.median(step)) & (sample.column("position") >= 0)
 
 

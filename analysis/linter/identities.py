@@ -58,6 +58,7 @@ def swapped(evidence: Evidence) -> list[Remark]:
     costs = {
         (one, two): found.cost(right | {one: two, two: one})
         for one, two in combinations(logged, 2)
+        if two != COLUMNS[4] or not _starts_at_reference(evidence, one)
     }  # fmt: skip
     best = min(costs.values())
     # The chain sampler, recomputation, current, new reads the same from its end: what was drawn and clipped decides.
@@ -86,6 +87,16 @@ def swapped(evidence: Evidence) -> list[Remark]:
             evidence.rows_where(f"invalid is null and abs({pair[0]} - {pair[1]}) > 0.1"),
         )
     ]
+
+
+def _starts_at_reference(evidence: Evidence, other: str) -> bool:
+    """Whether the first step's current policy is the reference and not another column: they keep their names then."""
+    sample = evidence.sample
+    first = sample.column("step") == sample.column("step").min()
+    current = sample.column(_C)[first]
+    apart = [np.abs(current - sample.column(name)[first]) for name in (COLUMNS[4], other)]
+    near, far = (float(each[np.isfinite(each)].mean()) if np.isfinite(each).any() else np.nan for each in apart)
+    return near < FLOOR < far
 
 
 def _misfit(evidence: Evidence, one: str, other: str) -> float:

@@ -459,3 +459,10 @@ def test_a_clamped_column_is_found(tmp_path: Path) -> None:
         for k, step in enumerate(steps)
     ]
     assert found_in == [[("logp_behavior",)], []]
+
+
+def test_an_update_of_few_tokens_is_no_copy(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    logp = -rng.exponential(1.0, 2000) - 0.01
+    step = plain_step(logp, logp, logp - 1e-3 * (np.arange(2000) % 125 == 0))
+    assert "copied_columns" not in problems(lint(open_run(write_run(tmp_path / "run", [step]))))
