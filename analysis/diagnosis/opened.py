@@ -41,6 +41,11 @@ class Opened:
         return self.judged.remarks
 
     @property
+    def problems(self) -> list[Remark]:
+        """Those remarks for which the log should not be trusted before somebody has looked."""
+        return [remark for remark in self.remarks if remark.is_problem]
+
+    @property
     def checked(self) -> Window:
         """The steps that `remarks` are about; of a run with a step at least."""
         (first, last), index = self.judged.checked, self.summary.values.index

@@ -22,7 +22,7 @@ def text(opened: Opened) -> str:
         n = len(opened.summary.values)
         lines = [f"No rule found anything in {n} step{'s' * (n != 1)}." if n else "No step is on disk yet."]
     broken = any(finding.rule == RULE for finding in opened.findings)
-    if not broken and any(remark.is_problem for remark in opened.remarks):
+    if not broken and opened.problems:
         lines.append(verdict(opened.remarks))
     if unseen := not_seen(opened.summary, opened.facts()):
         lines.append(f"Not logged, so not judged: {'; '.join(unseen)}.")

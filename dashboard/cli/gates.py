@@ -73,8 +73,8 @@ def diagnose(
     fail_on: Annotated[
         SeverityName | None,
         typer.Option(
-            help="Exit code 1 when there is a finding of this severity or worse; default: only where there is nothing "
-            "to judge."
+            help="Exit code 1 when a finding, or a problem of the log, has this severity or worse; default: only where "
+            "there is nothing to judge."
         ),
     ] = None,
     thresholds: Thresholds = None,
@@ -98,6 +98,8 @@ def diagnose(
     complain_of(found.run)
     contents = head_to_json(found) | {"findings": [with_page(finding) for finding in found.findings]}
     say(json.dumps(contents, allow_nan=False) if as_json else text(found))
-    lowest = Severity[fail_on.upper()] if fail_on else None
-    if any(finding.rule == NOTHING_TO_JUDGE or (lowest and finding.severity >= lowest) for finding in found.findings):
+    severities = [finding.severity for finding in found.findings]
+    severities += [remark.severity for remark in found.problems if remark.severity]
+    failed = any(finding.rule == NOTHING_TO_JUDGE for finding in found.findings)
+    if failed or (fail_on and max(severities, default=0) >= Severity[fail_on.upper()]):
         raise typer.Exit(PROBLEMS_FOUND)

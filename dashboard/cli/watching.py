@@ -73,8 +73,9 @@ def watch(
     It ends by itself when no run is live any more.
 
     A finding is reported once for a run, and again only when its severity rises, also over restarts of this command. A
-    run that is not live is judged once. An alert in a file or at a webhook is an object: text (all in one line), time,
-    run, rule, severity, sentence, metric, limit, steps (first and last), why, do, source, page.
+    run that is not live is judged once. A log to be used with care is named on stderr and counts as a warning. An alert
+    in a file or at a webhook is an object: text (all in one line), time, run, rule, severity, sentence, metric, limit,
+    steps (first and last), why, do, source, page.
     """
     from ratioscope.analysis.findings.finding import Severity
     from ratioscope.analysis.findings.limits import read_limits
@@ -220,6 +221,7 @@ class Watcher:
     def _read(self, folder: Path, watched: Watched, limits: Limits) -> None:
         from ratioscope.analysis.diagnosis.opened import open_folder
         from ratioscope.analysis.findings.news import run_key, to_json
+        from ratioscope.analysis.linter.verdict import verdict
         from ratioscope.analysis.summary.summary import Summariser
         from ratioscope.dashboard.evidence import PAGE_OF
 
@@ -230,7 +232,10 @@ class Watcher:
         watched.summariser = summariser if watched.live else None  # what it keeps is for the files that are to come
         watched.key = run_key(run)
         watched.alerts = [(each, to_json(run, each) | {"page": PAGE_OF[each.rule]}) for each in findings]
+        if opened.problems:
+            self._problems.append(f"{folder}: {verdict(opened.remarks)}")
         severities = [finding.severity for finding in findings]
+        severities += [remark.severity for remark in opened.problems if remark.severity]
         self.worst = max([*severities, self.worst] if self.worst else severities, default=None)
 
     def known(self, listener: "Listener") -> int:

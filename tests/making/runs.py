@@ -106,10 +106,11 @@ def with_held_out(step: Step, other: Step) -> Step:
 
 
 def stale_step(number: int, staleness: float) -> Step:
-    """24 prompt groups of 10 tokens, four versions old: S_k = `staleness` exactly, half of the ratios above 1."""
+    """24 responses of 10 tokens to as many prompts, four versions old: S_k = `staleness`, half the ratios above 1."""
+    token = np.arange(240)
     behavior = -np.random.default_rng(number).uniform(1.0, 4.0, 240)
-    current = behavior + np.log1p(2 * staleness * np.where(np.arange(240) % 2 == 0, 1.0, -1.0))
-    step = plain_step(behavior, current, number=number, group=np.repeat(np.arange(24), 10))
+    current = behavior + np.log1p(2 * staleness * np.where(token % 2 == 0, 1.0, -1.0))
+    step = plain_step(behavior, current, number=number, sequence=token // 10)
     return replace(step, scalars={"policy_version": number + 4})
 
 
