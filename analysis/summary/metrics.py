@@ -193,7 +193,8 @@ class _Steps:
         log_chi2 = np.log(sums(scaled["lse_chi2"], self.starts)) + scale["lse_chi2"] - np.log(count)
         self.values |= {"chi2_seq": np.exp(log_chi2), "log1p_chi2_seq": np.logaddexp(0.0, log_chi2)}
         low, high = (
-            np.logaddexp(0.0, end + scale["lse_chi2"])
+            # Where every ratio is 1 it is 0 like its value, not a logarithm without an interval.
+            np.where(np.isneginf(log_chi2), 0.0, np.logaddexp(0.0, end + scale["lse_chi2"]))
             for end in log_intervals([(scaled["lse_chi2"], 1), (n, -1)], self.starts, ONE_SIDED)
         )
         self.intervals |= {"log1p_chi2_seq": (low, high), "chi2_seq": (np.expm1(low), np.expm1(high))}
