@@ -1,6 +1,7 @@
 // Draws a figure with Plotly.react, so that zoom and hidden lines outlive new data, and reports brush, click and keys.
 
 const DOUBLE_CLICK_MS = 300; // as Plotly has it
+const LOAD_AGAIN_MS = 3000;
 
 let loading;
 
@@ -9,7 +10,11 @@ function plotly(source) {
     const script = document.createElement("script");
     script.src = source;
     script.onload = () => resolve(window.Plotly);
-    script.onerror = () => reject(new Error("Plotly could not be loaded."));
+    script.onerror = () => {
+      loading = undefined; // a failure is not kept: whoever asks next loads again
+      script.remove();
+      reject(new Error("Plotly could not be loaded."));
+    };
     document.head.append(script);
   });
   return loading;
@@ -30,17 +35,54 @@ export default function ({ parentElement, data, setTriggerValue }) {
   chart.report = (name, value) => data.events.includes(name) && setTriggerValue(name, value);
 
   const layout = { uirevision: "kept", ...figure.layout };
-  plotly(data.source).then((Plotly) => {
-    if (!chart.isConnected) return;
-    layout.width = chart.clientWidth;
-    Plotly.react(chart, figure.data, layout, data.config).then(() => watch(Plotly, chart));
-  });
-  return () => window.Plotly?.purge(chart);
+  chart.due = { source: data.source, traces: figure.data, layout, config: data.config };
+  chart.fitting ??= fitted(chart);
+  draw(chart);
+  // Streamlit also ends a call that a newer one has overtaken; the chart is the newer one's then.
+  const call = (chart.call = {});
+  return () => chart.call === call && leave(chart);
 }
 
-function watch(Plotly, chart) {
-  if (chart.watched) return;
-  chart.watched = true;
+// The element may be attached, or shown, after Plotly is there: what is due is drawn when the element gets a width.
+function fitted(chart) {
+  const fitting = new ResizeObserver(() => {
+    if (chart.due) draw(chart);
+    else if (chart.listening && chart.clientWidth && chart.clientWidth !== chart.layout.width) {
+      window.Plotly.relayout(chart, { width: chart.clientWidth });
+    }
+  });
+  fitting.observe(chart);
+  return fitting;
+}
+
+function draw(chart) {
+  plotly(chart.due.source).then(
+    (Plotly) => {
+      if (!chart.due || !chart.clientWidth) return;
+      const { traces, layout, config } = chart.due;
+      chart.due = null;
+      layout.width = chart.clientWidth;
+      Plotly.react(chart, traces, layout, config).then(() => listen(Plotly, chart));
+    },
+    (error) => {
+      console.warn(error.message);
+      setTimeout(() => chart.due && draw(chart), LOAD_AGAIN_MS);
+    },
+  );
+}
+
+function leave(chart) {
+  chart.due = null;
+  chart.fitting.disconnect();
+  chart.fitting = undefined;
+  chart.listening?.abort();
+  chart.listening = undefined; // purging takes Plotly's listeners away: whoever mounts it again listens anew
+  window.Plotly?.purge(chart);
+}
+
+function listen(Plotly, chart) {
+  if (chart.listening || !chart.fitting) return;
+  chart.listening = new AbortController();
 
   chart.on("plotly_selected", (event) => {
     const range = event?.range?.x;
@@ -63,7 +105,7 @@ function watch(Plotly, chart) {
 
   // Arrow keys go from step to step, Enter is a click.
   let place = null;
-  chart.addEventListener("keydown", (event) => {
+  const keys = (event) => {
     const steps = longest(chart);
     if (!steps.length) return;
     if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
@@ -74,13 +116,8 @@ function watch(Plotly, chart) {
     } else if (event.key === "Enter" && place !== null) {
       chart.report("step", steps[place]);
     }
-  });
-
-  new ResizeObserver(() => {
-    if (chart.clientWidth && chart.clientWidth !== chart.layout.width) {
-      Plotly.relayout(chart, { width: chart.clientWidth });
-    }
-  }).observe(chart);
+  };
+  chart.addEventListener("keydown", keys, { signal: chart.listening.signal });
 }
 
 function longest(chart) {

@@ -32,7 +32,8 @@ PPO = {
 # What the Back button does; the app is not loaded again, which takes seconds of every test.
 GO_ON = "address => { history.pushState({}, '', address); dispatchEvent(new PopStateEvent('popstate')) }"
 
-expect.set_options(timeout=60_000)
+PATIENCE_MS = 60_000  # of what is expected and of what is clicked, scrolled to or measured
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -134,6 +135,7 @@ def contexts(chromium: Browser) -> dict[str, tuple[BrowserContext, Watch]]:
     made = {}
     for scheme in ("light", "dark"):
         context = chromium.new_context(color_scheme=scheme, viewport={"width": 1400, "height": 1000})  # type: ignore[arg-type]
+        context.set_default_timeout(PATIENCE_MS)
         made[scheme] = (context, Watch())
         made[scheme][1].attach(context)
     return made
