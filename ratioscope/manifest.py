@@ -54,6 +54,16 @@ class Manifest:
     planned_updates: int | None = None
     seed: int | None = None
     libraries: dict[str, str] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    """Of a run that another program wrote or trained: framework, version, path, format."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """Columns that the source does not have, and why, in one sentence each."""
+    assumed: list[str] = field(default_factory=list)
+    """What was taken for granted, and why, in one sentence each."""
+    log_probability_decimals: int | None = None
+    """Decimals that the source keeps of a log-probability; None: all."""
+    sampled_with: str = ""
+    """Whether logp_behavior is "raw" or "processed" (after temperature, top-k, top-p); "": it is not known."""
     tags: list[str] = field(default_factory=list)
     notes: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -104,7 +114,7 @@ class Manifest:
     def _check_types(self, path: Path) -> None:
         for declared in fields(self):
             value, expected = getattr(self, declared.name), declared.type
-            if declared.name in ("planned_updates", "seed"):
+            if declared.name in ("planned_updates", "seed", "log_probability_decimals"):
                 fits = value is None or (isinstance(value, int) and not isinstance(value, bool))
             else:
                 container = getattr(expected, "__origin__", expected)

@@ -100,26 +100,29 @@ class RunRecorder:
     @property
     def last_step(self) -> int:
         """The last step that is completely on disk; -1 when there is none."""
-        return min(self._last_on_disk[name] for name in schema.TABLES)
+        return self._last_on_disk[schema.STEPS.name]  # written last
 
     def record_step(
         self,
         step: int,
         *,
-        tokens: Columns,
         sequences: Columns,
-        scalars: Mapping[str, Any],
+        tokens: Columns | None = None,
+        scalars: Mapping[str, Any] | None = None,
         probes: Mapping[str, Any] | None = None,
+        messages: Columns | None = None,
     ) -> None:
-        """Hand one update over to the writer.
+        """Hand one update over to the writer. A column that is not given is not logged, and nothing stands in for it.
 
         Args:
             step: update index; must grow from call to call.
-            tokens: columns of the tokens table, arrays of length (n_tokens,); they are converted in the background, so
-                do not change them afterwards.
             sequences: columns of the sequences table, arrays of length (n_sequences,).
-            scalars: one value a column of the steps table; `wall_time` is filled in.
+            tokens: columns of the tokens table, arrays of length (n_tokens,); they are converted in the background, so
+                do not change them afterwards. None: there are texts and rewards alone.
+            scalars: one value a column of the steps table; `wall_time` is the present unless it is given, and None
+                where it is not known.
             probes: one value a column of the probes table, where a gradient probe was made at this step.
+            messages: columns of the messages table, arrays of length (n_messages,).
 
         Raises:
             RunFormatError: a required column is missing, lengths differ, or the step does not grow.
@@ -134,10 +137,15 @@ class RunRecorder:
             raise RunFormatError(f"{self.folder}: step {step} cannot be recorded, steps count from 0.")
         if self._next_step is not None and step < self._next_step:
             raise RunFormatError(f"{self.folder}: step {step} was recorded after step {self._next_step - 1}.")
-        one_row = {key: [value] for key, value in scalars.items()} | {"wall_time": [datetime.now(UTC)]}
-        batch: dict[str, Columns] = {"tokens": tokens, "sequences": sequences, "steps": one_row}
-        if probes is not None:
-            batch["probes"] = {key: [value] for key, value in probes.items()}
+        one_row = {"wall_time": datetime.now(UTC)} | dict(scalars or {})
+        given = {
+            "tokens": tokens,
+            "sequences": sequences,
+            "steps": {key: [value] for key, value in one_row.items()},
+            "probes": {key: [value] for key, value in probes.items()} if probes is not None else None,
+            "messages": messages,
+        }
+        batch: dict[str, Columns] = {name: columns for name, columns in given.items() if columns is not None}
         for name, columns in batch.items():
             _check_columns(self._tables[name], columns)
         self._next_step = step + 1
@@ -217,7 +225,7 @@ class RunRecorder:
                 self._pending[name].append(to_arrow(self._tables[name], columns, step))
 
     def _flush_when_due(self) -> None:
-        rows = sum(table.num_rows for table in self._pending["tokens"])
+        rows = sum(table.num_rows for name in ("tokens", "sequences") for table in self._pending[name])
         if rows >= FLUSH_ROWS or time.monotonic() - self._last_flush >= self._flush_seconds:
             self._flush()
 
@@ -245,7 +253,8 @@ class RunRecorder:
     # Details --------------------------------------------------------------------------------------------------------
 
     def _extend_vocabulary(self, tables: list[pa.Table]) -> None:
-        ids = {token for table in tables for token in pc.unique(table.column("token_id")).to_pylist()}
+        listed = [table.column("token_id") for table in tables if "token_id" in table.column_names]
+        ids = {token for column in listed for token in pc.unique(column).to_pylist()} - {None}
         unseen = ids - self._vocabulary.keys()
         if unseen and self._vocabulary_of is not None:
             self._vocabulary |= {token: self._vocabulary_of(token) for token in unseen}

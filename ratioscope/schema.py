@@ -7,10 +7,15 @@ A run is a folder of open files:
     sequences/000000-000009-w0.parquet
     steps/000000-000009-w0.parquet
     probes/000000-000000-w0.parquet     gradient probes, where there are any
+    messages/000000-000009-w0.parquet   messages of conversations, where there are any
     vocabulary.parquet                  token_id and its text, for the ids that occur
 
 Files are immutable: written under a name that does not end in .parquet, then renamed. NaN and infinities are stored
-as they are, because they are evidence; null means "not logged". Log-probabilities are natural logarithms.
+as they are, because they are evidence; null means "not logged", and so does a column that is not there. A null is never
+filled from another column. Log-probabilities are natural logarithms.
+
+Version 1.1 requires the keys alone, because most programs log less than 1.0 asked for, and has columns for turns,
+messages, truncated sampling and where a run came from. Every run of 1.0 is one of 1.1.
 """
 
 import re
@@ -21,7 +26,7 @@ import pyarrow as pa
 
 from ratioscope.errors import RunFormatError
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 # Rounding in a bfloat16 forward pass may lift a log-probability a little above 0; more is an error.
 LARGEST_LOG_PROBABILITY = 1e-4
@@ -58,7 +63,8 @@ class Table:
         return next((column for column in self.columns if column.name == name), None)
 
 
-_INT32, _INT64, _FLOAT, _DOUBLE = pa.int32(), pa.int64(), pa.float32(), pa.float64()
+_INT16, _INT32, _INT64, _FLOAT, _DOUBLE = pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()
+_TIME = pa.timestamp("us", tz="UTC")
 
 TOKENS = Table(
     name="tokens",
@@ -68,19 +74,17 @@ TOKENS = Table(
     columns=(
         Column("step", _INT32, "update index k", required=True),
         Column("seq_id", _INT64, "response, unique within a step", required=True),
-        Column("group_id", _INT64, "prompt group: the unit of dependence; never straddles two files", required=True),
-        Column("position", _INT32, "0-based index in the response", required=True),
-        Column("token_id", _INT32, "token in the vocabulary", required=True),
-        Column("behavior_version", _INT32, "policy version that sampled this token", required=True),
-        Column("logp_behavior", _FLOAT, "log-probability as the sampler drew it", "nats", required=True),
+        Column("group_id", _INT64, "prompt group: the unit of dependence; never straddles two files"),
+        Column("position", _INT32, "0-based index among the sampled tokens of the response", required=True),
+        Column("token_id", _INT32, "token in the vocabulary"),
+        Column("behavior_version", _INT32, "policy version that sampled this token"),
+        Column("logp_behavior", _FLOAT, "log-probability as the sampler drew it", "nats"),
         Column("logp_behavior_train", _FLOAT, "the same snapshot, recomputed by the training engine", "nats"),
-        Column(
-            "logp_current", _FLOAT, "log-probability under the policy at the start of the update", "nats", required=True
-        ),
+        Column("logp_current", _FLOAT, "log-probability under the policy at the start of the update", "nats"),
         Column("logp_new", _FLOAT, "log-probability under the policy after the update", "nats"),
         Column("logp_gate", _FLOAT, "where the loss evaluated its gate at the last pass; null: logp_current", "nats"),
         Column("logp_reference", _FLOAT, "log-probability under the frozen reference policy", "nats"),
-        Column("advantage", _FLOAT, "advantage as used in the loss", required=True),
+        Column("advantage", _FLOAT, "advantage as used in the loss"),
         Column("clipped", pa.bool_(), "the gate removed this token's policy gradient at the last pass"),
         Column("clip_side", pa.int8(), "-1 below the lower bound, 0 inside, +1 above the upper bound"),
         Column("gate", _FLOAT, "gate that the loss applied, in [0, 1]"),
@@ -93,6 +97,10 @@ TOKENS = Table(
         Column("kl_behavior_current", _FLOAT, "exact KL(behavior || current) in this state", "nats"),
         Column("tv_new_current", _FLOAT, "exact total variation in this state, new against current"),
         Column("tv_version_spread", _FLOAT, "exact total variation, sampling version against the oldest live version"),
+        Column("turn", _INT16, "message of the conversation that the token belongs to, 0-based"),
+        Column("kept_mass", _FLOAT, "probability mass that top-k and top-p left where the token was drawn"),
+        Column("routing_agreement", _FLOAT, "share of layer and expert choices that sampler and trainer made alike"),
+        Column("rejected", pa.string(), "why a mask took the token out of the loss; null: none did"),
     ),
 )
 
@@ -103,12 +111,12 @@ SEQUENCES = Table(
     columns=(
         Column("step", _INT32, "update index k", required=True),
         Column("seq_id", _INT64, "response, unique within a step", required=True),
-        Column("group_id", _INT64, "prompt group", required=True),
+        Column("group_id", _INT64, "prompt group"),
         Column("prompt_id", _INT64, "prompt in the task's data"),
         Column("prompt", pa.string(), "prompt text"),
         Column("response", pa.string(), "response text"),
-        Column("n_tokens", _INT32, "response tokens", "tokens", required=True),
-        Column("reward", _FLOAT, "total reward; parts go into reward_<part> columns", required=True),
+        Column("n_tokens", _INT32, "response tokens", "tokens"),
+        Column("reward", _FLOAT, "total reward; parts go into reward_<part> columns"),
         Column("behavior_version_min", _INT32, "oldest policy version that sampled a token of it"),
         Column("behavior_version_max", _INT32, "newest policy version that sampled a token of it"),
         Column("finish_reason", pa.string(), "stop, length, ..."),
@@ -119,6 +127,19 @@ SEQUENCES = Table(
             'why it was left out of the loss; null: it was not; "held out": no update saw its prompt',
         ),
         Column("source", pa.string(), "where the response came from, when sources are mixed"),
+        Column("temperature", _FLOAT, "sampling temperature"),
+        Column("top_p", _FLOAT, "nucleus that was sampled from; 1: all"),
+        Column("top_k", _INT32, "number of tokens that were sampled from; 0: all"),
+        Column("engine", pa.string(), "inference server that sampled it"),
+        Column("rank", _INT32, "process of the trainer that learned from it"),
+        Column("environment", pa.string(), "task or environment, where they are mixed"),
+        Column("adapter", pa.string(), "adapter weights it was sampled with"),
+        Column("n_turns", _INT32, "sampled messages of the conversation"),
+        Column("n_tool_calls", _INT32, "calls of tools"),
+        Column("seconds_generating", _FLOAT, "time the sampler worked on it", "s"),
+        Column("seconds_waiting", _FLOAT, "time from its end to the update", "s"),
+        Column("seconds_tools", _FLOAT, "time spent in tools and environment", "s"),
+        Column("truncated", pa.bool_(), "cut off at the length limit"),
     ),
 )
 
@@ -140,8 +161,8 @@ STEPS = Table(
     key=("step",),
     columns=(
         Column("step", _INT32, "update index k", required=True),
-        Column("policy_version", _INT32, "version of the policy at the start of the update", required=True),
-        Column("wall_time", pa.timestamp("us", tz="UTC"), "when the update ended", required=True),
+        Column("policy_version", _INT32, "version of the policy at the start of the update"),
+        Column("wall_time", _TIME, "when the update ended"),
         Column("loss", _FLOAT, "value of the loss at the last pass"),
         Column("grad_norm", _FLOAT, "gradient norm before clipping, last pass"),
         Column("learning_rate", _FLOAT, "learning rate of the update"),
@@ -184,6 +205,24 @@ PROBES = Table(
     ),
 )
 
+MESSAGES = Table(
+    name="messages",
+    grain="one message of a conversation; its sampled tokens are rows of the tokens table, those of others are not",
+    key=("step", "seq_id", "turn"),
+    columns=(
+        Column("step", _INT32, "update index k", required=True),
+        Column("seq_id", _INT64, "response that the message is part of", required=True),
+        Column("turn", _INT16, "place in the conversation, 0-based", required=True),
+        Column("role", pa.string(), "system, user, assistant or tool"),
+        Column("content", pa.string(), "text"),
+        Column("tool", pa.string(), "name of the tool that it calls or answers for"),
+        Column("n_tokens", _INT32, "tokens", "tokens"),
+        Column("first_position", _INT32, "position of its first token, of sampled messages"),
+        Column("started", _TIME, "when it began"),
+        Column("ended", _TIME, "when it ended"),
+    ),
+)
+
 VOCABULARY = Table(
     name="vocabulary",
     grain="one token id that occurs in the run",
@@ -196,7 +235,7 @@ VOCABULARY = Table(
 
 TABLES = {table.name: table for table in (TOKENS, SEQUENCES, STEPS)}
 # Rows at some steps only; a run need not have them.
-OCCASIONAL_TABLES = {table.name: table for table in (PROBES,)}
+OCCASIONAL_TABLES = {table.name: table for table in (PROBES, MESSAGES)}
 ALL_TABLES = TABLES | OCCASIONAL_TABLES
 
 _FILE_NAME = re.compile(r"([0-9]{6,})-([0-9]{6,})-w([0-9]+)\.parquet")

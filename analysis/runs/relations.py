@@ -187,6 +187,7 @@ def sql_type(column: schema.Column) -> str:
 _TYPES = {
     "bool": "boolean",
     "int8": "tinyint",
+    "int16": "smallint",
     "int32": "integer",
     "int64": "bigint",
     "float": "float",

@@ -1,2 +1,2 @@
--- grain: one sampled response.
-create or replace view sequence as select * from source;
+-- grain: one sampled response. Without prompt groups every response is one of its own, as in tokens.sql.
+create or replace view sequence as select * replace (coalesce(group_id, -1 - seq_id) as group_id) from source;

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -57,14 +58,15 @@ class Run:
     @property
     def last_step(self) -> int:
         """The last step on disk; -1 for an empty run."""
-        return max((file.name.last_step for file in self.files["tokens"]), default=-1)
+        responses = (*self.files["tokens"], *self.files["sequences"])  # a run of texts has no tokens
+        return max((file.name.last_step for file in responses), default=-1)
 
     @cached_property
     def versions_ahead(self) -> "pd.Series[int]":
         """By how much the policy's version at the start of a step exceeds the step, by step, where it does."""
         steps = self.read("steps", ["step", "policy_version"])
         versions = steps.drop_duplicates("step", keep="last").set_index("step")["policy_version"]
-        ahead = (versions - versions.index).rename("ahead")
+        ahead = (versions.dropna() - versions.dropna().index).rename("ahead")
         return ahead[ahead != 0]
 
     def read(self, table: str, columns: list[str] | None = None) -> pd.DataFrame:
@@ -224,11 +226,10 @@ def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _count_steps(folder: Path) -> int:
-    try:
-        with os.scandir(folder / "tokens") as entries:
-            names = [schema.FileName.parse(entry.name) for entry in entries]
-    except OSError:
-        return 0
+    names: list[schema.FileName | None] = []
+    for table in ("tokens", "sequences"):  # a run of texts has no tokens
+        with suppress(OSError), os.scandir(folder / table) as entries:
+            names += [schema.FileName.parse(entry.name) for entry in entries]
     known, behind = 0, -1
     for first, last in sorted((name.first_step, name.last_step) for name in names if name):
         known += max(0, last - max(first, behind + 1) + 1)

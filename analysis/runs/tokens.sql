@@ -1,19 +1,24 @@
--- grain: one token. Log-ratios in double, and why a row cannot be used (null: it can). `ahead`: by how much the policy's
--- version at the start of the step exceeds the step.
+-- grain: one token. Log-ratios in double, and why a row cannot be used (null: it can). A null is "not logged" and makes
+-- no row unusable. `ahead`: by how much the policy's version at the start of the step exceeds the step.
+-- `logp_sampled` is what ratios divide by: the sampler's own value, else that of the engine that trains, where it gave the
+-- sampling policy's; the engine is then no part of the ratio. Without prompt groups every response is one of its own.
 create or replace view token as
 select
-    * exclude (ahead) replace (coalesce(clipped, clip_side <> 0) as clipped),
-    logp_current::double - logp_behavior::double as log_rho,
-    logp_new::double - logp_behavior::double as log_rho_new,
+    * exclude (ahead) replace (
+        coalesce(group_id, -1 - seq_id) as group_id,
+        coalesce(clipped, clip_side <> 0) as clipped
+    ),
+    coalesce(logp_behavior, logp_behavior_train) as logp_sampled,
+    logp_current::double - logp_sampled::double as log_rho,
+    logp_new::double - logp_sampled::double as log_rho_new,
     logp_behavior_train::double - logp_behavior::double as log_engine,
-    logp_reference::double - logp_behavior::double as log_reference,
+    logp_reference::double - logp_sampled::double as log_reference,
     step + ahead - behavior_version as version_lag,
     case
-        when logp_behavior is null or logp_current is null then 'nan'  -- required: a writer that knows no better
-        when isnan(logp_behavior) or isnan(logp_current) or coalesce(isnan(logp_new), false) then 'nan'
-        when isinf(logp_behavior) or logp_current = 'inf'::float or coalesce(logp_new = 'inf'::float, false) then 'infinite'
-        when greatest(logp_behavior, logp_current, coalesce(logp_new, logp_current)) > $largest then 'positive'
-        when advantage is null or not isfinite(advantage) then 'advantage'
+        when isnan(logp_sampled) or isnan(logp_current) or isnan(logp_new) then 'nan'
+        when isinf(logp_sampled) or logp_current = 'inf'::float or logp_new = 'inf'::float then 'infinite'
+        when logp_sampled > $largest or logp_current > $largest or logp_new > $largest then 'positive'
+        when not isfinite(advantage) then 'advantage'
     end as invalid
 from source;
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ratioscope import Manifest, RunFormatError
+from ratioscope import Manifest, RunFormatError, schema
 from ratioscope.manifest import (
     HEARTBEAT_SECONDS,
     INTERRUPTED_AFTER_SECONDS,
@@ -180,4 +180,4 @@ def test_versions_of_what_is_not_installed_are_left_out() -> None:
 def test_writing_names_the_process_and_the_host(tmp_path: Path) -> None:
     contents = written(tmp_path)
     assert (contents["process_id"], contents["host"]) == (os.getpid(), socket.gethostname())
-    assert "extra" not in contents and contents["schema_version"] == "1.0"
+    assert "extra" not in contents and contents["schema_version"] == schema.SCHEMA_VERSION

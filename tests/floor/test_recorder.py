@@ -1,6 +1,7 @@
 """The recorder: what goes in comes out, in files that are whole and sorted."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from ratioscope import RunFormatError, RunRecorder, schema
+from ratioscope import Manifest, RunFormatError, RunRecorder, schema
 from ratioscope.recorder import FLUSH_ROWS, NONFINITE_KEY, VERSION_KEY
 from tests.making.runs import Step, plain_step, random_step, write_run
 
@@ -82,7 +83,7 @@ def test_nan_and_infinities_are_kept_and_counted(tmp_path: Path) -> None:
     assert found.to_numpy() == pytest.approx(np.array(c), nan_ok=True)
     metadata = pq.read_schema(path).metadata
     assert json.loads(metadata[NONFINITE_KEY]) == {"logp_current": 4}
-    assert NONFINITE_KEY == b"ratioscope.nonfinite" and metadata[VERSION_KEY] == b"1.0"
+    assert NONFINITE_KEY == b"ratioscope.nonfinite" and metadata[VERSION_KEY] == b"1.1"
 
 
 @pytest.mark.parametrize("make", [list, np.asarray, torch.tensor, pd.Series, pa.array], ids=lambda make: make.__name__)
@@ -215,3 +216,23 @@ def test_a_probe_without_its_estimator_is_refused(tmp_path: Path) -> None:
         recorder.record_step(
             0, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars, probes={"variance": 1.0}
         )
+
+
+def test_a_run_of_texts_and_of_another_time_is_recorded_as_it_is(tmp_path: Path) -> None:
+    """What is not given is null or absent, and a time that is given is kept: imported steps ended long ago."""
+    ended = datetime(2025, 3, 4, tzinfo=UTC)
+    messages = {"seq_id": [7], "turn": [0], "role": ["user"], "content": ["2 + 2"]}
+    with RunRecorder(tmp_path / "run", source={"framework": "AReaL"}, assumed=["Versions are steps."]) as recorder:
+        recorder.record_step(3, sequences={"seq_id": [7], "response": ["four"]}, scalars={"wall_time": ended})
+        recorder.record_step(4, sequences={"seq_id": [7]}, scalars={"wall_time": None}, messages=messages)
+        recorder.record_step(5, sequences={"seq_id": [7]})
+        recorder.flush()
+        assert recorder.last_step == 5
+    times = table(tmp_path / "run", "steps")["wall_time"].to_pylist()
+    assert times[:2] == [ended, None] and times[2] > ended
+    assert not list((tmp_path / "run" / "tokens").iterdir())
+    assert table(tmp_path / "run", "messages").to_pylist() == [
+        {"step": 4, "seq_id": 7, "turn": 0, "role": "user", "content": "2 + 2"}
+    ]
+    manifest = Manifest.read(tmp_path / "run")
+    assert (manifest.source, manifest.assumed) == ({"framework": "AReaL"}, ["Versions are steps."])

@@ -43,14 +43,13 @@ def test_a_missing_column_raises_at_the_call(tmp_path: Path, column: str) -> Non
     assert table(tmp_path / "run", "steps")["step"].to_pylist() == [0]
 
 
-def test_missing_sequence_columns_and_scalars_raise_at_the_call(tmp_path: Path) -> None:
+def test_missing_columns_of_other_tables_raise_at_the_call(tmp_path: Path) -> None:
     step = some_steps(1)[0]
     with RunRecorder(tmp_path / "run") as recorder:
-        with pytest.raises(RunFormatError, match="sequences table needs the columns n_tokens, reward"):
-            ids = {name: step.sequences[name] for name in ("seq_id", "group_id")}
-            recorder.record_step(0, tokens=step.tokens, sequences=ids, scalars=step.scalars)
-        with pytest.raises(RunFormatError, match="steps table needs the column policy_version"):
-            recorder.record_step(0, tokens=step.tokens, sequences=step.sequences, scalars={"loss": 1.0})
+        with pytest.raises(RunFormatError, match="sequences table needs the column seq_id"):
+            recorder.record_step(0, tokens=step.tokens, sequences={"reward": [1.0]}, scalars=step.scalars)
+        with pytest.raises(RunFormatError, match="probes table needs the column estimator"):
+            recorder.record_step(0, tokens=step.tokens, sequences=step.sequences, probes={"batches": 1})
 
 
 def test_columns_of_unequal_length_raise_at_the_call(tmp_path: Path) -> None:
@@ -85,7 +84,7 @@ def test_recording_after_the_end_is_an_error_and_not_a_loss(tmp_path: Path) -> N
         ("seq_id", [0.5, 1.0], "cannot be stored as int64"),
         ("token_id", [2**40, 1], "cannot be stored as int32"),
         ("advantage", ["a", "b"], "cannot be stored as float"),
-        ("advantage", [None, 1.0], "is required, step 0 has nulls in it"),
+        ("position", [None, 1], "is required, step 0 has nulls in it"),
     ],
 )
 def test_values_that_do_not_fit_are_an_error(column: str, values: list[Any], words: str) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ratioscope import RunFormatError, schema
 from ratioscope.schema import (
+    MESSAGES,
     OCCASIONAL_TABLES,
     PROBES,
     SEQUENCES,
@@ -22,7 +23,7 @@ from ratioscope.schema import (
     describe,
 )
 
-EVERY_TABLE = (TOKENS, SEQUENCES, STEPS, PROBES, VOCABULARY)
+EVERY_TABLE = (TOKENS, SEQUENCES, STEPS, PROBES, MESSAGES, VOCABULARY)
 
 
 def whole(table: schema.Table) -> pa.Schema:
@@ -58,8 +59,8 @@ def test_a_missing_required_column_is_one_clear_sentence(table: schema.Table, co
 
 
 def test_several_missing_columns_are_named_together() -> None:
-    text = message(TOKENS, pa.schema([(c.name, c.type) for c in TOKENS.required[3:]]))
-    assert "lacks the required columns step, seq_id, group_id." in text
+    text = message(TOKENS, pa.schema([("token_id", pa.int32())]))
+    assert "lacks the required columns step, seq_id, position." in text
 
 
 @pytest.mark.parametrize("table", EVERY_TABLE, ids=lambda table: table.name)
@@ -99,7 +100,7 @@ def test_any_kind_of_text_will_do(kind: pa.DataType) -> None:
     check(SEQUENCES, found.set(found.get_field_index("prompt"), pa.field("prompt", kind)), "here")
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.7", "0.3", "1"])
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.7", "0.3", "1"])
 def test_this_and_older_major_versions_are_read(version: str) -> None:
     check_version(version, "here")
 
@@ -109,7 +110,7 @@ def test_a_newer_major_version_is_one_clear_sentence(version: str) -> None:
     with pytest.raises(RunFormatError) as caught:
         check_version(version, "runs/a/run.json")
     assert str(caught.value) == (
-        f"runs/a/run.json: written in run format {version}, this ratioscope reads up to 1.0; upgrade ratioscope."
+        f"runs/a/run.json: written in run format {version}, this ratioscope reads up to 1.1; upgrade ratioscope."
     )
 
 
@@ -169,7 +170,7 @@ def test_keys_are_required_columns_and_names_are_unique() -> None:
         assert len(set(columns)) == len(columns)
         assert set(table.key) <= {column.name for column in table.required}
     assert set(TABLES) == {"tokens", "sequences", "steps"}
-    assert set(OCCASIONAL_TABLES) == {"probes"}
+    assert set(OCCASIONAL_TABLES) == {"probes", "messages"}
 
 
 def test_every_term_of_a_probe_has_a_standard_error() -> None:

@@ -145,7 +145,7 @@ def test_a_file_of_another_name_is_left_out_and_reported(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("column", "values", "words"),
     [
-        ("logp_current", None, "lacks the required column logp_current"),
+        ("position", None, "lacks the required column position"),
         ("advantage", pa.array(["high", "low"]), "column advantage of the tokens table is string, it must be float"),
     ],
 )
@@ -187,20 +187,6 @@ def test_a_run_written_with_pyarrow_alone_in_wider_types_reads_the_same(tmp_path
     assert np.isnan(found["entropy"]).all()
     others = [key for key in expected if key not in ("entropy", "grad_norm", "eval_accuracy")]
     assert found.loc[0, others].tolist() == pytest.approx(expected.loc[0, others].tolist(), rel=1e-12, nan_ok=True)
-
-
-def test_nulls_in_a_required_column_are_unusable_rows(tmp_path: Path) -> None:
-    folder = write_files(tmp_path / "run", [("tokens", 0, [plain_step(np.full(4, -1.0), np.full(4, -1.1))])])
-    path = folder / "tokens" / "000000-000000-w0.parquet"
-    table = pq.read_table(path)
-    for row, column in enumerate(("logp_behavior", "logp_current", "advantage")):
-        values = table[column].to_pylist()
-        values[row] = None
-        table = table.set_column(table.schema.get_field_index(column), column, pa.array(values, pa.float32()))
-    pq.write_table(table, path)
-    values = summarise(open_run(folder)).values.loc[0]
-    assert (values["n_tokens"], values["n_invalid"]) == (1, 3)
-    assert values["ratio_mean"] == pytest.approx(np.exp(-0.1), rel=1e-6)
 
 
 MARKUP = "<script>alert(1)</script> & 'quotes' \"double\" ü [red]x[/red]"

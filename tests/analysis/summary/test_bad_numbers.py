@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratioscope import RunRecorder
+from ratioscope import RunRecorder, schema
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS, INVALID_CAUSES
@@ -196,7 +196,7 @@ def test_an_empty_run_has_an_empty_summary(tmp_path: Path) -> None:
     assert len(summary.values) == 0 and summary.last_step == -1 and run.last_step == -1
     assert set(summary.values.columns) == {*COUNTS, *CATALOGUE}
     assert len(summary.up_to(None, None).values) == 0 and not summary.trusted("s_k").any()
-    assert strict_json(tmp_path / "run") == {"schema_version": "1.0", "run": "run", "steps": []}
+    assert strict_json(tmp_path / "run") == {"schema_version": schema.SCHEMA_VERSION, "run": "run", "steps": []}
 
 
 @pytest.mark.parametrize(
