@@ -1,0 +1,8 @@
+"""What other programs wrote, as runs."""
+
+from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
+
+IMPORTERS: tuple[Importer, ...] = ()
+"""Every format that is known, those that can be told most surely first."""
+
+__all__ = ["IMPORTERS", "Description", "ImportProblem", "Importer", "Reading", "Step"]

@@ -1,0 +1,92 @@
+"""What an importer is: it says what lies at a path, and reads it as steps in the columns of the run format."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ratioscope.errors import RatioscopeError
+
+Columns = Mapping[str, Any]
+"""Arrays of one length by the run format's names, without `step`."""
+
+
+class ImportProblem(RatioscopeError):
+    """A file of somebody else's that cannot be read as what it claims to be: which, where, and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One update of a foreign run."""
+
+    number: int
+    sequences: Columns
+    tokens: Columns | None = None
+    """None: the source has no tokens."""
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    messages: Columns | None = None
+
+
+@dataclass(frozen=True)
+class Description:
+    """What lies at a path, found by looking at little of it."""
+
+    framework: str
+    format: str
+    path: Path
+    version: str = ""
+    """Of the framework or of its format, where the files say so."""
+    steps: int | None = None
+    """How many, where that is known without reading everything."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the run format that it does not have, and why: a sentence each."""
+    assumed: tuple[str, ...] = ()
+    """What is taken for granted, and why: a sentence each."""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    """What the source knows of the run: fields of `Manifest`."""
+    unpickles: str = ""
+    """Why nothing of it can be read without running what is in a pickle; "": it can."""
+
+
+@dataclass
+class Reading:
+    """How a source is read, and where it says what is wrong with it."""
+
+    after: int = -1
+    """Only steps beyond this one: a source that grows is read again and again."""
+    growing: bool = False
+    """The source may still be written: a last step that may be incomplete is left out."""
+    unpickle: bool = False
+    """The user allows unpickling, which runs whatever the file says."""
+    skip_bad: bool = False
+    """What cannot be read is left out and noted, instead of raised."""
+    problems: list[str] = field(default_factory=list)
+
+    def bad(self, path: Path, what: str, line: int | None = None) -> None:
+        """Say that something cannot be read.
+
+        Args:
+            what: what is wrong, without a full stop: it ends the sentence.
+            line: counted from 1.
+
+        Raises:
+            ImportProblem: unless what is bad is left out.
+        """
+        where = f"{path}, line {line}" if line is not None else f"{path}"
+        problem = f"{where}: {what}."
+        if not self.skip_bad:
+            raise ImportProblem(problem)
+        self.problems.append(problem)
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One foreign format."""
+
+    name: str
+    """What `--format` takes."""
+    title: str
+    describe: Callable[[Path], Description | None]
+    """None: it is not that. Cheap, and at home with whatever lies at the path."""
+    read: Callable[[Path, Reading], Iterator[Step]]
+    """Its steps in ascending order, as they are asked for, in memory that does not grow with the run."""
