@@ -1,0 +1,119 @@
+"""JSON lines: the same objects whichever parser reads them, and every bad line by its number."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ratioscope.analysis.importers import ImportProblem, Reading, lines
+from tests.making.loops import in_one_loop
+
+OBJECTS: dict[str, str] = {
+    "numbers": '{"x": [1, 2.5, -3e-2], "n": [1, 2], "m": [true, false]}',
+    "NaN as Python writes it": '{"x": [NaN, Infinity, -Infinity, 0.5]}',
+    "null among numbers": '{"x": [0.5, null]}',
+    "lists in a list": '{"x": [[1, 2], [3]], "n": [1, [2, 3]]}',
+    "nothing": '{"x": [], "n": {}}',
+    "an integer first": '{"x": [0, 0.25]}',
+    "integers beyond 64 bits": '{"n": 123456789012345678901234567890, "x": [18446744073709551615]}',
+    "half a character": '{"t": "\\ud800", "x": [1]}',
+    "text and more": '{"t": "a\\u0000b ü", "n": {"x": [1, 2]}, "x": "none"}',
+    "too large for a double": '{"x": [1e400]}',
+}
+
+
+@pytest.fixture(params=["simdjson", "json"])
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "json":
+        monkeypatch.setattr(lines, "simdjson", None)
+    elif lines.simdjson is None:
+        pytest.skip("pysimdjson is not installed")
+    return request.param
+
+
+def write(path: Path, *texts: str | bytes) -> Path:
+    path.write_bytes(b"".join(text.encode() if isinstance(text, str) else text for text in texts))
+    return path
+
+
+def plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def same(left: Any, right: Any) -> bool:
+    return repr(left) == repr(right)  # NaN is itself
+
+
+@in_one_loop("text", OBJECTS)
+def test_a_line_is_what_python_reads(text: str, parser: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", text + "\n")
+    wanted = json.loads(text)
+    assert same(dict(lines.read(path, Reading())), {1: wanted})
+    ((number, found),) = lines.read(path, Reading(), arrays=["x", "n", "m"])
+    assert (number, list(found)) == (1, list(wanted))
+    for key, value in wanted.items():
+        assert same(plain(found[key]), value) or np.array_equal(found[key], value)
+    only = dict(lines.read(path, Reading(), only=["x"]))
+    assert same(only, {1: {key: value for key, value in wanted.items() if key == "x"}})
+
+
+def test_lists_of_numbers_are_arrays_and_others_are_lists(parser: str, tmp_path: Path) -> None:
+    text = '{"f": [0, 0.5], "i": [1, 2], "b": [true], "nan": [NaN], "null": [1, null], "deep": [[1], [2]], "t": ["a"]}'
+    path = write(tmp_path / "a.jsonl", text + "\n")
+    ((_, found),) = lines.read(path, Reading(), arrays=["f", "i", "b", "nan", "null", "deep", "t"])
+    kinds = {key: value.dtype.kind if isinstance(value, np.ndarray) else "list" for key, value in found.items()}
+    assert kinds == {"f": "f", "i": "i", "b": "b", "nan": "f", "null": "list", "deep": "list", "t": "list"}
+
+
+def test_an_array_outlives_the_lines_after_it(parser: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", *(json.dumps({"x": [float(n)] * 50}) + "\n" for n in range(200)))
+    rows = [row["x"] for _, row in lines.read(path, Reading(), arrays=["x"])]
+    assert [set(row.tolist()) for row in rows] == [{float(n)} for n in range(200)]
+
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "truncated": (b'{"a": [1, 2\n', "not JSON"),
+    "two": (b'{"a": 1} {"a": 2}\n', "not JSON"),
+    "no text": (b"\xff\xfe{}\n", "not JSON"),
+    "a list": (b"[1, 2]\n", "this is a list"),
+    "a number": (b"17\n", "this is a number"),
+    "null": (b"null\n", "this is null"),
+    "a word": (b"nothing\n", "not JSON"),
+    "too deep": (b"[" * 100_000 + b"\n", "not JSON"),
+}
+
+
+@in_one_loop("case", BAD)
+def test_a_bad_line_is_named_wherever_it_is(case: tuple[bytes, str], parser: str, tmp_path: Path) -> None:
+    bad, said = case
+    for place in range(3):
+        good = [b'{"a": 0}\n', b"\n", b'{"a": 1}\n']
+        path = write(tmp_path / "a.jsonl", *good[:place], bad, *good[place:])
+        with pytest.raises(ImportProblem) as problem:
+            list(lines.read(path, Reading()))
+        assert str(problem.value).startswith(f"{path}, line {place + 1}: ")
+        assert said in str(problem.value) and str(problem.value).endswith(".")
+        reading = Reading(skip_bad=True)
+        assert [row["a"] for _, row in lines.read(path, reading)] == [0, 1]
+        assert reading.problems == [str(problem.value)]
+
+
+def test_a_last_line_without_its_end_is_left_for_later_while_the_file_grows(parser: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"a": 0}\n', '{"a": 1')
+    assert [row["a"] for _, row in lines.read(path, Reading(growing=True))] == [0]
+    with pytest.raises(ImportProblem, match="line 2: the file ends within this line"):
+        list(lines.read(path, Reading()))
+    write(path, '{"a": 0}\n', '{"a": 1}')  # whole, without a line's end
+    assert [row["a"] for _, row in lines.read(path, Reading())] == [0, 1]
+
+
+def test_bytes_are_counted_and_a_file_that_is_gone_is_a_sentence(parser: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"a": 0}\n\n', '{"a": 1}\n')
+    reading = Reading()
+    list(lines.read(path, reading))
+    assert reading.bytes_read == path.stat().st_size
+    with pytest.raises(ImportProblem, match=r"b\.jsonl: cannot be read"):
+        list(lines.read(tmp_path / "b.jsonl", Reading()))
