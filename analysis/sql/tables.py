@@ -26,10 +26,11 @@ from ratioscope.notes import Kind
 from ratioscope.schema import Column
 
 DERIVED = (
-    Column("log_rho", pa.float64(), "log ratio, current over behavior: logp_current - logp_behavior", "nats"),
-    Column("log_rho_new", pa.float64(), "log ratio, new over behavior: logp_new - logp_behavior", "nats"),
+    Column("logp_sampled", pa.float32(), "what ratios divide by: logp_behavior, else logp_behavior_train", "nats"),
+    Column("log_rho", pa.float64(), "log ratio, current over behavior: logp_current - logp_sampled", "nats"),
+    Column("log_rho_new", pa.float64(), "log ratio, new over behavior: logp_new - logp_sampled", "nats"),
     Column("log_engine", pa.float64(), "log ratio of the two engines: logp_behavior_train - logp_behavior", "nats"),
-    Column("log_reference", pa.float64(), "log ratio, reference over behavior: logp_reference - logp_behavior", "nats"),
+    Column("log_reference", pa.float64(), "log ratio, reference over behavior: logp_reference - logp_sampled", "nats"),
     Column("version_lag", pa.int32(), "updates between the version that sampled the token and the current", "updates"),
     Column(
         "invalid",
@@ -186,7 +187,7 @@ def documented(run: Run, summary: StepSummary) -> list[Documented]:
         logged = {column for part in parts for column in _names(part)}
         free = [Column(column, pa.string(), "free column of this run") for column in _free(table, parts)]
         derived = DERIVED if table is schema.TOKENS else ()
-        known = {column.name for column in derived if _PARENTS.get(column.name, logged) & logged}
+        known = {column.name for column in derived if all(needed & logged for needed in _PARENTS[column.name])}
         if table is schema.TOKENS and "clip_side" in logged:
             known.add("clipped")
         found.append(Documented(name, table.grain, (*table.columns, *derived, *free), frozenset(logged | known)))
@@ -196,11 +197,16 @@ def documented(run: Run, summary: StepSummary) -> list[Documented]:
     return [*found, _summary_documented(summary), _NOTES]
 
 
-# The column that a derived one is null without.
-_PARENTS = {
-    "log_rho_new": {"logp_new"},
-    "log_engine": {"logp_behavior_train"},
-    "log_reference": {"logp_reference"},
+_SAMPLED = frozenset({"logp_behavior", "logp_behavior_train"})
+# What a derived column is null without: of each set, one.
+_PARENTS: Mapping[str, tuple[frozenset[str], ...]] = {
+    "logp_sampled": (_SAMPLED,),
+    "log_rho": (_SAMPLED, frozenset({"logp_current"})),
+    "log_rho_new": (_SAMPLED, frozenset({"logp_new"})),
+    "log_engine": (frozenset({"logp_behavior"}), frozenset({"logp_behavior_train"})),
+    "log_reference": (_SAMPLED, frozenset({"logp_reference"})),
+    "version_lag": (frozenset({"behavior_version"}),),
+    "invalid": (),
 }
 _NOTES = Documented(
     "notes",

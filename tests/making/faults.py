@@ -37,8 +37,16 @@ def damage(run: Path, to: Path, table: str, change: Change) -> Path:
     for file in files:
         first, last = int(file.name[:6]), int(file.name[7:13])
         rows = changed[(steps >= first) & (steps <= last)]
-        write_table_file(file, pa.Table.from_pandas(rows, schema=types, preserve_index=False))
+        columns = [_column(rows[field.name], field, whole) for field in types]
+        write_table_file(file, pa.Table.from_arrays(columns, schema=types))
     return to
+
+
+def _column(values: "pd.Series[float]", field: pa.Field, whole: pa.Table) -> pa.Array:
+    """As it is written: pandas has one NaN for what is no number and for what is not logged, which is so everywhere or
+    was null before."""
+    logged = field.name in whole.schema.names and not whole[field.name].null_count and values.notna().any()
+    return pa.array(values.to_numpy(), field.type, from_pandas=not (logged and pa.types.is_floating(field.type)))
 
 
 # Tokens ---------------------------------------------------------------------------------------------------------------
