@@ -62,6 +62,8 @@ class Denominator:
     """What they are a part of: where there is nothing of that, its reason comes first."""
     apart: bool = False
     """Scanned only where one of the columns is there: few logs have them."""
+    grain: Grain = Grain.TOKEN
+    """What is counted."""
 
     @property
     def chain(self) -> tuple["Denominator", ...]:
@@ -70,6 +72,12 @@ class Denominator:
 
 
 TOKENS = Denominator("n_tokens", Note(Kind.UNDEFINED, "no usable token in this step"))
+CURRENT = Denominator(
+    "n_current", not_logged("logp_current"), "logp_current is not null", ("logp_current",), within=TOKENS
+)
+SAMPLED = ("logp_behavior", "logp_behavior_train")
+"""What ratios divide by: the first of them that is logged (`analysis/runs/tokens.sql`)."""
+RATIOS = Denominator("n_ratios", not_logged(*SAMPLED), "log_rho is not null", SAMPLED, within=CURRENT)
 
 
 @dataclass(frozen=True)
@@ -111,11 +119,9 @@ class Metric:
     reliance: str = "reliance_token"
     """Of the second moment: the metric that says whether it can be trusted (`doubt`)."""
     grain: Grain = Grain.TOKEN
-    over: Denominator = TOKENS
+    over: Denominator = RATIOS
     mean: Mean | None = None
     """None: a function of the step summary computes it."""
-    columns: tuple[str, ...] = ()
-    """Columns that its terms need besides those of `over`."""
     undefined: Note = UNDEFINED
     """Why it is missing where all that it needs is there."""
     short: str = ""
@@ -158,13 +164,15 @@ class Metric:
 
     @property
     def needs(self) -> tuple[tuple[str, ...], ...]:
-        """Columns that must be logged, beyond the required ones: of each tuple, one at least."""
-        return (*((name,) for name in self.columns), *(part.columns for part in self.over.chain if part.columns))
+        """Columns that must be logged: of each tuple, one at least. What the trainer logs is a column of its own."""
+        if self.grain is Grain.STEP:
+            return ()
+        return tuple(dict.fromkeys(part.columns for part in self.over.chain if part.columns))
 
     @property
     def sample(self) -> str:
         """The count of the step summary that is the sample size of a tail index."""
-        return "n_sequences" if self.key == "khat_seq" else "n_tokens"
+        return "n_sequences" if self.key == "khat_seq" else "n_ratios"
 
 
 def khat_limit(moment: Moment, n: int) -> float | None:

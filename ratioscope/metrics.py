@@ -28,7 +28,7 @@ import numpy as np
 from ratioscope import estimates
 from ratioscope.batch import flatten
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import INFINITE, TOKENS, UNDEFINED, Metric, Moment, doubt
+from ratioscope.metric import INFINITE, RATIOS, TOKENS, UNDEFINED, Metric, Moment, doubt
 from ratioscope.notes import Kind, Note
 from ratioscope.tails import Array, pareto_khat, top_share
 from ratioscope.tensors import Tensor, torch
@@ -37,6 +37,7 @@ from ratioscope.tensors import Tensor, torch
 _GIVEN = {
     "logp_new", "logp_behavior_train", "logp_reference", "advantage", "clip_side", "clipped", "gate", "entropy",
 }  # fmt: skip
+_REQUIRED = {"logp_behavior", "logp_current"}
 _NO_TOKEN = TOKENS.missing.text.replace("step", "batch")
 
 
@@ -118,9 +119,9 @@ def _why_undefined(metric: Metric) -> str:
     """Of a number whose columns are given, in a batch with usable tokens."""
     if metric.undefined is not UNDEFINED:
         return metric.undefined.text
-    if metric.over.columns:
+    if metric.over.columns and metric.over is not RATIOS:
         return f"no finite {' or '.join(metric.over.columns)}"
-    return (metric.undefined if metric.over is TOKENS else metric.over.missing).text
+    return (metric.undefined if metric.over in (TOKENS, RATIOS) else metric.over.missing).text
 
 
 def _transferred(numbers: dict[str, Tensor], tops: dict[str, Tensor]) -> tuple[dict[str, float], dict[str, Array]]:
@@ -134,9 +135,11 @@ def _transferred(numbers: dict[str, Tensor], tops: dict[str, Tensor]) -> tuple[d
 def _judged(values: dict[str, float], tops: dict[str, Array]) -> BatchMetrics:
     """The defined values with what the tails add, and a note for everything else."""
     notes = {
-        key: Note(Kind.NOT_LOGGED, f"{' and '.join(map(' or '.join, metric.needs))} not given")
+        key: Note(Kind.NOT_LOGGED, f"{' and '.join(map(' or '.join, needs))} not given")
         for key, metric in CATALOGUE.items()
-        if metric.needs and _GIVEN.issuperset(chain(*metric.needs)) and key not in (*values, *tops)
+        if (needs := [part for part in metric.needs if not _REQUIRED & {*part}])
+        and _GIVEN.issuperset(chain(*needs))
+        and key not in (*values, *tops)
     }
     n_tokens, n_weights = int(values["n_tokens"]), int(values["n_sequences"] - values["n_undefined"])
     for key, top in tops.items():

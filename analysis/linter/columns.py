@@ -3,9 +3,9 @@ that cannot be computed for want of a column."""
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ratioscope import schema
+from ratioscope.analysis.runs.columns import added_up
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
@@ -24,27 +24,11 @@ def columns(run: Run) -> pd.DataFrame:
     """
     rows = []
     for table in schema.ALL_TABLES.values():
-        n_rows, n_values = _counted(run, table)
+        n_rows, n_values = added_up(run.files[table.name])
         for column in table.columns:
             share = n_values.get(column.name, 0) / n_rows if n_rows else float("nan")
             rows.append((table.name, column.name, column.required, share, column.unit, column.meaning))
     return pd.DataFrame(rows, columns=["table", "column", "required", "logged", "unit", "meaning"])
-
-
-def _counted(run: Run, table: schema.Table) -> tuple[int, dict[str, float]]:
-    """Rows of a table, and how many of them have a value in each column; uncounted ones make it NaN."""
-    n_rows, n_values = 0, dict[str, float]()
-    for file in run.files[table.name]:
-        metadata = pq.read_metadata(file.path)
-        n_rows += metadata.num_rows
-        for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):
-            for place in range(group.num_columns):
-                chunk = group.column(place)
-                statistics = chunk.statistics
-                counted = statistics is not None and statistics.has_null_count
-                name, nulls = chunk.path_in_schema, statistics.null_count if counted else float("nan")
-                n_values[name] = n_values.get(name, 0) + group.num_rows - nulls
-    return n_rows, n_values
 
 
 def impossible_values(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:

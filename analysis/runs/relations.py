@@ -7,6 +7,8 @@ with relations(run, first=10, last=20) as connection:
 in double, and `invalid`: why a row cannot be used. `usable` is its rows without such a reason (`docs/metrics.md`,
 bad numbers). `sequence` has every declared column of the sequences table, and those named reward_<part>.
 
+What one table lacks and the other has is looked up there: the prompt group of tokens, the length of responses.
+
 Responses that were held out of their update (`schema.HELD_OUT`) are in none of them, unless they are what is asked for.
 """
 
@@ -20,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import schema
+from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, query
 from ratioscope.analysis.runs.store import Run, TableFile
 from ratioscope.errors import RatioscopeError
@@ -56,7 +59,8 @@ def relations(
                     files,
                     run.files[schema.SEQUENCES.name],
                     inside,
-                    run.versions_ahead,
+                    run.versions_ahead if run.counts_versions else None,
+                    tokens=[file for file in run.files[schema.TOKENS.name] if _overlaps(file, first, last)],
                     held=_are_few(files),
                     held_out=held_out,
                 )
@@ -74,6 +78,7 @@ def create_views(
     where: str = "true",
     ahead: "pd.Series[int] | None" = None,
     *,
+    tokens: Sequence[TableFile] = (),
     held: bool = False,
     held_out: bool = False,
 ) -> None:
@@ -85,22 +90,35 @@ def create_views(
         files: of this table.
         responses: of SEQUENCES, at least those of the same steps: they say what was held out.
         where: which rows, in SQL.
-        ahead: see `Run.versions_ahead`; without it versions are counted like steps.
+        ahead: see `Run.versions_ahead`; without it no token has an age.
+        tokens: files of TOKENS of the same steps, where `table` is SEQUENCES.
         held: read the rows now and keep them in memory, where every query has them at once.
         held_out: see `relations`.
     """
     rows = f"(select * from {_chosen(source(files, table), responses, held_out=held_out)} where {where})"
     if table is schema.TOKENS:
+        if "group_id" not in columns_with_values(files) and "group_id" in columns_with_values(responses):
+            listed = source(responses, schema.SEQUENCES)
+            rows = _looked_up(rows, "group_id", f"select step, seq_id, any_value(group_id) as found from {listed}")
         if ahead is not None and len(ahead):
             connection.register("versions", ahead.reset_index())
             rows = f"(select rows.*, coalesce(ahead, 0) as ahead from {rows} as rows left join versions using (step))"
         else:
-            rows = f"(select *, 0 as ahead from {rows})"
+            rows = f"(select *, {'null::integer' if ahead is None else 0} as ahead from {rows})"
+    elif tokens and "n_tokens" not in columns_with_values(files):
+        of_tokens = source(tokens, schema.TOKENS)
+        rows = _looked_up(rows, "n_tokens", f"select step, seq_id, count(*)::integer as found from {of_tokens}")
     if held:
         connection.execute(f"create or replace temp table read_{table.name} as select * from {rows}")
         rows = f"read_{table.name}"
     text = query(f"runs/{table.name}").replace("$largest", str(schema.LARGEST_LOG_PROBABILITY))
     connection.execute(text.replace("from source", f"from {rows}"))
+
+
+def _looked_up(rows: str, column: str, of_responses: str) -> str:
+    """The rows with a column that a query over the other table says by response, in `found`."""
+    joined = f"({of_responses} group by step, seq_id) as other using (step, seq_id)"
+    return f"(select rows.* exclude ({column}), found as {column} from {rows} as rows left join {joined})"
 
 
 def source(files: Sequence[TableFile], table: schema.Table) -> str:

@@ -69,6 +69,13 @@ class Run:
         ahead = (versions.dropna() - versions.dropna().index).rename("ahead")
         return ahead[ahead != 0]
 
+    @cached_property
+    def counts_versions(self) -> bool:
+        """Whether the policy's version is known at any step, or there are no steps to know it of: it is then counted
+        like steps."""
+        versions = self.read("steps", ["policy_version"])["policy_version"]
+        return not len(versions) or bool(versions.notna().any())
+
     def read(self, table: str, columns: list[str] | None = None) -> pd.DataFrame:
         """A whole table as a frame; for the small ones (steps, sequences). Empty when nothing was written yet."""
         declared = schema.ALL_TABLES[table]

@@ -8,6 +8,7 @@ select
         coalesce(group_id, -1 - seq_id) as group_id,
         coalesce(clipped, clip_side <> 0) as clipped
     ),
+    group_id is not null as grouped,
     coalesce(logp_behavior, logp_behavior_train) as logp_sampled,
     logp_current::double - logp_sampled::double as log_rho,
     logp_new::double - logp_sampled::double as log_rho_new,

@@ -5,8 +5,10 @@ token_sums as (
     select
         step, group_id,
         sum(n_tokens)::bigint as n_tokens,
-        sum(n_tokens + signed_deviation) as rho,
-        sum(n_tokens + 2 * signed_deviation + deviation_squared) as rho_squared,
+        sum(n_grouped)::bigint as n_grouped,
+        sum(n_recomputed)::bigint as n_recomputed,
+        sum(sequence_sums.n_ratios + signed_deviation) as rho,
+        sum(sequence_sums.n_ratios + 2 * signed_deviation + deviation_squared) as rho_squared,
         sum(signed_deviation + 2 * shortfall) as deviation,
         sum(shortfall) as shortfall,
         sum(deviation_squared) as deviation_squared,
@@ -18,9 +20,15 @@ token_sums as (
     from sequence_sums
     group by step, group_id
 ),
-log_weights as (  -- a sequence with an unusable token has no W
-    select step, group_id, log_w, 2 * log_abs_expm1(log_w) as log_square
+whole as (  -- a sequence with an unusable token, or with one that has no ratio, has no W
+    select step, group_id, case when n_ratios = n_tokens then log_w end as log_w
     from sequence_sums anti join unusable_sums using (step, seq_id)
+),
+log_weights as (
+    select *, 2 * log_abs_expm1(log_w) as log_square from whole where log_w is not null
+),
+without_weight as (
+    select step, group_id, count(*) as n_without_weight from whole where log_w is null group by step, group_id
 ),
 tops as (
     select step, group_id, max(log_w) as top_w, max(log_square) as top_square from log_weights group by step, group_id
@@ -53,4 +61,5 @@ select *
 from token_sums
 full join unusable using (step, group_id)
 left join weight_sums using (step, group_id)
+left join without_weight using (step, group_id)
 order by step, group_id

@@ -21,17 +21,21 @@ from ratioscope.analysis.summary.intervals import (
 from ratioscope.analysis.summary.order_statistics import QUANTILES
 from ratioscope.analysis.summary.partials import Partials
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import HARMLESS_RATIO, INFINITE, Mean, Metric, Moment, doubt
-from ratioscope.notes import Kind, Note, columns, from_cells
+from ratioscope.metric import HARMLESS_RATIO, INFINITE, Mean, Metric, Moment, doubt, not_logged
+from ratioscope.notes import Kind, Note, columns, from_cells, remark
 from ratioscope.tails import Array
 
 INVALID_CAUSES = ("nan", "infinite", "positive", "advantage")
 COUNTS = (
     *("n_tokens", "n_sequences", "n_groups", "n_invalid"),
+    "n_ratios",  # usable tokens that have a ratio
+    "n_recomputed",  # of these, ratios to the engine that trains, because the sampler's own value is not logged
     *(f"n_invalid_{cause}" for cause in INVALID_CAUSES),
     "n_undefined",  # sequences without a W, because a token of theirs is unusable
 )
 FLAGGED_INVALID_SHARE = 1e-3
+
+EVERY_RESPONSE = remark("group_id is not logged: every response counts as a group of its own")
 
 # How far a sampled mean lies from the exact one, in standard errors: the sum of their differences.
 _DIFFERENCES = {"s_k_exact_z": "sampled_minus_exact", "u_k_exact_z": "sampled_minus_exact_new"}
@@ -121,15 +125,22 @@ class _Steps:
 
     def count(self) -> None:
         n_tokens, n_undefined = self.total("n_tokens"), self.total("n_undefined")
-        listed = self.total("n_sequences")
+        listed, grouped = self.total("n_sequences"), self.total("n_grouped") + self.total("n_listed_in_group")
+        self.grouped = grouped > 0
         self.values = {
             "n_tokens": n_tokens,
-            "n_sequences": np.where(listed > 0, listed, self.total("n_weights") + n_undefined),
-            "n_groups": sums(np.ones(len(self.columns["step"])), self.starts),
+            "n_sequences": np.where(listed > 0, listed, self.with_tokens()),
+            "n_groups": np.where(self.grouped, sums(np.ones(len(self.columns["step"])), self.starts), np.nan),
             "n_invalid": self.total("n_invalid"),
+            **{name: self.total(name) for name in ("n_ratios", "n_recomputed")},
             **{f"n_invalid_{cause}": self.total(f"n_invalid_{cause}") for cause in INVALID_CAUSES},
             "n_undefined": n_undefined,
         }
+        self.note("n_groups", ~self.grouped, not_logged("group_id"))
+
+    def with_tokens(self) -> Array:
+        """Responses with a token, one value a step."""
+        return self.total("n_weights") + self.total("n_without_weight") + self.total("n_undefined")
 
     def means(self) -> None:
         for metric in CATALOGUE.values():
@@ -159,17 +170,23 @@ class _Steps:
             self.values[key] = np.where(error > 0, sums(terms, self.starts) / sums(weight, self.starts) / error, np.nan)
 
     def groups_without_signal(self) -> None:
-        weight = (self.column("n_tokens") > 0).astype(float)
+        weight = ((self.column("n_advantage") > 0) & (self.column("n_grouped") > 0)).astype(float)
         without = weight * (self.column("n_signal") == 0)
         key = "zero_advantage_group_fraction"
         self.values[key] = sums(without, self.starts) / sums(weight, self.starts)
         self.intervals[key] = fraction_intervals(without, weight, self.starts)
+        self.note(key, (self.values["n_tokens"] > 0) & (self.total("n_grouped") == 0), not_logged("group_id"))
 
     def token_weights(self) -> None:
-        used = self.column("n_tokens") > 0
-        rho, squared, n = (np.where(used, self.column(name), 0.0) for name in ("scaled", "scaled_squared", "n_tokens"))
+        used = self._used()
+        rho, squared, n = (np.where(used, self.column(name), 0.0) for name in ("scaled", "scaled_squared", "n_ratios"))
         self._effective_sample_size("ess_token", rho, squared, n)
-        self.values["effective_groups"] = effective_groups(n, self.starts)
+        of_tokens, of_responses = (
+            effective_groups(self.column(name), self.starts) for name in ("n_tokens", "n_sequences")
+        )
+        rows = self.values["n_tokens"] + self.values["n_invalid"]
+        self.values["effective_groups"] = np.where(rows > 0, of_tokens, of_responses)
+        self.note("effective_groups", ~self.grouped, EVERY_RESPONSE)
 
     def _effective_sample_size(self, key: str, weight: Array, squared: Array, n: Array) -> None:
         totals = (sums(terms, self.starts) for terms in (weight, squared, n))
@@ -218,21 +235,23 @@ class _Steps:
             self.note(key, np.isnan(self.values[key]), np.asarray(notes, dtype=object))
 
     def _used(self) -> NDArray[np.bool_]:
-        return self.column("n_tokens") > 0
+        """Which groups have a ratio."""
+        return self.column("n_ratios") > 0
 
     def derived(self) -> None:
         """What follows from other numbers of the step, or is a maximum."""
         self.values["delta_max"] = self.largest(self.column("exact_largest"))
-        rho, n = self.column("rho"), self.column("n_tokens")
+        used = self._used()
+        rho, n = (np.where(used, self.column(name), 0.0) for name in ("rho", "n_ratios"))
         error = np.sqrt(cluster_variances(rho, n, self.starts))
         z = np.where((error > 0) & np.isfinite(error), (self.values["ratio_mean"] - 1) / error, np.nan)
         self.values["ratio_mean_z"] = z
-        length = self.total("n_tokens") / np.maximum(self.total("n_weights") + self.total("n_undefined"), 1)
+        length = self.total("n_tokens") / np.maximum(self.with_tokens(), 1)
         highest = self.highest["highest"]
         scale = 2 * np.maximum(highest, 0.0)  # squares of squares may be beyond the floating-point range
         scaled = self.column("deviation_squared") * np.exp(-np.repeat(scale, np.diff(self.starts, append=len(n))))
         squares = np.where(self.column("peak") > 0, self.column("scaled_squared"), scaled)
-        self.values["reliance_token"] = self._reliance(highest, np.where(n > 0, squares, 0.0), scale, n)
+        self.values["reliance_token"] = self._reliance(highest, np.where(used, squares, 0.0), scale, n)
         self.values["reliance_seq"] = self._reliance(self.highest["highest_w"], *self.squares)
         self.values["log1p_chi2_seq_predicted"] = length * np.log1p(self.values["chi2_token"])
 

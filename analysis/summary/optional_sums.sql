@@ -9,7 +9,8 @@ deviations as (
 select
     step, group_id,
     max(tv_current_behavior) filter (isfinite(tv_current_behavior)) as exact_largest,
-    sum(case when deviation < 0 then -deviation else 0 end - tv_current_behavior) filter (isfinite(tv_current_behavior)) as sampled_minus_exact,
+    sum(case when deviation < 0 then -deviation else 0 end - tv_current_behavior) filter (isfinite(tv_current_behavior) and deviation is not null)
+        as sampled_minus_exact,
     sum(case
         when isfinite(deviation_new - deviation) then abs(deviation_new - deviation)
         else ratio_distance(log_rho_new, log_rho) end / 2 - tv_new_current) filter (isfinite(tv_new_current))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from math import ceil, inf, isfinite, log
+from math import ceil, inf, isfinite, log, nan
 from typing import Any
 
 import duckdb
@@ -32,25 +32,27 @@ _EDGES: Array = bin_log_ratio(np.arange(-LAST_BIN, LAST_BIN, dtype=float) + 0.5)
 
 
 def of_steps(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Order statistics (one row a step) and histogram (one row a step and bin) of the view `usable`.
+    """Order statistics (one row a step with ratios) and histogram (one row a step and bin) of the view `usable`.
 
     Needs the tables `sequence_sums` and `unusable_sums`. The first has, in nats, lowest and highest log-ratio, the
     highest of a sequence, the quantiles, and log of the sum of squares of the largest 1 % of ratios; and the tail
     indices, NaN where they cannot be estimated, for the reason in <name>_note, which is of the kind <name>_note_kind.
     """
     weights = connection.execute(
-        "select step, log_w from sequence_sums anti join unusable_sums using (step, seq_id)"
+        "select step, log_w from sequence_sums anti join unusable_sums using (step, seq_id) where n_ratios = n_tokens"
     ).fetchnumpy()
     log_weights = {step: weights["log_w"][rows] for step, rows in _rows_of_steps(weights["step"])}
     rows, bins = [], []
     for where in _batches(connection):
         # No nulls: they would cost a mask.
         table = connection.sql(
-            f"select step, log_rho, coalesce(log_rho_new, 'nan'::double) as log_rho_new from usable where {where}"
+            "select step, coalesce(log_rho, 'nan'::double) as log_rho, coalesce(log_rho_new, 'nan'::double) as "
+            f"log_rho_new from usable where {where}"
         ).to_arrow_table()
         step, log_rho, log_rho_new = (column.to_numpy() for column in table.columns)
         for number, places in _rows_of_steps(step):
-            ordered = np.sort(log_rho[places])
+            ordered = np.sort(log_rho[places])  # NaN last
+            ordered = ordered[: len(ordered) - int(np.isnan(ordered).sum())]
             row = of_step(ordered, log_rho_new[places], log_weights.get(number, np.empty(0)))
             rows.append({"step": number} | row)
             bins.append(np.diff(np.searchsorted(ordered, _EDGES), prepend=0, append=len(ordered)))
@@ -93,10 +95,11 @@ def of_step(ordered: Array, log_rho_new: Array, log_weights: Array) -> dict[str,
     """The row of one step.
 
     Args: log-ratios of the tokens, ascending; of the new policy, NaN where it is not logged; of the sequences."""
-    row: dict[str, Any] = {"lowest": ordered[0], "highest": ordered[-1]}
+    there = len(ordered) > 0
+    row: dict[str, Any] = {"lowest": ordered[0] if there else nan, "highest": ordered[-1] if there else nan}
     row["highest_w"] = log_weights.max() if len(log_weights) else -inf
-    row |= {name: _quantile(ordered, q) for name, q in QUANTILES.items()}
-    row["top_squares"] = _log_sum_squares(ordered[-max(1, ceil(len(ordered) / 100)) :])
+    row |= {name: _quantile(ordered, q) if there else nan for name, q in QUANTILES.items()}
+    row["top_squares"] = _log_sum_squares(ordered[-max(1, ceil(len(ordered) / 100)) :]) if there else nan
     tails = {"khat_token": ordered, "khat_token_new": log_rho_new[~np.isnan(log_rho_new)], "khat_seq": log_weights}
     for name, logs in tails.items():
         khat, note = khat_of(logs)

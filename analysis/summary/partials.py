@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from math import ceil
 
 import duckdb
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import schema
+from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, one_thread, query
 from ratioscope.analysis.runs.relations import create_views
 from ratioscope.analysis.runs.store import Run, TableFile
@@ -29,13 +31,15 @@ from ratioscope.analysis.summary import sums
 from ratioscope.analysis.summary.order_statistics import of_steps
 from ratioscope.analysis.summary.packed import packed, unpacked
 from ratioscope.cache import Entry, entry_of
+from ratioscope.metric import SAMPLED
 from ratioscope.recorder import NONFINITE_KEY
-
-_OF_STEPS_WITH_TOKENS = "step in (select step from sequence_sums union select step from unusable_sums)"
 
 # Files are scanned together to about so many tokens: with less, starting a query shows, with more, memory does.
 _SCAN_TOKENS, _FEWEST_TOKENS = 1_000_000, 250_000
 _AT_A_TIME = os.cpu_count() or 1
+
+_END = 2**31
+"""Beyond every step."""
 
 # Beyond these, exp(log rho) of a step's largest ratio leaves too little of the floating-point range for its square, or
 # sums of rho are smaller than the rounding of sums of rho - 1.
@@ -64,39 +68,53 @@ class Partials:
 
 @dataclass(frozen=True)
 class ScanUnit:
-    """Files of both tables that share steps."""
+    """Files of both tables that share steps; of texts alone there are no tokens."""
 
+    steps: tuple[int, int]
+    """First and last step. A file of sequences that reaches beyond them is in several units."""
     tokens: tuple[TableFile, ...]
     sequences: tuple[TableFile, ...]
 
     @property
     def kept(self) -> Entry:
         """Where its partials are kept."""
-        return entry_of("partials", __name__, *(file.identity for file in (*self.tokens, *self.sequences)))
+        files = (file.identity for file in (*self.tokens, *self.sequences))
+        return entry_of("partials", __name__, str(self.steps), *files)
 
     @property
-    def steps(self) -> tuple[int, int]:
-        """First and last step."""
-        names = [file.name for file in self.tokens]
-        return min(name.first_step for name in names), max(name.last_step for name in names)
+    def rows(self) -> int:
+        """Of tokens, where it has any."""
+        return sum(pq.read_metadata(file.path).num_rows for file in self.tokens or self.sequences)
 
 
 def scan_units(run: Run) -> list[ScanUnit]:
-    """The run's files in sets with disjoint step ranges, in step order."""
-    units: list[list[TableFile]] = []
-    last_step = -1
-    for file in sorted(run.files["tokens"], key=lambda file: file.name):
-        if units and file.name.first_step <= last_step:
-            units[-1].append(file)
+    """The run's files in sets with disjoint step ranges, in step order.
+
+    Between files of tokens, and behind them, are the steps that have responses alone.
+    """
+    ranges = _ranges(run.files["tokens"])
+    listed = _ranges(run.files["sequences"])
+    for (_, before), (after, _) in pairwise([(-1, -1), *ranges, (_END, _END)]):
+        ranges += [(max(first, before + 1), min(last, after - 1)) for first, last in listed]
+    return [
+        ScanUnit((first, last), *(_overlapping(run.files[table], first, last) for table in ("tokens", "sequences")))
+        for first, last in sorted(ranges)
+        if first <= last
+    ]
+
+
+def _ranges(files: Iterable[TableFile]) -> list[tuple[int, int]]:
+    """First and last steps of sets of files that share steps, ascending."""
+    found: list[tuple[int, int]] = []
+    for name in sorted(file.name for file in files):
+        if found and name.first_step <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], name.last_step)
         else:
-            units.append([file])
-        last_step = max(last_step, file.name.last_step)
-    return [ScanUnit(tuple(tokens), _overlapping(run.files["sequences"], tokens)) for tokens in units]
+            found.append((name.first_step, name.last_step))
+    return found
 
 
-def _overlapping(files: Iterable[TableFile], tokens: list[TableFile]) -> tuple[TableFile, ...]:
-    first = min(file.name.first_step for file in tokens)
-    last = max(file.name.last_step for file in tokens)
+def _overlapping(files: Iterable[TableFile], first: int, last: int) -> tuple[TableFile, ...]:
     return tuple(file for file in files if file.name.first_step <= last and file.name.last_step >= first)
 
 
@@ -127,7 +145,7 @@ def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]
 
 def _batches(units: Sequence[ScanUnit]) -> Iterator[list[ScanUnit]]:
     """Which units are scanned together: sets of about the same size, so many that every processor has its share."""
-    sizes = [sum(pq.read_metadata(file.path).num_rows for file in unit.tokens) for unit in units]
+    sizes = [unit.rows for unit in units]
     rounds = ceil(sum(sizes) / _SCAN_TOKENS / _AT_A_TIME)
     share = max(_FEWEST_TOKENS, sum(sizes) / max(1, rounds * _AT_A_TIME))
     batch: list[ScanUnit] = []
@@ -160,15 +178,26 @@ def scan(units: Sequence[ScanUnit]) -> Partials:
     tokens = [file for unit in units for file in unit.tokens]
     sequences = list(dict.fromkeys(file for unit in units for file in unit.sequences))
     with connect(sorted({file.path.parent for file in (*tokens, *sequences)})) as connection:
-        create_views(connection, schema.TOKENS, tokens, sequences)
-        create_views(connection, schema.SEQUENCES, sequences, sequences)
-        logged = {name for file in tokens for name in pq.read_schema(file.path).names}
-        optional = bool(logged & sums.optional_columns())
-        return partials_in(connection, clean=all(map(_known_clean, tokens)), optional=optional)
+        create_views(connection, schema.TOKENS, tokens, sequences, ahead=pd.Series(dtype=int))
+        create_views(connection, schema.SEQUENCES, sequences, sequences, tokens=tokens)
+        optional = bool(columns_with_values(tokens) & sums.optional_columns())
+        inside = " or ".join(f"step between {first} and {last}" for first, last in _joined(units))
+        return partials_in(connection, clean=all(map(_known_clean, tokens)), optional=optional, responses=inside)
+
+
+def _joined(units: Sequence[ScanUnit]) -> list[tuple[int, int]]:
+    """The steps of some units, ranges without a gap as one."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(unit.steps for unit in units):
+        if found and first == found[-1][1] + 1:
+            found[-1] = found[-1][0], last
+        else:
+            found.append((first, last))
+    return found
 
 
 def partials_in(
-    connection: duckdb.DuckDBPyConnection, *, clean: bool = False, optional: bool = True, tokenless: bool = False
+    connection: duckdb.DuckDBPyConnection, *, clean: bool = False, optional: bool = True, responses: str = "true"
 ) -> Partials:
     """The partials of whatever the views `token`, `usable` and `sequence` of a connection show.
 
@@ -176,7 +205,7 @@ def partials_in(
         connection: see `analysis.runs.relations`; two temporary tables are made in it.
         clean: it is known that every row can be used.
         optional: some column that a run need not have is there.
-        tokenless: steps that have responses and no token count as well.
+        responses: SQL over `sequence`: which responses count.
     """
     if clean:
         connection.execute("create or replace view usable as select * exclude (invalid) from token")
@@ -186,8 +215,8 @@ def partials_in(
     groups = connection.execute(sums.group_sums()).df()
     if optional:
         groups = groups.merge(connection.execute(sums.optional_sums()).df(), how="left", on=["step", "group_id"])
-    responses = connection.execute(sums.response_sums("true" if tokenless else _OF_STEPS_WITH_TOKENS)).df()
-    groups = groups.merge(responses, how="outer", on=["step", "group_id"])
+    listed = connection.execute(sums.response_sums(responses)).df()
+    groups = groups.merge(listed, how="outer", on=["step", "group_id"])
     groups = _with_scaled_sums(connection, groups, order)
     return Partials(groups.sort_values(["step", "group_id"], ignore_index=True), order, histogram)
 
@@ -222,16 +251,16 @@ def _known_clean(file: TableFile) -> bool:
     metadata = pq.read_metadata(file.path)
     nonfinite = (metadata.metadata or {}).get(NONFINITE_KEY)
     columns = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
-    log_probabilities = {"logp_behavior", "logp_current", "logp_new"} & set(columns)
+    log_probabilities = {*SAMPLED, "logp_current", "logp_new"} & set(columns)
     if nonfinite is None or json.loads(nonfinite).keys() & {*log_probabilities, "advantage"}:
         return False
-    for group in range(metadata.num_row_groups):
-        for name in (*log_probabilities, "advantage"):
-            statistics = metadata.row_group(group).column(columns.index(name)).statistics
-            if statistics is None or not statistics.has_min_max or not statistics.has_null_count:
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for name in log_probabilities:
+            statistics = group.column(columns.index(name)).statistics
+            if statistics is None or not statistics.has_null_count:
                 return False
-            if statistics.null_count and name != "logp_new":
-                return False
-            if name in log_probabilities and not statistics.max <= schema.LARGEST_LOG_PROBABILITY:
+            if statistics.null_count == group.num_rows:
+                continue
+            if not statistics.has_min_max or not statistics.max <= schema.LARGEST_LOG_PROBABILITY:
                 return False
     return True

@@ -1,5 +1,5 @@
 -- grain: one sequence of one step, over its usable tokens. The one scan of the tokens for whatever adds up: groups are
--- made from it. What several sums have in common is computed once, in the subqueries. `sums`: those that only one entry
+-- made from it. Terms of what is not logged are null, and sums leave them out. What several sums have in common is computed once, in the subqueries. `sums`: those that only one entry
 -- of the catalogue needs.
 create or replace temp table sequence_sums as
 with
@@ -9,6 +9,8 @@ deviations as (  -- rho - 1, of the current and of the new policy
 select
     step, group_id, seq_id,
     count(*) as n_tokens,
+    count_if(grouped) as n_grouped,
+    count_if(log_rho is not null and logp_behavior is null) as n_recomputed,
     sum(log_rho) as log_w,
     sum(deviation) as signed_deviation,
     -- By itself: as a difference of the sums of |rho - 1| and rho - 1 it would not survive a heavy tail.

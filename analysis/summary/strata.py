@@ -122,9 +122,9 @@ def stratify(run: Run, by: str, first: int | None = None, last: int | None = Non
             raise RatioscopeError(f"{run.folder}: there is no token in these steps.")
         split = _splits_responses(connection)
         _create_views(connection, "place", responses=not split)
-        parts = step_table(partials_in(connection, tokenless=not split))
+        parts = step_table(partials_in(connection))
         _create_views(connection, str(len(labels)), responses=True)
-        whole = step_table(partials_in(connection, tokenless=True))
+        whole = step_table(partials_in(connection))
     values, low, high = (
         pd.concat([getattr(part, name) for part in (parts, whole)]) for name in ("values", "low", "high")
     )

@@ -23,13 +23,16 @@ from ratioscope.analysis.summary.packed import packed, unpacked
 from ratioscope.analysis.summary.partials import Partials, ScanUnit, partials_of, scan_units
 from ratioscope.cache import Entry, entry_of
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.catalogue.denominators import RESPONSES
 from ratioscope.errors import RatioscopeError
-from ratioscope.metric import Grain
+from ratioscope.metric import Grain, not_logged
 from ratioscope.notes import Kind, Note, is_unreliable
 
 LOGGED = tuple(key for key, metric in CATALOGUE.items() if metric.grain is Grain.STEP)
 """Metrics that are read from the steps table."""
 _KEYS = [*COUNTS, *CATALOGUE]
+NO_TOKEN = Note(Kind.UNDEFINED, "no token of this step is on disk")
+NO_TOKENS = Note(Kind.NOT_LOGGED, "no tokens are logged")
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +183,7 @@ def _compute(
             progress(len(found), len(units))
     except (duckdb.IOException, duckdb.InvalidInputException, OSError) as error:
         reason = str(error).splitlines()[0]
-        where = units[0].tokens[0].path.parent
+        where = (*units[0].tokens, *units[0].sequences)[0].path.parent
         raise RatioscopeError(f"{where}: vanished or changed while it was read ({reason}); try again.") from None
     found.sort(key=lambda pair: pair[0].steps)
     frames = zip(*(partials.frames for _, partials in found), strict=True)
@@ -197,30 +200,40 @@ def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame])
         pd.concat([getattr(table, name) for table in tables]) if tables else pd.DataFrame(columns=_KEYS, dtype=float)
         for name in ("values", "low", "high")
     )
-    ahead = run.versions_ahead.reindex(values.index).fillna(0)
-    for frame in (values, low, high):  # partials are of token files alone, which do not know the policy's version
+    # Partials are of token files alone, which do not know the policy's version.
+    ahead = run.versions_ahead.reindex(values.index).fillna(0) if run.counts_versions else np.nan
+    for frame in (values, low, high):
         frame["version_lag"] += ahead
     empty = steps.index.difference(values.index)
     index = pd.Index(values.index.union(empty), name="step", dtype="int64")  # sorted
     values, low, high = (frame.reindex(index) for frame in (values, low, high))
     # A step that the run lists and that no token can be read of: nulls, not zeros and not a missing line.
     values.loc[empty, list(COUNTS)] = 0
-    missing = [key for key in CATALOGUE if key not in LOGGED]
-    reasons = pd.DataFrame(
-        {
-            "step": np.repeat(empty, len(missing)),
-            "key": missing * len(empty),
-            "note_kind": Kind.UNDEFINED.value,
-            "note": "no token of this step is on disk",
-        }
-    )
+    of_tokens = [key for key in CATALOGUE if key not in LOGGED]
+    found = [*(table.notes for table in tables), _noted(empty, of_tokens, NO_TOKEN)]
+    without = values.index[(values["n_tokens"] + values["n_invalid"] == 0).to_numpy()]
+    if len(without):
+        missing = values.loc[without].isna()
+        note = NO_TOKEN if run.files["tokens"] else NO_TOKENS
+        keys = [key for key in of_tokens if CATALOGUE[key].over.chain[-1] is not RESPONSES]
+        found += [_noted(without[missing[key].to_numpy()], [key], note) for key in keys]
+    if not run.counts_versions:
+        found.append(_noted(values.index.difference(without), ["version_lag"], not_logged("policy_version")))
     for key in LOGGED:
         values[key] = steps[key].reindex(index).astype(float)
+        if values[key].isna().all():
+            found.append(_noted(index, [key], not_logged(key)))
     if prompts := run.manifest.evaluation_prompts:
         low["eval_accuracy"], high["eval_accuracy"] = of_share(values["eval_accuracy"].to_numpy(), prompts)
-    notes = pa.Table.from_pandas(pd.concat([*(table.notes for table in tables), reasons], ignore_index=True))
+    notes = pa.Table.from_pandas(pd.concat(found, ignore_index=True))
     histogram = pd.concat(histograms) if histograms else pd.DataFrame({"step": [], "bin": [], "tokens": []})
     return StepSummary(values, low, high, Notes(index, notes), histogram.reset_index(drop=True), steps), notes
+
+
+def _noted(steps: pd.Index, keys: list[str], note: Note) -> pd.DataFrame:
+    """One note for some metrics of some steps."""
+    of_all = {"step": np.repeat(steps, len(keys)), "key": keys * len(steps)}
+    return pd.DataFrame(of_all | {"note_kind": note.kind.value, "note": note.text})
 
 
 def to_json(run: Run, summary: StepSummary) -> dict[str, Any]:

@@ -30,9 +30,9 @@ def optional_sums() -> str:
     return filled("summary/optional_sums", sums=_of_rows(Grain.TOKEN, apart=True))
 
 
-def response_sums(steps: str) -> str:
-    """The query that sums over the responses of each prompt group, of the steps for which some SQL is true."""
-    return filled("summary/response_sums", sums=_of_rows(Grain.RESPONSE, apart=False), steps=steps)
+def response_sums(which: str) -> str:
+    """The query that sums over the responses of each prompt group for which some SQL is true."""
+    return filled("summary/response_sums", sums=_of_rows(Grain.RESPONSE, apart=False), which=which)
 
 
 def optional_columns() -> frozenset[str]:
@@ -65,5 +65,5 @@ def _means(grain: Grain, *, apart: bool) -> Iterator[Metric]:
 
 def _denominators(grain: Grain, *, apart: bool) -> list[Denominator]:
     """What metrics of this grain are taken over; all rows are counted by the queries themselves."""
-    used = (part for metric in CATALOGUE.values() if metric.grain is grain for part in metric.over.chain)
+    used = (part for metric in CATALOGUE.values() for part in metric.over.chain if part.grain is grain)
     return list({over.count: over for over in used if over.where and over.apart is apart}.values())

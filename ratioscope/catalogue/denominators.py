@@ -4,7 +4,9 @@ Terms and conditions are SQL (`analysis/summary/sums.py`); a metric names its de
 logged and which note stands where it is not.
 """
 
-from ratioscope.metric import TOKENS, Denominator, not_logged
+from dataclasses import replace
+
+from ratioscope.metric import RATIOS, SAMPLED, TOKENS, Denominator, Grain, not_logged
 from ratioscope.notes import Kind, Note
 
 
@@ -12,21 +14,38 @@ def _undefined(text: str) -> Note:
     return Note(Kind.UNDEFINED, text)
 
 
-NEW = Denominator("n_new", not_logged("logp_new"), "log_rho_new is not null", ("logp_new",), TOKENS)
+# What several columns are needed for is within what some of them are needed for: the outermost one that is missing is
+# the reason that is given. Two denominators with one count differ in what they are within.
+_OF_SAMPLER = Denominator("n_sampled", not_logged(*SAMPLED), "logp_sampled is not null", SAMPLED, TOKENS)
+NEW = Denominator("n_new", not_logged("logp_new"), "log_rho_new is not null", ("logp_new",), _OF_SAMPLER)
+UPDATE = Denominator(
+    "n_update", not_logged("logp_new"), "log_rho_new is not null and log_rho is not null", ("logp_new",), RATIOS
+)
+_BEHAVIOR = Denominator(
+    "n_behavior", not_logged("logp_behavior"), "logp_behavior is not null", ("logp_behavior",), TOKENS
+)
 ENGINE = Denominator(
     "n_engine",
     not_logged("logp_behavior_train"),
     "isfinite(log_engine)",
     ("logp_behavior_train",),
-    TOKENS,
+    _BEHAVIOR,
+    apart=True,
+)
+AGE = Denominator(
+    "n_age",
+    not_logged("logp_behavior_train"),
+    "isfinite(log_engine) and log_rho is not null",
+    ("logp_behavior_train",),
+    replace(_BEHAVIOR, within=RATIOS),
     apart=True,
 )
 REFERENCE = Denominator(
     "n_reference",
     not_logged("logp_reference"),
-    "isfinite(log_reference)",
+    "isfinite(log_reference) and log_rho is not null",
     ("logp_reference",),
-    TOKENS,
+    RATIOS,
     apart=True,
 )
 ENTROPY = Denominator("n_entropy", not_logged("entropy"), "isfinite(entropy)", ("entropy",), TOKENS, apart=True)
@@ -35,13 +54,25 @@ CLIP = Denominator(
     "n_clip", not_logged("clipped", "clip_side"), "clipped is not null", ("clipped", "clip_side"), TOKENS
 )
 SIDE = Denominator("n_side", not_logged("clip_side"), "clip_side is not null", ("clip_side",), TOKENS)
+ADVANTAGE = Denominator("n_advantage", not_logged("advantage"), "advantage is not null", ("advantage",), TOKENS)
+_CLIP_OF_SIGNED = replace(CLIP, within=ADVANTAGE)
 POSITIVE = Denominator(
-    "n_positive", _undefined("no token with positive advantage"), "advantage > 0 and clipped is not null", within=CLIP
+    "n_positive",
+    _undefined("no token with positive advantage"),
+    "advantage > 0 and clipped is not null",
+    within=_CLIP_OF_SIGNED,
 )
 NEGATIVE = Denominator(
-    "n_negative", _undefined("no token with negative advantage"), "advantage < 0 and clipped is not null", within=CLIP
+    "n_negative",
+    _undefined("no token with negative advantage"),
+    "advantage < 0 and clipped is not null",
+    within=_CLIP_OF_SIGNED,
 )
 GATE = Denominator("n_gate", not_logged("gate"), "gate is not null", ("gate",), TOKENS, apart=True)
+EFFECTIVE = Denominator(
+    "n_effective", not_logged("gate"), "gate is not null and advantage is not null", ("gate",), ADVANTAGE, apart=True
+)
+LAG = Denominator("n_lag", not_logged("behavior_version"), "version_lag is not null", ("behavior_version",), TOKENS)
 
 _EXACT = Note(Kind.NOT_LOGGED, "the exact per-state columns are not logged")
 _ONLY_EXACT = Note(Kind.NOT_LOGGED, f"not estimable from samples, and {_EXACT}")
@@ -56,16 +87,34 @@ EXACT_CHI2 = Denominator(
     TOKENS,
     apart=True,
 )
+EXACT_OF_RATIOS = Denominator(
+    "n_exact_of_ratios",
+    _ONLY_EXACT,
+    "isfinite(tv_current_behavior) and log_rho is not null and logp_behavior is not null",
+    ("tv_current_behavior",),
+    replace(_BEHAVIOR, within=RATIOS),
+    apart=True,
+)
 EXACT_NEW = Denominator("n_exact_new", _EXACT, "isfinite(tv_new_current)", ("tv_new_current",), TOKENS, apart=True)
 EXACT_OF_NEW = Denominator(
     "n_exact_of_new",
     _EXACT,
-    "isfinite(tv_new_current) and log_rho_new is not null",
+    "isfinite(tv_new_current) and log_rho_new is not null and log_rho is not null",
     ("tv_new_current",),
-    NEW,
+    UPDATE,
     apart=True,
 )
 
-RESPONSES = Denominator("n_sequences", _undefined("the sequences table has no rows for this step"))
-REWARDED = Denominator("n_reward", _undefined("no finite reward"), "isfinite(reward)")
-WEIGHTS = Denominator("n_weights", _undefined("every response has an unusable token"), within=TOKENS)
+RESPONSES = Denominator(
+    "n_sequences", _undefined("the sequences table has no rows for this step"), grain=Grain.RESPONSE
+)
+LENGTHS = Denominator(
+    "n_lengths", not_logged("n_tokens"), "n_tokens is not null", ("n_tokens",), RESPONSES, grain=Grain.RESPONSE
+)
+_SCORED = Denominator(
+    "n_scored", not_logged("reward"), "reward is not null", ("reward",), RESPONSES, grain=Grain.RESPONSE
+)
+REWARDED = Denominator(
+    "n_reward", _undefined("no finite reward"), "isfinite(reward)", within=_SCORED, grain=Grain.RESPONSE
+)
+WEIGHTS = Denominator("n_weights", _undefined("every response has a token without a usable ratio"), within=RATIOS)

@@ -1,13 +1,16 @@
 """What the gate removed from the gradient, and whether the policy learns."""
 
 from ratioscope.catalogue.denominators import (
+    ADVANTAGE,
     CLIP,
+    EFFECTIVE,
     ENTROPY,
     GATE,
+    LAG,
+    LENGTHS,
     NEGATIVE,
     POSITIVE,
     REFERENCE,
-    RESPONSES,
     REWARDED,
     SIDE,
 )
@@ -75,7 +78,6 @@ ENTRIES = (
         colour="green",
         over=POSITIVE,
         mean=Mean(holds="clipped"),
-        columns=("advantage",),
     ),
     Metric(
         key="clip_fraction_negative",
@@ -90,7 +92,6 @@ ENTRIES = (
         colour="purple",
         over=NEGATIVE,
         mean=Mean(holds="clipped"),
-        columns=("advantage",),
     ),
     Metric(
         key="gate_mean",
@@ -114,9 +115,8 @@ ENTRIES = (
         reading="What is left of the batch after clipping and zero-signal groups.",
         better="higher",
         share=True,
-        over=GATE,
+        over=EFFECTIVE,
         mean=Mean("case when advantage <> 0 then gate else 0 end"),
-        columns=("advantage",),
     ),
     Metric(
         key="zero_advantage_group_fraction",
@@ -129,8 +129,8 @@ ENTRIES = (
         remedy="Prompts of suitable difficulty, more responses per prompt, or dynamic sampling.",
         better="lower",
         share=True,
+        over=ADVANTAGE,
         colour="amber",
-        columns=("advantage",),
     ),
     Metric(
         key="entropy",
@@ -169,7 +169,7 @@ ENTRIES = (
         reading="The variance of sequence ratios grows exponentially with it.",
         unit="tokens",
         grain=Grain.RESPONSE,
-        over=RESPONSES,
+        over=LENGTHS,
         mean=Mean("n_tokens"),
         lowest=0.0,
     ),
@@ -184,6 +184,7 @@ ENTRIES = (
         remedy=FRESHER,
         unit="updates",
         better="lower",
+        over=LAG,
         mean=Mean("version_lag"),
         lowest=0.0,
     ),

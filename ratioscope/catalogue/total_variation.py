@@ -12,7 +12,7 @@ the mean of the two, the bounded form one of them. It also has the smaller varia
 holds below epsilon/2 on every sample. In sums with staleness the update takes the bounded form, like with like.
 """
 
-from ratioscope.catalogue.denominators import ENGINE, EXACT, EXACT_NEW, EXACT_OF_NEW, NEW
+from ratioscope.catalogue.denominators import AGE, ENGINE, EXACT, EXACT_NEW, EXACT_OF_NEW, EXACT_OF_RATIOS, NEW, UPDATE
 from ratioscope.catalogue.remedies import FRESHER, SMALLER
 from ratioscope.metric import Mean, Metric, Moment
 from ratioscope.notes import Kind, Note
@@ -49,7 +49,7 @@ ENTRIES = (
         moment=Moment.FIRST,
         colour="vermilion",
         order=4,
-        over=NEW,
+        over=UPDATE,
         mean=Mean(_DRIFT, factor=0.5),
         lowest=0.0,
     ),
@@ -67,7 +67,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         colour="vermilion",
-        over=NEW,
+        over=UPDATE,
         mean=Mean(_DRIFT_BOUNDED),
         lowest=0.0,
     ),
@@ -118,7 +118,7 @@ ENTRIES = (
         remedy=FRESHER,
         better="lower",
         moment=Moment.FIRST,
-        over=ENGINE,
+        over=AGE,
         mean=Mean(_VERSION_BOUNDED),
         lowest=0.0,
     ),
@@ -135,7 +135,7 @@ ENTRIES = (
         remedy=FRESHER,
         better="lower",
         moment=Moment.FIRST,
-        over=ENGINE,
+        over=AGE,
         mean=Mean(_VERSION, factor=0.5),
         lowest=0.0,
     ),
@@ -215,7 +215,7 @@ ENTRIES = (
         source="S0 4.6; Rao-Blackwell",
         reading="A check of the log: beyond ±3 in many steps, the logged tokens are not a sample of the logged sampler.",
         comparable=False,
-        over=EXACT,
+        over=EXACT_OF_RATIOS,
         undefined=Note(Kind.UNDEFINED, "the difference has no standard error here"),
     ),
     Metric(

@@ -2,7 +2,7 @@
 
 from ratioscope.catalogue.denominators import NEW, WEIGHTS
 from ratioscope.catalogue.remedies import TRUNCATE
-from ratioscope.metric import TOKENS, Grain, Metric, Moment
+from ratioscope.metric import RATIOS, TOKENS, Grain, Metric, Moment
 from ratioscope.notes import Kind, Note
 
 ENTRIES = (
@@ -85,7 +85,7 @@ ENTRIES = (
                 r"\hat k_{\mathrm{token}}",
                 "token ratios, current against behavior",
                 Grain.TOKEN,
-                TOKENS,
+                RATIOS,
                 "blue",
             ),
             (
@@ -140,7 +140,7 @@ ENTRIES = (
             undefined=Note(Kind.UNDEFINED, "chi-square has no standard error here"),
         )
         for key, name, what, symbol, grain, over in (
-            ("reliance_token", "token", "token ratio", r"\rho_k", Grain.TOKEN, TOKENS),
+            ("reliance_token", "token", "token ratio", r"\rho_k", Grain.TOKEN, RATIOS),
             ("reliance_seq", "seq", "sequence ratio", "W_k", Grain.RESPONSE, WEIGHTS),
         )
     ),
@@ -155,6 +155,7 @@ ENTRIES = (
         remedy="More prompts per step, or as many responses for each.",
         better="higher",
         unit="groups",
+        over=TOKENS,
         lowest=1.0,
     ),
 )

@@ -22,7 +22,7 @@ from ratioscope.analysis.linter import CHECKS
 from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, total_variation, weights
 from ratioscope.filters import FILTERS
 from ratioscope.gates import GATES
-from ratioscope.metric import MOST_RELIANCE, Metric, Moment
+from ratioscope.metric import CURRENT, MOST_RELIANCE, SAMPLED, Metric, Moment
 from ratioscope.notes import Kind
 from ratioscope.ratios import LEVELS
 from ratioscope.trainer import advantages, losses, regularisers, selection
@@ -80,9 +80,13 @@ def _link(key: str) -> str:
 # metrics.md -----------------------------------------------------------------------------------------------------------
 
 
-def needs(metric: Metric) -> tuple[str, ...]:
-    """Columns of the run format without which a metric is missing, besides those that every run has."""
-    return tuple(dict.fromkeys((*metric.over.columns, *metric.columns)))
+def needs(metric: Metric) -> str:
+    """Columns of the run format without which a metric is missing; empty where it needs none."""
+    columns = [*reversed(metric.needs)]
+    ratio = CURRENT.columns in columns and SAMPLED in columns
+    if ratio:
+        columns = [each for each in columns if each not in (CURRENT.columns, SAMPLED)]
+    return " and ".join(["a ratio"] * ratio + [" or ".join(f"`{name}`" for name in each) for each in columns])
 
 
 def _metric(metric: Metric) -> str:
@@ -93,7 +97,7 @@ def _metric(metric: Metric) -> str:
     elif metric.share:
         facts.append("a share")
     if needs(metric):
-        facts.append("needs " + " or ".join(f"`{name}`" for name in needs(metric)))
+        facts.append(f"needs {needs(metric)}")
     if metric.moment is Moment.SECOND:
         facts.append(f"unreliable above {MOST_RELIANCE:g} in `{metric.reliance}`")
     return f"- {'<br>'.join(words)}<br>*{'; '.join(facts)}*"

@@ -190,6 +190,8 @@ def _samples(
     w, n_tokens = np.exp(log_w), np.bincount(of_tokens, minlength=groups)
     sums = {
         "n_tokens": n_tokens,
+        "n_current": n_tokens,
+        "n_ratios": n_tokens,
         "n_signal": n_tokens,
         "n_sequences": per_group,
         "n_weights": per_group,

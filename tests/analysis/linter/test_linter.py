@@ -163,7 +163,7 @@ def test_a_temperature_under_staleness_is_only_suspected(trained: Trained, tmp_p
         trained("temperature 0.7"),
         tmp_path / "run",
         "tokens",
-        lambda frame: versions_off_by_one(frame).assign(logp_behavior_train=np.nan),
+        lambda frame: versions_off_by_one(frame).assign(logp_behavior_train=None),
     )
     remark = the(lint(open_run(folder)), "temperature")
     assert remark.severity is Severity.NOTICE
