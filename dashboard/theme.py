@@ -155,6 +155,7 @@ ALGORITHMS = (
     "seq_is",
     "seq_tis",
     "seq_mis",
+    "vespo",
 )
 
 

@@ -82,6 +82,18 @@ _divergence: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+# The same from the token's probability in both policies, which leaves out how the rest of the distribution moved.
+_SMALLEST_PROBABILITY = 1e-6
+
+
+def _binary_kl(rows: Rows) -> Tensor:
+    """KL of "this token or another" from behavior to pi_theta; probabilities stay off 0 and 1, as in OpenRLHF."""
+    ends = (_SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY)
+    p = rows.logp_behavior.double().exp().clamp(*ends)
+    q = (rows.logp_behavior.double() + rows.ratios.behavior).exp().clamp(*ends)
+    return p * (p.log() - q.log()) + (1 - p) * (torch.log1p(-p) - torch.log1p(-q))
+
+
 class _Aggregated(NamedTuple):
     """How a divergence is aggregated over the tokens of a sequence."""
 
@@ -96,17 +108,22 @@ _aggregated = {
 }
 
 
+def _beyond(rows: Rows, divergence: Tensor, largest: float, over: str = "token") -> Gate:
+    """Shut on what has a divergence above the largest one, of tokens or over their sequence; the side is log rho's."""
+    direction = rows.ratios.behavior
+    if over in _aggregated:
+        divergence = _aggregated[over].over(divergence, rows.sequence)
+        direction = sum_over_sequence(direction, rows.sequence)
+    out = (rows.advantage != 0) & (divergence > largest)
+    return hard(below=out & (direction <= 0), above=out & (direction > 0))
+
+
 def _rejection(estimator: str, over: str) -> None:
     """Declare the filter that drops what has `estimator`, of tokens or over their sequence, above a threshold."""
     aggregated = _aggregated.get(over)
 
     def reject(rows: Rows, *, threshold: float) -> Gate:
-        divergence, direction = _divergence[estimator](rows.ratios.behavior), rows.ratios.behavior
-        if aggregated is not None:
-            divergence = aggregated.over(divergence, rows.sequence)
-            direction = sum_over_sequence(direction, rows.sequence)
-        out = (rows.advantage != 0) & (divergence > threshold)
-        return hard(below=out & (direction <= 0), above=out & (direction > 0))
+        return _beyond(rows, _divergence[estimator](rows.ratios.behavior), threshold, over)
 
     reject.__name__ = f"reject_{over}_{estimator}"
     reject.__doc__ = (
@@ -119,6 +136,34 @@ def _rejection(estimator: str, over: str) -> None:
 
 for _estimator in _divergence:
     _rejection(_estimator, "token")
+
+
+def _moved(rows: Rows) -> Tensor:
+    return difference(rows.logp_behavior.double() + rows.ratios.behavior, rows.logp_behavior.double()).abs()
+
+
+@declared("filter: change of probability of tokens (IPO)", judged=Judged.PROBABILITY)
+def reject_token_tv(rows: Rows, *, difference: float) -> Gate:
+    """Drop tokens whose probability moved by more than `difference`, up or down (prime-rl's ipo, OpenRLHF's tv)."""
+    return _beyond(rows, _moved(rows), difference)
+
+
+@declared("filter: change of probability, mean over responses", judged=Judged.PROBABILITY, sequences=True)
+def reject_mean_tv(rows: Rows, *, difference: float) -> Gate:
+    """Drop responses whose tokens' probabilities moved by more than `difference` in the mean (OpenRLHF's tv)."""
+    return _beyond(rows, _moved(rows), difference, "mean")
+
+
+@declared("filter: binary KL of tokens", judged=Judged.PROBABILITY)
+def reject_token_binary(rows: Rows, *, threshold: float) -> Gate:
+    """Drop tokens whose binary KL, of "this token or another", is above `threshold` nats (OpenRLHF's binary_kl)."""
+    return _beyond(rows, _binary_kl(rows), threshold)
+
+
+@declared("filter: binary KL, mean over responses (FlashREINFORCE)", judged=Judged.PROBABILITY, sequences=True)
+def reject_mean_binary(rows: Rows, *, threshold: float) -> Gate:
+    """Drop responses whose mean binary KL is above `threshold` nats (OpenRLHF's FlashREINFORCE)."""
+    return _beyond(rows, _binary_kl(rows), threshold, "mean")
 
 
 @declared("filter: far responses with A < 0 (OPSM)", sequences=True)

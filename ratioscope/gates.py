@@ -128,6 +128,18 @@ def one_side(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilo
     return hard(below=(advantage < 0) & (rho < 1 - epsilon_low), above=(advantage > 0) & (rho > 1 + epsilon_high))
 
 
+@declared(
+    "dual clip (PPO's, and A < 0 far above)",
+    Kind.MASK,
+    reach=lambda current, up, *, dual, **band: _band(current, up, **band),
+)
+def dual_clip(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilon_high: float, dual: float) -> Gate:
+    """PPO's mask, and A<0 stopped above `dual`, too (Ye et al. 2020): clip_ratio_c, c_clip, TRL's delta."""
+    once = one_side(ratios, advantage, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
+    far = (advantage < 0) & (ratios.behavior.exp() > dual)
+    return hard(below=once.side < 0, above=(once.side > 0) | far)
+
+
 @declared("two-sided band (IcePop)", Kind.MASK, reach=_band)
 def two_side(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilon_high: float) -> Gate:
     """Keep 1 - epsilon_low <= rho <= 1 + epsilon_high, whatever the advantage's sign (S3 eq. 18)."""

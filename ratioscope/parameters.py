@@ -93,6 +93,29 @@ PARAMETERS: dict[str, RuleParameter] = {
     "cap": RuleParameter(
         "largest importance weight", low=1, symbol="C", label="$C$ largest weight", scale=Scale(1, 100, 2.0)
     ),
+    "floor": RuleParameter(
+        "smallest importance weight", high=1, symbol="c", label="$c$ smallest weight", scale=Scale(1e-3, 1, 0.5)
+    ),
+    "dual": RuleParameter(
+        "ratio above which tokens with A < 0 are stopped", low=1,
+        symbol="c, A < 0", label="$c$ largest ratio, A < 0", scale=Scale(1, 100, 3.0),
+    ),
+    "power_positive": RuleParameter(
+        "exponent k of the ratio where A > 0", above=True,
+        symbol="k, A > 0", label="$k_{+}$ exponent, A > 0", scale=Scale(1e-1, 100, 2.0),
+    ),
+    "decay_positive": RuleParameter(
+        "decay λ in the ratio where A > 0", above=True,
+        symbol="λ, A > 0", label=r"$\lambda_{+}$ decay, A > 0", scale=Scale(1e-1, 100, 3.0),
+    ),
+    "power_negative": RuleParameter(
+        "exponent k of the ratio where A < 0", above=True,
+        symbol="k, A < 0", label="$k_{-}$ exponent, A < 0", scale=Scale(1e-1, 100, 3.0),
+    ),
+    "decay_negative": RuleParameter(
+        "decay λ in the ratio where A < 0", above=True,
+        symbol="λ, A < 0", label=r"$\lambda_{-}$ decay, A < 0", scale=Scale(1e-1, 100, 2.0),
+    ),
     "tau_positive": RuleParameter(
         "temperature of the soft gate where A > 0", above=True,
         symbol="τ, A > 0", label=r"$\tau_{+}$ temperature, A > 0", scale=Scale(1e-2, 100, 1.0),
@@ -112,6 +135,10 @@ PARAMETERS: dict[str, RuleParameter] = {
     "difference_high": RuleParameter(
         "how far a probability may rise", high=1,
         symbol="Δ_high", label=r"$\Delta_{high}$ rise of probability", scale=Scale(1e-4, 1, 0.2),
+    ),
+    "difference": RuleParameter(
+        "how far a probability may move, up or down", high=1,
+        symbol="Δ", label=r"$\Delta$ change of probability", scale=Scale(1e-4, 1, 0.1),
     ),
     "threshold": RuleParameter(
         "largest divergence that is kept, in nats",

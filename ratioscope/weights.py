@@ -75,6 +75,12 @@ def truncated(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, cap: fl
     return ratios.behavior.clamp(max=math.log(cap)).exp()
 
 
+@declared("ratio between two bounds")
+def clamped(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, floor: float, cap: float) -> Tensor:
+    """rho moved to the nearest of `floor` <= rho <= `cap` (OpenRLHF's is_correction_mode=clip, verl's CISPO)."""
+    return ratios.behavior.exp().clamp(min=floor, max=cap)
+
+
 @declared("ratio clipped above (CISPO)")
 def upper_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, epsilon_high: float) -> Tensor:
     """min(rho, 1 + epsilon_high): the weight is clipped, the token keeps its gradient (CISPO, MiniMax-M1 eq. 4)."""
@@ -90,3 +96,27 @@ def geometric_of_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor,
     step = ratios.behavior
     kept = torch.where(advantage > 0, step.clamp(max=epsilon_log), step.clamp(min=-epsilon_log))
     return geometric_level(LogRatios(kept, kept), sequence).behavior.exp()
+
+
+@declared("truncated at 1 where A < 0 (TOPR)")
+def tapered(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
+    """min(rho, 1) where A < 0, and 1 elsewhere (TOPR, Le Roux et al. 2025)."""
+    return torch.where(advantage < 0, ratios.behavior.clamp(max=0.0), 0.0).exp()
+
+
+@declared("gamma kernel of the ratio (VESPO)")
+def gamma_kernel(
+    ratios: LogRatios,
+    advantage: Tensor,
+    sequence: Tensor,
+    *,
+    power_positive: float,
+    decay_positive: float,
+    power_negative: float,
+    decay_negative: float,
+) -> Tensor:
+    """rho^k e^(lambda (1 - rho)), k and lambda by the advantage's sign; 1 on-policy (VESPO, Shen et al. 2026)."""
+    up, log_rho = advantage >= 0, ratios.behavior
+    power = torch.full_like(log_rho, power_negative).masked_fill(up, power_positive)
+    decay = torch.full_like(log_rho, decay_negative).masked_fill(up, decay_positive)
+    return (power * log_rho - decay * torch.expm1(log_rho)).exp()

@@ -172,6 +172,16 @@ _ROWS = (
         parameters=_set(epsilon_log=0.4),
     ),
     Algorithm(
+        name="vespo",
+        title="VESPO",
+        source="Shen et al. 2026",
+        gradient="((r_i - r̄)/σ_r) W_i^k e^(λ(1 - W_i)) ∇log π_θ, W_i = Π_t ρ_θ",
+        advantage="group_normalised",
+        level="sequence",
+        weight="gamma_kernel",
+        parameters=_set(power_positive=2.0, decay_positive=3.0, power_negative=3.0, decay_negative=2.0),
+    ),
+    Algorithm(
         name="rec_oneside_is",
         title="REC-OneSide-IS",
         source="S3 4.1",

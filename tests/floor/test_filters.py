@@ -25,6 +25,8 @@ FILTER_PARAMETERS: dict[str, dict[str, float]] = {
     "stale": {"epsilon_stale": 0.3},
     "window": {"max_lag": 2},
     **{name: {"threshold": 0.05} for name in FILTERS if name.startswith("reject_")},
+    **{name: {"threshold": 0.005} for name in FILTERS if name.endswith("_binary")},
+    **{name: {"difference": 0.05} for name in FILTERS if name.endswith("_tv")},
 }
 OF_ESTIMATOR: dict[str, Callable[[float], float]] = {
     "k1": lambda x: -x, "k2": lambda x: x * x / 2, "k3": lambda x: exp(x) - 1 - x,
@@ -50,9 +52,20 @@ def filter_side(name: str, batch: list[Row], place: int, **p: float) -> int:
     if name == "window":
         return -1 if max(row[5] for row in mates) > p["max_lag"] else 0
     _, over, estimator = name.split("_")
-    chosen = [row[0] for row in mates] if over != "token" else [x]
-    divergence = OVER.get(over, sum)([OF_ESTIMATOR[estimator](value) for value in chosen])
-    return 0 if divergence <= p["threshold"] else 1 if sum(chosen) > 0 else -1
+    chosen = mates if over != "token" else [batch[place]]
+    divergence = OVER.get(over, sum)([of_token(estimator, row[0], row[4]) for row in chosen])
+    (largest,) = p.values()
+    return 0 if divergence <= largest else 1 if sum(row[0] for row in chosen) > 0 else -1
+
+
+def of_token(estimator: str, x: float, b: float) -> float:
+    """One token's divergence, from its log-ratio and its log-probability when it was sampled."""
+    if estimator in OF_ESTIMATOR:
+        return OF_ESTIMATOR[estimator](x)
+    if estimator == "tv":
+        return abs(exp(b + x) - exp(b))
+    p, q = (min(max(exp(value), 1e-6), 1 - 1e-6) for value in (b, b + x))
+    return p * log(p / q) + (1 - p) * log((1 - p) / (1 - q))
 
 
 def rows_of(batch: list[Row]) -> Rows:

@@ -26,6 +26,9 @@ PARAMETERS: dict[str, dict[str, float]] = {
     "truncated": {"cap": 2.0},
     "upper_clipped": {"epsilon_high": 0.5},
     "geometric_of_clipped": {"epsilon_log": 0.4},
+    "clamped": {"floor": 0.4, "cap": 2.0},
+    "tapered": {},
+    "gamma_kernel": {"power_positive": 2.0, "decay_positive": 3.0, "power_negative": 3.0, "decay_negative": 2.0},
 }
 
 
@@ -63,8 +66,31 @@ def geometric_of_clipped(batch: Batch, token: int, epsilon_log: float) -> float:
     return prod(kept) ** (1 / len(kept))
 
 
+def clamped(batch: Batch, token: int, floor: float, cap: float) -> float:
+    """clip(rho, c, C)."""
+    return max(floor, min(batch[token][0], cap))
+
+
+def tapered(batch: Batch, token: int) -> float:
+    """Le Roux et al. 2025: [rho]_0^1 of negative examples, 1 of the others."""
+    return min(batch[token][0], 1.0) if batch[token][1] < 0 else 1.0
+
+
+def gamma_kernel(
+    batch: Batch, token: int, power_positive: float, decay_positive: float, power_negative: float, decay_negative: float
+) -> float:
+    """e^lambda rho^k e^(-lambda rho) with k and lambda of the advantage's sign (Shen et al. 2026)."""
+    rho, advantage, _ = batch[token]
+    k, decay = (power_positive, decay_positive) if advantage >= 0 else (power_negative, decay_negative)
+    return exp(decay) * rho**k * exp(-decay * rho)
+
+
 FORMULAS: dict[str, Formula] = {
-    formula.__name__: formula for formula in (none, ratio, incremental, truncated, upper_clipped, geometric_of_clipped)
+    formula.__name__: formula
+    for formula in (
+        *(none, ratio, incremental, truncated, upper_clipped, geometric_of_clipped),
+        *(clamped, tapered, gamma_kernel),
+    )
 }
 
 # log-ratio, advantage and sequence.

@@ -129,6 +129,13 @@ def gmpo(y: Response, t: int, p: Parameters) -> float:
     return 0.0 if clipped else normalised(y) * math.exp(mean)
 
 
+def vespo(y: Response, t: int, p: Parameters) -> float:
+    """Shen et al. 2026: phi(W) A with phi(W) = e^lambda W^k e^(-lambda W), W the product of the response's ratios."""
+    sign, w = "positive" if normalised(y) >= 0 else "negative", math.exp(y.log_w)
+    k, decay = p[f"power_{sign}"], p[f"decay_{sign}"]
+    return math.exp(decay) * w**k * math.exp(-decay * w) * normalised(y)
+
+
 def rec_oneside_is(y: Response, t: int, p: Parameters) -> float:
     """S3 4.1."""
     return centred(y) * y.rho(t) * one_side(y.rho(t), centred(y), p)
@@ -265,7 +272,7 @@ _OTHER_SHARES: dict[str, Share] = {
 }
 _SAME_TERM: dict[str, Formula] = {"dr_grpo": rec_oneside_is, "dapo": grpo, "red_drop": reinforce}
 _TERMS: tuple[Formula, ...] = (
-    *(vanilla_pg, reinforce, a2c, trpo, ppo, ppo_kl, grpo, gspo, sapo, cispo, gmpo),
+    *(vanilla_pg, reinforce, a2c, trpo, ppo, ppo_kl, grpo, gspo, sapo, cispo, gmpo, vespo),
     *(rec_oneside_is, rec_oneside_nois, rec_twoside_is, rec_twoside_nois, rec_ring_is, rec_ring_nois),
     *(opmd, asymre, pairwise_reinforce, red_weight, surrogate_pairs, adaptive_clip, incremental_clip),
     *(token_tis, seq_is, seq_tis, seq_mis),

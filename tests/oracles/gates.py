@@ -23,6 +23,7 @@ PARAMETERS: dict[str, dict[str, float]] = {
     "incremental": {"epsilon": 0.2},
     "one_side_log": {"epsilon_log": 0.4},
     "masked": {"cap": 2.0},
+    "dual_clip": {"epsilon_low": 0.2, "epsilon_high": 0.28, "dual": 2.0},
     "soft": {"tau_positive": 1.0, "tau_negative": 1.05},
 }
 
@@ -38,6 +39,13 @@ def one_side_side(rho: float, rho_k: float, a: float, epsilon_low: float, epsilo
     if a < 0 and not rho >= 1 - epsilon_low:
         return -1
     return 0
+
+
+def dual_clip_side(rho: float, rho_k: float, a: float, epsilon_low: float, epsilon_high: float, dual: float) -> int:
+    """Ye et al. 2020: max(min(rho A, clip(rho) A), c A) where A < 0 is constant above c, too."""
+    if a < 0 and rho > dual:
+        return 1
+    return one_side_side(rho, rho_k, a, epsilon_low, epsilon_high)
 
 
 def two_side_side(rho: float, rho_k: float, a: float, epsilon_low: float, epsilon_high: float) -> int:
@@ -108,6 +116,7 @@ FORMULAS: dict[str, Formula] = {
     "incremental": incremental_side,
     "one_side_log": one_side_log_side,
     "masked": masked_side,
+    "dual_clip": dual_clip_side,
     "soft": soft_side,
 }
 

@@ -21,7 +21,8 @@ from tests.making.loops import in_one_loop
 USUAL = {
     "epsilon_low": 0.2, "epsilon_high": 0.28, "outer_low": 0.6, "outer_high": 2.0, "epsilon": 0.2, "epsilon_log": 0.3,
     "epsilon_stale": 0.3, "cap": 1.5, "tau_positive": 1.0, "tau_negative": 1.05, "delta": 0.05, "difference_low": 0.1,
-    "difference_high": 0.1, "threshold": 0.05, "max_lag": 2,
+    "difference_high": 0.1, "threshold": 0.05, "max_lag": 2, "floor": 0.6, "dual": 1.8, "difference": 0.1,
+    "power_positive": 2.0, "decay_positive": 3.0, "power_negative": 3.0, "decay_negative": 2.0,
 }  # fmt: skip
 
 
@@ -163,8 +164,15 @@ def weights_by_formula(rule: Rule, rows: list[Any], rho: list[float]) -> list[fl
     bounds = rule.weight_parameters
     if rule.weight == "incremental":
         return rho_steps(rule, rows, rho)
+    advantage = [row[2] for row in rows]
+    if rule.weight == "gamma_kernel":
+        sign = ["positive" if a >= 0 else "negative" for a in advantage]
+        k, decay = ([bounds[f"{name}_{s}"] for s in sign] for name in ("power", "decay"))
+        return [value ** k[i] * exp(decay[i] * (1 - value)) for i, value in enumerate(rho)]
     return {
         "none": [1.0] * len(rho),
+        "tapered": [min(value, 1.0) if a < 0 else 1.0 for value, a in zip(rho, advantage, strict=True)],
+        "clamped": [min(max(value, bounds.get("floor", 0.0)), bounds.get("cap", inf)) for value in rho],
         "ratio": rho,
         "truncated": [min(value, bounds.get("cap", inf)) for value in rho],
         "upper_clipped": [min(value, 1 + bounds.get("epsilon_high", inf)) for value in rho],

@@ -139,6 +139,7 @@ def test_without_advantages_there_is_no_policy_gradient_and_nothing_is_clipped(n
 # A ratio on each bound of each gate, with the advantage that the gate could stop; theta, current, advantage.
 ON_BOUNDS = {
     "one_side": [(2.0, 1.0, 1.0), (0.5, 1.0, -1.0)],
+    "dual_clip": [(2.0, 1.0, 1.0), (0.5, 1.0, -1.0), (4.0, 1.0, -1.0)],
     "two_side": [(2.0, 1.0, 1.0), (2.0, 1.0, -1.0), (0.5, 1.0, 1.0), (0.5, 1.0, -1.0)],
     "ring": [(2.0, 1.0, 1.0), (0.5, 1.0, -1.0), (0.25, 1.0, 1.0), (4.0, 1.0, -1.0)],
     "adaptive": [(1.5, 1.0, 1.0), (0.5, 1.0, -1.0), (2.0, 1.5, 1.0), (1.5, 2.0, -1.0)],

@@ -199,6 +199,13 @@ PAIRS = {
         {"tau_positive": 1.5, "tau_negative": 2.5},
         "sequence_mean",
     ),
+    # VESPO's weight is of products; TRL adds the token means up over the batch, as its "dapo" does.
+    "vespo": Pair(
+        {"loss_type": "vespo"},
+        "vespo",
+        {"power_positive": 2.0, "decay_positive": 3.0, "power_negative": 3.0, "decay_negative": 2.0},
+        "token_mean",
+    ),
     # TRL's GSPO is its "grpo" at the level of sequences; the 1/|y| of S4 eq. 111 comes from the derivative of s.
     "gspo": Pair(
         {"loss_type": "grpo", "importance_sampling_level": "sequence", **BAND}, "gspo", OUR_BAND, "sequence_mean"

@@ -68,7 +68,13 @@ OPENS = {name: [inf, 1.0, 0.3, 0.1] for name in USUAL} | {
     "epsilon_low": [1.0, 0.5, 0.3, 0.1], "difference_low": [1.0, 0.2, 0.1, 0.02],
     "difference_high": [1.0, 0.2, 0.1, 0.02], "cap": [inf, 2.0, 1.5, 1.1], "max_lag": [inf, 3, 2, 1],
     "tau_positive": [1e-9, 0.5, 1.0, 3.0], "tau_negative": [1e-9, 0.5, 1.0, 3.0],
+    "difference": [1.0, 0.2, 0.1, 0.02], "dual": [inf, 3.0, 2.0, 1.5], "floor": [0.0, 0.3, 0.6, 0.9],
+    **{f"{name}_{sign}": [2.0] for name in ("power", "decay") for sign in ("positive", "negative")},
 }  # fmt: skip
+
+
+# Weights that have no bound to open.
+SHAPED = ("geometric_of_clipped", "gamma_kernel")
 
 
 @rules
@@ -81,9 +87,10 @@ def test_a_rule_is_monotone_in_its_bounds(rule: Rule) -> None:
             values = [value for value in OPENS[name] if rule.gate != "ring" or value <= USUAL[f"outer_{name[8:]}"]]
         kept = [apply(rule.with_parameter(name, value), tokens).decision.value for value in values]
         assert all(bool((later <= earlier + 1e-12).all()) for earlier, later in pairwise(kept))
-    for name in rule.weight_parameters if rule.weight != "geometric_of_clipped" else ():
+    for name in rule.weight_parameters if rule.weight not in SHAPED else ():
         loose = replace(rule, gate="none", gate_parameters={})
-        weights = [apply(loose.with_parameter(name, value), tokens).applied for value in OPENS[name]]
+        values = sorted(OPENS[name], reverse=True)  # a higher floor is more weight, like a higher cap
+        weights = [apply(loose.with_parameter(name, value), tokens).applied for value in values]
         assert all(bool((later <= earlier).all()) for earlier, later in pairwise(weights))
 
 
@@ -95,8 +102,8 @@ def test_a_rule_with_open_bounds_is_the_rule_without(rule: Rule) -> None:
         gate_parameters={name: OPENS[name.replace("outer", "epsilon")][0] for name in rule.gate_parameters},
         weight_parameters={name: OPENS[name][0] for name in rule.weight_parameters},
     )
-    plain = Rule(weight="ratio" if opened.weight in ("truncated", "upper_clipped") else opened.weight,
-                 weight_parameters=opened.weight_parameters if opened.weight == "geometric_of_clipped" else {},
+    plain = Rule(weight="ratio" if opened.weight in ("truncated", "upper_clipped", "clamped") else opened.weight,
+                 weight_parameters=opened.weight_parameters if opened.weight in SHAPED else {},
                  weight_level=rule.weight_level)  # fmt: skip
     found, expected = apply(opened, tokens).values, apply(plain, tokens).values
     assert {key: found[key] for key in expected if key != "permitted_drift"} == pytest.approx(
