@@ -3,7 +3,7 @@
 import numpy as np
 
 from ratioscope.analysis.frameworks.definition import Dialect, Reported, clipped_high, clipped_low, exp, mean
-from ratioscope.analysis.frameworks.presets import FRAMEWORKS
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 
 _PROXIMAL = "Against the proximal policy (the start of the update), not the sampler; min and max are over tokens."
 _RAW = "The same, before rejection, which is off by default; with it, only what it keeps is averaged."

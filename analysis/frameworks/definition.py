@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.frameworks.presets import Framework
+from ratioscope.analysis.frameworks.sources import Framework
 from ratioscope.tails import Array
 
 Indices = NDArray[np.int64]

@@ -16,7 +16,7 @@ from ratioscope.analysis.frameworks.definition import (
     k3,
     mean,
 )
-from ratioscope.analysis.frameworks.presets import FRAMEWORKS
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.tails import Array
 
 

@@ -1,62 +1,15 @@
-"""RL frameworks: what was read of each, its defaults, and presets: its corrections as rules for the what-if analysis.
+"""Presets: the corrections of RL frameworks as rules for the what-if analysis, with the values that each starts with.
 
-A preset is the framework's correction of trainer against sampler alone. Its PPO clip on pi_theta / pi_old, which most
-of them apply on top, stops nothing in the first pass of an update; where the clip is the rule, the note says so.
-Settings that no gate, filter and weight express (two-sided clamps, dual clips, rejections without a default threshold)
-are not listed. Defaults were read from the sources between April and August 2026.
+A preset is the framework's correction of trainer against sampler. A PPO clip on pi_theta / pi_old that is applied on
+top stops nothing in the first pass of an update and is left out; where the clip is the rule, the note says so. A rule
+has one gate: of two masks the note names the one that is left out. What takes numbers that a framework does not
+provide, or decides by the batch (SkyRL's outlier tokens, AReaL's M2PO, covariance clips), is not listed.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS, Framework
 from ratioscope.analysis.what_if.rule import Rule
-
-
-@dataclass(frozen=True)
-class Framework:
-    """What was read of a framework."""
-
-    title: str
-    repository: str
-    commit: str
-    """The snapshot, or the release."""
-    files: str
-    defaults: Mapping[str, float] = field(default_factory=dict)
-    """Values that its presets and its dialect (`analysis.frameworks`) share, by the framework's names."""
-
-    @property
-    def source(self) -> str:
-        return f"{self.repository} {self.commit}, {self.files}"
-
-
-FRAMEWORKS: dict[str, Framework] = {
-    "verl": Framework(
-        "verl", "verl-project/verl", "1dda039b9",
-        "trainer/ppo/rollout_corr_helper.py, utils/debug/metrics.py, core_algos.py",
-        {"rollout_is_threshold": 2.0, "clip_ratio": 0.2, "clip_ratio_c": 3.0},
-    ),
-    "trl": Framework(
-        "TRL", "huggingface/trl", "f2cd57710", "trainer/grpo_trainer.py", {"clip_max": 3.0, "epsilon": 0.2}
-    ),
-    "trinity_rft": Framework("Trinity-RFT", "Trinity-RFT", "0.5.2", "policy losses; S3 4.1 and B.3"),
-    "areal": Framework(
-        "AReaL", "areal-project/AReaL", "cbff54d64", "trainer/ppo/actor.py, utils/functional/functional.py",
-        {"eps_clip": 0.2},
-    ),
-    "slime": Framework("slime", "THUDM/slime", "624b824a8", "loss.py"),
-    "prime_rl": Framework(
-        "prime-rl", "PrimeIntellect-ai/prime-rl", "559b44772", "src/prime_rl/trainer/rl/loss.py and train.py",
-        {"mask_low": 0.2, "mask_high": 0.2},
-    ),
-    "skyrl": Framework("SkyRL", "NovaSky-AI/SkyRL", "a9564572e", "off_policy_correction_utils.py"),
-    "nemo_rl": Framework(
-        "NeMo-RL", "NVIDIA-NeMo/RL", "7ea279ab", "nemo_rl/algorithms/loss/loss_functions.py",
-        {"ratio_clip_min": 0.2, "ratio_clip_max": 0.2},
-    ),
-    "open_instruct": Framework("open-instruct", "allenai/open-instruct", "e6c3044a", "grpo_utils.py"),
-    "openrlhf": Framework("OpenRLHF", "OpenRLHF/OpenRLHF", "3c3be623", "models/loss.py"),
-    "roll": Framework("ROLL", "alibaba/ROLL", "8eb27cc2", "roll/pipeline"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,15 +33,54 @@ def _truncated(cap: float, level: str = "token") -> Rule:
     return Rule("none", {}, "truncated", {"cap": cap}, weight_level=level)
 
 
+def _clamped(floor: float, cap: float) -> Rule:
+    return Rule("none", {}, "clamped", {"floor": floor, "cap": cap})
+
+
 def _masked(cap: float, level: str = "token") -> Rule:
     """Above the cap nothing counts, below it the ratio does; both at one level."""
     return Rule("masked", {"cap": cap}, "ratio", {}, level, level)
 
 
+def _epsilons(low: float, high: float) -> dict[str, float]:
+    """The bounds 1 - epsilon_low and 1 + epsilon_high; rounded, because 1 - (1 - 0.99) is not 0.99."""
+    return {"epsilon_low": round(1 - low, 12), "epsilon_high": round(high - 1, 12)}
+
+
 def _band(low: float, high: float, level: str = "token", weight: str = "ratio") -> Rule:
     """Kept with low <= ratio <= high at `level`; the weight is of tokens."""
-    # Rounded: 1 - (1 - 0.99) is not 0.99, and a bound has to be the one that the framework has.
-    return Rule("two_side", {"epsilon_low": round(1 - low, 12), "epsilon_high": round(high - 1, 12)}, weight, {}, level)
+    return Rule("two_side", _epsilons(low, high), weight, {}, level)
+
+
+def _rejected(mode: str, low: float, high: float, weight: str = "none", cap: float = 0.0, level: str = "token") -> Rule:
+    """verl's rollout_rs by k1, whose bounds are on 1 / ratio, beside a weight that is truncated at `cap` at `level`."""
+    at = {"seq_sum_k1": "sequence", "seq_mean_k1": "geometric"}[mode]
+    return Rule("two_side", _epsilons(1 / high, 1 / low), weight, {"cap": cap} if cap else {}, at, level)
+
+
+def _k3(threshold: float, weight: str = "none", cap: float = 0.0, level: str = "token") -> Rule:
+    """verl's rollout_rs=seq_mean_k3 beside a weight."""
+    return Rule("reject_mean_k3", {"threshold": threshold}, weight, {"cap": cap} if cap else {}, weight_level=level)
+
+
+def _clip(epsilon: float, high: float | None = None, weight: str = "ratio", level: str = "token") -> Rule:
+    """PPO's clip on the ratio to the sampler, at one level with the ratio."""
+    return Rule("one_side", {"epsilon_low": epsilon, "epsilon_high": high or epsilon}, weight, {}, level, level)
+
+
+def _dual(epsilon: float, dual: float) -> Rule:
+    return Rule("dual_clip", {"epsilon_low": epsilon, "epsilon_high": epsilon, "dual": dual})
+
+
+def _sapo(positive: float, negative: float) -> Rule:
+    return Rule("soft", {"tau_positive": positive, "tau_negative": negative})
+
+
+def _vespo(k_pos: float, lambda_pos: float, k_neg: float, lambda_neg: float) -> Rule:
+    numbers = {
+        "power_positive": k_pos, "decay_positive": lambda_pos, "power_negative": k_neg, "decay_negative": lambda_neg,
+    }  # fmt: skip
+    return Rule("none", {}, "gamma_kernel", numbers, weight_level="sequence")
 
 
 def _rec(gate: str, weight: str) -> Rule:
@@ -96,49 +88,138 @@ def _rec(gate: str, weight: str) -> Rule:
     return Rule(gate, parameters | ({"outer_low": 0.6, "outer_high": 2.0} if gate == "ring" else {}), weight)
 
 
-(_VERL, _TRL, _TRINITY, _AREAL, _SLIME, _PRIME, _SKYRL, _NEMO, _OPEN_INSTRUCT, _OPENRLHF, _ROLL) = FRAMEWORKS.values()
-_THRESHOLD, _CLIP_MAX = _VERL.defaults["rollout_is_threshold"], _TRL.defaults["clip_max"]
+def _opsm(delta: float) -> Rule:
+    return Rule("opposite_sign", {"delta": delta}, "none")
+
+
+def _cispo(epsilon_high: float) -> Rule:
+    return Rule("none", {}, "upper_clipped", {"epsilon_high": epsilon_high})
+
+
+def _dppo(low: float, high: float) -> Rule:
+    return Rule("probability_difference", {"difference_low": low, "difference_high": high})
+
+
+_VERL, _TRL, _AREAL, _PRIME, _NEMO = (FRAMEWORKS[key] for key in ("verl", "trl", "areal", "prime_rl", "nemo_rl"))
+_TRINITY, _SLIME, _MILES, _SKYRL = (FRAMEWORKS[key] for key in ("trinity_rft", "slime", "miles", "skyrl"))
+_OPEN_INSTRUCT, _OPENRLHF, _TINKER, _ROLL = (FRAMEWORKS[key] for key in ("open_instruct", "openrlhf", "tinker", "roll"))
+_CLIP_RATIO, _DUAL, _CLIP_MAX = _VERL.defaults["clip_ratio"], _VERL.defaults["clip_ratio_c"], _TRL.defaults["clip_max"]
+_EPSILON, _EPS_CLIP, _RATIO_CLIP = (
+    _TRL.defaults["epsilon"],
+    _AREAL.defaults["eps_clip"],
+    _NEMO.defaults["ratio_clip_min"],
+)
+_THRESHOLD = _VERL.defaults["rollout_is_threshold"]
 _MASK_LOW, _MASK_HIGH = _PRIME.defaults["mask_low"], _PRIME.defaults["mask_high"]
-_EPS_CLIP, _RATIO_CLIP = _AREAL.defaults["eps_clip"], _NEMO.defaults["ratio_clip_min"]
 _CLIP_ONLY = "the clip itself, on pi_theta / pi_k: engine mismatch and staleness are not corrected"
 _WITHOUT_WEIGHT = "the mask alone: without a further correction its tokens have no weight"
+_WITHOUT_CLIP = f"without the clip beside it, {_CLIP_RATIO} and dual {_DUAL:g} on pi_theta / pi_rollout"
+_TO_SAMPLER = "the ratio is to the sampler, so that the clip corrects staleness and engine mismatch, too"
+_TO_OLD = (
+    "its ratio is to old_per_token_logps, the trainer's own record of the sampler; with vLLM the importance sampling "
+    "ratio comes on top"
+)
+_CLIP_WITH_WEIGHT = "the clip is on pi_theta / pi_k, the weight contains rho_k"
 
 PRESETS: tuple[Preset, ...] = (
-    Preset(_VERL, f"rollout_is=token, threshold {_THRESHOLD}", _truncated(_THRESHOLD)),
-    Preset(_VERL, f"rollout_is=sequence, threshold {_THRESHOLD}", _truncated(_THRESHOLD, "sequence")),
+    # The methods of RolloutCorrectionConfig by their names.
+    Preset(_VERL, "decoupled_token_is", _truncated(_THRESHOLD)),
+    Preset(_VERL, "decoupled_seq_is", _truncated(_THRESHOLD, "sequence")),
+    Preset(_VERL, "decoupled_token_icepop", _band(0.5, 5)),
+    Preset(_VERL, "decoupled_seq_is_rs", _rejected("seq_sum_k1", 0.5, 2, "truncated", _THRESHOLD, "sequence")),
+    Preset(_VERL, "decoupled_geo_rs", _rejected("seq_mean_k1", 0.999, 1.001), note=_WITHOUT_WEIGHT),
+    Preset(
+        _VERL,
+        "decoupled_geo_rs_seq_tis",
+        _rejected("seq_mean_k1", 0.999, 1.001, "truncated", _THRESHOLD, "sequence"),
+    ),
+    Preset(_VERL, "decoupled_geo_rs_token_tis", _rejected("seq_mean_k1", 0.999, 1.001, "truncated", _THRESHOLD)),
+    Preset(_VERL, "decoupled_k3_rs", _k3(0.01), note=_WITHOUT_WEIGHT),
+    Preset(_VERL, "decoupled_k3_rs_seq_tis", _k3(0.01, "truncated", _THRESHOLD, "sequence")),
+    Preset(_VERL, "decoupled_k3_rs_token_tis", _k3(0.01, "truncated", _THRESHOLD)),
+    Preset(_VERL, "bypass_ppo_clip", _dual(_CLIP_RATIO, _DUAL), note=_TO_SAMPLER),
+    Preset(_VERL, "bypass_ppo_clip_geo_rs", _rejected("seq_mean_k1", 0.999, 1.001, "ratio"), note=_WITHOUT_CLIP),
+    Preset(_VERL, "bypass_ppo_clip_k3_rs", _k3(0.01, "ratio"), note=_WITHOUT_CLIP),
+    Preset(_VERL, "bypass_pg_is", _truncated(_THRESHOLD, "sequence")),
+    Preset(_VERL, "bypass_pg_token_icepop", _band(0.5, 5)),
+    Preset(_VERL, "bypass_pg_geo_rs", _rejected("seq_mean_k1", 0.999, 1.001), note=_WITHOUT_WEIGHT),
+    Preset(
+        _VERL,
+        "bypass_pg_geo_rs_seq_tis",
+        _rejected("seq_mean_k1", 0.999, 1.001, "truncated", _THRESHOLD, "sequence"),
+    ),
+    Preset(_VERL, "bypass_pg_geo_rs_token_tis", _rejected("seq_mean_k1", 0.999, 1.001, "truncated", _THRESHOLD)),
+    Preset(_VERL, "disabled", Rule("none", {}, "none"), note="nothing is corrected; metrics alone"),
     Preset(_TRL, f"sequence_mask, clip_max {_CLIP_MAX}", _masked(_CLIP_MAX, "sequence"), default=True),
     Preset(_TRL, f"sequence_truncate, clip_max {_CLIP_MAX}", _truncated(_CLIP_MAX, "sequence")),
     Preset(_TRL, f"token_mask, clip_max {_CLIP_MAX}", _masked(_CLIP_MAX)),
     Preset(_TRL, f"token_truncate, clip_max {_CLIP_MAX}", _truncated(_CLIP_MAX)),
+    Preset(_TRL, f"loss_type=dapo, grpo, bnpo or dr_grpo, epsilon {_EPSILON}", _clip(_EPSILON), note=_TO_OLD),
+    Preset(_TRL, "loss_type=cispo, epsilon_high 5 (recommended)", _cispo(4), note=_TO_OLD),
+    Preset(_TRL, "loss_type=sapo, temperatures 1 and 1.05", _sapo(1, 1.05), note=_TO_OLD),
+    Preset(_TRL, "loss_type=vespo, k 2 and 3, lambda 3 and 2", _vespo(2, 3, 3, 2)),
+    Preset(
+        _TRL,
+        f"loss_type=luspo or GSPO (importance_sampling_level=sequence), epsilon {_EPSILON}",
+        _clip(_EPSILON, level="geometric"),
+        note=_TO_OLD,
+    ),
+    Preset(
+        _TRL,
+        "off_policy_mask_threshold 0.5 (their example)",
+        Rule("opposite_sign", {"delta": 0.5}),
+        note="without the clip beside it",
+    ),
+    Preset(_TRINITY, "PPO, clip_range 0.2, clip_ratio_c 3", _dual(0.2, 3), default=True, note=_TO_SAMPLER),
     Preset(_TRINITY, "REC clip_mode=one-side, weight=importance_sampling", _rec("one_side", "ratio")),
     Preset(_TRINITY, "REC clip_mode=one-side, weight=none", _rec("one_side", "none")),
     Preset(_TRINITY, "REC clip_mode=two-side, weight=importance_sampling", _rec("two_side", "ratio")),
     Preset(_TRINITY, "REC clip_mode=two-side, weight=none", _rec("two_side", "none")),
     Preset(_TRINITY, "REC clip_mode=ring, weight=importance_sampling", _rec("ring", "ratio")),
     Preset(_TRINITY, "REC clip_mode=ring, weight=none", _rec("ring", "none")),
+    Preset(_TRINITY, "REC clip_mode=gspo-one-side, weight=gspo_importance_sampling", _clip(0.2, level="geometric")),
+    Preset(_TRINITY, "GSPO, 3e-4 and 4e-4", _clip(3e-4, 4e-4, level="geometric")),
+    Preset(_TRINITY, "CISPO, clip_range_high 0.28", _cispo(0.28)),
+    Preset(_TRINITY, "SAPO, 1 and 1.05", _sapo(1, 1.05)),
+    Preset(_TRINITY, "sPPO, epsilon 0.3", _band(1 / 1.3, 1.3, weight="none")),
+    Preset(_TRINITY, "TOPR", Rule("none", {}, "tapered")),
+    Preset(_TRINITY, "importance_sampling", Rule()),
     Preset(
         _TRINITY,
-        "GSPO, 3e-4 and 4e-4",
-        Rule("one_side", {"epsilon_low": 3e-4, "epsilon_high": 4e-4}, "ratio", {}, "geometric", "geometric"),
+        "PPO sequence masking, delta 0.1",
+        Rule("opposite_sign", {"delta": 0.1}),
+        note="without the clip beside it",
     ),
-    Preset(
-        _TRINITY, "PPO sequence masking, delta 0.1", Rule("opposite_sign", {"delta": 0.1}, "none"), note=_WITHOUT_WEIGHT
-    ),
+    Preset(_AREAL, f"eps_clip {_EPS_CLIP}", _clip(_EPS_CLIP), default=True, note=_TO_SAMPLER),
     Preset(_AREAL, "rejection_sampling token, mask by ratio, upper 5", _masked(5)),
     Preset(_AREAL, "rejection_sampling token, clamp by ratio, upper 5", _truncated(5)),
+    Preset(_AREAL, "rejection_sampling sequence, mask by ratio, upper 5", _masked(5, "geometric")),
+    Preset(_AREAL, "rejection_sampling sequence, clamp by ratio, upper 5", _truncated(5, "geometric")),
+    Preset(_AREAL, "use_sapo_loss, 1 and 1.05", _sapo(1, 1.05)),
     Preset(
         _AREAL,
         f"use_decoupled_loss, eps_clip {_EPS_CLIP}",
         Rule("incremental", {"epsilon": _EPS_CLIP}),
-        note="the clip is on pi_theta / pi_k, the weight contains rho_k",
+        note=_CLIP_WITH_WEIGHT,
     ),
     Preset(_SLIME, "--use-tis, 2.0", _truncated(2)),
-    Preset(_SLIME, "OPSM, delta 1e-4", Rule("opposite_sign", {"delta": 1e-4}, "none"), note=_WITHOUT_WEIGHT),
+    Preset(_SLIME, "icepop_function, 0 to 2.0", _masked(2)),
+    Preset(_SLIME, "OPSM, delta 1e-4", _opsm(1e-4), note=_WITHOUT_WEIGHT),
+    Preset(_SLIME, "cispo, --eps-clip 1.0 --eps-clip-high 4.0 (recommended)", _cispo(4)),
+    Preset(_MILES, "--use-tis, 2.0", _truncated(2)),
+    Preset(_MILES, "icepop_function, 0 to 2.0", _masked(2)),
+    Preset(_MILES, "OPSM, delta 1e-4", _opsm(1e-4), note=_WITHOUT_WEIGHT),
     Preset(
         _PRIME,
-        f"DPPO mask on the probability difference, {_MASK_LOW} and {_MASK_HIGH}",
-        Rule("probability_difference", {"difference_low": _MASK_LOW, "difference_high": _MASK_HIGH}),
+        f"default loss: DPPO mask on the probability difference, {_MASK_LOW} and {_MASK_HIGH}",
+        _dppo(_MASK_LOW, _MASK_HIGH),
         default=True,
+        note="without its penalty on the squared log-ratio",
+    ),
+    Preset(
+        _PRIME,
+        "ipo loss, threshold 0.1",
+        Rule("reject_token_tv", {"difference": 0.1}),
         note="without its penalty on the squared log-ratio",
     ),
     Preset(
@@ -155,6 +236,17 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(_SKYRL, "sequence mask product, 0.5 to 2", _band(0.5, 2, "sequence", "none"), note=_WITHOUT_WEIGHT),
     Preset(
+        _SKYRL,
+        "policy_loss_type=regular, 0.2",
+        Rule("incremental", {"epsilon": 0.2}, "incremental"),
+        default=True,
+        note=_CLIP_ONLY,
+    ),
+    Preset(_SKYRL, "policy_loss_type=rollout_is, 0.2", _band(0.8, 1.2)),
+    Preset(_SKYRL, "policy_loss_type=dppo, binary_tv, 0.2", _dppo(0.2, 0.2)),
+    Preset(_SKYRL, "policy_loss_type=cispo, 0 and 5.0", _clamped(1, 6), note="the lower bound 1 - 0 is 1"),
+    Preset(_SKYRL, "policy_loss_type=sapo, 1 and 1.05", _sapo(1, 1.05)),
+    Preset(
         _NEMO,
         f"ClippedPG, {_RATIO_CLIP}",
         Rule("incremental", {"epsilon": _RATIO_CLIP}, "incremental"),
@@ -165,11 +257,18 @@ PRESETS: tuple[Preset, ...] = (
         _NEMO,
         f"ClippedPG, {_RATIO_CLIP}, use_importance_sampling_correction",
         Rule("incremental", {"epsilon": _RATIO_CLIP}),
-        note="the clip is on pi_theta / pi_k, the weight contains rho_k",
+        note=_CLIP_WITH_WEIGHT,
     ),
+    Preset(_NEMO, "tis, 2 (their examples)", _truncated(2)),
+    Preset(_NEMO, "icepop, 0.5 to 5 (their reference)", _band(0.5, 5)),
+    Preset(_NEMO, "seq-mask-tis, 0.999 to 1.002 (their reference)", _band(0.999, 1.002, "geometric")),
     Preset(_OPEN_INSTRUCT, "use_rho_correction, upper 2.0", _truncated(2), default=True),
-    Preset(_OPENRLHF, "icepop, 0.5 to 5", _band(0.5, 5)),
-    Preset(_OPENRLHF, "seq-mask-tis, 0.5 to 5", _band(0.5, 5, "geometric")),
+    Preset(_OPENRLHF, "TIS: token clip by ratio, 0.5 to 5", _clamped(0.5, 5)),
+    Preset(_OPENRLHF, "ICEPOP: token mask by ratio, 0.5 to 5", _band(0.5, 5)),
+    Preset(_OPENRLHF, "seq-mask-tis: seq mask by ratio, 0.5 to 5", _band(0.5, 5, "geometric")),
+    Preset(_TINKER, "importance_sampling", Rule(), default=True),
+    Preset(_TINKER, "ppo, 0.8 to 1.2", _clip(0.2), note=_TO_SAMPLER),
+    Preset(_TINKER, "cispo, 0 to 4", _cispo(3)),
     Preset(_ROLL, "is_weight token, cap 1.2", _truncated(1.2)),
     Preset(_ROLL, "is_weight geometric, cap 1.2", _truncated(1.2, "geometric")),
     Preset(_ROLL, "is_weight sequence, cap 1.2", _truncated(1.2, "sequence")),

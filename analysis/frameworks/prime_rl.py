@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.frameworks.definition import Dialect, Parameters, Reported, StepTokens, k3, mean, std
-from ratioscope.analysis.frameworks.presets import FRAMEWORKS
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.tails import Array
 
 

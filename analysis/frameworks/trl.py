@@ -13,7 +13,7 @@ from ratioscope.analysis.frameworks.definition import (
     k3,
     mean,
 )
-from ratioscope.analysis.frameworks.presets import FRAMEWORKS
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.tails import Array
 
 # torch.isclose with its default absolute tolerance.

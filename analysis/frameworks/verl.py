@@ -17,7 +17,7 @@ from ratioscope.analysis.frameworks.definition import (
     mean,
     std,
 )
-from ratioscope.analysis.frameworks.presets import FRAMEWORKS
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.tails import Array
 
 

@@ -5,7 +5,8 @@ from typing import Protocol
 
 import streamlit as st
 
-from ratioscope.analysis.frameworks.presets import FRAMEWORKS, PRESETS, Preset
+from ratioscope.analysis.frameworks.presets import PRESETS, Preset
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.what_if import STOPPING, Rule, parse, rebuilt, stops, value_of
 from ratioscope.dashboard.formats import plain
 from ratioscope.dashboard.session import session

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.analysis.frameworks.presets import FRAMEWORKS, PRESETS
+from ratioscope.analysis.frameworks.presets import PRESETS
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.what_if import STOPPING, apply, described, load, parse
 from ratioscope.dashboard.components import judged, rule_editor

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from ratioscope.analysis.frameworks import DIALECTS, report
-from ratioscope.analysis.frameworks.presets import FRAMEWORKS
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE

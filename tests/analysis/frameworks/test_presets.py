@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from ratioscope.analysis.frameworks.presets import FRAMEWORKS, PRESETS, Preset
+from ratioscope.analysis.frameworks.presets import PRESETS, Preset
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.what_if import Tokens, apply, load, parse, sentence
+from tests.making.loops import in_one_loop
 from tests.making.samples import run_of
 
 
@@ -25,10 +27,10 @@ def test_every_framework_has_presets_and_every_preset_a_name_of_its_own() -> Non
     assert len({preset.name for preset in PRESETS}) == len(PRESETS)
     assert all(preset.framework.source and preset.setting for preset in PRESETS)
     on = {preset.framework.title for preset in PRESETS if preset.default}
-    assert on == {"TRL", "prime-rl", "NeMo-RL", "open-instruct"}
+    assert on == {"TRL", "Trinity-RFT", "AReaL", "prime-rl", "SkyRL", "NeMo-RL", "open-instruct", "tinker"}
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+@in_one_loop("preset", {preset.name: preset for preset in PRESETS})
 def test_every_preset_applies_to_a_run(preset: Preset, tokens: Tokens) -> None:
     assert parse(str(preset.rule)) == preset.rule
     outcome = apply(preset.rule, tokens)
@@ -41,7 +43,7 @@ def test_every_preset_applies_to_a_run(preset: Preset, tokens: Tokens) -> None:
 def test_bounds_are_the_numbers_that_a_framework_states(tokens: Tokens) -> None:
     band = named("SkyRL: sequence mask geometric, 0.99 to 1.01").rule
     assert 1 - band.gate_parameters["epsilon_low"] == 0.99 and 1 + band.gate_parameters["epsilon_high"] == 1.01
-    masked = apply(named("OpenRLHF: seq-mask-tis, 0.5 to 5").rule, tokens)
+    masked = apply(named("OpenRLHF: seq-mask-tis: seq mask by ratio, 0.5 to 5").rule, tokens)
     geometric = tokens.level("geometric").rho
     inside = (geometric >= 0.5) & (geometric <= 5) | ~tokens.signal
     assert torch.equal(masked.decision.value == 1, inside)
@@ -51,6 +53,6 @@ def test_bounds_are_the_numbers_that_a_framework_states(tokens: Tokens) -> None:
 
 def test_truncation_at_a_lower_cap_takes_more_away(tokens: Tokens) -> None:
     names = ("SkyRL: tis_ratio_type=sequence, 5.0", "TRL: sequence_truncate, clip_max 3.0",
-             "verl: rollout_is=sequence, threshold 2.0", "ROLL: is_weight sequence, cap 1.2")  # fmt: skip
+             "verl: decoupled_seq_is", "ROLL: is_weight sequence, cap 1.2")  # fmt: skip
     taken = [apply(named(name).rule, tokens).values["bias_proxy"] for name in names]
     assert taken == sorted(taken) and taken[0] < taken[-1]
