@@ -1,0 +1,224 @@
+"""Pickles of other programs, read without running what they say.
+
+A pickle is a program: loading it calls whatever it names. Three ways around that:
+
+- `torch_file`: a `.pt` file through torch's own reader for tensors and plain values, which calls nothing else. Of a
+  file with other objects in it, the user has to allow unpickling.
+- `plain`: a pickle of plain values (text, numbers, lists, dictionaries), by its operations. Nothing can be called.
+- `allowed`: any pickle, once the user has allowed it. Even then no name in it is looked up, except for what rebuilds
+  arrays and tensors: an object of any class is a `Stand`, which holds what it was made from, so that the program that
+  wrote it need not be installed.
+"""
+
+import io
+import pickle
+import pickletools
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratioscope.analysis.importers.source import Reading
+
+ALLOW = "--allow-pickle"
+
+
+class Stand:
+    """Stands for an object of a class that is not looked up: `made_from` are its arguments, `state` its attributes."""
+
+    def __init__(self, *made_from: Any, **named: Any) -> None:
+        self.made_from, self.state = made_from, named or None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.made_from = (*self.made_from, (key, value))
+
+    def append(self, value: Any) -> None:
+        self.made_from = (*self.made_from, value)
+
+
+def torch_file(path: Path, reading: Reading, *, lazily: bool = False) -> Any:
+    """What `torch.save` wrote, on the CPU; None where it is bad and bad files are left out.
+
+    Args:
+        lazily: tensors are read from the file when they are used.
+
+    Raises:
+        ImportProblem: it is damaged, or holds objects that only unpickling makes and that is not allowed.
+    """
+    import torch
+
+    try:
+        with torch.serialization.safe_globals(_ARRAYS):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
+    except pickle.UnpicklingError:
+        return _with_objects(path, reading)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        return reading.bad(path, f"no file of torch, or not whole ({_first_line(error)})")
+
+
+def array(values: Any) -> NDArray[Any]:
+    """A tensor, list or array as an array; numbers of formats that numpy lacks in float32."""
+    if hasattr(values, "detach"):
+        values = values.detach()
+        return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+    return np.asarray(values)
+
+
+def needs_leave(path: Path) -> str:
+    """The classes that a `.pt` file needs to be unpickled for, by their names; "": none."""
+    import torch
+
+    try:
+        with torch.serialization.safe_globals(_ARRAYS):
+            return ", ".join(sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(path))))
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
+        return ""
+
+
+def _with_objects(path: Path, reading: Reading) -> Any:
+    import torch
+
+    if not reading.unpickle:
+        names = needs_leave(path) or "objects"
+        return reading.bad(path, f"holds {names} beside tensors, which takes unpickling: allow it with {ALLOW}")
+    module = ModuleType("inert_pickle")
+    module.Unpickler, module.load = _Inert, lambda file, **_: _Inert(file).load()  # type: ignore[attr-defined]
+    try:
+        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module)
+    except Exception as error:  # whatever a hostile file leads to
+        return reading.bad(path, f"cannot be unpickled ({_first_line(error)})")
+
+
+def allowed(data: bytes, path: Path, reading: Reading, why: str) -> Any:
+    """What is in a pickle, with a `Stand` for every object; None where it is bad and bad files are left out.
+
+    Args:
+        path: where it comes from, for what is said.
+        why: why unpickling is needed, without a full stop.
+
+    Raises:
+        ImportProblem: unpickling is not allowed, or the pickle is damaged.
+    """
+    if not reading.unpickle:
+        return reading.bad(path, f"{why}: allow it with {ALLOW}")
+    try:
+        return _Inert(io.BytesIO(data)).load()
+    except Exception as error:
+        return reading.bad(path, f"cannot be unpickled ({_first_line(error)})")
+
+
+class _Inert(pickle.Unpickler):
+    """Looks up what makes arrays and tensors, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = _KNOWN.get((module, name))
+        if known is not None:
+            return known
+        if module.startswith("torch"):
+            return _of_torch(module, name)
+        return type(name, (Stand,), {})
+
+
+def _of_torch(module: str, name: str) -> Any:
+    import torch
+
+    rebuilds = {"_rebuild_tensor_v2", "_rebuild_tensor", "_rebuild_parameter"}
+    if module == "torch._utils" and name in rebuilds:
+        return getattr(torch._utils, name)
+    found = getattr(torch, name, None) if module == "torch" else None
+    return found if found in (torch.Size, torch.device) or isinstance(found, torch.dtype) else type(name, (Stand,), {})
+
+
+def plain(data: bytes) -> Any:
+    """The value of a pickle of plain values, without unpickling: by a walk over its operations.
+
+    Raises:
+        ValueError: it names a class or a function, or is damaged.
+    """
+    stack: list[Any] = []
+    marks: list[int] = []
+    memo: dict[int, Any] = {}
+
+    def since_mark() -> list[Any]:
+        start = marks.pop()
+        items = stack[start:]
+        del stack[start:]
+        return items
+
+    argument: Any
+    try:
+        for operation, argument, _ in pickletools.genops(data):
+            name = operation.name
+            if name in _PLAIN:
+                stack.append(argument)
+            elif name in _CONSTANTS:
+                stack.append(_CONSTANTS[name]())
+            elif name == "MARK":
+                marks.append(len(stack))
+            elif name in ("TUPLE", "LIST"):
+                items = since_mark()
+                stack.append(tuple(items) if name == "TUPLE" else items)
+            elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+                count = int(name[-1])
+                stack[-count:] = [tuple(stack[-count:])]
+            elif name == "APPEND":
+                last = stack.pop()
+                stack[-1].append(last)
+            elif name == "APPENDS":
+                items = since_mark()
+                stack[-1].extend(items)
+            elif name in ("SETITEM", "SETITEMS", "DICT"):
+                items = since_mark() if name != "SETITEM" else [stack.pop(-2), stack.pop()]
+                if name == "DICT":
+                    stack.append({})
+                stack[-1].update(zip(items[::2], items[1::2], strict=True))
+            elif name == "MEMOIZE":
+                memo[len(memo)] = stack[-1]
+            elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
+                memo[int(argument)] = stack[-1]
+            elif name in ("GET", "BINGET", "LONG_BINGET"):
+                stack.append(memo[int(argument)])
+            elif name == "STOP":
+                return stack.pop()
+            elif name not in ("PROTO", "FRAME"):
+                raise ValueError(f"it holds more than plain values ({name})")
+    except (IndexError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it is damaged") from error
+    raise ValueError("it ends too early")
+
+
+_PLAIN = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("UNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+}
+_CONSTANTS: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_TUPLE": tuple,
+}
+
+_rebuild_array, _rebuild_scalar = (np.array(0).__reduce__()[0], np.float64(0).__reduce__()[0])
+_ARRAY_NAMES: dict[tuple[str, str], Any] = {
+    (module, name): function
+    for module in ("numpy._core.multiarray", "numpy.core.multiarray")
+    for name, function in (("_reconstruct", _rebuild_array), ("scalar", _rebuild_scalar))
+} | {("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype}
+_ARRAYS: list[Any] = [
+    *((function, f"{module}.{name}") for (module, name), function in _ARRAY_NAMES.items()),
+    *(type(np.dtype(kind)) for kind in ("?bBhHiIlLqQefdgSUO")),
+]
+_KNOWN: dict[tuple[str, str], Any] = _ARRAY_NAMES | {("collections", "OrderedDict"): OrderedDict}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].split(". ")[0].rstrip(".")[:200]

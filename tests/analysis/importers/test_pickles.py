@@ -1,0 +1,103 @@
+"""Pickles of others: read without running what they say (trap 15)."""
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.pickles import Stand, allowed, needs_leave, plain, torch_file
+
+
+class Trap:
+    """Its unpickling creates a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return open, (str(self.path), "w")
+
+
+@dataclass
+class Adapter:
+    name: str
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Trap:
+    """One that goes off when it is read as pickles are usually read."""
+    one = Trap(tmp_path / "gone off")
+    pickle.loads(pickle.dumps(one)).close()
+    assert one.path.exists()
+    one.path.unlink()
+    return one
+
+
+def test_tensors_and_plain_values_need_no_leave(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    held = {"tensor": torch.ones(3), "list": [1, "a", None, (2.5,)], "array": np.arange(3), "number": np.float32(2)}
+    torch.save(held, path)
+    assert needs_leave(path) == ""
+    for lazily in (False, True):
+        found = torch_file(path, Reading(), lazily=lazily)
+        assert found["list"] == held["list"] and found["number"] == 2
+        assert found["tensor"].tolist() == [1, 1, 1] and found["array"].tolist() == [0, 1, 2]
+
+
+def test_a_torch_file_with_a_trap_never_goes_off(tmp_path: Path, trap: Trap) -> None:
+    path = tmp_path / "a.pt"
+    torch.save({"tensor": torch.ones(2), "other": trap}, path)
+    assert needs_leave(path) == "io.open"
+    with pytest.raises(ImportProblem, match=r"a\.pt: holds io\.open beside tensors, .*--allow-pickle\.$"):
+        torch_file(path, Reading())
+    found = torch_file(path, Reading(unpickle=True))  # even then no name in it is looked up
+    assert found["tensor"].tolist() == [1, 1]
+    assert isinstance(found["other"], Stand) and found["other"].made_from == (str(trap.path), "w")
+    assert not trap.path.exists()
+
+
+def test_a_pickle_with_a_trap_never_goes_off(tmp_path: Path, trap: Trap) -> None:
+    data = pickle.dumps({"text": "a", "array": np.arange(2), "adapter": Adapter("mine"), "other": trap})
+    with pytest.raises(ImportProblem, match="it is a pickle: allow it with --allow-pickle"):
+        allowed(data, tmp_path, Reading(), "it is a pickle")
+    found = allowed(data, tmp_path, Reading(unpickle=True), "it is a pickle")
+    assert found["text"] == "a" and found["array"].tolist() == [0, 1]
+    assert found["adapter"].state == {"name": "mine"}
+    with pytest.raises(ValueError, match="more than plain values"):
+        plain(data)
+    assert not trap.path.exists()
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_plain_values_of_every_protocol(protocol: int) -> None:
+    shared = ["a"]
+    value = {
+        "numbers": [0, 1, -1, 300, 70_000, 1 << 80, 0.5, True, False, None],
+        "texts": ["", "é" * 300, "long " * 20_000],
+        "tuples": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)],
+        "nested": {"list": [[]], "dictionary": {}, 3: "three"},
+        "shared": [shared, shared],
+    }
+    assert plain(pickle.dumps(value, protocol=protocol)) == value
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80\x05", pickle.dumps([1, 2])[:-3], b"\x80\x05e.", b"\x80\x05K\x01a."])
+def test_damaged_pickles_are_refused(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        plain(data)
+    with pytest.raises(ImportProblem, match="cannot be unpickled"):
+        allowed(data, tmp_path, Reading(unpickle=True), "")
+
+
+def test_what_is_no_torch_file_is_said(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.pt"
+    torch.save({"tensor": torch.ones(1000)}, whole)
+    for name, contents in (("half.pt", whole.read_bytes()[:500]), ("text.pt", b"hello"), ("empty.pt", b"")):
+        (tmp_path / name).write_bytes(contents)
+        reading = Reading(skip_bad=True)
+        assert torch_file(tmp_path / name, reading) is None
+        assert len(reading.problems) == 1 and name in reading.problems[0], reading.problems
