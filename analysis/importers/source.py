@@ -62,7 +62,7 @@ class Reading:
     """What cannot be read is left out and noted, instead of raised."""
     problems: list[str] = field(default_factory=list)
     bytes_read: int = 0
-    """Of the source's files so far, where whoever reads them counts: for the progress."""
+    """Of the source's files so far, where the importer counts them: for the progress."""
 
     def bad(self, path: Path, what: str, line: int | None = None) -> None:
         """Say that something cannot be read.

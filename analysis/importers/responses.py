@@ -1,0 +1,189 @@
+"""One response of a foreign run, with what is known of it, and many of them as one step."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratioscope.analysis.importers.flatten import flattened
+from ratioscope.analysis.importers.source import Columns, Step
+
+Values = Sequence[float] | NDArray[Any]
+
+
+@dataclass
+class Response:
+    """What a source knows of one response; all arrays run over it from its first token to its last, shape (length,).
+
+    Between its sampled tokens there may be those of tools and environment: `sampled` is false there, and whatever
+    stands at those places is dropped.
+    """
+
+    sampled: NDArray[np.bool_]
+    values: dict[str, Values | None] = field(default_factory=dict)
+    """By column of the tokens table; None or absent: not logged for this response."""
+    row: dict[str, Any] = field(default_factory=dict)
+    """Columns of the sequences table."""
+    versions: Sequence[int | None] = ()
+    """Policy versions of its sampled messages; None: not a number."""
+    trained_on: NDArray[np.bool_] | None = None
+    """Where the loss mask was set; None: nothing is known of a mask beyond `sampled`."""
+    reason: str = "masked by the framework"
+    """Why sampled tokens that were not trained on were held out."""
+    messages: Sequence[dict[str, Any]] = ()
+    """The conversation, one message a row of the messages table (without `step` and `seq_id`)."""
+
+
+def step(number: int, responses: Sequence[Response], scalars: Mapping[str, Any] | None = None) -> Step:
+    """The responses as one step; `seq_id` is their place in the list."""
+    for response in responses:
+        _place_versions(response)
+    names = {name: None for response in responses for name in response.values}
+    lists: dict[str, list[Any]] = {name: [response.values.get(name) for response in responses] for name in names}
+    held_out = [_held_out(response) for response in responses]
+    if any(reasons.any() for reasons in held_out):
+        lists["rejected"] = list(held_out)
+    turns = [_turns(response) for response in responses]
+    if any(turn is not None for turn in turns):
+        lists["turn"] = turns
+    groups = [response.row.get("group_id") for response in responses]
+    tokens = None
+    if any(any(values is not None for values in column) for column in lists.values()):
+        whole = {} if all(group is None for group in groups) else {"group_id": groups}
+        tokens = flattened(lists, keep=[response.sampled for response in responses], whole=whole)
+        for response in responses:
+            response.row.setdefault("n_tokens", int(response.sampled.sum()))
+    return Step(
+        number=number,
+        tokens=tokens,
+        sequences={"seq_id": np.arange(len(responses)), **table([response.row for response in responses])},
+        scalars={"wall_time": None} | dict(scalars or {}),
+        messages=_messages(responses),
+    )
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Rows as columns; what a row lacks is null, and a column that no row fills is left out."""
+    names = {name: None for row in rows for name, value in row.items() if value is not None}
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def runs_of(sampled: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """First place and end of each uninterrupted run of sampled tokens: one generated message each."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], sampled, [False]])))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+def _place_versions(response: Response) -> None:
+    """The version of every token, where each generated message has one; else their range alone."""
+    known = [version for version in response.versions if version is not None]
+    if not known:
+        return
+    response.row |= {"behavior_version_min": min(known), "behavior_version_max": max(known)}
+    spans = list(runs_of(response.sampled))
+    if len(set(response.versions)) == 1:
+        response.values["behavior_version"] = np.full(len(response.sampled), known[0])
+    elif len(spans) == len(response.versions) == len(known):
+        by_token = np.zeros(len(response.sampled), dtype=np.int64)
+        for (first, end), version in zip(spans, known, strict=True):
+            by_token[first:end] = version
+        response.values["behavior_version"] = by_token
+
+
+def _held_out(response: Response) -> NDArray[Any]:
+    """Why each token was held out, None where it was not."""
+    reasons = np.full(len(response.sampled), None, dtype=object)
+    if response.trained_on is not None:
+        reasons[response.sampled & ~response.trained_on] = response.reason
+    return reasons
+
+
+def _turns(response: Response) -> NDArray[Any] | None:
+    """The message that each token belongs to: its place in the conversation where there is one, else its number."""
+    spans = list(runs_of(response.sampled))
+    response.row.setdefault("n_turns", len(spans) or None)
+    assistant = [message["turn"] for message in response.messages if message.get("role") == "assistant"]
+    if len(spans) < 2 and not response.messages:
+        return None
+    # Answers that the prompt already held come first; they were not sampled here.
+    places = assistant[-len(spans) :] if response.messages else list(range(len(spans)))
+    if len(places) != len(spans):
+        return None
+    turns = np.zeros(len(response.sampled), dtype=np.int16)
+    position = 0
+    for (first, end), place in zip(spans, places, strict=True):
+        turns[first:end] = place
+        for message in response.messages:
+            if message["turn"] == place:
+                message.update(n_tokens=end - first, first_position=position)
+        position += end - first
+    return turns
+
+
+def _messages(responses: Sequence[Response]) -> Columns | None:
+    rows = [{"seq_id": seq_id, **message} for seq_id, response in enumerate(responses) for message in response.messages]
+    return table(rows) if rows else None
+
+
+def conversation(messages: Sequence[Any]) -> list[dict[str, Any]]:
+    """Chat messages as rows of the messages table."""
+    rows = []
+    for turn, message in enumerate(entry for entry in messages if isinstance(entry, Mapping)):
+        calls = message.get("tool_calls")
+        called = [_called(call) for call in calls] if isinstance(calls, Sequence | np.ndarray) else []
+        thought, said = text(message.get("reasoning_content")), text(message.get("content"))
+        name = message.get("name") if message.get("role") == "tool" else ", ".join(filter(None, called)) or None
+        rows.append(
+            {
+                "turn": turn,
+                "role": text(message.get("role")),
+                "content": f"{thought}\n{said or ''}".rstrip() if thought else said,
+                "tool": text(name),
+            }
+        )
+    return rows
+
+
+def _called(call: Any) -> str:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    return str(function.get("name") or "") if isinstance(function, Mapping) else ""
+
+
+def text(value: Any) -> str | None:
+    """A prompt, response or message as text; chat messages one a line, with the role before each."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list) and value and all(isinstance(entry, Mapping) and "role" in entry for entry in value):
+        return "\n".join(f"{entry['role']}: {text(entry.get('content')) or ''}" for entry in value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def number(value: Any) -> float | None:
+    """A finite or infinite number as it is; None for anything else, truth values count."""
+    return float(value) if isinstance(value, int | float | np.number | np.bool_) else None
+
+
+def parts(reward: Any) -> dict[str, float]:
+    """The numbers of a reward that is a dictionary, as `reward_<name>` columns."""
+    if not isinstance(reward, Mapping):
+        return {}
+    return {f"reward_{name}": found for name, value in reward.items() if (found := number(value)) is not None}
+
+
+def version(value: Any) -> int | None:
+    """A policy version that may be text; None where it is no number, as SGLang's "default" is not."""
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def groups_of(keys: Sequence[Any]) -> list[int | None]:
+    """Small numbers for keys of prompt groups, in the order they occur; None stays None."""
+    numbers: dict[Any, int] = {}
+    return [None if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
