@@ -1,8 +1,12 @@
 """What other programs wrote, as runs."""
 
+from ratioscope.analysis.importers import miles, slime
 from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
 
-IMPORTERS: tuple[Importer, ...] = ()
+IMPORTERS: tuple[Importer, ...] = (
+    slime.IMPORTER,
+    miles.IMPORTER,
+)
 """Every format that is known, those that can be told most surely first."""
 
 __all__ = ["IMPORTERS", "Description", "ImportProblem", "Importer", "Reading", "Step"]
