@@ -26,6 +26,8 @@ EXCEPTIONS = {
     "dashboard/cli/runs.py": {"trainer"},
     "ratioscope/__init__.py": {"dashboard"},
     "ratioscope/__main__.py": {"dashboard"},
+    # An adapter imports the framework that it is for.
+    "ratioscope/adapters/trl/recorder.py": {"transformers"},
 }
 # Whole libraries that a folder must not import.
 FORBIDDEN = {

@@ -1,0 +1,306 @@
+"""The columns of one optimizer step, from the micro-batches that TRL's loss was called with.
+
+A column t of TRL's tensors belongs to completion token t, without a shift. Rows of the tokens table are the sampled
+tokens: what a tool wrote into a response is none of them. Where a value is not there it is null, never a placeholder:
+TRL pads sampler log-probs with 0 and has NaN where the server gave none.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from ratioscope.adapters.trl.manifest import CLIPPED
+
+KEY = "ratioscope_key"
+"""Of the tensor of keys that goes through TRL's shuffle with the responses."""
+TRUNCATED = "truncated"
+Masked = np.ma.MaskedArray
+Arrays = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Response:
+    """What is known of a response when it is scored."""
+
+    group: int
+    version: int
+    """Of the policy that sampled it: optimizer steps before."""
+    prompt: str
+    prompt_id: int
+    text: str
+    reward: float | None
+    parts: dict[str, float | None]
+    length: int
+    """Of the completion, tool tokens included."""
+    ended: bool
+    turns: tuple[int, ...] = ()
+    """Indices of the assistant's messages in the conversation, in order; empty: not a conversation with tools."""
+    tool_calls: int | None = None
+
+
+@dataclass
+class Pass:
+    """One call of the loss: its inputs, and what it computed from them, tensors of (B, C) unless said otherwise."""
+
+    inputs: dict[str, Any]
+    logp: Tensor | None = None
+    entropy: Tensor | None = None
+    gradient: Tensor | None = None
+    """Of the loss by the log-probabilities, when the backward pass has been."""
+    kept: Tensor | None = None
+    """(B, 1): of the off-policy sequence mask."""
+    high_entropy: Tensor | None = None
+    loss: Tensor | None = None
+    new: Tensor | None = None
+    again: partial[Any] | None = None
+    """The forward pass, to make it again."""
+    scale: float = 1.0
+    """Of the loss in the backward pass."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What of the loss decides about a token."""
+
+    loss: str
+    sequence_level: bool
+    epsilon_low: float
+    epsilon_high: float
+    delta: float | None
+    temperatures: tuple[float, float] | None
+    """SAPO's, for positive and other advantages."""
+    masks_engine: bool
+    """Whether a weight of 0 of the engine's correction is a mask."""
+
+
+@dataclass
+class Step:
+    """The columns of one optimizer step, by table."""
+
+    tokens: dict[str, Any]
+    sequences: dict[str, Any]
+    scalars: dict[str, Any] = field(default_factory=dict)
+
+
+def columns_of(passes: Iterable[Pass], responses: dict[int, Response], rule: Rule, step: int) -> Step:
+    """Put the micro-batches of one optimizer step together.
+
+    A response that the step has twice (the same buffer again before the weights change) is recorded once, with its
+    count as `sample_weight`.
+
+    Args:
+        passes: in order; their inputs hold the keys of the responses under `KEY`.
+        responses: by key.
+        step: index of the step, which is the version of the policy before it.
+    """
+    counts: dict[int, int] = {}
+    parts, keys, dropped = [], [], []
+    for one in passes:
+        found = one.inputs[KEY].tolist()
+        fresh = [row for row, key in enumerate(found) if key not in counts and key in responses]
+        for key in found:
+            counts[key] = counts.get(key, 0) + 1
+        rows = torch.tensor(fresh, dtype=torch.long)
+        part, left_out = _tokens(
+            one, rows, [responses[found[row]] for row in fresh], [found[r] for r in fresh], rule, step
+        )
+        parts.append(part)
+        keys += [found[row] for row in fresh]
+        dropped += left_out
+    tokens = {name: _joined([part[name] for part in parts]) for name in parts[0]} if parts else {}
+    return Step(_with_nulls(tokens), _sequences(keys, dropped, counts, tokens, responses))
+
+
+def _tokens(
+    one: Pass, rows: Tensor, responses: list[Response], keys: list[int], rule: Rule, step: int
+) -> tuple[Arrays, list[str | None]]:
+    """The token columns of one micro-batch, floats masked where null, and why responses were left out of the loss."""
+    inputs = one.inputs
+    ids = inputs["completion_ids"].cpu()[rows]
+    width = ids.shape[1]
+    length = torch.tensor([response.length for response in responses], dtype=torch.long)
+    in_response = torch.arange(width) < length.unsqueeze(1)
+    in_loss = inputs["completion_mask"].cpu()[rows].bool()
+    left_out = [TRUNCATED if n and not any_ else None for n, any_ in zip(length, in_loss.any(dim=1), strict=True)]
+    sampled = in_response
+    if "tool_mask" in inputs:
+        # Zeroed as a whole for a truncated response: which of its tokens are a tool's is not known any more.
+        sampled = sampled & inputs["tool_mask"].cpu()[rows].bool()
+    live = sampled & in_loss
+    row, column = sampled.nonzero(as_tuple=True)
+    position = (sampled.long().cumsum(dim=1) - 1)[row, column]
+
+    def at(values: Tensor | None, where: Tensor | None = None) -> Masked:
+        """A float column; null where there is none, or where the loss did not look."""
+        if values is None:
+            return np.ma.array(np.zeros(len(row), dtype=np.float32), mask=True)
+        found = values.detach().cpu()[rows].float().expand(-1, width)[row, column].numpy()
+        return np.ma.array(found, mask=False if where is None else ~where[row, column].numpy())
+
+    logp, old, sampler = one.logp, inputs.get("old_per_token_logps"), inputs.get("sampling_per_token_logps")
+    fresh = torch.tensor([response.version == step for response in responses])
+    # TRL leaves the recomputation out where the weights have not changed since: this pass is it.
+    old_at = at(logp, live & fresh.unsqueeze(1)) if old is None else at(old, live)
+    gate, side = _gate(one, rule, live, rows)
+    advantage = inputs["advantages"]
+    rejected = _rejected(one, rule, rows, width, left_out)
+    columns = {
+        "seq_id": np.asarray(keys, dtype=np.int64)[row],
+        "group_id": np.asarray([response.group for response in responses], dtype=np.int64)[row],
+        "position": position.numpy().astype(np.int32),
+        "token_id": ids[row, column].numpy().astype(np.int32),
+        "behavior_version": np.asarray([response.version for response in responses], dtype=np.int32)[row],
+        "logp_behavior": np.ma.masked_invalid(at(sampler)),  # NaN: the server gave none
+        "logp_behavior_train": old_at,
+        "logp_current": at(logp, live),
+        "logp_new": at(one.new, live),
+        "logp_reference": at(inputs.get("ref_per_token_logps"), live),
+        "advantage": at(advantage if advantage.dim() == 2 else advantage.unsqueeze(1)),
+        "clip_side": at(side, live),
+        "gate": at(gate, live),
+        "gradient_weight": at(None if one.gradient is None else -one.gradient, live),
+        "entropy": at(one.entropy, live),
+        "rejected": rejected[row, column],
+        "turn": _turns(sampled, responses, "tool_mask" in inputs)[row, column],
+    }
+    return columns, left_out
+
+
+def _gate(one: Pass, rule: Rule, live: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """What the loss did to each token of the micro-batch, (B, C): its gate, and on which side it stopped it.
+
+    In the numbers that TRL compares: its dtype, its masked mean for sequences. The gradient says what came of it.
+    """
+    if one.logp is None:
+        return None, None
+    logp, inputs = one.logp.detach().cpu(), one.inputs
+    old = inputs.get("old_per_token_logps")
+    log_ratio = logp - (logp if old is None else old.cpu())
+    if rule.sequence_level:
+        mask = torch.zeros(log_ratio.shape, dtype=log_ratio.dtype)
+        mask[rows] = live.to(log_ratio.dtype)
+        log_ratio = ((log_ratio * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1).expand(log_ratio.shape)
+    ratio = log_ratio.exp()
+    advantage = inputs["advantages"].detach().cpu()
+    advantage = (advantage if advantage.dim() == 2 else advantage.unsqueeze(1)).expand(ratio.shape)
+    gate, side = torch.ones(ratio.shape), torch.zeros(ratio.shape)
+    if rule.loss in CLIPPED:
+        low = (ratio < 1 - rule.epsilon_low) & (advantage < 0)
+        high = (ratio > 1 + rule.epsilon_high) & (advantage > 0)
+        if rule.delta is not None:
+            # Their second bound: a bad token whose ratio is beyond it has a constant loss.
+            high = high | ((ratio > rule.delta) & (advantage < 0))
+        side = high.float() - low.float()
+        gate = 1 - side.abs()
+    elif rule.temperatures is not None:
+        positive, other = rule.temperatures
+        tau = torch.full_like(gate, other).masked_fill(advantage > 0, positive)
+        gate = torch.cosh(tau * (ratio.float() - 1) / 2) ** -2
+    return gate, side
+
+
+def _rejected(one: Pass, rule: Rule, rows: Tensor, width: int, left_out: list[str | None]) -> np.ndarray:
+    """Why a mask took a token out of the loss, (B, C) of text; None: none did."""
+    reasons = np.full((len(rows), width), None, dtype=object)
+
+    def because(reason: str, taken: Tensor | None) -> None:
+        if taken is not None:
+            reasons[taken.cpu()[rows].expand(-1, width).numpy()] = reason
+
+    weight = one.inputs.get("importance_sampling_ratio")
+    because("importance sampling mask", None if weight is None or not rule.masks_engine else weight == 0)
+    because("low entropy", None if one.high_entropy is None else one.high_entropy == 0)
+    because("off-policy sequence mask", None if one.kept is None else one.kept == 0)
+    for index, reason in enumerate(left_out):
+        if reason is not None:
+            reasons[index] = reason
+    return reasons
+
+
+def _turns(sampled: Tensor, responses: list[Response], has_tools: bool) -> np.ndarray:
+    """The message that a token belongs to, (B, C): a run of sampled tokens is one; -1 where that does not come out."""
+    turn = np.full(sampled.shape, -1, dtype=np.int16)
+    if not has_tools:
+        return turn
+    before = torch.nn.functional.pad(sampled[:, :-1], (1, 0))
+    run = ((sampled & ~before).long().cumsum(dim=1) - 1).numpy()
+    for index, response in enumerate(responses):
+        if response.turns and run[index].max(initial=-1) + 1 == len(response.turns):
+            turn[index] = np.asarray(response.turns, dtype=np.int16)[np.maximum(run[index], 0)]
+    return turn
+
+
+def _joined(arrays: list[Any]) -> Any:
+    return np.ma.concatenate(arrays) if isinstance(arrays[0], np.ma.MaskedArray) else np.concatenate(arrays)  # type: ignore[no-untyped-call]
+
+
+def _with_nulls(tokens: dict[str, Any]) -> dict[str, Any]:
+    """As Arrow columns; those without a value are left out."""
+    result: dict[str, Any] = {}
+    for name, values in tokens.items():
+        if isinstance(values, np.ma.MaskedArray):
+            mask = np.ma.getmaskarray(values)
+            data = values.filled(0)
+            if name == "clip_side":
+                result[name] = pa.array(data.astype(np.int8), mask=mask)
+                result["clipped"] = pa.array(data != 0, mask=mask)
+            else:
+                result[name] = pa.array(data, mask=mask)
+        elif name == "rejected":
+            result[name] = pa.array(values, pa.string())
+        elif name == "turn":
+            result[name] = pa.array(values, mask=values < 0)
+        else:
+            result[name] = values
+    return {name: values for name, values in result.items() if name in _ALWAYS or _any(values)}
+
+
+_ALWAYS = ("logp_current", "logp_behavior_train")
+
+
+def _any(values: Any) -> bool:
+    return not isinstance(values, pa.Array) or values.null_count < len(values)
+
+
+def _sequences(
+    keys: list[int],
+    dropped: list[str | None],
+    counts: dict[int, int],
+    tokens: Arrays,
+    responses: dict[int, Response],
+) -> dict[str, Any]:
+    of = [responses[key] for key in keys]
+    rows: dict[int, int] = {}
+    if tokens:
+        found, n = np.unique(tokens["seq_id"], return_counts=True)
+        rows = dict(zip(found.tolist(), n.tolist(), strict=True))
+    versions = [response.version for response in of]
+    columns: dict[str, Any] = {
+        "seq_id": keys,
+        "group_id": [response.group for response in of],
+        "prompt_id": [response.prompt_id for response in of],
+        "prompt": [response.prompt for response in of],
+        "response": [response.text for response in of],
+        "n_tokens": [rows.get(key, 0) for key in keys],
+        "reward": pa.array([response.reward for response in of], pa.float32()),
+        "behavior_version_min": versions,
+        "behavior_version_max": versions,
+        "finish_reason": ["stop" if response.ended else "length" for response in of],
+        "truncated": [not response.ended for response in of],
+    }
+    for name in sorted({name for response in of for name in response.parts}):
+        columns[f"reward_{name}"] = pa.array([response.parts.get(name) for response in of], pa.float32())
+    if any(count > 1 for count in counts.values()):
+        columns["sample_weight"] = [float(counts[key]) for key in keys]
+    if any(reason is not None for reason in dropped):
+        columns["dropped"] = pa.array(dropped, pa.string())
+    if any(response.turns for response in of):
+        columns["n_turns"] = [len(response.turns) for response in of]
+        columns["n_tool_calls"] = [response.tool_calls for response in of]
+    return columns

@@ -1,0 +1,249 @@
+"""What a run's manifest says of a GRPOTrainer: its settings in the words of the built-in trainer's parts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ratioscope.manifest import library_versions
+
+PRODUCER = "ratioscope trl recorder"
+CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
+"""Losses with PPO's clip on pi_theta / pi_old."""
+_AGGREGATIONS = {
+    "grpo": "sequence_mean",
+    "sapo": "sequence_mean",
+    "bnpo": "token_mean",
+    "dapo": "token_mean",
+    "cispo": "token_mean",
+    "vespo": "token_mean",
+    "dr_grpo": "longest_mean",
+    "luspo": "sequence_sum",
+}
+# Settings of TRL that change a loss and have no part of ours; those at these values do nothing.
+_IDLE = {
+    "off_policy_mask_threshold": None,
+    "top_entropy_quantile": 1.0,
+    "mask_truncated_completions": False,
+    "entropy_coef": 0.0,
+}
+_VLLM = (
+    "vllm_importance_sampling_mode",
+    "vllm_importance_sampling_clip_min",
+    "vllm_importance_sampling_clip_max",
+    "vllm_importance_sampling_cap",
+)
+_VESPO = {
+    "vespo_k_pos": "power_positive",
+    "vespo_lambda_pos": "decay_positive",
+    "vespo_k_neg": "power_negative",
+    "vespo_lambda_neg": "decay_negative",
+}
+
+
+def corrects_engine(trainer: Any) -> bool:
+    """Whether the loss weighs tokens with the trainer's over the sampler's probability of them."""
+    return bool(getattr(trainer, "use_vllm", False) and getattr(trainer, "vllm_importance_sampling_correction", False))
+
+
+def updates_per_generation(args: Any, iterations: int) -> int:
+    """Updates that are made of one generation's responses, 1 at least."""
+    passes = int(args.steps_per_generation) * iterations
+    return max(1, -(-passes // int(args.gradient_accumulation_steps)))
+
+
+def spans_steps(args: Any) -> bool:
+    """Whether a generation's responses are shuffled over several updates, which tears prompt groups apart."""
+    return int(args.steps_per_generation) > int(args.gradient_accumulation_steps)
+
+
+def fields(trainer: Any, *, scores: bool = True, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Keyword arguments of `RunRecorder`, without the name.
+
+    Args:
+        trainer: a GRPOTrainer whose training has begun.
+        scores: whether the batch is scored again after an update, at any step.
+        task: goes over what is read from the data set.
+    """
+    args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
+    group = int(trainer.num_generations)
+    iterations = int(getattr(trainer, "num_iterations", 1))
+    rows = int(args.per_device_train_batch_size) * int(args.steps_per_generation) * trainer.accelerator.num_processes
+    data = trainer.train_dataset
+    engine = f"vllm ({args.vllm_mode})" if trainer.use_vllm else "transformers"
+    return {
+        "producer": {"name": PRODUCER} | library_versions("ratioscope"),
+        "algorithm": algorithm(trainer),
+        "schedule": {
+            "sync_interval": updates_per_generation(args, iterations),
+            "sync_offset": 0,
+            "offline": False,
+            "steps_per_generation": int(args.steps_per_generation),
+            "num_iterations": iterations,
+            "gradient_accumulation_steps": int(args.gradient_accumulation_steps),
+            "groups_span_steps": spans_steps(args),
+        },
+        "sampler": {
+            "prompts": rows // group,
+            "samples_per_prompt": group,
+            "temperature": float(trainer.temperature),
+            "top_p": float(args.top_p),
+            "top_k": int(args.top_k or 0),
+            "min_p": getattr(args, "min_p", None),
+            "repetition_penalty": float(getattr(args, "repetition_penalty", 1.0)),
+            "engine": engine,
+        },
+        "model": {
+            "path": str(getattr(model.config, "_name_or_path", "") or ""),
+            "architecture": str(getattr(model.config, "model_type", "")),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "trained_parameters": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+            "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+            "autocast": "bfloat16" if args.bf16 else "float16" if args.fp16 else "",
+        },
+        "task": {
+            "name": str(getattr(getattr(data, "info", None), "dataset_name", None) or "data set of the trainer"),
+            "size": len(data) if hasattr(data, "__len__") else None,
+            "response_length": int(args.max_completion_length),
+            "rewards": list(trainer.reward_func_names),
+        }
+        | dict(task or {}),
+        "optimiser": {
+            "learning_rate": float(args.learning_rate),
+            "beta1": float(args.adam_beta1),
+            "beta2": float(args.adam_beta2),
+            "weight_decay": float(args.weight_decay),
+            "max_grad_norm": float(args.max_grad_norm or 0.0),
+            "schedule": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
+            "name": str(getattr(args.optim, "value", args.optim)),
+        },
+        "planned_updates": int(trainer.state.max_steps) if trainer.state.max_steps > 0 else None,
+        "seed": int(args.seed),
+        "source": {"framework": "TRL", "version": library_versions("trl").get("trl", "")},
+        "missing": missing(trainer, scores=scores),
+        "assumed": assumed(trainer),
+        "sampled_with": "processed" if trainer.use_vllm else "",
+        "libraries": library_versions("torch", "transformers", "trl", "accelerate", "vllm", "peft", "pyarrow"),
+    }
+
+
+def algorithm(trainer: Any) -> dict[str, Any]:
+    """Name, parts and parameters.
+
+    Where TRL's rule is none of ours (a clip against the recomputed policy beside the sampler's own log-probabilities),
+    the part has a name of its own, so that nobody replays it as another one.
+    """
+    args, loss = trainer.args, str(trainer.loss_type)
+    sequence_level = getattr(trainer, "importance_sampling_level", "token") == "sequence"
+    parameters: dict[str, Any] = {"epochs": 1, "minibatches": 1}
+    level, gate, weight = "geometric" if sequence_level else "token", "none", "ratio"
+    if loss in CLIPPED:
+        gate = "one_side"
+        parameters |= {"epsilon_low": float(trainer.epsilon_low), "epsilon_high": float(trainer.epsilon_high)}
+        if getattr(args, "delta", None) is not None:
+            gate = "dual_clip"
+            parameters["dual"] = float(args.delta)
+    elif loss == "cispo":
+        cap = float(trainer.epsilon_high)  # TRL's is the bound itself, ours its distance from 1
+        weight = "upper_clipped" if cap > 1 else "truncated"
+        parameters |= {"epsilon_high": round(cap - 1, 12)} if cap > 1 else {"cap": cap}
+    elif loss == "sapo":
+        gate = "soft"
+        parameters |= {
+            "tau_positive": float(args.sapo_temperature_pos),
+            "tau_negative": float(args.sapo_temperature_neg),
+        }
+    elif loss == "vespo":
+        level, weight = "sequence", "gamma_kernel"
+        parameters |= {ours: float(getattr(args, theirs)) for theirs, ours in _VESPO.items()}
+    else:
+        weight = loss
+    if trainer.use_vllm:
+        # The loss clips pi_theta / pi_old, and the logged ratios are to the sampler.
+        gate = f"{gate}_on_recomputed" if gate != "none" else gate
+        weight = f"{weight}_on_recomputed"
+    if corrects_engine(trainer):
+        weight += "_corrected"
+        parameters |= {name: getattr(args, name) for name in _VLLM if getattr(args, name, None) is not None}
+    beta = float(trainer.beta)
+    if beta:
+        corrected = bool(getattr(args, "use_bias_correction_kl", False))
+        parameters |= {"reference_kl": beta, "reference_kl_estimator": "k2" if corrected else "k3"}
+    parameters |= {
+        name: getattr(args, name) for name, idle in _IDLE.items() if getattr(args, name, idle) not in (idle, False)
+    }
+    masked = getattr(args, "off_policy_mask_threshold", None) is not None
+    return {
+        "name": "gspo" if loss == "grpo" and sequence_level else loss,
+        "parts": {
+            "advantage": advantage(trainer),
+            "selection": "off_policy_sequence_mask" if masked else "all",
+            "sample_weight": "equal",
+            "level": level,
+            "weight": weight,
+            "gate": gate,
+            "aggregation": _AGGREGATIONS.get(loss, loss),
+            "regulariser": "none",
+            "step": "adamw" if "adamw" in str(getattr(args.optim, "value", args.optim)) else "other",
+        },
+        "parameters": parameters,
+    }
+
+
+def advantage(trainer: Any) -> str:
+    """How rewards become advantages."""
+    if getattr(trainer, "multi_objective_aggregation", "sum_then_normalize") != "sum_then_normalize":
+        return "normalised_parts"
+    scale = str(trainer.scale_rewards).lower()
+    return {"group": "group_normalised", "true": "group_normalised", "none": "group_mean", "false": "group_mean"}.get(
+        scale, "batch_normalised"
+    )
+
+
+def missing(trainer: Any, *, scores: bool) -> dict[str, str]:
+    """Columns that the run will not have, and why."""
+    found = {}
+    if not trainer.use_vllm:
+        found["logp_behavior"] = (
+            "Transformers' generate returns no log-probabilities: what the sampler and the trainer disagree on is not "
+            "measured; ratios are to the trainer's own recomputation of the sampling policy."
+        )
+    if not scores:
+        found["logp_new"] = "The batch was not scored again after the update; record(..., new=True) does it."
+    if not trainer.beta:
+        found["logp_reference"] = "The loss has no reference policy (beta = 0)."
+    if trainer.is_deepspeed_enabled:
+        found["gradient_weight"] = "DeepSpeed scales the loss inside its own backward pass."
+    return found
+
+
+def assumed(trainer: Any) -> list[str]:
+    """What a reader has to know of how columns came about."""
+    args, said = trainer.args, []
+    steps = int(args.steps_per_generation) * int(getattr(trainer, "num_iterations", 1))
+    if int(args.gradient_accumulation_steps) % steps == 0 and not corrects_engine(trainer):
+        said.append(
+            "logp_behavior_train is the loss's own pass, because no weight changes between sampling and update: TRL "
+            "takes it for the old policy, too."
+        )
+    filtered = [
+        f"{name} {value}"
+        for name, value, idle in (
+            ("top_p", args.top_p, 1.0),
+            ("top_k", args.top_k or 0, 0),
+            ("min_p", getattr(args, "min_p", None) or 0, 0),
+            ("repetition_penalty", getattr(args, "repetition_penalty", 1.0), 1.0),
+        )
+        if value != idle
+    ]
+    if filtered and not trainer.use_vllm:
+        said.append(
+            f"logp_behavior_train is of the whole distribution, and what was sampled from is a part of it "
+            f"({', '.join(filtered)})."
+        )
+    if float(trainer.temperature) != 1.0:
+        said.append(f"All log-probabilities are at temperature {trainer.temperature:g}, as TRL's loss takes them.")
+    if trainer.accelerator.num_processes > 1:
+        said.append(
+            f"Process 0 of {trainer.accelerator.num_processes} recorded its own share of each batch; loss and tokens "
+            "of the others are not in it."
+        )
+    return said

@@ -1,0 +1,127 @@
+"""What a generation knows of its responses: texts, rewards by function, groups, lengths, turns."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ratioscope.adapters.trl.columns import Response
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the reward functions of one process were given, and what those of all processes returned."""
+
+    prompts: list[Any]
+    """Texts, or lists of messages; prompt groups in order."""
+    completions: list[Any]
+    ids: list[list[int]]
+    """Token ids of the completions, without padding."""
+    rewards: Tensor
+    """(responses of all processes, reward functions), NaN where a function has nothing to say."""
+
+
+def responses_of(trainer: Any, scored: Scored, *, first_group: int) -> list[Response]:
+    """One for each row of a generation, before TRL shuffles them.
+
+    Groups are counted over all processes: a process's rows are a slice of the generation.
+    """
+    n, place = len(scored.ids), trainer.accelerator.process_index
+    rewards = scored.rewards.detach().cpu().float()[place * n : (place + 1) * n]
+    totals = (rewards * trainer.reward_weights.detach().cpu().float()).nansum(dim=1)
+    unscored = rewards.isnan().all(dim=1)
+    names = [str(name) for name in trainer.reward_func_names]
+    ends = _end_ids(trainer)
+    version = int(trainer.state.global_step)
+    result = []
+    for row in range(n):
+        prompt, completion, ids = scored.prompts[row], scored.completions[row], scored.ids[row]
+        text = text_of(prompt)
+        result.append(
+            Response(
+                group=first_group + (place * n + row) // int(trainer.num_generations),
+                version=version,
+                prompt=text,
+                prompt_id=prompt_id(text),
+                text=text_of(completion),
+                reward=None if unscored[row] else float(totals[row]),
+                parts={
+                    name: None if part.isnan() else float(part) for name, part in zip(names, rewards[row], strict=True)
+                },
+                length=len(ids),
+                ended=bool(ids) and ids[-1] in ends,
+                turns=_turns(prompt, completion),
+                tool_calls=_tool_calls(completion),
+            )
+        )
+    return result
+
+
+def groups_in(trainer: Any, scored: Scored) -> int:
+    """Prompt groups in a generation, over all processes."""
+    return -(-len(scored.ids) * int(trainer.accelerator.num_processes) // int(trainer.num_generations))
+
+
+def prompt_id(text: str) -> int:
+    """The same number for the same prompt in every run: TRL does not say which row of the data set a prompt is."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).digest(), "big")
+
+
+def text_of(conversation: Any) -> str:
+    """A text as it is; of messages the only one's content, or all of them with their roles."""
+    if isinstance(conversation, str):
+        return conversation
+    messages = [message for message in conversation if isinstance(message, dict)]
+    if len(messages) == 1:
+        return _content(messages[0])
+    return "\n".join(f"{message.get('role', '')}: {_content(message)}" for message in messages)
+
+
+def _content(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, list):  # parts of a multimodal message
+        content = " ".join(
+            str(part.get("text", f"[{part.get('type', 'part')}]")) for part in content if isinstance(part, dict)
+        )
+    calls = message.get("tool_calls") or ()
+    return "\n".join([*([str(content)] if content else []), *(str(call.get("function", call)) for call in calls)])
+
+
+def _turns(prompt: Any, completion: Any) -> tuple[int, ...]:
+    if isinstance(completion, str):
+        return ()
+    before = len(prompt) if not isinstance(prompt, str) else 1
+    return tuple(
+        before + index
+        for index, message in enumerate(completion)
+        if isinstance(message, dict) and message.get("role") == "assistant"
+    )
+
+
+def _tool_calls(completion: Any) -> int | None:
+    if isinstance(completion, str):
+        return None
+    return sum(isinstance(message, dict) and message.get("role") == "tool" for message in completion)
+
+
+def _end_ids(trainer: Any) -> set[int]:
+    """What TRL takes for the end of a completion; one that has none of them at its end was cut."""
+    tokenizer = getattr(trainer, "_tokenizer", None) or getattr(trainer, "processing_class", None)
+    ends = getattr(trainer, "eos_token_ids", None) or [getattr(trainer, "eos_token_id", None)]
+    return {int(token) for token in [*ends, getattr(tokenizer, "pad_token_id", None)] if token is not None}
+
+
+def text_of_token(tokenizer: Any) -> Callable[[int], str]:
+    """Text of a token id; its name where it is no text: special tokens, and parts of a character."""
+    special = set(tokenizer.all_special_ids)
+
+    def text(token: int) -> str:
+        shown = str(tokenizer.decode([token]))
+        if shown and "\N{REPLACEMENT CHARACTER}" not in shown and token not in special:
+            return shown
+        name: str | Sequence[str] | None = tokenizer.convert_ids_to_tokens(token)
+        return f"<{token}>" if name is None else str(name)
+
+    return text
