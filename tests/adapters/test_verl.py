@@ -1,0 +1,271 @@
+"""The verl plugin on verl's own trainers, batches, losses and metrics."""
+
+import importlib
+import logging
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("verl", exc_type=ImportError)
+pytest.importorskip("transfer_queue", exc_type=ImportError)
+
+from ratioscope.adapters import verl as plugin
+from ratioscope.adapters.verl.hooks import reward_parts, scalars_of
+from ratioscope.analysis.frameworks import report
+from ratioscope.analysis.runs.store import open_run
+from tests.adapters import verl_training as training
+from tests.adapters.verl_training import GROUP, PROMPTS, Queue
+
+REJECTING = (
+    "algorithm.rollout_correction.rollout_rs=token_k1",
+    "algorithm.rollout_correction.rollout_rs_threshold=0.9_1.1",
+)
+WEIGHING = ("algorithm.rollout_correction.rollout_is=token", "algorithm.rollout_correction.rollout_is_threshold=2.0")
+BYPASS = ("algorithm.rollout_correction.bypass_mode=true",)
+
+ROOT = Path(__file__).parents[2]
+Record = Callable[..., tuple[Path, Any, Queue]]
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Record]:
+    def recorded(*overrides: str, new: int = 0, triggers: int = 1, steps: int = 3) -> tuple[Path, Any, Queue]:
+        folder = tmp_path / "run"
+        monkeypatch.setenv("RATIOSCOPE_RUN", str(folder))
+        monkeypatch.setenv("RATIOSCOPE_NEW", str(new))
+        plugin.watch()
+        queue = Queue()
+        made = training.trainer(training.configuration(*overrides), queue, triggers)
+        made.all_metrics = training.steps(made, steps)
+        made._ratioscope.recording.close()
+        assert made._ratioscope.recording.failure == ""
+        return folder, made, queue
+
+    yield recorded
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, plugin._Watch)]
+
+
+def table(folder: Path, name: str) -> pd.DataFrame:
+    return pd.read_parquet(folder / name)
+
+
+def test_rows_are_what_the_model_sampled(record: Record) -> None:
+    folder, _, queue = record()
+    tokens, sequences = table(folder, "tokens"), table(folder, "sequences")
+    assert sorted(tokens["step"].unique()) == [1, 2, 3]  # verl's own numbers
+    assert (tokens.groupby("step")["group_id"].nunique() == PROMPTS).all()
+    rows = [row for key, row in queue.rows.items() if "-2-0_" in key]
+    assert (sequences["step"] == 2).sum() == len(rows) == PROMPTS * GROUP
+    expected = np.concatenate([row["rollout_log_probs"][row["response_mask"].bool()].numpy() for row in rows])
+    of_step = tokens[tokens["step"] == 2]
+    np.testing.assert_array_equal(np.sort(of_step["logp_behavior"]), np.sort(expected))
+    assert (of_step["logp_behavior"] < 0).all()  # verl has 0.0 on what a tool wrote
+    assert not (of_step["token_id"] == 11).all()
+    positions = of_step.groupby("seq_id")["position"].agg(["min", "max", "count"])
+    assert (positions["min"] == 0).all() and (positions["max"] + 1 == positions["count"]).all()
+    assert sequences["n_turns"].max() == 2 and sequences["reward_odd"].equals(sequences["reward"])
+    assert sequences["prompt"].iloc[0] == "w1 w1" and sequences["environment"].eq("odd words").all()
+    assert set(table(folder, "vocabulary.parquet")["token_id"]) == set(tokens["token_id"])
+
+
+def test_the_policy_before_and_after_the_update(record: Record) -> None:
+    folder, made, queue = record(new=2)
+    tokens = table(folder, "tokens")
+    assert tokens.groupby("step")["logp_new"].count().gt(0).tolist() == [True, False, True]
+    last = tokens[tokens["step"] == 3]
+    rows = {key: row for key, row in queue.rows.items() if "-3-0_" in key}
+    policy = made.actor_rollout_wg.policy
+    after = np.concatenate(
+        [
+            policy.logps(row["input_ids"])[-len(row["responses"]) :][row["response_mask"].bool()].detach().numpy()
+            for row in rows.values()
+        ]
+    )
+    np.testing.assert_allclose(np.sort(last["logp_new"]), np.sort(after), rtol=1e-6)
+    assert (last["logp_new"] - last["logp_current"]).abs().max() > 1e-4
+    # The trap: a column of the whole text, cut at its end, belongs to the tokens before.
+    shifted = np.concatenate([row["log_probs"][-len(row["responses"]) :].numpy() for row in rows.values()])
+    assert not np.isin(np.float32(shifted), np.float32(after)).all()
+
+
+def test_versions(record: Record) -> None:
+    folder, _, _ = record()
+    tokens, sequences, steps = (table(folder, name) for name in ("tokens", "sequences", "steps"))
+    assert (steps["policy_version"] == steps["step"] - 1).all()
+    stale = sequences[sequences["behavior_version_min"] < sequences["behavior_version_max"]]
+    assert len(stale) == 2 * PROMPTS
+    merged = tokens.merge(stale[["step", "seq_id"]])
+    assert merged["behavior_version"].isna().all() and tokens["behavior_version"].notna().sum() > len(merged)
+
+
+@pytest.mark.parametrize("overrides", [WEIGHING, (*WEIGHING, *REJECTING)], ids=["weights", "weights and rejection"])
+def test_its_metrics_are_those_that_follow_from_the_run(record: Record, overrides: tuple[str, ...]) -> None:
+    """verl's helper over its padded batch, and ours over the recorded rows: rejected tokens are among both."""
+    folder, made, _ = record(*overrides)
+    ours = report(open_run(folder), "verl").set_index(["step", "name"])["value"]
+    compared = set()
+    for step, metrics in enumerate(made.all_metrics, start=1):
+        for name, value in metrics.items():
+            if (step, name) in ours.index and not np.isnan(ours[step, name]):
+                assert value == pytest.approx(ours[step, name], rel=2e-4, abs=2e-6), name
+                compared.add(name)
+    assert {f"rollout_corr/{name}" for name in ("kl", "k3_kl", "chi2_token", "chi2_seq", "rollout_ppl")} <= compared
+    assert {"rollout_corr/rollout_is_eff_sample_size", "training/rollout_probs_diff_mean"} <= compared
+    assert len(compared) >= 25
+    logged = table(folder, "steps")
+    assert logged["extra_rollout_corr_kl"].tolist() == pytest.approx(
+        [metrics["rollout_corr/kl"] for metrics in made.all_metrics]
+    )
+    assert logged["grad_norm"].gt(0).all() and logged["learning_rate"].eq(2).all()
+
+
+def test_rejected_tokens_stay_rows(record: Record) -> None:
+    folder, _, queue = record(*REJECTING)
+    tokens = table(folder, "tokens")
+    rejected = tokens["rejected"].notna()
+    assert 0 < rejected.sum() < len(tokens)
+    assert tokens["rejected"].dropna().eq("rejection sampling (token_k1)").all()
+    k1 = tokens["logp_behavior"] - tokens["logp_current"]
+    assert (rejected == ~k1.between(np.log(0.9), np.log(1.1))).all()
+    assert tokens["advantage"].isna().equals(rejected)  # verl leaves a 0 there
+    overwritten = sum(int(row["response_mask"].sum()) for row in queue.rows.values())
+    assert overwritten + rejected.sum() == len(tokens)  # the trap: the mask as it reaches the loss
+
+
+def test_in_bypass_mode_the_copy_of_the_sampler_is_not_taken_for_the_policy(record: Record) -> None:
+    folder, made, queue = record(*BYPASS)
+    assert all(torch.equal(row["old_log_probs"], row["rollout_log_probs"]) for row in queue.rows.values())
+    assert "logp_current" not in table(folder, "tokens") and made.actor_rollout_wg.passes == 0
+    assert "bypass mode" in open_run(folder).manifest.missing["logp_current"]
+
+
+def test_in_bypass_mode_the_policy_can_be_scored(record: Record) -> None:
+    folder, made, _ = record(*BYPASS, new=1)
+    tokens = table(folder, "tokens")
+    assert made.actor_rollout_wg.passes == 6  # before and after each of three updates
+    assert (tokens["logp_current"] - tokens["logp_behavior"]).abs().max() > 0.01
+    assert (tokens["logp_new"] - tokens["logp_current"]).abs().max() > 1e-4
+
+
+def test_a_step_holds_all_mini_batches_between_two_transfers_of_weights(record: Record) -> None:
+    folder, _, _ = record(*BYPASS, f"data.train_batch_size={2 * PROMPTS}", new=1, triggers=2, steps=2)
+    tokens, sequences = table(folder, "tokens"), table(folder, "sequences")
+    assert sequences.groupby("step").size().tolist() == [2 * PROMPTS * GROUP] * 2
+    assert tokens["logp_new"].notna().all()
+    # Before the second mini-batch the policy had moved on: only the first one was scored with that of the start.
+    scored = tokens.groupby(["step", "seq_id"])["logp_current"].count().gt(0).groupby("step").sum()
+    assert scored.tolist() == [PROMPTS * GROUP] * 2
+
+
+def test_responses_that_fill_the_batch_are_left_out(record: Record) -> None:
+    folder, _, queue = record("actor_rollout_ref.actor.ppo_mini_batch_size=4", steps=1)
+    padding = [key for key in queue.rows if key.startswith("pad")]
+    assert len(padding) == 4
+    sequences = table(folder, "sequences")
+    assert len(sequences) == PROMPTS * GROUP and sequences["n_tokens"].gt(0).all()
+    assert sorted(sequences["group_id"].unique()) == list(range(PROMPTS))
+
+
+def test_a_step_without_an_update_is_none(record: Record) -> None:
+    folder, _, _ = record("trainer.critic_warmup=2")
+    assert table(folder, "steps")["step"].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("overrides", [(), REJECTING, BYPASS], ids=["plain", "rejection", "bypass"])
+def test_the_old_trainer(record: Record, overrides: tuple[str, ...], tmp_path: Path) -> None:
+    """DataProto, padded on both sides, through the same model: the same rows as the current trainer's."""
+    folder, made, queue = record(*overrides, new=1, steps=1)
+    expected, folder = table(folder, "tokens"), tmp_path / "old"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATIOSCOPE_RUN", str(folder))
+        old = training.old_trainer(made.config, queue)
+        training.old_step(old, [row for key, row in queue.rows.items() if not key.startswith("pad")])
+        old._ratioscope.recording.close()
+    assert old._ratioscope.recording.failure == ""
+    found = table(folder, "tokens")
+    order = ["group_id", "token_id", "logp_behavior", "position"]
+    found, expected = (frame.sort_values(order).reset_index(drop=True) for frame in (found, expected))
+    shared = ["token_id", "position", "logp_behavior", "logp_current", "logp_new", "advantage", "behavior_version"]
+    pd.testing.assert_frame_equal(found[shared], expected[shared], rtol=1e-5, atol=1e-6, check_dtype=False)
+    assert found.get("rejected", pd.Series(dtype=object)).notna().sum() == (
+        expected["rejected"].notna().sum() if "rejected" in expected else 0
+    )
+    sequences = table(folder, "sequences")
+    assert sequences["prompt"].iloc[0] == "w1 w1" and len(sequences["response"].iloc[0]) > 2
+    assert open_run(folder).manifest.source["format"] == "DataProto"
+
+
+def test_a_failure_ends_the_recording_with_one_warning(
+    record: Record, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "run").write_text("in the way")
+    monkeypatch.setenv("RATIOSCOPE_RUN", str(tmp_path / "run"))
+    plugin.watch()
+    made = training.trainer(training.configuration(), Queue())
+    with caplog.at_level(logging.WARNING, logger="ratioscope"):
+        metrics = training.steps(made, 3)
+    assert len(metrics) == 3 and all("actor/pg_loss" in one for one in metrics)
+    assert [record.name for record in caplog.records].count("ratioscope") == 1
+
+
+def test_the_training_is_the_same_with_and_without(record: Record, tmp_path: Path) -> None:
+    _, made, _ = record(new=1)
+    for name in ("step", "_compute_advantage", "_update_actor"):
+        assert getattr(type(made), name).ratioscope
+    plain = training.trainer(training.configuration(), Queue())
+    plain._ratioscope = type(made._ratioscope)()
+    plain._ratioscope.recording.failure = "switched off"
+    training.steps(plain, 3)
+    assert torch.equal(plain.actor_rollout_wg.policy.table, made.actor_rollout_wg.policy.table)
+
+
+def test_without_its_variable_the_plugin_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RATIOSCOPE_RUN", raising=False)
+    before = list(sys.meta_path)
+    importlib.reload(plugin)
+    assert sys.meta_path == before
+
+
+def test_verl_loads_the_plugin_by_its_entry_point(tmp_path: Path) -> None:
+    """That of pyproject.toml, as an installation writes it down."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    folder = tmp_path / "plugin-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1\n")
+    lines = [f"{name} = {module}" for name, module in project["entry-points"]["verl.plugins"].items()]
+    (folder / "entry_points.txt").write_text("\n".join(["[verl.plugins]", *lines]))
+    code = "import sys, verl; print(type(sys.meta_path[0]).__module__)"
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    environment = os.environ | {"RATIOSCOPE_RUN": "runs/mine", "PYTHONPATH": paths}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert result.stdout.strip() == "ratioscope.adapters.verl", result.stderr[-2000:]
+
+
+def test_trainers_are_wrapped_when_they_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped: list[str] = []
+    monkeypatch.setattr(plugin, "TRAINERS", {"this": "wrap_trainer"})
+    monkeypatch.setattr("ratioscope.adapters.verl.hooks.wrap_trainer", lambda module: wrapped.append(module.__name__))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    plugin.watch()
+    assert wrapped == []
+    importlib.import_module("this")
+    assert wrapped == ["this"]
+
+
+def test_metrics_and_parts_become_numbers() -> None:
+    found = scalars_of({"actor/pg_loss": 0.5, "training/num_turns/mean": np.float64(2), "text": "no", "none": None})
+    assert found == {"loss": 0.5, "extra_training_num_turns_mean": 2.0}
+    infos = [{"reward_extra_info": {"acc": True, "why": "text"}}, {"reward_extra_info": {}}, None]
+    assert reward_parts(infos) == {"reward_acc": [1.0, None, None]}
