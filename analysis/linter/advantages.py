@@ -193,7 +193,7 @@ def _off_centre(evidence: Evidence, responses: pd.DataFrame) -> Remark | None:
     whole = groups[(groups["size"] == every.reindex(groups.index)) & (groups["largest"] > _OFF_CENTRE)]
     off = whole[whole["mean"].abs() > _OFF_CENTRE * (1 + whole["largest"])]
     dropped = evidence.responses["dropped"].notna().any()
-    if dropped or len(whole) < FEWEST_GROUPS or len(off) <= _MOST_OFF * len(whole):
+    if dropped or evidence.spreads_groups or len(whole) < FEWEST_GROUPS or len(off) <= _MOST_OFF * len(whole):
         return None
     steps = steps_with(off.groupby("step").size())
     return Remark(

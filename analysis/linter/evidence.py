@@ -94,6 +94,11 @@ class Evidence:
         """The rows of the steps table."""
         connection.execute(query("linter/rows"))
 
+    @property
+    def spreads_groups(self) -> bool:
+        """Whether the responses of a group are shuffled over several updates (TRL's steps_per_generation)."""
+        return self.run.manifest.schedule.get("groups_span_steps") is True
+
     def within(self, first: int, last: int) -> bool:
         """Whether some of these steps are looked at."""
         low, high = self._steps

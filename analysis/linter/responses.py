@@ -206,6 +206,8 @@ def sizes(evidence: Evidence) -> list[Remark]:
         return not_checked(name, "The sequences table has no rows in this range.")
     if (evidence.steps[[*schema.DROPPED]].fillna(0).to_numpy() > 0).any():
         return not_checked(name, "Tokens were dropped and counted: groups may be smaller for it.")
+    if evidence.spreads_groups:
+        return not_checked(name, "The responses of a group are spread over several updates: a step has a part of them.")
     groups = responses.groupby(["step", "group_id"]).size()
     per_step = groups.groupby("step").size()
     sampler = evidence.run.manifest.sampler
