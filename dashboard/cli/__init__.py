@@ -15,6 +15,7 @@ __all__ = ["COMMAND_MODULES", "INTERRUPTED", "PIPE_CLOSED", "PROBLEMS_FOUND", "U
 COMMAND_MODULES = (
     "training",
     "serving",
+    "importing",
     "runs",
     "gates",
     "translating",

@@ -46,6 +46,18 @@ def frameworks(incomplete: str) -> list[str]:
     return _starting(incomplete, _keys(_frameworks("__init__"), "DIALECTS"))
 
 
+def formats(incomplete: str) -> list[str]:
+    """Formats of other programs, for `import`; read from the source of each importer."""
+    names = []
+    for module in sorted((_package("analysis") / "importers").glob("*.py")):
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Importer"):
+                continue
+            given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "name")]
+            names += [str(value.value) for value in given[:1] if isinstance(value, ast.Constant)]
+    return _starting(incomplete, names)
+
+
 def reported(incomplete: str) -> list[str]:
     """What frameworks report, and the metrics that it is near to."""
     from ratioscope.catalogue import CATALOGUE

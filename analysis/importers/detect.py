@@ -1,0 +1,102 @@
+"""What lies at a path: which of the known formats, there or in the folders below."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ratioscope.analysis.importers import IMPORTERS
+from ratioscope.analysis.importers.source import Description, Importer
+from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.manifest import MANIFEST_NAME
+
+# Folders below the one that is named are looked into so deep, and no more than so many of them.
+_DEPTH, _MOST_FOLDERS = 2, 200
+
+
+@dataclass(frozen=True)
+class Found:
+    """A source, and the format that it is in."""
+
+    importer: Importer
+    description: Description
+
+
+def detect(path: Path, name: str = "") -> list[Found]:
+    """Every format that the path is in, those that can be told most surely first; a run of ours is in none.
+
+    Args:
+        name: look for this format alone.
+
+    Raises:
+        RatioscopeError: there is no format of that name.
+    """
+    if name and name not in (names := [importer.name for importer in IMPORTERS]):
+        raise unknown("a format", name, names)
+    if (path / MANIFEST_NAME).is_file():
+        return []
+    asked = [importer for importer in IMPORTERS if name in ("", importer.name)]
+    described = [(importer, importer.describe(path)) for importer in asked]
+    return [Found(importer, description) for importer, description in described if description is not None]
+
+
+def search(path: Path) -> Iterator[Found]:
+    """The sources at a path or, where there is none, in the folders below it; what matches is not looked into."""
+    yield from _search(path, _DEPTH, [_MOST_FOLDERS])
+
+
+def _search(path: Path, depth: int, left: list[int]) -> Iterator[Found]:
+    found = detect(path)
+    yield from found
+    if found or depth == 0 or (path / MANIFEST_NAME).is_file():
+        return
+    try:
+        with os.scandir(path) as entries:
+            below = sorted(e.path for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith("."))
+    except OSError:
+        return
+    for place in below:
+        if left[0] == 0:
+            return
+        left[0] -= 1
+        yield from _search(Path(place), depth - 1, left)
+
+
+def the_source(path: Path, name: str = "") -> Found:
+    """The one source at a path.
+
+    Raises:
+        RatioscopeError: nothing is there, no format is recognised, or several are and none was named.
+    """
+    if not path.exists():
+        raise RatioscopeError(f"{path}: there is no such file or folder.")
+    if (path / MANIFEST_NAME).is_file():
+        raise RatioscopeError(f"{path}: this is a run of ratioscope already; ratioscope dashboard {path} opens it.")
+    found = detect(path, name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = " or ".join(f"--format {each.importer.name} ({each.importer.title})" for each in found)
+        raise RatioscopeError(f"{path}: several formats fit what is here; choose with {listed}.")
+    if name:
+        title = next(importer.title for importer in IMPORTERS if importer.name == name)
+        raise RatioscopeError(f"{path}: no {title} is here; without --format every known format is tried.")
+    below = [] if path.is_file() else list(dict.fromkeys(str(each.description.path) for each in search(path)))
+    if below:
+        more = f" and {len(below) - 3} more" if len(below) > 3 else ""
+        raise RatioscopeError(f"{path}: nothing to import here, but in {', '.join(below[:3])}{more}; name one of them.")
+    known = ", ".join(dict.fromkeys(importer.title for importer in IMPORTERS))
+    raise RatioscopeError(
+        f"{path}: none of the known formats is here ({known}); a mapping file describes any other Parquet, JSON lines "
+        "or Arrow files: ratioscope import --mapping-template writes one to fill in."
+    )
+
+
+def hint(folder: Path) -> str:
+    """What to type where a folder was opened as a run and is another program's; "" where it is not that either."""
+    found = next(iter(detect(folder)), None) if folder.exists() else None
+    return (
+        f"{folder}: this is no run yet but a {found.importer.title}; ratioscope import {folder} makes one of it."
+        if found
+        else ""
+    )

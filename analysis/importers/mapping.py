@@ -1,0 +1,256 @@
+"""Any Parquet, JSON lines or Arrow files as a source, by a mapping file that says what is what."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ratioscope import schema
+from ratioscope.analysis.importers import tables, unpadded
+from ratioscope.analysis.importers.mapping_file import MappingFile, TableMap, TokensMap, read_mapping
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.tables import NotYetError, Rows
+from ratioscope.errors import RatioscopeError, unknown
+
+# What pages are about; what of it is not mapped is said to be missing.
+_WANTED = {
+    "tokens": ("logp_behavior", "logp_current", "logp_new", "advantage", "behavior_version", "token_id"),
+    "sequences": ("group_id", "reward"),
+}
+
+
+def importer_of(file: Path) -> Importer:
+    """An importer that reads what a mapping file describes.
+
+    Raises:
+        RatioscopeError: the mapping file cannot be used (`read_mapping`).
+    """
+    mapping = read_mapping(file)
+    return Importer(
+        f"mapping:{mapping.digest}",
+        f"files as {file.name} describes them",
+        lambda path: describe(path, mapping),
+        lambda path, reading: read(path, mapping, reading),
+    )
+
+
+def describe(path: Path, mapping: MappingFile) -> Description:
+    """What lies at the path, as far as the mapping and the first files say it.
+
+    Raises:
+        RatioscopeError: no file fits, or a column is not in them.
+    """
+    if not path.exists():
+        raise RatioscopeError(f"{path}: there is no such file or folder.")
+    for name, table in _tables(mapping):
+        files = tables.files_of(path, table.files)
+        if not files:
+            raise RatioscopeError(f"{mapping.file}, [{name}]: no file below {path} fits files = {table.files!r}.")
+        there = tables.columns_in(files[0])
+        for ours, theirs in _asked(table).items():
+            if theirs not in there:
+                error = unknown(f"a column of {files[0].name}", theirs, there)
+                raise RatioscopeError(f"{mapping.file}, [{name}]: {ours} = {error}")
+    return Description(
+        framework=str(mapping.run.get("framework", "")),
+        format="mapping file",
+        path=path,
+        version=str(mapping.run.get("version", "")),
+        missing=_missing(mapping),
+        assumed=_assumed(mapping),
+        manifest={key: value for key, value in mapping.run.items() if key not in ("framework", "version")},
+    )
+
+
+def read(path: Path, mapping: MappingFile, reading: Reading) -> Iterator[Step]:
+    """The steps of the files; of a source that grows, the last is left out."""
+    responses = mapping.sequences if mapping.sequences is not None and mapping.sequences.files else None
+    drivers: dict[str, _Cursor] = {}
+    if mapping.tokens is not None:
+        names = _names(mapping.tokens) + (_names(mapping.sequences) if mapping.sequences and responses is None else [])
+        drivers["tokens"] = _Cursor(tables.by_step(path, mapping.tokens, names, reading))
+    if mapping.sequences is not None and (responses is not None or mapping.tokens is None):
+        drivers["sequences"] = _Cursor(tables.by_step(path, mapping.sequences, _names(mapping.sequences), reading))
+    scalars = _Cursor(tables.by_step(path, mapping.steps, _names(mapping.steps), reading)) if mapping.steps else None
+    held: Step | None = None
+    try:
+        while True:
+            due = [cursor.step for cursor in drivers.values() if cursor.step is not None]
+            if not due:
+                break
+            number = min(due)
+            found = {name: rows for name, cursor in drivers.items() if (rows := cursor.take(number))}
+            row = _scalars(mapping.steps, scalars.take(number), reading) if mapping.steps and scalars else {}
+            if held is not None:
+                yield held
+            held = _step(number, mapping, found, row, reading)
+    except NotYetError:
+        pass
+    if held is not None and not reading.growing:
+        yield held
+
+
+class _Cursor:
+    """The steps of a table, one of which lies ready."""
+
+    def __init__(self, steps: Iterator[tuple[int, list[Rows]]]) -> None:
+        self._steps = steps
+        self._next = next(steps, None)
+
+    @property
+    def step(self) -> int | None:
+        return self._next[0] if self._next is not None else None
+
+    def take(self, step: int) -> list[Rows]:
+        """The rows of a step; earlier ones are passed over."""
+        while self._next is not None and self._next[0] < step:
+            self._next = next(self._steps, None)
+        if self._next is None or self._next[0] != step:
+            return []
+        rows, self._next = self._next[1], next(self._steps, None)
+        return rows
+
+
+# A step ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Numbers:
+    """Numbers of ours for names of theirs, in one step; what is a number already keeps it."""
+
+    known: dict[str, dict[Any, int]] = field(default_factory=dict)
+
+    def of(self, name: str, values: Any) -> Any:
+        """Integers for the values of an id."""
+        if np.asarray(values).dtype.kind in "iu":
+            return values
+        given = [None if value is np.ma.masked else value for value in np.ma.asarray(values).tolist()]
+        whole = [_integer(value) for value in given]
+        numbers = self.known.setdefault(name, {})
+        if not numbers and all(number is not None or value is None for number, value in zip(whole, given, strict=True)):
+            found = [number or 0 for number in whole]
+        else:
+            found = [0 if value is None else numbers.setdefault(value, len(numbers)) for value in given]
+        return np.ma.masked_array(found, [value is None for value in given], dtype=np.int64)
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return int(value) if float(value).is_integer() else None
+    return int(value) if isinstance(value, str) and value.isascii() and value.lstrip("-").isdigit() else None
+
+
+def _step(
+    number: int, mapping: MappingFile, found: Mapping[str, list[Rows]], row: Mapping[str, Any], reading: Reading
+) -> Step:
+    numbers = _Numbers()
+    tokens: dict[str, Any] | None = None
+    sequences: dict[str, Any] | None = None
+    if mapping.tokens is not None and found.get("tokens"):
+        shared = mapping.sequences if mapping.sequences is not None and not mapping.sequences.files else None
+        flat = unpadded.of_lists if mapping.tokens.layout == "lists" else unpadded.of_rows
+        tokens, sequences = flat(mapping.tokens, shared, found["tokens"], reading)
+        for name in unpadded.IDS:
+            for columns in (tokens, sequences):
+                if name in columns:
+                    columns[name] = numbers.of(name, columns[name])
+    if found.get("sequences") and mapping.sequences is not None:
+        own = unpadded.of_responses(mapping.sequences, found["sequences"], reading)
+        sequences = {name: numbers.of(name, values) if name in unpadded.IDS else values for name, values in own.items()}
+    assert sequences is not None
+    if tokens is not None and "group_id" not in tokens and "group_id" in sequences:
+        tokens["group_id"] = unpadded.looked_up(tokens["seq_id"], sequences["seq_id"], sequences["group_id"])
+    return Step(number, sequences, tokens, row)
+
+
+def _scalars(table: TableMap, rows: Sequence[Rows], reading: Reading) -> dict[str, Any]:
+    """The columns of one step: of several rows the last that has a value."""
+    found: dict[str, Any] = dict(table.constants)
+    for part in rows:
+        for ours, theirs in table.columns.items():
+            values = [value for value in part.columns[theirs].to_pylist() if value is not None]
+            if not values:
+                continue
+            try:
+                found[ours] = values[-1] if ours == "wall_time" else float(values[-1])
+            except (TypeError, ValueError):
+                reading.bad(part.path, f"{theirs} is {values[-1]!r}, and {ours} a number", part.lines[-1])
+    if isinstance(found.get("policy_version"), float):
+        found["policy_version"] = int(found["policy_version"])
+    if "wall_time" in found:
+        found["wall_time"] = _time(found["wall_time"])
+    return found
+
+
+def _time(value: Any) -> Any:
+    """A time as the run format has it: seconds since 1970, ISO text, or a timestamp; None where it is none."""
+    try:
+        if isinstance(value, str):
+            return pa.scalar(value).cast(pa.timestamp("us", tz="UTC")).as_py()
+        if isinstance(value, int | float):
+            return pa.scalar(int(value * 1e6)).cast(pa.timestamp("us", tz="UTC")).as_py()
+    except (pa.ArrowException, OverflowError, ValueError):
+        return None
+    return value
+
+
+# What the mapping says ------------------------------------------------------------------------------------------------
+
+
+def _tables(mapping: MappingFile) -> list[tuple[str, TableMap]]:
+    """The tables that have files, each with what is asked of these files."""
+    found: list[tuple[str, TableMap]] = []
+    for name, table in (("tokens", mapping.tokens), ("sequences", mapping.sequences), ("steps", mapping.steps)):
+        if table is None:
+            continue
+        if name == "sequences" and not table.files and mapping.tokens is not None:
+            table = TableMap(mapping.tokens.files, table.step, table.step_in_name, columns=table.columns)
+        found.append((name, table))
+    return found
+
+
+def _asked(table: TableMap) -> dict[str, str]:
+    """Columns of theirs by what they are for."""
+    others = {"step": table.step}
+    if isinstance(table, TokensMap):
+        others |= {"length": table.length, "prompt_length": table.prompt_length, "mask": table.mask}
+    return {name: column for name, column in others.items() if column} | dict(table.columns)
+
+
+def _names(table: TableMap) -> list[str]:
+    return list(dict.fromkeys(_asked(table).values()))
+
+
+def _missing(mapping: MappingFile) -> dict[str, str]:
+    missing: dict[str, str] = {}
+    for name, table in (("tokens", mapping.tokens), ("sequences", mapping.sequences)):
+        mapped = {*(table.columns if table else ()), *(table.constants if table else ())}
+        if name == "sequences" and mapping.tokens is not None:
+            mapped |= {*mapping.tokens.columns, *mapping.tokens.constants}
+        why = "the mapping file does not name it." if table else f"the mapping file says nothing of {name}."
+        missing |= {column: why for column in _WANTED[name] if column not in mapped}
+    return missing
+
+
+def _assumed(mapping: MappingFile) -> tuple[str, ...]:
+    said = []
+    for name, table in (("tokens", mapping.tokens), ("sequences", mapping.sequences), ("steps", mapping.steps)):
+        if table is None:
+            continue
+        of = f"of the {schema.ALL_TABLES[name].name} table, because the mapping file says so."
+        said += [f"{column} is {value!r} in every row {of}" for column, value in table.constants.items()]
+        if table.step_offset:
+            said.append(f"Steps are the source's {table.step_offset:+d}, because the mapping file says so.")
+    tokens = mapping.tokens
+    if tokens is not None and tokens.layout == "lists":
+        if not tokens.mask:
+            said.append("Every token of a response was sampled by the policy, because the mapping file names no mask.")
+        if tokens.shifted:
+            listed = ", ".join(tokens.shifted)
+            said.append(f"The value at index i of {listed} is about token i + 1, because the mapping file says so.")
+    return tuple(dict.fromkeys(said))

@@ -1,0 +1,222 @@
+"""The mapping file: what anybody's Parquet, JSON lines or Arrow files mean, in TOML (docs/importing.md)."""
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ratioscope import schema
+from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.manifest import Manifest
+
+Layout = Literal["lists", "rows"]
+Padding = Literal["none", "left", "right"]
+
+# What a run's manifest may be told; the rest is the import's to say.
+_RUN_FIELDS = ("algorithm", "schedule", "sampler", "model", "task", "optimiser", "planned_updates", "seed", "libraries")
+_MANIFEST = (
+    *_RUN_FIELDS,
+    "created",
+    "tags",
+    "notes",
+    "log_probability_decimals",
+    "sampled_with",
+    "framework",
+    "version",
+)
+_MOST_LISTED = 8
+
+
+@dataclass(frozen=True)
+class TableMap:
+    """Where the values of one of our tables are, and which of their columns is which of ours."""
+
+    files: str = ""
+    """Glob below the imported folder; "": those of [tokens], or the file that is imported."""
+    step: str = ""
+    """Column with the step."""
+    step_in_name: str = ""
+    """Regular expression on a file's path below the imported folder; its first group is the step."""
+    step_offset: int = 0
+    """Added to it: steps of ours count from 0."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Ours to theirs."""
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    """Values of ours that hold for every row."""
+
+
+@dataclass(frozen=True)
+class TokensMap(TableMap):
+    """The tokens, and what has to be known to tell the sampled ones from the rest of a list."""
+
+    layout: Layout = "lists"
+    padding: Padding = "none"
+    length: str = ""
+    """Column with the number of tokens in a padded list."""
+    prompt_length: str = ""
+    """Column with the number of tokens of the prompt, with which the lists begin."""
+    mask: str = ""
+    """Column that is true, or not 0, where the policy sampled the token."""
+    shifted: tuple[str, ...] = ()
+    """Columns of ours (or mask) whose value at index i is about token i + 1."""
+
+
+@dataclass(frozen=True)
+class MappingFile:
+    """A mapping file that holds nothing unknown."""
+
+    file: Path
+    tokens: TokensMap | None
+    sequences: TableMap | None
+    steps: TableMap | None
+    run: Mapping[str, Any]
+    digest: str
+    """Changes when what it says does."""
+
+
+def read_mapping(file: Path) -> MappingFile:
+    """Read and check a mapping file.
+
+    Raises:
+        RatioscopeError: it cannot be read, names something that there is not, or leaves open what must be known.
+    """
+    try:
+        contents = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RatioscopeError(f"{file}: there is no such file.") from None
+    except (OSError, ValueError) as error:
+        raise RatioscopeError(f"{file}: cannot be read as TOML ({error}).") from None
+    shared: dict[str, Any] = {
+        name: contents.pop(name) for name in ("step", "step_in_name", "step_offset") if name in contents
+    }
+    _known(file, "the mapping file", contents, ("tokens", "sequences", "steps", "run", "step", "step_in_name"))
+    tables = {
+        name: _table(file, name, contents[name], shared)
+        for name in ("tokens", "sequences", "steps")
+        if name in contents
+    }
+    tokens, sequences = tables.get("tokens"), tables.get("sequences")
+    if tokens is None and sequences is None:
+        raise RatioscopeError(f"{file}: says nothing of tokens or responses; add a table [tokens] or [sequences].")
+    assert tokens is None or isinstance(tokens, TokensMap)
+    run = contents.get("run", {})
+    _known(file, "[run]", _dictionary(file, "[run]", run), _MANIFEST)
+    _check_run(file, run)
+    digest = hashlib.sha256(json.dumps([contents, shared], sort_keys=True, default=str).encode()).hexdigest()[:8]
+    return MappingFile(file, tokens, sequences, tables.get("steps"), run, digest)
+
+
+def _table(file: Path, name: str, found: Any, shared: dict[str, Any]) -> TableMap:
+    where = f"[{name}]"
+    kind = TokensMap if name == "tokens" else TableMap
+    given = shared | _dictionary(file, where, found)
+    if {"step", "step_in_name"} & found.keys():  # its own way to find the step takes the place of the shared one
+        given = {key: value for key, value in given.items() if key in found or key == "step_offset"}
+    rewards = _dictionary(file, f"[{name}.rewards]", given.pop("rewards", {})) if name == "sequences" else {}
+    _known(file, where, given, [declared.name for declared in fields(kind)])
+    for key, value in given.items():
+        wanted: Any = {"step_offset": int, "shifted": list, "columns": dict, "constants": dict}.get(key, str)
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise RatioscopeError(f"{file}, {where}: {key} = {value!r} must be {_WORDS[wanted]}.")
+    columns = {**given.get("columns", {}), **{f"reward_{part}": column for part, column in rewards.items()}}
+    constants = given.get("constants", {})
+    for ours, theirs in columns.items():
+        if not isinstance(theirs, str) or not theirs:
+            raise RatioscopeError(f"{file}, [{name}.columns]: {ours} = {theirs!r} must be the name of a column.")
+    declared = schema.ALL_TABLES[name]
+    for place, names in ((f"[{name}.columns]", columns), (f"[{name}.constants]", constants)):
+        for ours in names:
+            _check_ours(file, place, ours, declared)
+    both = sorted(columns.keys() & constants.keys())
+    if both:
+        raise RatioscopeError(f"{file}, [{name}]: {both[0]} is both a column and a constant.")
+    made = kind(**{**given, "columns": columns, "constants": constants} | _listed(given))
+    _check_step(file, where, made)
+    if isinstance(made, TokensMap):
+        _check_tokens(file, made)
+    return made
+
+
+_WORDS = {int: "an integer", str: "a string", list: "a list of names", dict: "a table"}
+
+
+def _listed(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {"shifted": tuple(map(str, given["shifted"]))} if "shifted" in given else {}
+
+
+def _check_ours(file: Path, place: str, ours: str, table: schema.Table) -> None:
+    if ours == "step":
+        raise RatioscopeError(f'{file}, {place}: the step is given by a line step = "..." above, not as a column.')
+    prefixes = {"tokens": ("extra_",), "sequences": ("reward_", "extra_"), "steps": ("extra_",)}[table.name]
+    if table.column(ours) is None and not ours.startswith(prefixes):
+        known = [column.name for column in table.columns if column.name != "step"]
+        raise RatioscopeError(f"{file}, {place}: {unknown(f'a column of our {table.name} table', ours, known)}")
+
+
+def _check_step(file: Path, where: str, table: TableMap) -> None:
+    if bool(table.step) == bool(table.step_in_name):
+        said = "both name a step" if table.step else "nothing says of which step a row is"
+        raise RatioscopeError(
+            f"{file}, {where}: {said}; give step = 'column', or step_in_name = 'step_(\\d+)' for a file's name."
+        )
+    if table.step_in_name:
+        try:
+            groups = re.compile(table.step_in_name).groups
+        except re.error as error:
+            raise RatioscopeError(f"{file}, {where}: step_in_name is no regular expression ({error}).") from None
+        if groups < 1:
+            raise RatioscopeError(f"{file}, {where}: step_in_name needs a group around the number, as in step_(\\d+).")
+
+
+def _check_tokens(file: Path, tokens: TokensMap) -> None:
+    for key, value, allowed in (
+        ("layout", tokens.layout, get_args(Layout)),
+        ("padding", tokens.padding, get_args(Padding)),
+    ):
+        if value not in allowed:
+            raise RatioscopeError(f"{file}, [tokens]: {key}: {unknown(f'a {key}', value, allowed)}")
+    if tokens.layout == "rows":
+        of_lists = ("padding", "length", "prompt_length", "shifted")
+        wrong = next((key for key in of_lists if getattr(tokens, key) not in ("", "none", ())), None)
+        if wrong is not None:
+            raise RatioscopeError(f"{file}, [tokens]: {wrong} is about lists, and layout = 'rows' has none.")
+        if "seq_id" not in tokens.columns:
+            raise RatioscopeError(
+                f"{file}, [tokens.columns]: rows need seq_id, the column that says whose tokens they are."
+            )
+    elif tokens.padding != "none" and not (tokens.length or tokens.mask):
+        raise RatioscopeError(
+            f"{file}, [tokens]: padding = {tokens.padding!r} needs a length or a mask, to tell it from tokens."
+        )
+    for name in tokens.shifted:
+        if name != "mask" and name not in tokens.columns:
+            raise RatioscopeError(
+                f"{file}, [tokens]: shifted: {unknown('mapped here', name, [*tokens.columns, 'mask'])}"
+            )
+
+
+def _check_run(file: Path, run: Mapping[str, Any]) -> None:
+    types: dict[str, Any] = {each.name: getattr(each.type, "__origin__", each.type) for each in fields(Manifest)}
+    for key, value in run.items():
+        if key in ("planned_updates", "seed", "log_probability_decimals"):
+            fits = isinstance(value, int) and not isinstance(value, bool)
+        else:
+            fits = isinstance(value, types.get(key, str))
+        if not fits:
+            raise RatioscopeError(f"{file}, [run]: {key} = {value!r} is of the wrong type.")
+
+
+def _dictionary(file: Path, where: str, found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise RatioscopeError(f"{file}: {where} must be a table.")
+    return dict(found)
+
+
+def _known(file: Path, where: str, found: Mapping[str, Any], known: Any) -> None:
+    for key in found:
+        if key not in known:
+            raise RatioscopeError(f"{file}, {where}: {unknown('known here', key, known)}")

@@ -1,0 +1,345 @@
+"""A source written as a run: whole or not at all, continued where it was left, only what is new, or followed.
+
+A new run is written into a hidden folder beside the one that it will have, and renamed when it is whole: nobody ever
+sees half of one. What was interrupted stays there, and the next import of the same source continues it; after an error
+it is removed. A run that is followed has its own name from the beginning, because somebody looks at it.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from ratioscope import schema
+from ratioscope.analysis.importers.detect import Found
+from ratioscope.analysis.importers.source import ImportProblem, Reading, Step
+from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.manifest import MANIFEST_NAME, Manifest
+from ratioscope.recorder import RunRecorder
+
+Texts = Callable[[int], str]
+
+# Of a source that cannot be read while it grows, this many looks in a row are put down to a file that is being written.
+_PATIENCE = 3
+# A folder with more files than these is not looked through for news and times.
+_MOST_FILES = 100_000
+
+
+@dataclass
+class Imported:
+    """How far an import has come; what it brought, when it is over."""
+
+    folder: Path
+    steps: int = 0
+    """That were new."""
+    responses: int = 0
+    tokens: int = 0
+    last_step: int = -1
+    bytes_read: int = 0
+    """Of the source, where its reader counts."""
+    problems: tuple[str, ...] = ()
+    """What was left out because it cannot be read: one sentence each."""
+    continued: bool = False
+    """Whether the run, or a part of it, was there before."""
+
+
+Tell = Callable[[Imported], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a source is read."""
+
+    unpickle: bool = False
+    skip_bad: bool = False
+    texts: Texts | None = None
+    """Text of a token id, for the vocabulary."""
+
+
+def import_run(found: Found, folder: Path, options: Options, tell: Tell = lambda so_far: None) -> Imported:
+    """Write a source as a run, or what is new of it into the run that was made of it before.
+
+    Raises:
+        ImportProblem: something cannot be read, and is not to be left out. A new run is then not there at all; one that
+            was there before keeps the steps that came first.
+        RatioscopeError: the folder holds a run of something else, or cannot be written.
+    """
+    _check(found, folder, options)
+    done, hidden = Imported(folder), folder.with_name(f".{folder.name}.importing")
+    with _said(found):
+        if _holds_run(folder):
+            _check_last_step(found, folder, options)
+            with _continued(found, folder, options) as recorder, _interrupted_by_problems(recorder):
+                done.continued = True
+                _write(found, recorder, options, done, tell)
+            return done
+        _make_room(found, hidden)
+        is_mine = False
+        try:
+            with _begun(found, hidden, folder.name, options) as recorder:
+                is_mine, done.continued = True, recorder.last_step >= 0
+                _write(found, recorder, options, done, tell)
+            if not done.steps and not done.continued:
+                raise ImportProblem(f"{found.description.path}: not one step can be read here, so no run is written.")
+            hidden.rename(folder)
+        except Exception:
+            if is_mine:  # what the user interrupts stays, and is continued
+                shutil.rmtree(hidden, ignore_errors=True)
+            raise
+    return done
+
+
+def follow_run(
+    found: Found,
+    folder: Path,
+    options: Options,
+    *,
+    every: float,
+    quiet: float,
+    tell: Tell = lambda so_far: None,
+) -> Imported:
+    """Write a source as a run and go on while it grows; ends when nothing has changed for `quiet` seconds.
+
+    The last step is left out until a later one, or silence, says that it is complete.
+
+    Args:
+        every: seconds between two looks.
+
+    Raises:
+        KeyboardInterrupt: the user ended it; the next import continues.
+        ImportProblem: as `import_run`, where several looks in a row meet the same problem.
+        RatioscopeError: as `import_run`.
+    """
+    _check(found, folder, options)
+    done = Imported(folder, continued=_holds_run(folder))
+    if done.continued:
+        _check_last_step(found, folder, options)
+    with _said(found), _begun(found, folder, folder.name, options) as recorder, _interrupted_by_problems(recorder):
+        seen, since, failed = -1, time.monotonic(), 0
+        while True:
+            now = newest_change(found.description.path)
+            if now != seen or failed:
+                since = since if now == seen else time.monotonic()
+                seen = now
+                try:
+                    _write(found, recorder, options, done, tell, growing=True)
+                    failed = 0
+                except ImportProblem:
+                    failed += 1
+                    if failed >= _PATIENCE:
+                        raise
+            if time.monotonic() - since >= quiet:
+                break
+            tell(done)
+            time.sleep(every)
+        _write(found, recorder, options, done, tell)
+    return done
+
+
+def newest_change(path: Path) -> int:
+    """Changes when a file below the path does: of a source, whether it has news."""
+    return hash(tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in _files(path)))
+
+
+# A run that is begun or continued -------------------------------------------------------------------------------------
+
+
+def _begun(found: Found, folder: Path, name: str, options: Options) -> RunRecorder:
+    """A recorder of a new run, or of the one that is in this folder."""
+    if _holds_run(folder):
+        return _continued(found, folder, options)
+    return RunRecorder(folder, vocabulary=options.texts, **manifest_of(found, name))
+
+
+def _continued(found: Found, folder: Path, options: Options) -> RunRecorder:
+    _check_identity(found, folder)
+    return RunRecorder(folder, resume=True, vocabulary=options.texts)
+
+
+def _check_identity(found: Found, folder: Path) -> None:
+    manifest = Manifest.read(folder)
+    if not _is_of(found, manifest):
+        path, name = manifest.source.get("path"), manifest.source.get("format")
+        of = f"made of {path} ({name})" if path else "that was not imported"
+        raise RatioscopeError(f"{folder}: holds a run {of}; choose another name for this one with --name.")
+
+
+def _holds_run(folder: Path) -> bool:
+    return (folder / MANIFEST_NAME).is_file()
+
+
+def _is_of(found: Found, manifest: Manifest) -> bool:
+    return (manifest.source.get("path"), manifest.source.get("format")) == _identity(found)
+
+
+def _identity(found: Found) -> tuple[str, str]:
+    return str(found.description.path.resolve()), found.importer.name
+
+
+def _make_room(found: Found, hidden: Path) -> None:
+    """Remove what an import left half that cannot be continued; nobody else writes there."""
+    if not hidden.exists():
+        return
+    try:
+        manifest = Manifest.read(hidden)
+        if manifest.live_status() == "running":
+            raise RatioscopeError(f"{hidden}: process {manifest.process_id} is importing this at the moment.")
+        if _is_of(found, manifest):
+            return
+    except RunFormatError:
+        pass
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _check(found: Found, folder: Path, options: Options) -> None:
+    """Raise what can be known before anything is written."""
+    source = found.description.path.resolve()
+    if source.is_dir() and folder.resolve().is_relative_to(source):
+        raise RatioscopeError(
+            f"{folder}: lies in the folder that is imported, in which nothing is written; choose another with --to."
+        )
+    if folder.exists() and not _holds_run(folder) and not (folder.is_dir() and not any(folder.iterdir())):
+        raise RatioscopeError(f"{folder}: something else is there; choose another name with --name.")
+    why = found.description.unpickles
+    if why and not options.unpickle:
+        raise RatioscopeError(
+            f"{source}: {why.rstrip('.')}; unpickling runs whatever code a file holds, so allow it with --allow-pickle "
+            "only for files that you trust."
+        )
+
+
+@contextmanager
+def _interrupted_by_problems(recorder: RunRecorder) -> Iterator[None]:
+    """A run whose source cannot be read further is interrupted: its training did not fail."""
+    try:
+        yield
+    except RatioscopeError as error:
+        recorder.close("interrupted", f"the import stopped: {error}"[:500])
+        raise
+
+
+@contextmanager
+def _said(found: Found) -> Iterator[None]:
+    """What does not fit the run format is said of the source: it is nothing that the run did wrong."""
+    try:
+        yield
+    except RunFormatError as error:
+        raise ImportProblem(f"{found.description.path}: {error}") from None
+
+
+# Steps ----------------------------------------------------------------------------------------------------------------
+
+
+def _write(
+    found: Found, recorder: RunRecorder, options: Options, done: Imported, tell: Tell, *, growing: bool = False
+) -> None:
+    """Record every step beyond the last one that is recorded."""
+    last = max(recorder.last_step, done.last_step)
+    reading = Reading(after=last, growing=growing, unpickle=options.unpickle, skip_bad=options.skip_bad)
+    read_before = done.bytes_read
+    for step in found.importer.read(found.description.path, reading):
+        if step.number <= last:
+            raise ImportProblem(f"{found.description.path}: step {step.number} comes after step {last}.")
+        record(recorder, step)
+        last = done.last_step = step.number
+        done.steps += 1
+        done.responses += _rows(step.sequences)
+        done.tokens += _rows(step.tokens or {})
+        done.bytes_read = read_before + reading.bytes_read
+        tell(done)
+    done.problems = tuple(dict.fromkeys([*done.problems, *reading.problems]))
+
+
+def record(recorder: RunRecorder, step: Step) -> None:
+    """Hand a step over to the recorder; its time is the source's, or not known."""
+    recorder.record_step(
+        step.number,
+        tokens=step.tokens,
+        sequences=step.sequences,
+        scalars={"wall_time": None} | dict(step.scalars),
+        messages=step.messages,
+    )
+
+
+def _rows(columns: Any) -> int:
+    return next((len(values) for values in columns.values() if values is not None), 0)
+
+
+def _check_last_step(found: Found, folder: Path, options: Options) -> None:
+    """Raise unless the last recorded step is in the source what it is in the run: whole, and of the same run."""
+    _check_identity(found, folder)
+    named = [(path, schema.FileName.parse(path.name)) for path in (folder / "sequences").glob("*.parquet")]
+    files = [(path, name) for path, name in named if name is not None]
+    last = max((name.last_step for _, name in files), default=-1)
+    if last < 0:
+        return
+    reading = Reading(after=last - 1, unpickle=options.unpickle, skip_bad=options.skip_bad)
+    step = next(iter(found.importer.read(found.description.path, reading)), None)
+    now = _rows(step.sequences) if step is not None and step.number == last else 0
+    holding = [path for path, name in files if name.first_step <= last <= name.last_step]
+    then = sum(pq.read_table(path, columns=["step"], filters=[("step", "=", last)]).num_rows for path in holding)
+    if now != then:
+        raise RatioscopeError(
+            f"{folder}: step {last} had {then:,} responses when it was imported and has {now:,} in "
+            f"{found.description.path} now; remove the folder and import again, and follow a source that is still "
+            "written with --follow."
+        )
+
+
+# What the manifest says -----------------------------------------------------------------------------------------------
+
+
+def manifest_of(found: Found, name: str) -> dict[str, Any]:
+    """The fields of the manifest of a run that is made of this source."""
+    description = found.description
+    path, format_name = _identity(found)
+    assumed = list(description.assumed)
+    given = dict(description.manifest)
+    if not given.get("created"):
+        began = _oldest(description.path)
+        if began is not None:
+            given["created"] = began.isoformat(timespec="milliseconds")
+            assumed.append("The run began when its oldest file was written, because it does not say when.")
+    known = {declared.name for declared in fields(Manifest)} - {"extra"}
+    version = {"version": description.version} if description.version else {}
+    source = {"framework": description.framework, **version, "path": path, "format": format_name}
+    return {
+        "name": name,
+        "producer": {"name": description.framework, **version},
+        **{key: value for key, value in given.items() if key in known},
+        "source": source,
+        "missing": dict(description.missing),
+        "assumed": assumed,
+        "extra": {key: value for key, value in given.items() if key not in known},
+    }
+
+
+def _oldest(path: Path) -> datetime | None:
+    times = [stat.st_mtime for _, stat in _files(path)]
+    return datetime.fromtimestamp(min(times), UTC) if times else None
+
+
+def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """The files below a path, or the one that it is, in a fixed order."""
+    if path.is_file():
+        yield str(path), path.stat()
+        return
+    left = _MOST_FILES
+    for place, folders, names in os.walk(path):
+        folders.sort()
+        for name in sorted(names):
+            file = os.path.join(place, name)  # noqa: PTH118 - a hundred thousand Paths are slow
+            try:
+                yield file, os.stat(file)  # noqa: PTH116
+            except OSError:
+                continue  # it has just gone
+            left -= 1
+            if not left:
+                return

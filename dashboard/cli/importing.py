@@ -1,0 +1,217 @@
+"""`ratioscope import`: what another program wrote, as a run."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ratioscope.dashboard.cli import completion
+from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, app, examples
+from ratioscope.dashboard.cli.terminal import complain, one_line, say, shows_progress
+from ratioscope.errors import RatioscopeError
+
+if TYPE_CHECKING:
+    from ratioscope.analysis.importers.detect import Found
+    from ratioscope.analysis.importers.writing import Imported, Tell
+
+# Bad lines that are named; more are counted.
+_MOST_PROBLEMS = 5
+
+
+@app.command(
+    name="import",
+    epilog=examples(
+        "import outputs/my-run",
+        "import outputs/my-run --follow",
+        "import --mapping-template rollouts",
+        "import rollouts --mapping mapping.toml --name mine",
+    ),
+)
+def import_source(
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="PATH",
+            help="A folder or file that a training framework wrote.",
+            autocompletion=completion.folders,
+            show_default=False,
+        ),
+    ] = None,
+    to: Annotated[
+        Path, typer.Option(help="Folder that the run is written to.", autocompletion=completion.folders)
+    ] = DEFAULT_ROOT,
+    name: Annotated[str, typer.Option(help="Name of the run; default: that of PATH.", show_default=False)] = "",
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Where several formats fit: which.",
+            autocompletion=completion.formats,
+            show_default=False,
+        ),
+    ] = "",
+    mapping: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.toml", help="Describes Parquet, JSON lines or Arrow files of any other program."),
+    ] = None,
+    mapping_template: Annotated[
+        bool, typer.Option("--mapping-template", help="Print a mapping file to fill in, with the columns in PATH.")
+    ] = False,
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER_OR_NAME",
+            help="Tokenizer for the texts of tokens, as transformers takes it.",
+            show_default=False,
+        ),
+    ] = "",
+    allow_pickle: Annotated[
+        bool,
+        typer.Option("--allow-pickle", help="Unpickle, which runs code that the files hold; for files you trust."),
+    ] = False,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Leave out what cannot be read and count it; default: nothing is written."),
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on while the source grows.")] = False,
+    until_quiet: Annotated[
+        float, typer.Option(metavar="SECONDS", help="--follow ends when nothing has changed for so long.", min=0.0)
+    ] = 1800.0,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="--follow: time between two looks.", min=0.05)] = 5.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is there, and write nothing.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a run of what a training framework wrote.
+
+    It says what it found, what is missing and why, and what it takes for granted. Nothing is written into PATH.
+
+    The run appears when it is whole. After Ctrl-C or a crash the same command continues, and until then no run is
+    listed; after an error nothing is left. Importing a source again adds what is new of it. With --follow the run is
+    there at once and grows; its newest step waits until a later one shows that it is complete.
+    """
+    from ratioscope.analysis.importers.detect import Found, the_source
+    from ratioscope.analysis.importers.vocabulary import texts_of
+    from ratioscope.analysis.importers.writing import Options, follow_run, import_run
+
+    if mapping_template:
+        from ratioscope.analysis.importers.template import template
+
+        say(template(path))
+        return
+    if path is None:
+        raise RatioscopeError("Name what to import: ratioscope import PATH.")
+    if mapping is not None:
+        from ratioscope.analysis.importers.mapping import importer_of
+
+        importer = importer_of(mapping)
+        description = importer.describe(path)
+        assert description is not None  # a mapping that does not fit raises
+        found = Found(importer, description)
+    else:
+        found = the_source(path, format_name)
+    if not quiet or dry_run:
+        say(_described(found))
+    if dry_run:
+        return
+    folder = to / (name or _name_of(path))
+    if folder.parent.resolve() != to.resolve() or folder.name.startswith("."):
+        raise RatioscopeError(
+            f"{folder}: cannot be the folder of a run; give it a name without dots before it: --name."
+        )
+    options = Options(allow_pickle, skip_bad, texts_of(tokenizer) if tokenizer else None)
+    began = time.monotonic()
+    with _progress(found, quiet) as tell:
+        if not follow:
+            done = import_run(found, folder, options, tell)
+        else:
+            try:
+                done = follow_run(found, folder, options, every=every, quiet=until_quiet, tell=tell)
+            except KeyboardInterrupt:
+                complain(f"{folder}: no longer followed; the same command goes on where it stopped.")
+                return
+    for problem in done.problems[:_MOST_PROBLEMS]:
+        complain(problem)
+    if len(done.problems) > _MOST_PROBLEMS:
+        complain(f"And {len(done.problems) - _MOST_PROBLEMS:,} more.")
+    say(_done(done, time.monotonic() - began))
+
+
+def _name_of(path: Path) -> str:
+    """The name of a folder, or of a file without its ending."""
+    resolved = path.resolve()
+    return (resolved.stem if resolved.is_file() else resolved.name) or "imported"
+
+
+def _described(found: "Found") -> str:
+    description = found.description
+    facts = [
+        f"version {description.version}" if description.version else "",
+        f"{description.steps:,} steps" if description.steps is not None else "",
+    ]
+    said = ", ".join(fact for fact in facts if fact)
+    lines = [f"{description.path}: {found.importer.title}{f' ({said})' if said else ''}"]
+    by_reason: dict[str, list[str]] = {}
+    for column, why in description.missing.items():
+        by_reason.setdefault(why, []).append(column)
+    lines += [f"  missing  {', '.join(columns)}: {why}" for why, columns in by_reason.items()]
+    lines += [f"  assumed  {sentence}" for sentence in description.assumed]
+    return "\n".join(map(_flat, lines))
+
+
+def _flat(line: str) -> str:
+    """On one line, with its indentation."""
+    return line[: len(line) - len(line.lstrip())] + "  ".join(map(one_line, line.strip().split("  ")))
+
+
+def _done(done: "Imported", seconds: float) -> str:
+    if not done.steps:
+        return f"{done.folder}: nothing is new, the run is as it was."
+    left_out = f", {len(done.problems):,} left out because they cannot be read" if done.problems else ""
+    rate = f" ({done.tokens / seconds / 1e6:.2g} M tokens a second)" if done.tokens > 1e5 and seconds > 0.5 else ""
+    what = f"{done.tokens:,} tokens of {done.responses:,}" if done.tokens else f"{done.responses:,}"
+    new = " new" if done.continued else ""
+    return (
+        f"{done.folder}: {done.steps:,}{new} steps with {what} responses{left_out}{rate}.\n"
+        f"ratioscope diagnose {done.folder} says what is wrong, ratioscope dashboard {done.folder.parent} shows it."
+    )
+
+
+@contextmanager
+def _progress(found: "Found", quiet: bool) -> "Iterator[Tell]":
+    """Tokens, megabytes, rate and what remains, on a terminal; do not print inside."""
+    if not shows_progress(quiet):
+        yield lambda so_far: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    path, steps = found.description.path, found.description.steps
+    size = path.stat().st_size if path.is_file() else None
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("Importing"),
+        BarColumn(),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, highlight=False, markup=False),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    began = time.monotonic()
+    with bar:
+        task = bar.add_task("", total=size if size is not None else steps, count="")
+
+        def tell(so_far: "Imported") -> None:
+            rate = so_far.tokens / max(time.monotonic() - began, 1e-9)
+            read = f", {so_far.bytes_read / 1e6:,.0f} MB" if so_far.bytes_read else ""
+            step = f"step {so_far.last_step:,}, " if so_far.last_step >= 0 else ""
+            count = f"{step}{so_far.tokens:,} tokens{read}, {rate / 1e6:.2f} M tokens/s"
+            bar.update(task, completed=so_far.bytes_read if size is not None else so_far.steps, count=count)
+
+        yield tell

@@ -1,0 +1,385 @@
+"""Writing a source as a run: whole or not at all, continued, only what is new, followed; what is found where."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from ratioscope import Manifest, RunRecorder
+from ratioscope.analysis import importers
+from ratioscope.analysis.importers import Description, Importer, ImportProblem, Reading, Step, detect
+from ratioscope.analysis.importers.detect import Found, hint, search, the_source
+from ratioscope.analysis.importers.mapping import importer_of
+from ratioscope.analysis.importers.vocabulary import texts_of
+from ratioscope.analysis.importers.writing import Imported, Options, follow_run, import_run
+from ratioscope.analysis.runs.store import discover, open_run
+from ratioscope.errors import RatioscopeError
+
+MAPPING = """
+step = "k"
+[tokens]
+files = "*.jsonl"
+[tokens.columns]
+token_id = "ids"
+logp_behavior = "mu"
+logp_current = "old"
+[sequences.columns]
+group_id = "uid"
+reward = "score"
+"""
+
+
+def line(step: int, number: int, n: int = 5) -> str:
+    rng = np.random.default_rng([step, number])
+    values = {"ids": rng.integers(0, 50, n), "mu": -rng.exponential(size=n), "old": -rng.exponential(size=n)}
+    row = {"k": step, "uid": number // 2, "score": float(step)} | {name: each.tolist() for name, each in values.items()}
+    return json.dumps(row) + "\n"
+
+
+def write(folder: Path, steps: Any, each: int = 4) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "log.jsonl").open("a") as file:
+        file.writelines(line(step, number) for step in steps for number in range(each))
+    return folder
+
+
+def found_in(folder: Path, mapping: str = MAPPING) -> Found:
+    file = folder.parent / "mapping.toml"
+    file.write_text(mapping)
+    importer = importer_of(file)
+    description = importer.describe(folder)
+    assert description is not None
+    return Found(importer, description)
+
+
+def rewards(folder: Path) -> list[float]:
+    return list(open_run(folder).read("sequences", ["reward"])["reward"])
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_says_where_it_is_from_and_its_times_are_not_those_of_the_import(tmp_path: Path) -> None:
+    source = write(tmp_path / "theirs", range(3))
+    os.utime(source / "log.jsonl", (1e9, 1e9))
+    before = everything(source)
+    found = found_in(source, MAPPING + "[run]\nframework = 'mine'\nversion = '2'\nseed = 3\n")
+    done = import_run(found, tmp_path / "runs" / "a", Options())
+    assert (done.steps, done.responses, done.tokens, done.last_step) == (3, 12, 60, 2)
+    assert done.bytes_read >= (source / "log.jsonl").stat().st_size
+    run = open_run(tmp_path / "runs" / "a")
+    assert (run.status, run.problems, run.manifest.seed) == ("finished", (), 3)
+    assert run.manifest.source == {
+        "framework": "mine", "version": "2", "path": str(source), "format": found.importer.name
+    }  # fmt: skip
+    assert run.manifest.producer == {"name": "mine", "version": "2"}
+    assert run.manifest.created == "2001-09-09T01:46:40.000+00:00"
+    assert any("oldest file" in sentence for sentence in run.manifest.assumed)
+    assert "logp_new" in run.manifest.missing
+    assert run.read("steps")["wall_time"].isna().all()
+    assert rewards(run.folder) == [0.0] * 4 + [1.0] * 4 + [2.0] * 4
+    assert everything(source) == before
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["a"]
+
+
+def test_again_brings_only_what_is_new(tmp_path: Path) -> None:
+    found, folder = found_in(write(tmp_path / "theirs", range(2))), tmp_path / "runs" / "a"
+    import_run(found, folder, Options())
+    files = {path: path.stat().st_mtime_ns for path in folder.rglob("*.parquet")}
+    again = import_run(found, folder, Options())
+    assert (again.steps, again.continued) == (0, True)
+    write(tmp_path / "theirs", [2, 3])
+    more = import_run(found, folder, Options())
+    assert (more.steps, more.last_step, more.continued) == (2, 3, True)
+    assert rewards(folder) == [float(step) for step in range(4) for _ in range(4)]
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    assert open_run(folder).status == "finished"
+
+
+def test_a_run_of_something_else_or_a_step_that_has_changed_is_one_sentence(tmp_path: Path) -> None:
+    found, folder = found_in(write(tmp_path / "theirs", range(2))), tmp_path / "runs" / "a"
+    import_run(found, folder, Options())
+    other = found_in(write(tmp_path / "others", range(2)))
+    with pytest.raises(RatioscopeError, match=r"holds a run made of .*theirs .*choose another name"):
+        import_run(other, folder, Options())
+    with (tmp_path / "theirs" / "log.jsonl").open("a") as file:
+        file.write(line(1, 9))  # step 1 was not whole when it was imported
+    before = everything(folder)
+    with pytest.raises(RatioscopeError, match=r"step 1 had 4 responses when it was imported and has 5"):
+        import_run(found, folder, Options())
+    assert everything(folder) == before
+    with RunRecorder(tmp_path / "runs" / "own", name="own"):
+        pass
+    with pytest.raises(RatioscopeError, match="holds a run that was not imported"):
+        import_run(found, tmp_path / "runs" / "own", Options())
+    (tmp_path / "runs" / "mine").mkdir()
+    (tmp_path / "runs" / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(RatioscopeError, match="something else is there"):
+        import_run(found, tmp_path / "runs" / "mine", Options())
+    with pytest.raises(RatioscopeError, match="in which nothing is written"):
+        import_run(found, tmp_path / "theirs" / "runs" / "a", Options())
+    assert (tmp_path / "runs" / "mine" / "thesis.txt").read_text() == "x"
+
+
+@pytest.mark.parametrize("place", [0, 6, 11])
+def test_after_an_error_nothing_is_left(tmp_path: Path, place: int) -> None:
+    source = write(tmp_path / "theirs", range(3))
+    lines = (source / "log.jsonl").read_text().splitlines(keepends=True)
+    lines[place] = lines[place][:40] + "\n"
+    (source / "log.jsonl").write_text("".join(lines))
+    folder = tmp_path / "runs" / "a"
+    with pytest.raises(ImportProblem, match=rf"log\.jsonl, line {place + 1}: not JSON"):
+        import_run(found_in(source), folder, Options())
+    assert [*(tmp_path / "runs").iterdir()] == []
+    done = import_run(found_in(source), folder, Options(skip_bad=True))
+    assert len(done.problems) == 1 and done.responses == 11
+    assert open_run(folder).status == "finished"
+
+
+def test_a_source_with_nothing_in_it_makes_no_run(tmp_path: Path) -> None:
+    source = write(tmp_path / "theirs", range(1))
+    found = found_in(source)
+    (source / "log.jsonl").write_text("")
+    with pytest.raises(ImportProblem, match="not one step"):
+        import_run(found, tmp_path / "runs" / "a", Options())
+    assert [*(tmp_path / "runs").iterdir()] == []
+
+
+def test_what_does_not_fit_the_run_format_is_said_of_the_source(tmp_path: Path) -> None:
+    found = found_in(
+        write(tmp_path / "theirs", range(1)), MAPPING.replace('"mu"', '"old"').replace('= "ids"', '= "mu"')
+    )
+    with pytest.raises(ImportProblem, match=r"theirs: Column token_id .* cannot be stored as int32"):
+        import_run(found, tmp_path / "runs" / "a", Options())
+    assert [*(tmp_path / "runs").iterdir()] == []
+
+
+def test_an_import_that_was_interrupted_is_not_listed_and_is_continued(tmp_path: Path) -> None:
+    found, folder = found_in(write(tmp_path / "theirs", range(6))), tmp_path / "runs" / "a"
+
+    def interrupt(so_far: Imported) -> None:
+        if so_far.last_step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_run(found, folder, Options(), interrupt)
+    assert not folder.exists() and discover([tmp_path / "runs"]) == []
+    done = import_run(found, folder, Options())
+    assert (done.steps, done.continued) == (3, True)
+    assert rewards(folder) == [float(step) for step in range(6) for _ in range(4)]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
+
+
+def test_a_kill_leaves_nothing_that_is_listed_and_the_same_command_continues(tmp_path: Path) -> None:
+    source = write(tmp_path / "theirs", range(400), each=40)
+    (tmp_path / "mapping.toml").write_text(MAPPING)
+    command = [
+        sys.executable, "-P", "-m", "ratioscope", "import", str(source), "--mapping", str(tmp_path / "mapping.toml"),
+        "--to", str(tmp_path / "runs"), "--name", "a",
+    ]  # fmt: skip
+    hidden = tmp_path / "runs" / ".a.importing"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 60
+        while not [*hidden.glob("steps/*.parquet")] and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL  # else it was over before it could be killed
+    assert discover([tmp_path / "runs"]) == []
+    done = import_run(found_in(source), tmp_path / "runs" / "a", Options())
+    assert done.continued and 0 < done.steps < 400
+    assert rewards(tmp_path / "runs" / "a") == [float(step) for step in range(400) for _ in range(40)]
+
+
+def test_a_half_import_of_something_else_is_removed_and_one_that_runs_is_not(tmp_path: Path) -> None:
+    found, folder = found_in(write(tmp_path / "theirs", range(2))), tmp_path / "runs" / "a"
+    with RunRecorder(tmp_path / "runs" / ".a.importing", source={"path": "elsewhere", "format": "x"}) as running:
+        with pytest.raises(RatioscopeError, match="is importing this at the moment"):
+            import_run(found, folder, Options())
+        assert running.folder.exists()
+    assert import_run(found, folder, Options()).steps == 2
+    assert not running.folder.exists()
+
+
+def test_a_source_that_grows_is_followed_and_its_last_step_waits(tmp_path: Path) -> None:
+    found, folder = found_in(write(tmp_path / "theirs", range(2))), tmp_path / "runs" / "a"
+    seen: list[tuple[int, str]] = []
+    grown = threading.Event()
+
+    def tell(so_far: Imported) -> None:
+        if so_far.last_step == 0 and not grown.is_set():
+            seen.append((so_far.last_step, Manifest.read(folder).live_status()))
+            grown.set()
+            write(tmp_path / "theirs", [2])
+            with (tmp_path / "theirs" / "log.jsonl").open("a") as file:
+                file.write(line(3, 0)[:20])  # being written
+        elif so_far.last_step == 1 and len(seen) == 1:
+            seen.append((so_far.last_step, Manifest.read(folder).live_status()))
+            with (tmp_path / "theirs" / "log.jsonl").open("a") as file:
+                file.write(line(3, 0)[20:])
+
+    done = follow_run(found, folder, Options(), every=0.05, quiet=0.5, tell=tell)
+    assert seen == [(0, "running"), (1, "running")]
+    assert (done.steps, done.last_step) == (4, 3)
+    assert open_run(folder).status == "finished"
+    assert rewards(folder) == [0.0] * 4 + [1.0] * 4 + [2.0] * 4 + [3.0]
+
+
+def test_following_that_is_ended_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    found, folder = found_in(write(tmp_path / "theirs", range(3))), tmp_path / "runs" / "a"
+
+    def interrupt(so_far: Imported) -> None:
+        if so_far.last_step == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        follow_run(found, folder, Options(), every=0.05, quiet=9, tell=interrupt)
+    assert open_run(folder).status == "interrupted" and rewards(folder) == [0.0] * 4 + [1.0] * 4
+    write(tmp_path / "theirs", [3])
+    assert import_run(found, folder, Options()).steps == 2
+    assert rewards(folder) == [float(step) for step in range(4) for _ in range(4)]
+
+
+def test_a_bad_line_ends_following_with_its_sentence(tmp_path: Path) -> None:
+    source, folder = write(tmp_path / "theirs", range(2)), tmp_path / "runs" / "a"
+    with (source / "log.jsonl").open("a") as file:
+        file.write("{\n" + line(2, 0))
+    with pytest.raises(ImportProblem, match="line 9: not JSON"):
+        follow_run(found_in(source), folder, Options(), every=0.01, quiet=9)
+    run = open_run(folder)
+    assert run.status == "interrupted" and "line 9" in run.manifest.status_reason
+    done = follow_run(found_in(source), folder, Options(skip_bad=True), every=0.01, quiet=0.1)
+    assert len(done.problems) == 1 and rewards(folder) == [0.0] * 4 + [1.0] * 4 + [2.0]
+
+
+# Pickles --------------------------------------------------------------------------------------------------------------
+
+
+class Trap:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_is_never_unpickled_without_leave(tmp_path: Path) -> None:
+    source, sprung = tmp_path / "theirs", tmp_path / "sprung"
+    source.mkdir()
+    (source / "batch.pkl").write_bytes(pickle.dumps(Trap(sprung)))
+
+    def read(path: Path, reading: Reading) -> Iterator[Step]:
+        assert reading.unpickle
+        pickle.loads((path / "batch.pkl").read_bytes())
+        yield Step(0, {"seq_id": [0]})
+
+    description = Description("x", "x", source, unpickles="its batches are pickles")
+    found = Found(Importer("x", "x", lambda path: description, read), description)
+    with pytest.raises(RatioscopeError, match=r"its batches are pickles; .* runs whatever code .* --allow-pickle"):
+        import_run(found, tmp_path / "runs" / "a", Options())
+    with pytest.raises(RatioscopeError, match="--allow-pickle"):
+        follow_run(found, tmp_path / "runs" / "a", Options(), every=1, quiet=1)
+    assert not sprung.exists() and not (tmp_path / "runs").exists()
+    import_run(found, tmp_path / "runs" / "a", Options(unpickle=True))
+    assert sprung.exists()
+
+
+# What is where --------------------------------------------------------------------------------------------------------
+
+
+def marked(name: str) -> Importer:
+    """A format that is told by a file of its name."""
+
+    def describe(path: Path) -> Description | None:
+        return Description(name, name, path) if (path / name).is_file() else None
+
+    return Importer(name, f"{name} log", describe, lambda path, reading: iter(()))
+
+
+@pytest.fixture
+def two_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "IMPORTERS", (marked("first"), marked("second")))
+
+
+def test_what_lies_somewhere_is_found_or_it_is_said_what_could_be(tmp_path: Path, two_formats: None) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "first").touch()
+    assert the_source(tmp_path / "a" / "b").importer.name == "first"
+    assert [each.description.path for each in search(tmp_path)] == [tmp_path / "a" / "b"]
+    with pytest.raises(RatioscopeError, match=rf"nothing to import here, but in {tmp_path}/a/b; name one"):
+        the_source(tmp_path)
+    (tmp_path / "a" / "b" / "second").touch()
+    with pytest.raises(RatioscopeError, match=r"choose with --format first \(first log\) or --format second"):
+        the_source(tmp_path / "a" / "b")
+    assert the_source(tmp_path / "a" / "b", "second").importer.name == "second"
+    with pytest.raises(RatioscopeError, match="did you mean second"):
+        the_source(tmp_path / "a" / "b", "secnd")
+    (tmp_path / "c").mkdir()
+    with pytest.raises(RatioscopeError, match=r"none of the known formats .*first log, second log.*--mapping-template"):
+        the_source(tmp_path / "c")
+    with pytest.raises(RatioscopeError, match="no first log is here"):
+        the_source(tmp_path / "c", "first")
+    with pytest.raises(RatioscopeError, match="there is no such"):
+        the_source(tmp_path / "d")
+    with RunRecorder(tmp_path / "run"):
+        pass
+    (tmp_path / "run" / "first").touch()
+    with pytest.raises(RatioscopeError, match="a run of ratioscope already"):
+        the_source(tmp_path / "run")
+    assert hint(tmp_path / "a" / "b").startswith(f"{tmp_path / 'a' / 'b'}: this is no run yet")
+    assert f"ratioscope import {tmp_path / 'a' / 'b'}" in hint(tmp_path / "a" / "b")
+    assert hint(tmp_path / "c") == hint(tmp_path / "d") == ""
+
+
+def test_every_format_has_a_name_of_its_own_and_is_at_home_with_anything(tmp_path: Path) -> None:
+    names = [importer.name for importer in importers.IMPORTERS]
+    assert len(names) == len(set(names))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("no log")
+    (tmp_path / "odd").mkdir()
+    for name in ("a.jsonl", "step_1", "b\n.jsonl", "run.parquet"):
+        (tmp_path / "odd" / name).write_bytes(b"\x00\xff{")
+    for place in ("empty", "text", "odd", "none"):
+        for importer in importers.IMPORTERS:
+            assert importer.describe(tmp_path / place) is None, (importer.name, place)
+
+
+def test_texts_of_tokens_come_from_a_tokenizer_in_a_folder(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {"[UNK]": 0, **{f"w{number}": number for number in range(1, 40)}}
+    inner = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]").save_pretrained(tmp_path / "tokenizer")
+    texts = texts_of(str(tmp_path / "tokenizer"))
+    assert [texts(token) for token in (1, 39, 40, -1)] == ["w1", "w39", "<40>", "<-1>"]
+    import_run(found_in(write(tmp_path / "theirs", range(1))), tmp_path / "runs" / "a", Options(texts=texts))
+    vocabulary = open_run(tmp_path / "runs" / "a").vocabulary()
+    ids = set(pq.read_table(tmp_path / "runs" / "a" / "tokens")["token_id"].to_pylist())
+    assert vocabulary.keys() == ids and vocabulary[max(ids)] in {f"w{max(ids)}", f"<{max(ids)}>"}
+    (tmp_path / "none").mkdir()
+    with pytest.raises(RatioscopeError, match="no tokenizer can be read there"):
+        texts_of(str(tmp_path / "none"))
+
+
+def test_a_step_that_goes_back_is_a_problem_of_the_source(tmp_path: Path) -> None:
+    found = found_in(write(tmp_path / "theirs", range(1)))
+    steps = [Step(1, {"seq_id": [0]}), Step(1, {"seq_id": [0]})]
+    wrong = Found(replace(found.importer, read=lambda path, reading: iter(steps)), found.description)
+    with pytest.raises(ImportProblem, match="step 1 comes after step 1"):
+        import_run(wrong, tmp_path / "runs" / "a", Options())

@@ -1,0 +1,421 @@
+"""Mapping files: every layout gives the tokens that were written, whatever the files are."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from ratioscope.analysis.importers import ImportProblem, Reading, Step
+from ratioscope.analysis.importers.mapping import importer_of
+from ratioscope.analysis.importers.template import template
+from ratioscope.errors import RatioscopeError
+from tests.making.loops import in_one_loop
+
+
+@dataclass(frozen=True)
+class Response:
+    """What was really sampled, and what surrounds it."""
+
+    step: int
+    group: int
+    prompt: list[int]
+    tokens: list[int]
+    behavior: list[float]
+    current: list[float]
+    sampled: list[bool]
+    reward: float
+
+
+def responses(steps: int = 3, each: int = 6) -> list[Response]:
+    rng = np.random.default_rng(0)
+    found = []
+    for step in range(steps):
+        for number in range(each):
+            n, p = int(rng.integers(1, 9)), int(rng.integers(1, 4))
+            sampled = rng.random(n) < 0.7
+            logps = np.float64(np.float32(-rng.exponential(size=(2, n))))
+            found.append(
+                Response(
+                    step, number // 2, rng.integers(0, 99, p).tolist(), rng.integers(0, 99, n).tolist(),
+                    logps[0].tolist(), logps[1].tolist(), sampled.tolist(), float(np.float32(rng.normal())),
+                )
+            )  # fmt: skip
+    return found
+
+
+ALL = responses()
+
+
+def expected(found: list[Response], masked: bool = True) -> list[tuple[int, list[tuple[Any, ...]]]]:
+    """By step: (seq, group, position, token, behavior, current) of the sampled tokens, by a loop."""
+    steps = []
+    for step in sorted({response.step for response in found}):
+        rows = []
+        for seq, response in enumerate(one for one in found if one.step == step):
+            position = 0
+            for place, token in enumerate(response.tokens):
+                if masked and not response.sampled[place]:
+                    continue
+                rows.append((seq, response.group, position, token, response.behavior[place], response.current[place]))
+                position += 1
+        steps.append((step, rows))
+    return steps
+
+
+def rows_of(steps: list[Step]) -> list[tuple[int, list[tuple[Any, ...]]]]:
+    names = ("seq_id", "group_id", "position", "token_id", "logp_behavior", "logp_current")
+    found = []
+    for step in steps:
+        assert step.tokens is not None
+        listed = [np.asarray(step.tokens[name]).tolist() for name in names]
+        found.append((step.number, list(zip(*listed, strict=True))))
+    return found
+
+
+def written(folder: Path, rows: list[dict[str, Any]], kind: str, name: str = "data") -> Path:
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{name}.{kind}"
+    if kind == "jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=4)
+    elif kind == "feather":
+        feather.write_feather(pa.Table.from_pylist(rows), file, chunksize=5)
+    else:
+        table = pa.Table.from_pylist(rows)
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table, max_chunksize=5)
+    return file
+
+
+def mapped(folder: Path, text: str) -> Any:
+    file = folder.parent / "mapping.toml"
+    file.write_text(text)
+    return importer_of(file)
+
+
+def steps_of(folder: Path, text: str, **reading: Any) -> list[Step]:
+    importer = mapped(folder, text)
+    assert importer.describe(folder) is not None
+    return list(importer.read(folder, Reading(**reading)))
+
+
+COLUMNS = """
+[tokens.columns]
+token_id = "ids"
+logp_behavior = "mu"
+logp_current = "old"
+[sequences.columns]
+group_id = "uid"
+reward = "score"
+"""
+
+
+def meta(response: Response) -> dict[str, Any]:
+    return {"k": response.step, "uid": f"g{response.group}", "score": response.reward}
+
+
+def ints(values: list[bool]) -> list[int]:
+    return [int(value) for value in values]
+
+
+def response_alone(r: Response) -> dict[str, Any]:
+    return meta(r) | {"ids": r.tokens, "mu": r.behavior, "old": r.current, "m": ints(r.sampled)}
+
+
+def with_prompt(r: Response) -> dict[str, Any]:
+    """Whole sequences with placeholders, and one column for the response alone."""
+    p = len(r.prompt)
+    return meta(r) | {
+        "ids": r.prompt + r.tokens, "mu": [0.0] * p + r.behavior, "old": r.current, "p": p,
+        "m": [0] * p + ints(r.sampled),
+    }  # fmt: skip
+
+
+def shifted(r: Response) -> dict[str, Any]:
+    """The value at i is about token i + 1, as logits are; mu is cut at the end, old is rolled."""
+    whole = with_prompt(r)
+    old = [0.0] * len(r.prompt) + r.current
+    return whole | {"mu": whole["mu"][1:], "old": [*old[1:], 7.0]}
+
+
+def padded(side: str) -> Callable[[Response], dict[str, Any]]:
+    def row(r: Response) -> dict[str, Any]:
+        def pad(values: list[Any], width: int, filler: Any) -> list[Any]:
+            extra = [filler] * (width - len(values))
+            return extra + values if side == "left" else values + extra
+
+        return meta(r) | {
+            "ids": pad(r.tokens, 10, 0), "mu": pad(r.behavior, 10, 0.0), "old": pad(r.current, 10, 0.0),
+            "m": pad(ints(r.sampled), 10, 0), "n": len(r.tokens),
+        }  # fmt: skip
+
+    return row
+
+
+def left_padded_whole(r: Response) -> dict[str, Any]:
+    """Whole sequences aligned at their ends, and shorter lists of the response aligned likewise."""
+    whole = r.prompt + r.tokens
+    mask = ints(r.sampled)
+    return meta(r) | {
+        "ids": [0] * (16 - len(whole)) + whole, "mu": [0.0] * (9 - len(mask)) + r.behavior,
+        "old": [0.0] * (9 - len(mask)) + r.current, "m": [0] * (9 - len(mask)) + mask,
+    }  # fmt: skip
+
+
+LAYOUTS: dict[str, tuple[Callable[[Response], dict[str, Any]], str, bool]] = {
+    "the response alone": (response_alone, "mask = 'm'", True),
+    "without a mask": (response_alone, "", False),
+    "prompt and response": (with_prompt, "mask = 'm'\nprompt_length = 'p'", True),
+    "prompt and response without a mask": (with_prompt, "prompt_length = 'p'", False),
+    "shifted": (shifted, "mask = 'm'\nprompt_length = 'p'\nshifted = ['logp_behavior', 'logp_current']", True),
+    "padded right": (padded("right"), "mask = 'm'\npadding = 'right'", True),
+    "padded right by length": (padded("right"), "length = 'n'\npadding = 'right'", False),
+    "padded left": (padded("left"), "mask = 'm'\npadding = 'left'\nlength = 'n'", True),
+    "padded left by length": (padded("left"), "length = 'n'\npadding = 'left'", False),
+    "whole and response, both left": (left_padded_whole, "mask = 'm'\npadding = 'left'", True),
+}
+
+
+@in_one_loop("layout", LAYOUTS)
+def test_every_layout_gives_the_tokens_that_were_sampled(
+    layout: tuple[Callable[[Response], dict[str, Any]], str, bool], tmp_path: Path
+) -> None:
+    row, said, masked = layout
+    rows = [row(response) for response in ALL]
+    for kind in ("jsonl", "parquet", "feather", "arrow"):
+        folder = tmp_path / f"{row.__name__}-{len(said)}-{kind}"
+        written(folder, rows, kind)
+        steps = steps_of(folder, f"step = 'k'\n[tokens]\nfiles = '*.{kind}'\n{said}\n{COLUMNS}")
+        assert rows_of(steps) == expected(ALL, masked), kind
+        for step in steps:
+            own = [one for one in ALL if one.step == step.number]
+            assert list(step.sequences["reward"]) == [one.reward for one in own]
+            assert list(step.sequences["group_id"]) == [one.group for one in own]
+            counts = [sum(one.sampled) if masked else len(one.tokens) for one in own]
+            assert list(step.sequences["n_tokens"]) == counts
+
+
+def test_a_wrong_layout_gives_other_numbers(tmp_path: Path) -> None:
+    """The padding side and the shift matter: said wrongly, the same files give other tokens or values."""
+    written(tmp_path / "a", [padded("left")(response) for response in ALL], "parquet")
+    wrong = steps_of(tmp_path / "a", f"step = 'k'\n[tokens]\nfiles = '*'\nlength = 'n'\npadding = 'right'\n{COLUMNS}")
+    assert rows_of(wrong) != expected(ALL, masked=False)
+    written(tmp_path / "b", [shifted(r) | {"mu": [*shifted(r)["mu"], 0.0]} for r in ALL], "parquet")
+    text = f"step = 'k'\n[tokens]\nfiles = '*'\nmask = 'm'\nprompt_length = 'p'\n{COLUMNS}"
+    assert rows_of(steps_of(tmp_path / "b", text)) != expected(ALL)
+
+
+def test_rows_of_tokens_with_responses_in_the_same_or_other_files(tmp_path: Path) -> None:
+    token_rows, response_rows = [], []
+    for number, r in enumerate(ALL):
+        response_rows.append(meta(r) | {"id": f"r{number}", "parts": {"format": r.reward / 2}})
+        lists = {"ids": r.tokens, "mu": r.behavior, "old": r.current, "m": r.sampled}
+        token_rows += [
+            meta(r) | {"id": f"r{number}", "at": place} | {name: values[place] for name, values in lists.items()}
+            for place in range(len(r.tokens))
+        ]
+    rng = np.random.default_rng(1)
+    token_rows = sorted((token_rows[i] for i in rng.permutation(len(token_rows))), key=lambda row: row["k"])
+    for kind in ("jsonl", "parquet"):
+        written(tmp_path / kind, token_rows, kind, "tokens")
+        written(tmp_path / kind, response_rows, kind, "responses")
+        head = f"step = 'k'\n[tokens]\nfiles = 'tokens.*'\nlayout = 'rows'\nmask = 'm'\n{COLUMNS}"
+        head = head.replace("[tokens.columns]", "[tokens.columns]\nseq_id = 'id'\nposition = 'at'")
+        same = steps_of(tmp_path / kind, head)
+        other = head.replace(
+            "[sequences.columns]", "[sequences]\nfiles = 'responses.*'\n[sequences.columns]\nseq_id = 'id'"
+        )
+        apart = steps_of(tmp_path / kind, other + "\n[sequences.rewards]\nformat = 'parts.format'\n")
+        for steps in (same, apart):
+            for step, (number, rows) in zip(steps, expected(ALL), strict=True):
+                assert step.tokens is not None and step.number == number
+                names = ("position", "token_id", "logp_behavior", "logp_current")
+                found = zip(*(np.asarray(step.tokens[name]).tolist() for name in names), strict=True)
+                assert sorted(found) == sorted(row[2:] for row in rows)
+                rewards = dict(zip(step.sequences["seq_id"], step.sequences["reward"], strict=True))
+                counts = np.bincount(step.tokens["seq_id"], minlength=len(rewards))
+                own = [one for one in ALL if one.step == number]
+                assert sorted(rewards.values()) == sorted(one.reward for one in own)
+                for seq, reward in rewards.items():
+                    (one,) = [one for one in own if one.reward == reward]
+                    assert counts[seq] == sum(one.sampled)
+        first = apart[0].sequences
+        assert list(first["reward_format"]) == [reward / 2 for reward in first["reward"]]
+
+
+def test_the_step_is_in_the_name_and_ranks_are_merged(tmp_path: Path) -> None:
+    for number, r in enumerate(ALL):
+        folder = tmp_path / "x" / f"step_{r.step + 1}"
+        folder.mkdir(parents=True, exist_ok=True)
+        row = json.dumps({key: value for key, value in response_alone(r).items() if key != "k"})
+        with (folder / f"rank_{number % 2}.jsonl").open("a") as file:
+            file.write(row + "\n")
+    text = f"step_in_name = 'step_(\\d+)/'\nstep_offset = -1\n[tokens]\nfiles = '*/*.jsonl'\nmask = 'm'\n{COLUMNS}"
+    steps = steps_of(tmp_path / "x", text)
+    by_rank = sorted(range(len(ALL)), key=lambda number: (ALL[number].step, number % 2))
+    wanted = expected([ALL[number] for number in by_rank])
+    # Groups are numbered as they come.
+    assert [[row[2:] for row in rows] for _, rows in rows_of(steps)] == [
+        [row[2:] for row in rows] for _, rows in wanted
+    ]
+    assert [step.number for step in steps] == [0, 1, 2]
+    assert [step.number for step in steps_of(tmp_path / "x", text, after=0, growing=True)] == [1]
+
+
+def test_files_of_ranks_with_all_steps_are_read_side_by_side(tmp_path: Path) -> None:
+    for rank in range(2):
+        rows = [response_alone(r) for number, r in enumerate(ALL) if number % 2 == rank]
+        written(tmp_path / "x", rows, "parquet", f"rank{rank}")
+    steps = steps_of(tmp_path / "x", f"step = 'k'\n[tokens]\nfiles = '*'\nmask = 'm'\n{COLUMNS}")
+    assert [step.number for step in steps] == [0, 1, 2]
+    assert [len(step.sequences["reward"]) for step in steps] == [6, 6, 6]
+
+
+def test_nulls_stay_nulls_nan_stays_nan_and_numbers_in_strings_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    lines = (
+        '{"k": "3", "ids": [1, 2, 3], "mu": [NaN, null, -1.5], "old": null, "v": "12", "uid": null, "score": "0.5"}\n'
+        '{"k": "3", "ids": [4], "mu": [-Infinity], "old": [-0.5], "v": "13", "uid": "a", "score": null}\n'
+    )
+    (tmp_path / "x" / "a.jsonl").write_text(lines)
+    text = f"step = 'k'\n[tokens]\nfiles = '*'\n{COLUMNS}"
+    (step,) = steps_of(tmp_path / "x", text.replace("[tokens.columns]", "[tokens.columns]\nbehavior_version = 'v'"))
+    assert step.number == 3 and step.tokens is not None
+    mu = pa.array(step.tokens["logp_behavior"])
+    assert mu.is_null().to_pylist() == [False, True, False, False]
+    assert repr(mu.to_pylist()) == "[nan, None, -1.5, -inf]"
+    assert pa.array(step.tokens["logp_current"]).to_pylist() == [None, None, None, -0.5]
+    assert pa.array(step.tokens["behavior_version"]).to_pylist() == [12, 12, 12, 13]
+    assert pa.array(step.sequences["group_id"]).to_pylist() == [None, 0]
+    assert pa.array(step.sequences["reward"]).to_pylist() == [0.5, None]
+
+
+GOOD = {"k": 0, "ids": [1, 2], "mu": [-1.0, -2.0], "old": [-1.0, -2.0], "uid": "a", "score": 1.0}
+BAD: dict[str, tuple[Mapping[str, Any], str]] = {
+    "lists of different lengths": ({"mu": [-1.0]}, "different lengths (token_id 2, "),
+    "a number for a list": ({"mu": -1.0}, "mu is a number, and a list in the lines before"),
+    "strings in a list": ({"mu": ["x", "y"]}, "mu is a list of a string"),
+    "a word for a step": ({"k": "first"}, "k is a string, and a number in the lines before"),
+    "no number": ({"score": "good"}, "score is a string, and a number in the lines before"),
+    "half a step": ({"k": 0.5}, "k is 0.5, and no step"),
+    "an object": ({"score": {"total": 1}}, "score is an object"),
+    "steps that go back": ({"k": -1}, "step -1 comes after step 0"),
+}
+
+
+@in_one_loop("case", BAD)
+def test_a_row_that_does_not_fit_is_named_and_left_out_if_asked(
+    case: tuple[Mapping[str, Any], str], tmp_path: Path
+) -> None:
+    changed, said = case
+    (tmp_path / "x").mkdir(exist_ok=True)
+    rows = [GOOD, GOOD | changed, GOOD]
+    (tmp_path / "x" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = f"step = 'k'\n[tokens]\nfiles = '*'\n{COLUMNS}"
+    with pytest.raises(ImportProblem) as problem:
+        steps_of(tmp_path / "x", text)
+    assert "a.jsonl, line 2: " in str(problem.value) and said in str(problem.value)
+    reading = Reading(skip_bad=True)
+    steps = list(mapped(tmp_path / "x", text).read(tmp_path / "x", reading))
+    assert str(problem.value) in reading.problems
+    assert sum(len(step.tokens["token_id"]) for step in steps if step.tokens) >= 4
+
+
+MISTAKES: dict[str, tuple[str, str]] = {
+    "no table": ("", "add a table [tokens] or [sequences]"),
+    "no TOML": ("[tokens", "cannot be read as TOML"),
+    "an unknown table": ("[token]\nfiles = '*'", "did you mean tokens"),
+    "an unknown key": ("step = 'k'\n[tokens]\nfile = '*'", "did you mean files"),
+    "an unknown column of ours": ("step = 'k'\n[tokens.columns]\nlogp_curent = 'old'", "did you mean logp_current"),
+    "an unknown column of theirs": ("step='k'\n[tokens]\nfiles='*'\n[tokens.columns]\nlogp_new='olds'", "you mean old"),
+    "no step": ("[tokens]\nfiles = '*'", "nothing says of which step"),
+    "two steps": ("step = 'k'\nstep_in_name = '(1)'\n[tokens]", "both name a step"),
+    "no group": ("step_in_name = 'step'\n[tokens]", "needs a group"),
+    "no expression": ("step_in_name = '('\n[tokens]", "no regular expression"),
+    "an unknown layout": ("step = 'k'\n[tokens]\nlayout = 'list'", "did you mean lists"),
+    "padding alone": ("step = 'k'\n[tokens]\npadding = 'left'", "needs a length or a mask"),
+    "rows with a shift": ("step = 'k'\n[tokens]\nlayout = 'rows'\nshifted = ['x']", "shifted is about lists"),
+    "rows without a sequence": ("step = 'k'\n[tokens]\nlayout = 'rows'", "rows need seq_id"),
+    "a shift of nothing": ("step = 'k'\n[tokens]\nshifted = ['logp_new']", "is not mapped here"),
+    "a column and a constant": ("step='k'\n[tokens.columns]\nlogp_new='a'\n[tokens.constants]\nlogp_new=1", "both"),
+    "step as a column": ("step = 'k'\n[tokens.columns]\nstep = 'k'", "not as a column"),
+    "a wrong type": ("step = 3\n[tokens]", "must be a string"),
+    "a column that is a number": ("step = 'k'\n[tokens.columns]\nlogp_new = 3", "must be the name of a column"),
+    "a seed that is a word": ("step = 'k'\n[tokens]\nfiles='*'\n[run]\nseed = 'one'", "wrong type"),
+    "no file": ("step = 'k'\n[tokens]\nfiles = '*.parquet'", "no file below"),
+}  # fmt: skip
+
+
+@in_one_loop("case", MISTAKES)
+def test_a_mistake_in_the_mapping_file_is_one_sentence(case: tuple[str, str], tmp_path: Path) -> None:
+    text, said = case
+    (tmp_path / "x").mkdir(exist_ok=True)
+    (tmp_path / "x" / "a.jsonl").write_text(json.dumps(GOOD) + "\n")
+    with pytest.raises(RatioscopeError) as problem:
+        steps_of(tmp_path / "x", text)
+    assert said in str(problem.value) and "mapping.toml" in str(problem.value)
+    assert "\n" not in str(problem.value) and re.search(r"[.?]$", str(problem.value))
+
+
+def test_scalars_of_steps_come_from_their_own_file(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    written(folder, [response_alone(r) for r in ALL], "parquet", "tokens")
+    rows = [{"s": 0, "loss": 1.0}, {"s": 0, "norm": 2.0}, {"s": 1, "loss": None, "t": "2026-01-02T03:04:05Z"}, {"s": 9}]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = f"""step = 'k'
+[tokens]
+files = 'tokens.parquet'
+{COLUMNS}
+[steps]
+files = 'metrics.jsonl'
+step = 's'
+[steps.columns]
+loss = 'loss'
+grad_norm = 'norm'
+wall_time = 't'
+"""
+    steps = steps_of(folder, text)
+    assert [dict(step.scalars) | {"wall_time": None} for step in steps] == [
+        {"loss": 1.0, "grad_norm": 2.0, "wall_time": None}, {"wall_time": None}, {"wall_time": None}
+    ]  # fmt: skip
+    assert steps[1].scalars["wall_time"].isoformat() == "2026-01-02T03:04:05+00:00"
+
+
+def test_texts_and_rewards_alone_are_a_source(tmp_path: Path) -> None:
+    rows = [
+        {"k": 0, "q": [{"role": "user", "content": "x"}], "a": "y", "score": 1},
+        {"k": 1, "q": "x", "a": "z", "score": 0},
+    ]
+    folder = tmp_path / "x"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    text = "step = 'k'\n[sequences]\nfiles = '*'\n[sequences.columns]\nprompt = 'q'\nresponse = 'a'\nreward = 'score'"
+    (step,) = steps_of(folder, text)
+    assert step.tokens is None
+    assert step.sequences["prompt"][0] == '[{"role": "user", "content": "x"}]'
+    assert list(step.sequences["seq_id"]) == [0]
+
+
+def test_a_template_names_the_columns_that_are_there_and_can_be_filled_in(tmp_path: Path) -> None:
+    hostile = 'evil"\n[run]\nseed = 7'
+    written(tmp_path / "x", [response_alone(r) | {"rollout_log_probs": [1.0], hostile: 1} for r in ALL], "parquet")
+    text = template(tmp_path / "x")
+    assert '# logp_behavior = "rollout_log_probs"   # list<double>' in text
+    assert 'files = "data.parquet"' in text
+    turned_on = re.sub(r'^# (step = )"step"', r'\1"k"', text, flags=re.MULTILINE)
+    turned_on = turned_on.replace('# token_id = "..."', 'token_id = "ids"')
+    steps = steps_of(tmp_path / "x", turned_on)
+    assert [step.number for step in steps] == [0, 1, 2]
+    assert template(None).startswith("# What the files hold")
+    with pytest.raises(RatioscopeError, match="no file here that a mapping file can describe"):
+        (tmp_path / "y").mkdir()
+        template(tmp_path / "y")
