@@ -1,11 +1,12 @@
 """What other programs wrote, as runs."""
 
-from ratioscope.analysis.importers import miles, slime
+from ratioscope.analysis.importers import miles, skyrl, slime
 from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
 
 IMPORTERS: tuple[Importer, ...] = (
     slime.IMPORTER,
     miles.IMPORTER,
+    skyrl.IMPORTER,
 )
 """Every format that is known, those that can be told most surely first."""
 

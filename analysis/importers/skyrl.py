@@ -1,0 +1,172 @@
+"""SkyRL's `trainer.dump_data_batch`: dumped_data/global_step_{n}_training_input.pkl, a batch as it goes into training.
+
+Read against SkyRL 0.3.0: skyrl/train/trainer.py (dump_data, convert_to_training_input), skyrl/train/dataset/
+preprocess.py (layout) and skyrl/backends/skyrl_train/training_batch.py (TensorBatch, pad_training_input_batch).
+
+Sequences are padded on the left, so every response ends at the last column, and tensors over responses are aligned to
+the right: leading zeros, then the response.
+"""
+
+import io
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratioscope.analysis.importers import pickles, responses
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+
+_NAME = re.compile(r"global_step_(\d+)_training_input\.pkl")
+_COLUMNS = {
+    "action_log_probs": "logp_current",
+    "rollout_logprobs": "logp_behavior",
+    "base_action_log_probs": "logp_reference",
+    "advantages": "advantage",
+}
+_WHY = "SkyRL writes a batch as a pickle of a class of its own"
+_OUT = "loss mask of the whole response"
+
+_MISSING = {
+    "reward": "SkyRL takes the rewards out of the batch before it dumps it",
+    "prompt": "the dump has token ids, no text",
+    "response": "the dump has token ids, no text",
+    "behavior_version": "the dump does not say which weights sampled a token",
+    "policy_version": "the dump does not say which weights sampled a token, so the age of none is known",
+    "entropy": "the dump has no entropies",
+    "logp_new": "SkyRL does not score the responses again after the update",
+    "logp_behavior_train": "SkyRL does not score the responses with the weights that sampled them",
+    "logp_gate": "the dump is made before the loss",
+    "clipped": "the dump is made before the loss",
+    "finish_reason": "the dump does not say how a response ended",
+    "routing_agreement": "the dump has the sampler's experts, not the trainer's",
+    "wall_time": "the dump has no times",
+}
+_ASSUMED = (
+    "A response whose loss mask is zero everywhere was left out by a filter (zero variance, overlong); which of its "
+    "tokens a tool wrote is told by the sampler's log-probability, which is 0 there.",
+    "Old log-probabilities are absent where SkyRL skips the forward pass (losses that are taken against the sampler).",
+)
+
+
+def _folder(path: Path) -> Path:
+    return path / "dumped_data" if (path / "dumped_data").is_dir() else path
+
+
+def _files(path: Path) -> dict[int, Path]:
+    found = {
+        int(match[1]): file
+        for file in _folder(path).glob("global_step_*_training_input.pkl")
+        if (match := _NAME.fullmatch(file.name))
+    }
+    return dict(sorted(found.items()))
+
+
+def _describe(path: Path) -> Description | None:
+    try:
+        files = _files(path)
+    except OSError:
+        return None
+    if not files:
+        return None
+    return Description(
+        framework="SkyRL",
+        format="SkyRL trainer.dump_data_batch",
+        path=path,
+        steps=len(files),
+        missing=_MISSING,
+        assumed=_ASSUMED,
+        unpickles=_WHY,
+    )
+
+
+def _read(path: Path, reading: Reading) -> Iterator[Step]:
+    files = _files(path)
+    for number, file in files.items():
+        if number <= reading.after:
+            continue
+        last = reading.growing and number == max(files)
+        quiet = Reading(unpickle=reading.unpickle, skip_bad=reading.skip_bad or (last and reading.unpickle))
+        batch = _batch(file, quiet)
+        if last and quiet.problems:
+            return  # a file that is still being written
+        reading.problems += quiet.problems
+        if batch is not None:
+            reading.bytes_read += file.stat().st_size
+            yield _step(number, *batch)
+
+
+def _batch(file: Path, reading: Reading) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]] | None:
+    """Tensors by name, (responses, ...), and the metadata of a batch."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        reading.bad(file, f"cannot be read ({error.strerror or error})")
+        return None
+    found = pickles.allowed(data, file, reading, _WHY)
+    if found is None:
+        return None
+    state = found.made_from[-1] if isinstance(found, pickles.Stand) and found.made_from else None
+    held = state.get("batch_dict") if isinstance(state, Mapping) else None
+    if not isinstance(held, Mapping) or not {"sequences", "attention_mask", "loss_mask"} <= held.keys():
+        reading.bad(file, "no batch of SkyRL: it has no sequences, attention_mask and loss_mask")
+        return None
+    try:
+        tensors = {
+            name: _tensor(value)
+            for name, value in held.items()
+            if name in (*_COLUMNS, "sequences", "attention_mask", "loss_mask", "response_mask") and value is not None
+        }
+    except (KeyError, TypeError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
+        reading.bad(file, f"a tensor of it cannot be read ({error})")
+        return None
+    return tensors, state.get("metadata") or {}  # type: ignore[union-attr]
+
+
+def _tensor(value: Mapping[str, Any]) -> NDArray[Any]:
+    if value.get("format") == "torch":
+        import torch
+
+        return pickles.array(torch.load(io.BytesIO(value["data"]), weights_only=True))
+    return np.frombuffer(value["data"], dtype=np.dtype(value["dtype"])).reshape(value["shape"])
+
+
+def _step(number: int, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> Step:
+    padding = int(metadata.get("pad_size") or 0)  # copies of the first row, so that ranks get equally many
+    count = len(tensors["sequences"]) - padding
+    mask = tensors["loss_mask"] > 0
+    response_mask = tensors["response_mask"] > 0 if "response_mask" in tensors else mask
+    groups: list[int | None] = [None] * count
+    for group, (start, end) in enumerate(metadata.get("policy_prompt_boundaries") or ()):
+        groups[start : min(end, count)] = [group] * (min(end, count) - start)
+    rows = []
+    for place in range(count):
+        # The response ends where the row ends, and its first token is the first that the response mask has.
+        length = int(response_mask.shape[1] - response_mask[place].argmax()) if response_mask[place].any() else 0
+        ending = slice(response_mask.shape[1] - length, None)
+        values: dict[str, Any] = {
+            column: tensors[name][place, ending] for name, column in _COLUMNS.items() if name in tensors
+        }
+        ids = tensors["sequences"][place]
+        values["token_id"] = ids[len(ids) - length :]
+        sampled, trained_on, dropped = mask[place, ending], None, None
+        if not sampled.any():
+            drawn = values.get("logp_behavior")
+            sampled = np.ones(length, dtype=bool) if drawn is None else np.asarray(drawn != 0)
+            trained_on, dropped = np.zeros(length, dtype=bool), _OUT
+        rows.append(
+            responses.Response(
+                sampled=sampled,
+                values=values,
+                row={"group_id": groups[place], "dropped": dropped},
+                trained_on=trained_on,
+                reason=_OUT,
+            )
+        )
+    return responses.step(number, rows)
+
+
+IMPORTER = Importer("skyrl", "SkyRL dump_data_batch", _describe, _read)
