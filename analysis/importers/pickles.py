@@ -132,6 +132,8 @@ def _of_torch(module: str, name: str) -> Any:
     rebuilds = {"_rebuild_tensor_v2", "_rebuild_tensor", "_rebuild_parameter"}
     if module == "torch._utils" and name in rebuilds:
         return getattr(torch._utils, name)
+    if (module, name) == ("torch.storage", "_load_from_bytes"):  # tensors in a pickle that torch did not write
+        return lambda data: torch.load(io.BytesIO(data), weights_only=True)
     found = getattr(torch, name, None) if module == "torch" else None
     return found if found in (torch.Size, torch.device) or isinstance(found, torch.dtype) else type(name, (Stand,), {})
 

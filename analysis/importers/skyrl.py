@@ -46,8 +46,8 @@ _MISSING = {
     "wall_time": "the dump has no times",
 }
 _ASSUMED = (
-    "A response whose loss mask is zero everywhere was left out by a filter (zero variance, overlong); which of its "
-    "tokens a tool wrote is told by the sampler's log-probability, which is 0 there.",
+    "A response whose loss mask is zero everywhere was left out by a filter (zero variance, overlong); tokens of "
+    "a tool in it are those whose log-probability by the sampler is 0.",
     "Old log-probabilities are absent where SkyRL skips the forward pass (losses that are taken against the sampler).",
 )
 

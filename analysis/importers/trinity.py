@@ -1,0 +1,260 @@
+"""Trinity-RFT's explorer_output.db: every experience that its explorer sampled, in SQLite, written by default.
+
+Read against Trinity-RFT 0.6.0: trinity/buffer/schema/sql_schema.py (tables pipeline_input and pipeline_input_blob),
+trinity/common/experience.py (Experience.serialize_many), trinity/buffer/pipelines/experience_pipeline.py (its place).
+
+A blob is "TRXP", a version, and two parts: metadata, which are pickled, and tensors in safetensors. The metadata of an
+experience are text and numbers; they are read by their operations, never unpickled. Lengths come from the tensors
+alone: log-probabilities cover the response, which ends the tokens.
+"""
+
+import json
+import sqlite3
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratioscope.analysis.importers import pickles, responses
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+
+_ROW, _BLOB = "pipeline_input", "pipeline_input_blob"
+_PLACES = ("buffer/explorer_output.db", "explorer_output.db")
+_MAGIC, _HEADER = b"TRXP", struct.Struct("<4sBQQ")
+_KINDS = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1", "U8": "u1"} | {
+    "BOOL": "?",
+    "BF16": "u2",
+}
+
+_MISSING = {
+    "logp_current": "the explorer writes experiences before the trainer scores them",
+    "advantage": "the explorer writes experiences before advantages are computed",
+    "logp_new": "the explorer writes experiences before the update",
+    "logp_gate": "the explorer writes experiences before the loss",
+    "logp_behavior_train": "Trinity does not score the responses with the weights that sampled them",
+    "logp_reference": "the explorer writes experiences before the reference scores them",
+    "entropy": "the explorer writes experiences before the trainer scores them",
+    "clipped": "the explorer writes experiences before the loss",
+    "routing_agreement": "the file has the sampler's experts, not the trainer's",
+}
+_ASSUMED = (
+    "Explorer batch b is trained in step b, by the policy of version b - 1, as Trinity's trainer has it where explorer "
+    "and trainer go in step; with a replay buffer, a filter or other batch sizes the ages are those at sampling.",
+    "Where the weights changed while a task ran, its tokens have no version of their own, only the range of their "
+    "response.",
+)
+
+
+def _database(path: Path) -> Path | None:
+    if path.is_file():
+        return path if path.suffix in (".db", ".sqlite", ".sqlite3") else None
+    return next((path / place for place in _PLACES if (path / place).is_file()), None)
+
+
+def _connected(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
+
+
+def _describe(path: Path) -> Description | None:
+    try:
+        file = _database(path)
+        if file is None:
+            return None
+        with closing(_connected(file)) as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not {_ROW, _BLOB} <= tables:
+                return None
+            first = connection.execute(f"SELECT experience_bytes FROM {_BLOB} ORDER BY id LIMIT 1").fetchone()
+    except (OSError, sqlite3.Error):
+        return None
+    old = first is not None and not bytes(first[0]).startswith(_MAGIC)
+    return Description(
+        framework="Trinity-RFT",
+        format="Trinity-RFT explorer_output.db",
+        path=file,
+        missing=_MISSING,
+        assumed=_ASSUMED,
+        unpickles="Trinity-RFT before 0.6 wrote an experience as a pickle of a class of its own" if old else "",
+    )
+
+
+def _read(path: Path, reading: Reading) -> Iterator[Step]:
+    file = _database(path) or path
+    try:
+        with closing(_connected(file)) as connection:
+            yield from _steps(connection, file, reading)
+    except sqlite3.Error as error:
+        reading.bad(file, f"no database of Trinity, or damaged ({error})")
+
+
+def _steps(connection: sqlite3.Connection, file: Path, reading: Reading) -> Iterator[Step]:
+    number, rows, highest = -1, list[tuple[str, responses.Response]](), reading.after
+    for row in connection.execute(_ROWS, (_first_row(connection, file, reading),)):
+        reading.bytes_read += len(row[-1] or b"")
+        found = _experience(row, file, reading)
+        if found is None:
+            continue
+        batch, task, response = found
+        if batch != number:
+            if rows:
+                yield _step(number, rows)
+                highest = number
+            if batch <= highest and batch > reading.after:
+                reading.bad(
+                    file, f"row {row[0]}: batch {batch} comes after batch {highest}; a resumed run went on in it"
+                )
+            number, rows = batch, []
+        if batch > highest:
+            rows.append((task, response))
+    if rows and not reading.growing:
+        yield _step(number, rows)
+
+
+_ROWS = (
+    f"SELECT id, task_id, model_version, reward, experience_bytes FROM {_ROW} LEFT JOIN {_BLOB} USING (id) "
+    "WHERE id >= ? ORDER BY id"
+)
+
+
+def _first_row(connection: sqlite3.Connection, file: Path, reading: Reading) -> int:
+    """Where the rows beyond `reading.after` begin: batches follow each other, so half of the rows go at each look."""
+    low, high = connection.execute(f"SELECT min(id), max(id) FROM {_ROW}").fetchone()
+    if low is None or reading.after < 0:
+        return 0
+    quiet = Reading(unpickle=reading.unpickle, skip_bad=True)
+    while low < high:
+        middle = (low + high) // 2
+        row = connection.execute(f"{_ROWS} LIMIT 1", (middle,)).fetchone()
+        found = _experience(row, file, quiet)
+        if found is not None and found[0] > reading.after:
+            high = middle
+        else:
+            low = max(middle, row[0]) + 1
+    return int(low)
+
+
+def _experience(row: Any, file: Path, reading: Reading) -> tuple[int, str, responses.Response] | None:
+    """Batch, task and response of one row."""
+    identity, task, model_version, reward, blob = row
+    where = f"row {identity}"
+    if blob is None:
+        reading.bad(file, f"{where} has no blob")
+        return None
+    try:
+        tensors, meta = _unpacked(bytes(blob), where, file, reading)
+    except (ValueError, KeyError, TypeError, struct.error) as error:
+        reading.bad(file, f"{where} cannot be read ({error})")
+        return None
+    if not tensors:
+        return None
+    experience = meta.get("eid") or {}
+    batch = responses.version(experience.get("batch"))
+    covering = next((tensors[name] for name in ("logprobs", "action_mask") if name in tensors), None)
+    if batch is None or covering is None or "tokens" not in tensors:
+        what = "batch number" if batch is None else "tokens with log-probabilities"
+        reading.bad(file, f"{where} has no {what}: it is no experience of an explorer")
+        return None
+    length = len(covering)
+    sampled = tensors.get("action_mask", np.ones(length)).astype(bool)
+    values = {"token_id": tensors["tokens"][len(tensors["tokens"]) - length :]}
+    for name, column in (("logprobs", "logp_behavior"), ("advantages", "advantage")):
+        if name in tensors:
+            values[column] = tensors[name]
+    if len({length, len(sampled), *map(len, values.values())}) > 1:
+        reading.bad(file, f"{where} has tensors of different lengths")
+        return None
+    status = meta.get("truncate_status")
+    fields: dict[str, Any] = {
+        "prompt": responses.text(meta.get("prompt_text")),
+        "response": responses.text(meta.get("response_text")),
+        "reward": responses.number(reward),
+        "truncated": status == "response_truncated" if status else None,
+        "finish_reason": "length" if status == "response_truncated" else None,
+        "dropped": status if status == "prompt_truncated" else None,
+    }
+    version = responses.version(model_version)
+    drift = responses.version((meta.get("info") or {}).get("model_version_drift")) or 0
+    if version is not None:
+        fields |= {"behavior_version_min": version, "behavior_version_max": version + drift}
+    talk = meta.get("messages") or []
+    if talk and fields["prompt"] is None and fields["response"] is None:
+        asked = next((place for place, message in enumerate(talk) if message.get("role") == "assistant"), len(talk))
+        fields |= {"prompt": responses.text(talk[:asked] or None), "response": responses.text(talk[asked:] or None)}
+    response = responses.Response(
+        sampled=sampled,
+        values=dict(values),
+        row=fields,
+        versions=(version,) if version is not None and not drift else (),
+        messages=responses.conversation(talk),
+    )
+    return batch, str(task), response
+
+
+def _unpacked(
+    blob: bytes, where: str, file: Path, reading: Reading
+) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
+    """Tensors and metadata of an experience.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if not blob.startswith(_MAGIC):
+        return _legacy(blob, where, file, reading)
+    _, version, meta_size, tensor_size = _HEADER.unpack_from(blob)
+    if version != 1:
+        raise ValueError(f"its blob is of version {version}, version 1 is known")
+    if len(blob) != _HEADER.size + meta_size + tensor_size:
+        raise ValueError("its blob is not whole")
+    pickled = blob[_HEADER.size : _HEADER.size + meta_size]
+    try:
+        meta = pickles.plain(pickled)
+    except ValueError:
+        meta = pickles.allowed(pickled, file, reading, f"{where} has objects beside text and numbers in its metadata")
+    items = (meta or {}).get("items") or []
+    if len(items) != 1:
+        return {}, {}
+    return _tensors(blob[_HEADER.size + meta_size :]), items[0]
+
+
+def _tensors(data: bytes) -> dict[str, NDArray[Any]]:
+    """Tensors of safetensors by the name of their field: 8 bytes of length, a header in JSON, the numbers."""
+    size = struct.unpack_from("<Q", data)[0]
+    start, found = 8 + size, {}
+    for name, entry in json.loads(data[8:start]).items():
+        kind = _KINDS.get(entry.get("dtype"))
+        if name == "__metadata__" or kind is None:
+            continue
+        first, end = entry["data_offsets"]
+        values = np.frombuffer(data[start + first : start + end], dtype=f"<{kind}" if kind != "?" else kind)
+        if entry["dtype"] == "BF16":  # the upper half of a float32
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        found[name.partition(":")[2]] = values.reshape(entry["shape"])
+    return found
+
+
+def _legacy(blob: bytes, where: str, file: Path, reading: Reading) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
+    """An experience as Trinity wrote it before 0.6."""
+    found = pickles.allowed(blob, file, reading, f"{where} is a pickle, as Trinity-RFT wrote them before 0.6")
+    state = found.state if isinstance(found, pickles.Stand) else None
+    if not isinstance(state, Mapping):
+        return {}, {}
+    tensors = {name: pickles.array(value) for name, value in state.items() if hasattr(value, "detach")}
+    eid = state.get("eid")
+    return tensors, dict(state) | {"eid": eid.state if isinstance(eid, pickles.Stand) else eid}
+
+
+def _step(number: int, rows: list[tuple[str, responses.Response]]) -> Step:
+    for (_, response), group in zip(rows, responses.groups_of([task for task, _ in rows]), strict=True):
+        response.row["group_id"] = group
+    newest = max(
+        (one.row["behavior_version_max"] for _, one in rows if "behavior_version_max" in one.row), default=None
+    )
+    known = newest is not None and newest < number
+    return responses.step(number, [one for _, one in rows], {"policy_version": number - 1} if known else {})
+
+
+IMPORTER = Importer("trinity", "Trinity-RFT explorer database", _describe, _read)
