@@ -22,6 +22,7 @@ COMMAND_MODULES = (
     "comparing",
     "reporting",
     "watching",
+    "bridging",
     "bench",
 )
 for _module in COMMAND_MODULES:

@@ -140,14 +140,16 @@ class Memory:
             if listener.is_new:
                 return self._reported[key]
             with suppress(OSError, ValueError):
-                self._reported[key] = reported_from_json(json.loads(_place(*key).read_text(encoding="utf-8")))
+                self._reported[key] = reported_from_json(
+                    json.loads(place_of("alerts", *key).read_text(encoding="utf-8"))
+                )
         return self._reported[key]
 
     def keep(self, listener: Listener, run_key: str, reported: Reported) -> None:
         """Remember; on disk, too, where that can be written."""
         key = (listener.identity, run_key)
         self._reported[key] = dict(reported)
-        place = _place(*key)
+        place = place_of("alerts", *key)
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
             replace_atomically(place, json.dumps(reported_to_json(reported)).encode())
@@ -155,10 +157,14 @@ class Memory:
 
 def message(alert: Alert) -> dict[str, Any]:
     """What is sent: the alert, when, and all of it in one line of text, as chat services want it."""
-    name = one_line(str(alert["run"]))[:_LONGEST_NAME]
-    name = "".join(sign if sign.isalnum() or sign in _KEPT_IN_NAMES else "?" for sign in name)
-    text = f"ratioscope: {alert['severity']} in {name}: {one_line(alert['sentence'])}"
+    text = f"ratioscope: {alert['severity']} in {safe_name(str(alert['run']))}: {one_line(alert['sentence'])}"
     return {"text": text, "time": now(), **alert}
+
+
+def safe_name(name: str) -> str:
+    """The name of a run for other people's services: short, in one line, and nothing that makes a link or a call."""
+    short = one_line(name)[:_LONGEST_NAME]
+    return "".join(sign if sign.isalnum() or sign in _KEPT_IN_NAMES else "?" for sign in short)
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -168,7 +174,7 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
-def _place(identity: str, run_key: str) -> Path:
-    """Named by a hash: a webhook's address, which may be a secret, is not written down."""
+def place_of(purpose: str, identity: str, run_key: str) -> Path:
+    """Where it is remembered what was sent of a run; named by a hash: a webhook's address may be a secret."""
     name = hashlib.sha256(f"{identity}\n{run_key}".encode(errors="surrogateescape")).hexdigest()[:32]
-    return cache_folder("alerts") / f"{name}.json"
+    return cache_folder(purpose) / f"{name}.json"
