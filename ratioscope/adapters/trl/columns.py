@@ -25,6 +25,17 @@ Arrays = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Message:
+    """Of a conversation with tools."""
+
+    role: str
+    content: str
+    tool: str | None
+    sampled: bool
+    """Part of the completion; what its assistant says are the sampled tokens."""
+
+
+@dataclass(frozen=True)
 class Response:
     """What is known of a response when it is scored."""
 
@@ -39,9 +50,18 @@ class Response:
     length: int
     """Of the completion, tool tokens included."""
     ended: bool
-    turns: tuple[int, ...] = ()
-    """Indices of the assistant's messages in the conversation, in order; empty: not a conversation with tools."""
-    tool_calls: int | None = None
+    messages: tuple[Message, ...] = ()
+    """Prompt and completion; empty where no tool spoke."""
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """Places of the sampled messages in the conversation."""
+        return tuple(i for i, message in enumerate(self.messages) if message.sampled and message.role == "assistant")
+
+    @property
+    def tool_calls(self) -> int:
+        """Answers of tools."""
+        return sum(message.sampled and message.role == "tool" for message in self.messages)
 
 
 @dataclass
@@ -85,6 +105,8 @@ class Step:
 
     tokens: dict[str, Any]
     sequences: dict[str, Any]
+    messages: dict[str, Any] | None = None
+    """None: no tool spoke in any response."""
     scalars: dict[str, Any] = field(default_factory=dict)
 
 
@@ -114,7 +136,11 @@ def columns_of(passes: Iterable[Pass], responses: dict[int, Response], rule: Rul
         keys += [found[row] for row in fresh]
         dropped += left_out
     tokens = {name: _joined([part[name] for part in parts]) for name in parts[0]} if parts else {}
-    return Step(_with_nulls(tokens), _sequences(keys, dropped, counts, tokens, responses))
+    if any(count > 1 for count in counts.values()):
+        tokens["gradient_weight"] *= np.array([counts[key] for key in tokens["seq_id"].tolist()], dtype=np.float32)
+    return Step(
+        _with_nulls(tokens), _sequences(keys, dropped, counts, tokens, responses), _messages(keys, tokens, responses)
+    )
 
 
 def _tokens(
@@ -144,7 +170,7 @@ def _tokens(
         return np.ma.array(found, mask=False if where is None else ~where[row, column].numpy())
 
     logp, old, sampler = one.logp, inputs.get("old_per_token_logps"), inputs.get("sampling_per_token_logps")
-    fresh = torch.tensor([response.version == step for response in responses])
+    fresh = torch.tensor([response.version == step for response in responses], dtype=torch.bool)
     # TRL leaves the recomputation out where the weights have not changed since: this pass is it.
     old_at = at(logp, live & fresh.unsqueeze(1)) if old is None else at(old, live)
     gate, side = _gate(one, rule, live, rows)
@@ -300,7 +326,29 @@ def _sequences(
         columns["sample_weight"] = [float(counts[key]) for key in keys]
     if any(reason is not None for reason in dropped):
         columns["dropped"] = pa.array(dropped, pa.string())
-    if any(response.turns for response in of):
-        columns["n_turns"] = [len(response.turns) for response in of]
+    if any(response.messages for response in of):
+        columns["n_turns"] = [len(response.turns) or 1 for response in of]
         columns["n_tool_calls"] = [response.tool_calls for response in of]
     return columns
+
+
+def _messages(keys: list[int], tokens: Arrays, responses: dict[int, Response]) -> dict[str, Any] | None:
+    """Rows of the messages table: the conversations in which a tool spoke."""
+    rows = []
+    for key in keys:
+        messages = responses[key].messages
+        own = tokens["seq_id"] == key if messages else None
+        for turn, message in enumerate(messages):
+            places = tokens["position"][own & (tokens["turn"] == turn)]
+            rows.append(
+                {
+                    "seq_id": key,
+                    "turn": turn,
+                    "role": message.role,
+                    "content": message.content,
+                    "tool": message.tool,
+                    "n_tokens": len(places) or None,
+                    "first_position": int(places.min()) if len(places) else None,
+                }
+            )
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else None

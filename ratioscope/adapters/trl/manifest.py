@@ -44,6 +44,11 @@ def corrects_engine(trainer: Any) -> bool:
     return bool(getattr(trainer, "use_vllm", False) and getattr(trainer, "vllm_importance_sampling_correction", False))
 
 
+def has_sampler(trainer: Any) -> bool:
+    """Whether somebody samples who says with which log-probabilities: vLLM, or the user's rollout_func."""
+    return bool(getattr(trainer, "use_vllm", False)) or getattr(trainer, "rollout_func", None) is not None
+
+
 def updates_per_generation(args: Any, iterations: int) -> int:
     """Updates that are made of one generation's responses, 1 at least."""
     passes = int(args.steps_per_generation) * iterations
@@ -69,6 +74,8 @@ def fields(trainer: Any, *, scores: bool = True, task: Mapping[str, Any] | None 
     rows = int(args.per_device_train_batch_size) * int(args.steps_per_generation) * trainer.accelerator.num_processes
     data = trainer.train_dataset
     engine = f"vllm ({args.vllm_mode})" if trainer.use_vllm else "transformers"
+    if getattr(trainer, "rollout_func", None) is not None:
+        engine = f"rollout_func with {engine}"
     return {
         "producer": {"name": PRODUCER} | library_versions("ratioscope"),
         "algorithm": algorithm(trainer),
@@ -120,7 +127,7 @@ def fields(trainer: Any, *, scores: bool = True, task: Mapping[str, Any] | None 
         "source": {"framework": "TRL", "version": library_versions("trl").get("trl", "")},
         "missing": missing(trainer, scores=scores),
         "assumed": assumed(trainer),
-        "sampled_with": "processed" if trainer.use_vllm else "",
+        "sampled_with": "processed" if trainer.use_vllm and getattr(trainer, "rollout_func", None) is None else "",
         "libraries": library_versions("torch", "transformers", "trl", "accelerate", "vllm", "peft", "pyarrow"),
     }
 
@@ -156,7 +163,7 @@ def algorithm(trainer: Any) -> dict[str, Any]:
         parameters |= {ours: float(getattr(args, theirs)) for theirs, ours in _VESPO.items()}
     else:
         weight = loss
-    if trainer.use_vllm:
+    if has_sampler(trainer):
         # The loss clips pi_theta / pi_old, and the logged ratios are to the sampler.
         gate = f"{gate}_on_recomputed" if gate != "none" else gate
         weight = f"{weight}_on_recomputed"
@@ -201,7 +208,7 @@ def advantage(trainer: Any) -> str:
 def missing(trainer: Any, *, scores: bool) -> dict[str, str]:
     """Columns that the run will not have, and why."""
     found = {}
-    if not trainer.use_vllm:
+    if not has_sampler(trainer):
         found["logp_behavior"] = (
             "Transformers' generate returns no log-probabilities: what the sampler and the trainer disagree on is not "
             "measured; ratios are to the trainer's own recomputation of the sampling policy."
@@ -234,7 +241,7 @@ def assumed(trainer: Any) -> list[str]:
         )
         if value != idle
     ]
-    if filtered and not trainer.use_vllm:
+    if filtered and not has_sampler(trainer):
         said.append(
             f"logp_behavior_train is of the whole distribution, and what was sampled from is a part of it "
             f"({', '.join(filtered)})."

@@ -319,7 +319,9 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         if self._waiting is None or self._run is None:
             return
         (step, built), self._waiting = self._waiting, None
-        self._run.record_step(step, tokens=built.tokens, sequences=built.sequences, scalars=built.scalars)
+        self._run.record_step(
+            step, tokens=built.tokens, sequences=built.sequences, scalars=built.scalars, messages=built.messages
+        )
 
     def _end(self, status: str, reason: str) -> None:
         with self._safely():

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ratioscope.adapters.trl.columns import Response
+from ratioscope.adapters.trl.columns import Message, Response
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ def responses_of(trainer: Any, scored: Scored, *, first_group: int) -> list[Resp
                 },
                 length=len(ids),
                 ended=bool(ids) and ids[-1] in ends,
-                turns=_turns(prompt, completion),
-                tool_calls=_tool_calls(completion),
+                messages=_messages(prompt, completion),
             )
         )
     return result
@@ -89,21 +88,28 @@ def _content(message: dict[str, Any]) -> str:
     return "\n".join([*([str(content)] if content else []), *(str(call.get("function", call)) for call in calls)])
 
 
-def _turns(prompt: Any, completion: Any) -> tuple[int, ...]:
-    if isinstance(completion, str):
+def _messages(prompt: Any, completion: Any) -> tuple[Message, ...]:
+    """Of a conversation in which a tool spoke; one of a prompt and an answer has no more to say than its texts."""
+    if isinstance(completion, str) or isinstance(prompt, str):
         return ()
-    before = len(prompt) if not isinstance(prompt, str) else 1
+    said = [message for message in (*prompt, *completion) if isinstance(message, dict)]
+    if not any(message.get("role") == "tool" for message in said[len(prompt) :]):
+        return ()
     return tuple(
-        before + index
-        for index, message in enumerate(completion)
-        if isinstance(message, dict) and message.get("role") == "assistant"
+        Message(str(message.get("role", "")), _content(message), _tool(message), sampled=index >= len(prompt))
+        for index, message in enumerate(said)
     )
 
 
-def _tool_calls(completion: Any) -> int | None:
-    if isinstance(completion, str):
-        return None
-    return sum(isinstance(message, dict) and message.get("role") == "tool" for message in completion)
+def _tool(message: dict[str, Any]) -> str | None:
+    if message.get("role") == "tool":
+        return None if message.get("name") is None else str(message["name"])
+    names = [
+        str(call.get("function", {}).get("name", ""))
+        for call in message.get("tool_calls") or ()
+        if isinstance(call, dict)
+    ]
+    return ", ".join(names) or None
 
 
 def _end_ids(trainer: Any) -> set[int]:
