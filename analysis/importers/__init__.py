@@ -1,6 +1,13 @@
 """What other programs wrote, as runs."""
 
-from ratioscope.analysis.importers import miles, skyrl, slime, trinity
+from ratioscope.analysis.importers import (
+    miles,
+    prime_rl,
+    skyrl,
+    slime,
+    trinity,
+    verifiers,
+)
 from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
 
 IMPORTERS: tuple[Importer, ...] = (
@@ -8,6 +15,9 @@ IMPORTERS: tuple[Importer, ...] = (
     miles.IMPORTER,
     skyrl.IMPORTER,
     trinity.IMPORTER,
+    prime_rl.IMPORTER,
+    verifiers.IMPORTER,
+    verifiers.RESULTS,
 )
 """Every format that is known, those that can be told most surely first."""
 

@@ -59,15 +59,21 @@ def flattened(
 
 def _joined(parts: Sequence[Any], lengths: NDArray[Any]) -> Any:
     """One array of all parts; what is None is masked out, for as many places as it should have."""
-    there = [None if part is None else np.asarray(part) for part in parts]
+    there = [None if part is None else np.asanyarray(part) for part in parts]  # a masked array has nulls of its own
     kinds = [part.dtype for part in there if part is not None and len(part)]
     kind = np.result_type(*kinds) if kinds else np.dtype(float)
     filled = [
         np.zeros(int(length), dtype=kind) if part is None else part.astype(kind, copy=False)
         for part, length in zip(there, lengths, strict=True)
     ]
-    joined = np.concatenate(filled) if filled else np.zeros(0, dtype=kind)
+    if not filled:
+        return np.zeros(0, dtype=kind)
     absent = np.repeat([part is None for part in there], np.asarray(lengths, dtype=np.int64))
+    absent |= np.concatenate([np.ma.getmaskarray(part) for part in filled])
+    joined = np.concatenate([np.ma.getdata(part) for part in filled])
+    if kind.kind == "O":  # words, whose null is None
+        joined[absent] = None
+        return joined
     return np.ma.masked_array(joined, absent) if absent.any() else joined
 
 

@@ -1,0 +1,226 @@
+"""What importers share: responses gathered into a step, small files beside a run, texts of messages."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratioscope.analysis.importers.flatten import flattened
+from ratioscope.analysis.importers.source import Step
+
+_LARGEST_CONFIG = 5_000_000
+_LARGEST_FIRST_LINE = 64_000_000
+
+
+@dataclass
+class Gathered:
+    """The responses of one step, one after the other: `seq_id` counts them from 0."""
+
+    sequences: list[Mapping[str, Any]] = field(default_factory=list)
+    messages: list[Mapping[str, Any]] = field(default_factory=list)
+    _ids: list[int] = field(default_factory=list)
+    _tokens: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def add(
+        self,
+        sequence: Mapping[str, Any],
+        tokens: Mapping[str, Any] | None = None,
+        messages: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        """One response.
+
+        Args:
+            sequence: its row of the sequences table, without seq_id.
+            tokens: arrays over its sampled tokens by column, the first of which is there; None: not logged.
+            messages: its rows of the messages table, without seq_id.
+        """
+        seq_id = len(self.sequences)
+        self.sequences.append({"seq_id": seq_id} | dict(sequence))
+        self.messages += [{"seq_id": seq_id} | dict(message) for message in messages]
+        if tokens is not None:
+            self._ids.append(seq_id)
+            self._tokens.append(tokens)
+
+    def step(self, number: int, scalars: Mapping[str, Any] | None = None) -> Step:
+        """All of it as one update; a time that no file tells is null, not the time of the import."""
+        tokens = None
+        if self._tokens:
+            names = list(dict.fromkeys(name for columns in self._tokens for name in columns))
+            lists = {name: [columns.get(name) for columns in self._tokens] for name in names}
+            lists = {name: parts for name, parts in lists.items() if any(part is not None for part in parts)}
+            of_response = {
+                name: [self.sequences[seq_id].get(name) for seq_id in self._ids]
+                for name in ("group_id",)
+                if any(sequence.get(name) is not None for sequence in self.sequences)
+            }
+            tokens = flattened(lists, whole=of_response, ids=self._ids)
+        return Step(
+            number,
+            by_column(self.sequences),
+            tokens,
+            {"wall_time": None} | dict(scalars or {}),
+            by_column(self.messages) if self.messages else None,
+        )
+
+
+def by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Rows as columns; None where a row lacks the key, and no column of nothing else."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return {name: values for name, values in columns.items() if any(value is not None for value in values)}
+
+
+def numbers(values: Sequence[float | None] | None) -> NDArray[np.float32] | None:
+    """Log-probabilities and the like. A null among numbers is how JSON writes one that is not finite: it stays NaN."""
+    return None if values is None else np.array(values, dtype=np.float32)
+
+
+def nulls(count: int) -> Any:
+    """Log-probabilities of tokens that nobody scored."""
+    return np.ma.masked_array(np.zeros(count, dtype=np.float32), True)
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Parts of a column as one, nulls included."""
+    values = np.concatenate([np.ma.getdata(part) for part in parts])
+    absent = np.concatenate([np.ma.getmaskarray(part) for part in parts])
+    return np.ma.masked_array(values, absent) if absent.any() else values
+
+
+class Ordinals(dict[Any, int]):
+    """Names as numbers, in order of appearance; None stays None."""
+
+    def of(self, name: Any) -> int | None:
+        return None if name is None else self.setdefault(name, len(self))
+
+
+def scattered(place: NDArray[np.bool_], words: str) -> NDArray[np.object_]:
+    """A column of words where `place` is true, and of nulls elsewhere."""
+    column = np.full(len(place), None, dtype=object)
+    column[place] = words
+    return column
+
+
+def segments(mask: NDArray[np.bool_]) -> NDArray[np.int16]:
+    """By token of a conversation, in which run of equal mask values it lies: a message, where only a mask is logged.
+
+    Counted so that the prompt is 0, with or without one.
+    """
+    changes = np.flatnonzero(np.diff(mask.astype(np.int8))) + 1
+    runs = np.zeros(len(mask), dtype=np.int16)
+    runs[changes] = 1
+    return (np.cumsum(runs) + bool(len(mask) and mask[0])).astype(np.int16)
+
+
+def sampled_runs(mask: NDArray[np.bool_]) -> int:
+    """How many sampled messages a mask shows."""
+    return int(np.count_nonzero(np.diff(mask.astype(np.int8), prepend=0) == 1))
+
+
+def numbered(folder: Path, pattern: str) -> dict[int, Path]:
+    """What lies in a folder under names with a number in them, in ascending order; {} when it is no folder."""
+    found = {}
+    try:
+        for entry in folder.iterdir():
+            if match := re.fullmatch(pattern, entry.name):
+                found[int(match[1])] = entry
+    except OSError:
+        return {}
+    return dict(sorted(found.items()))
+
+
+def config(path: Path) -> dict[str, Any]:
+    """A TOML or JSON file of settings; {} where there is none that can be read."""
+    try:
+        if path.stat().st_size > _LARGEST_CONFIG:
+            return {}
+        text = path.read_text(encoding="utf-8")
+        found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def first_object(path: Path) -> dict[str, Any]:
+    """The object in the first line of a file of JSON lines; {} where there is none."""
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.readline(_LARGEST_FIRST_LINE))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def at(settings: Mapping[str, Any], *keys: str) -> Any:
+    """A nested setting; None where it is not set."""
+    found: Any = settings
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def known(**values: Any) -> dict[str, Any]:
+    """What is set of these."""
+    return {name: value for name, value in values.items() if value is not None and value != {}}
+
+
+def number(value: Any) -> float | None:
+    """A number that is one; None otherwise."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def moment(seconds: Any) -> datetime | None:
+    """Seconds since 1970 as a time in UTC; None for 0, which stands for "not yet", and for what is no time."""
+    value = number(seconds)
+    try:
+        return datetime.fromtimestamp(value, UTC) if value else None
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def part_of_reward(name: str) -> str:
+    """The column of one part of the reward."""
+    return "reward_" + (re.sub(r"\W+", "_", name).strip("_") or "part")
+
+
+def text_of(content: Any) -> str:
+    """The text of a message, whose content may be a list of parts; images and the like are named, not shown."""
+    if content is None:
+        return ""
+    if isinstance(content, list):
+        return "\n".join(text_of(part) for part in content)
+    if isinstance(content, Mapping):
+        return str(content["text"]) if "text" in content else f"[{content.get('type', 'content')}]"
+    return str(content)
+
+
+def calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and arguments of the tools that a message calls, in either of the two shapes that are in use."""
+    found = []
+    for call in message.get("tool_calls") or []:
+        call = json.loads(call) if isinstance(call, str) and call.startswith("{") else call
+        inner = call.get("function", call) if isinstance(call, Mapping) else {}
+        if isinstance(inner, Mapping):
+            found.append((str(inner.get("name", "")), str(inner.get("arguments", ""))))
+    return found
+
+
+def said(message: Mapping[str, Any]) -> str:
+    """Everything that a message says: reasoning, text, calls."""
+    reasoning = text_of(message.get("reasoning_content"))
+    calls = [f"{name}({arguments})" for name, arguments in calls_of(message)]
+    return "\n".join(part for part in (reasoning, text_of(message.get("content")), *calls) if part)
+
+
+def transcript(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Messages as one text; the roles are named where there are several."""
+    if len(messages) == 1:
+        return said(messages[0])
+    return "\n\n".join(f"[{message.get('role', '')}]\n{said(message)}" for message in messages)

@@ -1,0 +1,250 @@
+"""verifiers' traces: trees of messages with their tokens, as responses, tokens and messages.
+
+Read from verifiers 0.4.0, `verifiers/v1/trace.py`, `graph.py` and `episode.py`. A trace is a tree: every message is
+stored once, and a conversation is a path from a root to a leaf. Log-probabilities and the like are stored for sampled
+tokens alone (`mask` true), so they are shorter than `token_ids`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratioscope.analysis.importers.gathered import (
+    at,
+    calls_of,
+    joined,
+    moment,
+    nulls,
+    number,
+    numbers,
+    part_of_reward,
+    said,
+    scattered,
+    transcript,
+)
+
+DECIMALS = 4
+"""That the writer keeps of a log-probability (`RECORD_FLOAT_DECIMALS`)."""
+
+_COMPACT = {
+    "logprobs": "logp_behavior",
+    "trainer_logprobs": "logp_current",
+    "reference_logprobs": "logp_reference",
+    "advantages": "advantage",
+    "entropies": "entropy",
+}
+_TRUNCATING = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A path from a root to a leaf: one conversation, and one sample of the trainer."""
+
+    trace: Mapping[str, Any]
+    path: tuple[int, ...]
+    """Its nodes."""
+    counted: frozenset[int]
+    """Those whose sampled tokens are its own: a message that several branches share belongs to the first of them."""
+
+    @property
+    def nodes(self) -> list[Mapping[str, Any]]:
+        return [self.trace["nodes"][place] for place in self.path]
+
+    @property
+    def token_ids(self) -> NDArray[np.int32]:
+        """All tokens, prompt and tools too. (n_all,)"""
+        return _joined([node.get("token_ids") or [] for node in self.nodes], np.int32)
+
+    @property
+    def messages_of_tokens(self) -> NDArray[np.int16]:
+        """By token, which message of the conversation it is in. (n_all,)"""
+        lengths = [len(node.get("token_ids") or []) for node in self.nodes]
+        return np.repeat(np.arange(len(lengths), dtype=np.int16), lengths)
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """Which of its tokens are sampled and its own. (n_all,)"""
+        parts = []
+        for place, node in zip(self.path, self.nodes, strict=True):
+            own = node.get("mask") or []
+            parts.append(own if place in self.counted else [False] * len(own))
+        return _joined(parts, np.bool_)
+
+    def tokens(self) -> dict[str, Any] | None:
+        """Columns over its own sampled tokens; None where the trace has no token ids.
+
+        Raises:
+            ValueError: a list of a message is shorter or longer than its sampled tokens; says which.
+        """
+        mask = self.mask
+        ids = self.token_ids
+        if len(mask) != len(ids):
+            raise ValueError(f"a trace has {len(ids)} token ids and a mask of {len(mask)}")
+        if not mask.any():
+            return None
+        columns: dict[str, Any] = {"token_id": ids[mask], "turn": self.messages_of_tokens[mask]}
+        own = [self.trace["nodes"][place] for place in self.path if place in self.counted]
+        for stored, column in _COMPACT.items():
+            if any(node.get(stored) for node in own):
+                columns[column] = joined([_compact(node, stored) for node in own])
+        weights = self._weights("rl")
+        if weights is not None and (weights[mask] == 0).any():
+            columns["rejected"] = scattered(weights[mask] == 0, "weight 0 in the loss")
+        return columns
+
+    def _weights(self, name: str) -> NDArray[np.float32] | None:
+        streams = [at(node, "loss_weights", name) for node in self.nodes]
+        if all(stream is None for stream in streams):
+            return None
+        return np.concatenate(
+            [
+                np.zeros(len(node.get("token_ids") or []), np.float32)
+                if stream is None
+                else np.array(stream, np.float32)
+                for node, stream in zip(self.nodes, streams, strict=True)
+            ]
+        )
+
+
+def branches(trace: Mapping[str, Any]) -> Iterator[Branch]:
+    """The conversations of a trace that are trained on, in the order of their leaves.
+
+    A message that several share is counted in the first, as prime-rl trains it. An attempt at a compaction that nothing
+    went on from is no conversation.
+    """
+    nodes = trace.get("nodes") or []
+    parents = {node.get("parent") for node in nodes}
+    links = [link for node in nodes for link in node.get("semantic_parents") or []]
+    accepted = {link.get("node") for link in links if link.get("type") == "compaction"}
+    taken: set[int] = set()
+    for leaf in range(len(nodes)):
+        if leaf in parents or (_is_attempt(nodes[leaf]) and leaf not in accepted):
+            continue
+        path = [leaf]
+        while (parent := nodes[path[-1]].get("parent")) is not None and len(path) <= len(nodes):
+            path.append(parent)
+        own = {place for place in path if nodes[place].get("sampled") and place not in taken}
+        if own or not any(node.get("sampled") for node in nodes):
+            yield Branch(trace, tuple(reversed(path)), frozenset(own))
+        taken |= own
+
+
+def sequence_of(branch: Branch, episode: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a conversation; without seq_id and group_id, which are the batch's to give."""
+    trace, nodes = branch.trace, branch.nodes
+    messages = [node.get("message") or {} for node in nodes]
+    first = next((place for place, node in enumerate(nodes) if node.get("sampled")), len(nodes))
+    own = [node for place, node in zip(branch.path, nodes, strict=True) if place in branch.counted]
+    calls = [call for call in trace.get("calls") or [] if call.get("node") in branch.counted]
+    finish = next((call.get("finish_reason") for call in reversed(calls) if not call.get("error")), None)
+    agent, ended = at(trace, "agent", "name"), trace.get("stop_condition")
+    sampling = next((call.get("sampling") for call in calls if call.get("sampling")), None) or {}
+    tokens = sum(sum(map(bool, node.get("mask") or [])) for node in own)
+    example = at(trace, "task", "data", "idx")
+    return {
+        "prompt_id": example if isinstance(example, int) else None,
+        "prompt": transcript(messages[:first]) or None,
+        "response": transcript(messages[first:]) or None,
+        "n_tokens": tokens if any(node.get("token_ids") for node in nodes) else None,
+        **_rewards(trace),
+        "finish_reason": finish or ended,
+        "truncated": ended in _TRUNCATING or finish == "length" if finish or ended else None,
+        "environment": at(episode, "env", "name") or at(episode, "env", "id") or None,
+        "source": agent if agent != "agent" else None,
+        "temperature": number(sampling.get("temperature")),
+        "top_p": number(sampling.get("top_p")),
+        "top_k": sampling.get("top_k") if isinstance(sampling.get("top_k"), int) else None,
+        "n_turns": len(own),
+        "n_tool_calls": sum(len(calls_of(node.get("message") or {})) for node in own),
+        "seconds_generating": _seconds(call.get("time") for call in calls),
+        "seconds_tools": number(at(trace, "timing", "agent", "harness", "duration")) or None,
+        **_versions(episode),
+    }
+
+
+def messages_of(branch: Branch) -> Iterator[dict[str, Any]]:
+    """The rows of a conversation's messages, without seq_id."""
+    times = {call.get("node"): call.get("time") or {} for call in branch.trace.get("calls") or []}
+    names: dict[str, str] = {}
+    position = 0
+    for turn, (place, node) in enumerate(zip(branch.path, branch.nodes, strict=True)):
+        message = node.get("message") or {}
+        names |= {str(call.get("id")): str(call.get("name")) for call in message.get("tool_calls") or []}
+        called = calls_of(message)
+        answered = message.get("name") or names.get(str(message.get("tool_call_id")))
+        sampled = place in branch.counted
+        time = times.get(place, {})
+        ids = node.get("token_ids")
+        size = sum(map(bool, node.get("mask") or [])) if sampled else len(ids or [])
+        yield {
+            "turn": turn,
+            "role": message.get("role"),
+            "content": said(message),
+            "tool": called[0][0] if called else (answered if message.get("role") == "tool" else None),
+            "n_tokens": size if ids else None,
+            "first_position": position if sampled and ids else None,
+            "started": moment(time.get("start")),
+            "ended": moment(time.get("end")),
+        }
+        position += size if sampled else 0
+
+
+def group_of(episode: Mapping[str, Any], trace: Mapping[str, Any]) -> Any:
+    """What the responses of a prompt have in common: the episode's group, else the task."""
+    group = at(episode, "group", "id")
+    if group is not None:
+        return group
+    task = trace.get("task") or episode.get("task") or {}
+    return task.get("key") or task.get("hash") or at(task, "data", "idx")
+
+
+def failed(trace: Mapping[str, Any]) -> bool:
+    """Whether its rollout ended in an error."""
+    return bool(trace.get("errors")) and not trace.get("ok")
+
+
+def _is_attempt(node: Mapping[str, Any]) -> bool:
+    return any(link.get("type") == "compaction_attempt" for link in node.get("semantic_parents") or [])
+
+
+def _compact(node: Mapping[str, Any], stored: str) -> Any:
+    """Values over the sampled tokens of a message, masked where it has none."""
+    wanted = sum(map(bool, node.get("mask") or []))
+    values = node.get(stored)
+    if not values:  # [] and null: nobody scored it
+        return nulls(wanted)
+    if len(values) != wanted:
+        raise ValueError(f"a message has {len(values)} {stored} for {wanted} sampled tokens")
+    return numbers(values)
+
+
+def _rewards(trace: Mapping[str, Any]) -> dict[str, float | None]:
+    """The weighted parts, and their sum; null where no reward was given, which the writer counts as 0."""
+    parts = {
+        part_of_reward(name): float(reward.get("score", 0.0)) * float(reward.get("weight", 1.0))
+        for name, reward in (trace.get("rewards") or {}).items()
+        if isinstance(reward, Mapping)
+    }
+    return {"reward": sum(parts.values()) if parts else None, **(parts if len(parts) > 1 else {})}
+
+
+def _versions(episode: Mapping[str, Any]) -> dict[str, int]:
+    policy = at(episode, "run", "work", "policy") or {}
+    return {
+        column: policy[name]
+        for column, name in (("behavior_version_min", "start"), ("behavior_version_max", "end"))
+        if isinstance(policy.get(name), int)
+    }
+
+
+def _seconds(spans: Any) -> float | None:
+    """Together; None where nothing was timed."""
+    lengths = [span["end"] - span["start"] for span in spans if span and span.get("end") and span.get("start")]
+    return sum(lengths) if lengths else None
+
+
+def _joined(parts: list[Any], kind: type[np.generic]) -> NDArray[Any]:
+    return np.concatenate([np.array(part, dtype=kind) for part in parts]) if parts else np.zeros(0, dtype=kind)

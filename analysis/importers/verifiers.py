@@ -1,0 +1,230 @@
+"""verifiers: traces of an evaluation, and the results that it wrote up to version 0.3.
+
+Read from verifiers 0.4.0: `verifiers/v1/utils/trace_store.py` (traces.jsonl, an episode a line) and `v1/cli/output.py`
+(configs/eval.json beside it); the older results.jsonl and metadata.json from `verifiers/legacy/utils/save_utils.py`
+of a60a606e. An evaluation has no updates: all of it is one step.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers.gathered import (
+    Gathered,
+    Ordinals,
+    at,
+    calls_of,
+    config,
+    first_object,
+    known,
+    number,
+    part_of_reward,
+    said,
+    transcript,
+)
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.traces import DECIMALS, branches, group_of, messages_of, sequence_of
+
+_NO_TRAINER = "verifiers samples and scores; it does not train."
+_ROUNDED = (
+    "Log-probabilities are rounded to 4 decimals in the file: differences below 5e-5 are rounding, not numerics of the "
+    "sampler."
+)
+_ONE_STEP = "An evaluation has no updates: all responses are one step."
+
+
+# traces.jsonl, from version 0.4 -------------------------------------------------------------------------------------
+
+
+def _traces_file(path: Path) -> Path | None:
+    file = path / "traces.jsonl" if path.is_dir() else path
+    return file if file.name.endswith(".jsonl") and file.is_file() else None
+
+
+def describe(path: Path) -> Description | None:
+    file = _traces_file(path)
+    episode = first_object(file) if file else {}
+    traces = episode.get("traces")
+    if file is None or not isinstance(traces, list) or "task" not in episode:
+        return None
+    trace: Mapping[str, Any] = next(iter(traces), {})
+    settings = config(file.parent / "configs" / "eval.json")
+    nodes = [node for node in trace.get("nodes") or [] if node.get("sampled")]
+    training = at(episode, "run", "type") == "train"
+    assumed = [
+        "All responses in the file are of one step." if training else _ONE_STEP,
+        "A conversation that forks is a response a branch, each with the reward of the whole. A message that several "
+        "branches share counts in the first.",
+    ]
+    if any(node.get("logprobs") for node in nodes):
+        assumed.append(_ROUNDED)
+    return Description(
+        framework="verifiers",
+        format="traces",
+        path=file,
+        version=str(at(trace, "verifiers", "version") or ""),
+        steps=1,
+        missing=_missing(nodes, training),
+        assumed=tuple(assumed),
+        manifest=known(
+            task=known(name=at(episode, "env", "name") or at(episode, "env", "id")),
+            model=known(path=settings.get("model") or next((c.get("model") for c in trace.get("calls") or []), None)),
+            sampler=known(
+                temperature=number(at(settings, "sampling", "temperature")),
+                top_p=number(at(settings, "sampling", "top_p")),
+                samples_per_prompt=at(settings, "num_rollouts"),
+            ),
+            log_probability_decimals=DECIMALS if any(node.get("token_ids") for node in nodes) else None,
+        ),
+    )
+
+
+def _missing(nodes: Sequence[Mapping[str, Any]], training: bool) -> dict[str, str]:
+    missing = {}
+    if not any(node.get("token_ids") for node in nodes):
+        missing["token_id"] = (
+            "The client that sampled gave texts without token ids; verifiers' renderer client gives both."
+        )
+    if not any(node.get("logprobs") for node in nodes):
+        missing["logp_behavior"] = "The sampled messages hold no log-probabilities."
+    why = "The file holds no values of the trainer." if training else _NO_TRAINER
+    for stored, column in (("trainer_logprobs", "logp_current"), ("advantages", "advantage"), ("entropies", "entropy")):
+        if not any(node.get(stored) for node in nodes):
+            missing[column] = why
+    return missing | {"logp_new": why}
+
+
+def read(path: Path, reading: Reading) -> Iterator[Step]:
+    file = _traces_file(path)
+    if file is None or reading.after >= 0 or reading.growing:  # a step is whole when nothing more is written
+        return
+    gathered, groups = Gathered(), Ordinals()
+    for line, episode in lines.read(file, reading):
+        for trace in episode.get("traces") or []:
+            for branch in branches(trace):
+                try:
+                    tokens = branch.tokens()
+                except ValueError as error:
+                    reading.bad(file, str(error), line)
+                    continue
+                row = {"group_id": groups.of(group_of(episode, trace)), **sequence_of(branch, episode)}
+                if tokens is not None and row.get("behavior_version_min") is not None:
+                    tokens["behavior_version"] = np.full(len(tokens["token_id"]), row["behavior_version_min"], np.int32)
+                gathered.add(row, tokens, messages_of(branch))
+    if gathered.sequences:
+        yield gathered.step(0)
+
+
+# results.jsonl, up to version 0.3 -----------------------------------------------------------------------------------
+
+
+def _results_file(path: Path) -> Path | None:
+    folder = path if path.is_dir() else path.parent
+    file = folder / "results.jsonl"
+    metadata = config(folder / "metadata.json")
+    return file if file.is_file() and {"env_id", "model"} <= metadata.keys() else None
+
+
+def describe_results(path: Path) -> Description | None:
+    file = _results_file(path)
+    if file is None or not {"prompt", "completion", "reward"} <= first_object(file).keys():
+        return None
+    metadata = config(file.parent / "metadata.json")
+    text = "results.jsonl holds texts and scores; verifiers 0.4 writes tokens and log-probabilities into traces.jsonl."
+    return Description(
+        framework="verifiers",
+        format="results",
+        path=file,
+        version=str(at(metadata, "version_info", "vf_version") or ""),
+        steps=1,
+        missing=dict.fromkeys(("token_id", "logp_behavior"), text)
+        | dict.fromkeys(("logp_current", "logp_new", "advantage", "entropy"), _NO_TRAINER),
+        assumed=(_ONE_STEP, "Responses to one example are one group."),
+        manifest=known(
+            task=known(name=metadata.get("env_id")),
+            model=known(path=metadata.get("model")),
+            sampler=known(
+                samples_per_prompt=metadata.get("rollouts_per_example"),
+                temperature=number(at(metadata, "sampling_args", "temperature")),
+                top_p=number(at(metadata, "sampling_args", "top_p")),
+            ),
+        ),
+    )
+
+
+def read_results(path: Path, reading: Reading) -> Iterator[Step]:
+    file = _results_file(path)
+    if file is None or reading.after >= 0 or reading.growing:
+        return
+    arguments = at(config(file.parent / "metadata.json"), "sampling_args") or {}
+    gathered, groups = Gathered(), Ordinals()
+    for line, row in lines.read(file, reading):
+        if "reward" not in row:
+            reading.bad(file, "a result without a reward", line)
+            continue
+        prompt, completion = _messages(row.get("prompt")), _messages(row.get("completion"))
+        example = row.get("example_id")
+        sampled = [message for message in completion if message.get("role", "assistant") == "assistant"]
+        gathered.add(
+            {
+                "group_id": groups.of(str(example) if example is not None else transcript(prompt)),
+                "prompt_id": example if isinstance(example, int) else None,
+                "prompt": transcript(prompt) if prompt else None,
+                "response": transcript(completion) if completion else None,
+                "reward": None if row.get("error") else number(row["reward"]),
+                **_parts(row),
+                "finish_reason": row.get("stop_condition"),
+                "truncated": row.get("is_truncated"),
+                "environment": row.get("task") if isinstance(row.get("task"), str) else None,
+                "temperature": number(arguments.get("temperature")),
+                "top_p": number(arguments.get("top_p")),
+                "n_turns": len(sampled) or None,
+                "n_tool_calls": sum(len(calls_of(message)) for message in sampled),
+                "seconds_generating": _generating(row),
+            },
+            None,
+            _message_rows(prompt, completion),
+        )
+    if gathered.sequences:
+        yield gathered.step(0)
+
+
+def _messages(written: Any) -> list[Mapping[str, Any]]:
+    """A conversation, which may be one text."""
+    if isinstance(written, str):
+        return [{"content": written}]
+    return [message for message in written or [] if isinstance(message, Mapping)]
+
+
+def _parts(row: Mapping[str, Any]) -> dict[str, float]:
+    """Scores by name: they are not weighted in the file, so they need not add up to the reward."""
+    metrics = row.get("metrics")
+    values = {name: number(value) for name, value in (metrics or {}).items()} if isinstance(metrics, Mapping) else {}
+    return {part_of_reward(name): value for name, value in values.items() if value is not None}
+
+
+def _generating(row: Mapping[str, Any]) -> float | None:
+    start, end = (number(at(row, "timing", "generation", name)) for name in ("start", "end"))
+    if start and end:
+        return end - start
+    old = number(at(row, "timing", "generation_ms") or row.get("generation_ms"))
+    return old / 1000 if old is not None else None
+
+
+def _message_rows(
+    prompt: Sequence[Mapping[str, Any]], completion: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    for turn, message in enumerate((*prompt, *completion)):
+        default = "user" if turn < len(prompt) else "assistant"
+        called = calls_of(message)
+        tool = called[0][0] if called else message.get("name") if message.get("role") == "tool" else None
+        yield {"turn": turn, "role": message.get("role", default), "content": said(message), "tool": tool}
+
+
+IMPORTER = Importer("verifiers", "verifiers: traces of an evaluation (0.4)", describe, read)
+RESULTS = Importer(
+    "verifiers-results", "verifiers: results of an evaluation (0.3 and before)", describe_results, read_results
+)
