@@ -2,6 +2,8 @@
 
 from ratioscope.analysis.importers import (
     miles,
+    nemo_rl,
+    open_instruct,
     prime_rl,
     skyrl,
     slime,
@@ -18,6 +20,8 @@ IMPORTERS: tuple[Importer, ...] = (
     prime_rl.IMPORTER,
     verifiers.IMPORTER,
     verifiers.RESULTS,
+    nemo_rl.IMPORTER,
+    open_instruct.IMPORTER,
 )
 """Every format that is known, those that can be told most surely first."""
 
