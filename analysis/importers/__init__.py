@@ -7,6 +7,8 @@ from ratioscope.analysis.importers import (
     prime_rl,
     skyrl,
     slime,
+    tinker_capture,
+    tinker_cookbook,
     trinity,
     verifiers,
 )
@@ -22,6 +24,8 @@ IMPORTERS: tuple[Importer, ...] = (
     verifiers.RESULTS,
     nemo_rl.IMPORTER,
     open_instruct.IMPORTER,
+    tinker_cookbook.IMPORTER,
+    tinker_capture.IMPORTER,
 )
 """Every format that is known, those that can be told most surely first."""
 

@@ -1,0 +1,337 @@
+"""tinker-cookbook's capture: what the sampler drew, from JSON lines or from the capture store's SQLite file.
+
+Read from tinker-cookbook 0.6.1: `tinker_cookbook/capture/exporter.py` (`capture/sample.jsonl`, a call a line),
+`capture/instrument.py` (what is in a record) and `capture/store/schema.py` (table `wire_rows`, a sequence a row).
+Log-probabilities are the sampler's; what the trainer makes of them is not captured.
+"""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers.gathered import (
+    Gathered,
+    Ordinals,
+    at,
+    first_object,
+    joined,
+    known,
+    nulls,
+    number,
+    numbers,
+)
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+
+TABLE = "wire_rows"
+_NOT_CAPTURED = "The capture holds what was sampled; tinker-cookbook does not write the trainer's side of it."
+_COLUMNS = (
+    "iteration, group_idx, traj_idx, split, purpose, sampling_session_id, seq_id, sample_idx, policy_version, "
+    "created_at, prompt_tokens, sampled_tokens, logprobs, metadata"
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sampled sequence: a turn of a trajectory."""
+
+    step: int
+    group: Any
+    trajectory: Any
+    """None: it is a response of its own."""
+    key: tuple[Any, ...]
+    """The same for a record that was written twice."""
+    created: float
+    policy: str | None
+    prompt: Sequence[int]
+    tokens: Sequence[int]
+    logprobs: Sequence[float] | None
+    finish: str | None
+    limits: Mapping[str, Any]
+    """max_tokens, temperature, top_p, top_k."""
+    seconds: float | None
+
+
+# What lies there ----------------------------------------------------------------------------------------------------
+
+
+def find(path: Path) -> Path | None:
+    """The file of samples at a path: sample.jsonl, capture/sample.jsonl, or a capture store."""
+    places = (
+        [path]
+        if path.is_file()
+        else [path / "capture" / "sample.jsonl", path / "sample.jsonl", path / "capture.sqlite"]
+    )
+    for file in places:
+        if file.suffix == ".jsonl" and {"samples", "scope", "kind"} <= first_object(file).keys():
+            return file
+        if file.suffix in (".sqlite", ".db") and file.is_file() and _run_of(file) is not None:
+            return file
+    return None
+
+
+def _open(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{file.as_posix().replace('?', '%3f').replace('#', '%23')}?mode=ro", uri=True)
+
+
+def _run_of(file: Path) -> tuple[str, int] | None:
+    """The run that was written to last, and how many there are; None where it is no capture store."""
+    try:
+        with closing(_open(file)) as store:
+            last = store.execute(f"select run_id from {TABLE} order by cursor desc limit 1").fetchone()
+            (count,) = store.execute(f"select count(distinct run_id) from {TABLE}").fetchone()
+    except sqlite3.Error:
+        return None
+    return (str(last[0]), int(count)) if last else None
+
+
+def assumed_of(file: Path) -> tuple[str, ...]:
+    """What is taken for granted of a file of samples."""
+    if file.suffix == ".jsonl":
+        named = at(first_object(file), "scope", "iteration") is not None
+        return _ASSUMED if named else (*_ASSUMED, _BY_TIME)
+    _, count = _run_of(file) or ("", 0)
+    several = f"The store holds {count} runs; the one that was written to last is read."
+    return (*_ASSUMED, several) if count > 1 else _ASSUMED
+
+
+def describe(path: Path) -> Description | None:
+    file = find(path)
+    if file is None or any(path.glob("iteration_*/train_rollout_summaries.jsonl")):  # a run's folder, which holds more
+        return None
+    manifest, steps = {}, None
+    if file.suffix == ".jsonl":
+        record = first_object(file)
+        manifest = known(model=known(path=record.get("base_model") or record.get("model_path")))
+    else:
+        run, _ = _run_of(file) or ("", 0)
+        manifest = known(name=run)
+        with closing(_open(file)) as store:
+            (steps,) = store.execute(
+                f"select count(distinct iteration) from {TABLE} where run_id = ?", (run,)
+            ).fetchone()
+    return Description(
+        framework="tinker-cookbook",
+        format="capture" if file.suffix == ".jsonl" else "capture store",
+        path=file,
+        steps=steps or None,
+        missing={
+            "logp_current": _NOT_CAPTURED,
+            "logp_new": _NOT_CAPTURED,
+            "advantage": _NOT_CAPTURED,
+            "clipped": _NOT_CAPTURED,
+            "entropy": _NOT_CAPTURED,
+            "reward": "The capture has no rewards; they are in the rollout summaries of the run's own folder.",
+            "behavior_version": "Sampler weights have names in the capture and no numbers; the name is in `adapter`.",
+            "response": "The capture holds token ids and no text.",
+        },
+        assumed=assumed_of(file),
+        manifest=manifest,
+    )
+
+
+_ASSUMED = (
+    "Calls that sample one token where others sample more only score a text (compute_post_kl and KL penalties do "
+    "that): they are no responses.",
+    "Calls with a split other than train, or with the purpose eval, are left out.",
+    "Calls of one trajectory are its turns, in the order in which they were made.",
+)
+_BY_TIME = (
+    "The calls do not say which iteration they are of: a step is what was sampled between two optimiser steps, and "
+    "has the number of those before it. capture(iteration=..., group_idx=..., traj_idx=...) around rollouts says it."
+)
+
+
+# Steps --------------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path, reading: Reading) -> Iterator[Step]:
+    file = find(path)
+    if file is None:
+        return
+    for step, samples in by_step(file, reading):
+        if step <= reading.after:
+            continue
+        gathered, groups = Gathered(), Ordinals()
+        for turns in trajectories(samples):
+            gathered.add({"group_id": groups.of(group_of(turns)), **sequence_of(turns)}, tokens_of(turns))
+        yield gathered.step(step)
+
+
+def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[Sample]]]:
+    """Samples by step, ascending. A first reading counts them, so that a step is handed on when it is complete."""
+    counts: Counter[int] = Counter()
+    longest = 0
+    for sample in _samples(file, reading, whole=False):
+        counts[sample.step] += 1
+        longest = max(longest, int(sample.limits.get("max_tokens") or 2))
+    steps = sorted(counts)
+    if reading.growing:
+        steps = steps[:-1]
+    waiting: dict[int, list[Sample]] = {}
+    seen: set[tuple[Any, ...]] = set()
+    again = Reading(growing=reading.growing, skip_bad=True)  # what is bad was said at the first reading
+    for sample in _samples(file, again, whole=True):
+        waiting.setdefault(sample.step, []).append(sample)
+        counts[sample.step] -= 1
+        while steps and counts[steps[0]] <= 0:
+            step = steps.pop(0)
+            kept = []
+            for one in waiting.pop(step, []):
+                scores = longest > 1 and one.limits.get("max_tokens") == 1
+                if not scores and one.key not in seen:
+                    kept.append(one)
+                    seen.add(one.key)
+            seen = {one.key for one in kept}  # records are written twice one soon after the other
+            if kept:
+                yield step, kept
+
+
+def _samples(file: Path, reading: Reading, *, whole: bool) -> Iterator[Sample]:
+    return _from_lines(file, reading) if file.suffix == ".jsonl" else _from_store(file, reading, whole=whole)
+
+
+def _from_lines(file: Path, reading: Reading) -> Iterator[Sample]:
+    updates = _updates(file.parent / "train_op.jsonl", reading)
+    for line, record in lines.read(file, reading):
+        scope = record.get("scope") or {}
+        if not _trains(scope) or record.get("status", "ok") != "ok":
+            continue
+        created = number(record.get("created_at")) or 0.0
+        iteration = scope.get("iteration")
+        step = iteration if isinstance(iteration, int) else int(np.searchsorted(updates, created))
+        for place, one in enumerate(record.get("samples") or []):
+            problem = _problem(one.get("tokens"), one.get("logprobs"))
+            if problem:
+                reading.bad(file, problem, line)
+                continue
+            yield Sample(
+                step=step,
+                group=scope.get("group_idx"),
+                trajectory=scope.get("traj_idx"),
+                key=(record.get("sampling_session_id"), record.get("seq_id"), place),
+                created=created,
+                policy=record.get("model_path"),
+                prompt=record.get("prompt_tokens") or (),
+                tokens=one.get("tokens") or (),
+                logprobs=one.get("logprobs"),
+                finish=one.get("stop_reason"),
+                limits=record.get("sampling_params") or {},
+                seconds=number(record.get("latency_sec")),
+            )
+
+
+def _updates(file: Path, reading: Reading) -> list[float]:
+    """When optimiser steps were asked for, ascending."""
+    if not file.is_file():
+        return []
+    return sorted(
+        number(record.get("created_at")) or 0.0
+        for _, record in lines.read(file, reading)
+        if record.get("op") == "optim_step" and record.get("status") in ("ok", "submitted")
+    )
+
+
+def _from_store(file: Path, reading: Reading, *, whole: bool) -> Iterator[Sample]:
+    run = (_run_of(file) or ("", 0))[0]
+    query = f"select {_COLUMNS} from {TABLE} where run_id = ? order by iteration, cursor"
+    try:
+        with closing(_open(file)) as store:
+            store.row_factory = sqlite3.Row
+            for row in store.execute(query, (run,)):
+                if not _trains({name: row[name] for name in ("split", "purpose")}):
+                    continue
+                metadata = json.loads(row["metadata"] or "{}")
+                listed = ("prompt_tokens", "sampled_tokens", "logprobs") if whole else ()
+                lists = {name: json.loads(row[name]) if row[name] else None for name in listed}
+                problem = _problem(lists.get("sampled_tokens"), lists.get("logprobs"))
+                if problem:
+                    reading.bad(file, f"row {row['seq_id']} of {TABLE}: {problem}")
+                    continue
+                yield Sample(
+                    step=row["iteration"] if row["iteration"] is not None else 0,
+                    group=row["group_idx"],
+                    trajectory=row["traj_idx"],
+                    key=(row["sampling_session_id"], row["seq_id"], row["sample_idx"]),
+                    created=row["created_at"] or 0.0,
+                    policy=row["policy_version"],
+                    prompt=lists.get("prompt_tokens") or (),
+                    tokens=lists.get("sampled_tokens") or (),
+                    logprobs=lists.get("logprobs"),
+                    finish=metadata.get("stop_reason"),
+                    limits=metadata.get("sampling_params") or {},
+                    seconds=number(metadata.get("latency_sec")),
+                )
+    except (sqlite3.Error, ValueError) as error:
+        reading.bad(file, f"cannot be read as a capture store ({error})")
+
+
+def _trains(scope: Mapping[str, Any]) -> bool:
+    return scope.get("split") in (None, "train") and scope.get("purpose") != "eval"
+
+
+def _problem(tokens: Any, logprobs: Any) -> str:
+    if logprobs is not None and len(tokens or ()) != len(logprobs):
+        return f"{len(tokens or ())} sampled tokens and {len(logprobs)} log-probabilities"
+    return ""
+
+
+# Responses ----------------------------------------------------------------------------------------------------------
+
+
+def trajectories(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """The samples of a step by trajectory, each in the order of its turns."""
+    found: dict[Any, list[Sample]] = {}
+    for place, sample in enumerate(samples):
+        whole = sample.trajectory is not None
+        found.setdefault((sample.group, sample.trajectory) if whole else place, []).append(sample)
+    return [sorted(turns, key=lambda sample: sample.created) for turns in found.values()]
+
+
+def group_of(turns: Sequence[Sample]) -> Any:
+    """What the responses to a prompt have in common: the group that the caller named, else the prompt itself."""
+    first = turns[0]
+    return first.group if first.group is not None else tuple(first.prompt)
+
+
+def tokens_of(turns: Sequence[Sample]) -> dict[str, Any] | None:
+    """Token columns of a trajectory; prompts and what tools answered lie between its turns."""
+    if not any(len(turn.tokens) for turn in turns):
+        return None
+    places = [np.full(len(turn.tokens), 2 * place + 1, np.int16) for place, turn in enumerate(turns)]
+    tokens = {
+        "token_id": np.concatenate([np.array(turn.tokens, dtype=np.int32) for turn in turns]),
+        "turn": np.concatenate(places),
+    }
+    if any(turn.logprobs is not None for turn in turns):
+        parts = [nulls(len(turn.tokens)) if turn.logprobs is None else numbers(turn.logprobs) for turn in turns]
+        tokens["logp_behavior"] = joined(parts)
+    return tokens
+
+
+def sequence_of(turns: Sequence[Sample]) -> dict[str, Any]:
+    """The row of a trajectory, without seq_id and group_id."""
+    first, last = turns[0], turns[-1]
+    seconds = [turn.seconds for turn in turns if turn.seconds is not None]
+    top_k = first.limits.get("top_k")
+    return {
+        "n_tokens": sum(len(turn.tokens) for turn in turns),
+        "finish_reason": last.finish,
+        "truncated": last.finish == "length" if last.finish else None,
+        "adapter": first.policy,
+        "temperature": number(first.limits.get("temperature")),
+        "top_p": number(first.limits.get("top_p")),
+        "top_k": (0 if top_k == -1 else top_k) if isinstance(top_k, int) else None,
+        "n_turns": len(turns),
+        "seconds_generating": sum(seconds) if seconds else None,
+    }
+
+
+IMPORTER = Importer("tinker-capture", "tinker-cookbook: captured samples", describe, read)
