@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from ratioscope.errors import RatioscopeError
 from ratioscope.gates import Gate, difference, hard
 from ratioscope.parameters import Declared, Judged
 from ratioscope.ratios import LogRatios, count_sequences, mean_over_sequence, sum_over_sequence
@@ -25,8 +26,8 @@ class Rows(NamedTuple):
     """Index of the token's sequence, from 0."""
     logp_behavior: Tensor
     """Log-probability of the token when it was sampled, nats."""
-    version_lag: Tensor
-    """How many updates ago the token was sampled."""
+    version_lag: Tensor | None
+    """How many updates ago the token was sampled; None where no version is logged."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,12 @@ def window(rows: Rows, *, max_lag: float) -> Gate:
     """Keep sequences whose oldest token was sampled at most `max_lag` updates ago; older ones are on side -1.
 
     S0 5.6's window of the newest W versions is `max_lag` = W - 1 where every update makes a version.
+
+    Raises:
+        RatioscopeError: no version is logged.
     """
+    if rows.version_lag is None:
+        raise RatioscopeError("A window of versions cannot be applied: behavior_version is not logged for every token.")
     oldest = _max_over_sequence(rows.version_lag.double(), rows.sequence)
     below = (rows.advantage != 0) & (oldest > max_lag)
     return hard(below=below, above=torch.zeros_like(below))

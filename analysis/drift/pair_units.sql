@@ -30,12 +30,16 @@ create or replace macro pair_log_chi2(y, z) as case when z = 'inf'::double then 
 create or replace view token_unit as
 select
     step, group_id, seq_id, position,
-    $numerator::double - logp_behavior::double as x,
-    $denominator::double - logp_behavior::double as y,
+    $numerator::double - logp_sampled::double as x,
+    $denominator::double - logp_sampled::double as y,
     case when $numerator = $denominator then 0 else $numerator::double - $denominator::double end as z,
     -- NaN is the largest number to DuckDB: the comparison rejects it, as it does infinity
-    coalesce(invalid is null and $numerator <= 1e-4 and $denominator <= 1e-4, false) as usable,
-    case when $numerator is null then '$numerator' when $denominator is null then '$denominator' end as missing,
+    coalesce(invalid is null and logp_sampled <= 1e-4 and $numerator <= 1e-4 and $denominator <= 1e-4, false) as usable,
+    case
+        when $numerator is null then '$numerator'
+        when logp_sampled is null then 'logp_behavior'
+        when $denominator is null then '$denominator'
+    end as missing,
     1.0::double as weight
 from token;
 

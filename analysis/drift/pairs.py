@@ -159,7 +159,10 @@ def measure(
 
 def create_units(connection: duckdb.DuckDBPyConnection, pair: Pair) -> None:
     """Create the views of `UNITS` for a pair, on a connection that has `token` (see `relations`)."""
-    text = query("drift/pair_units").replace("$numerator", pair.numerator).replace("$denominator", pair.denominator)
+    denominator = pair.denominator
+    if denominator == "logp_behavior" and pair.numerator != "logp_behavior_train":
+        denominator = "logp_sampled"  # as every ratio: what the log has of the sampling policy
+    text = query("drift/pair_units").replace("$numerator", pair.numerator).replace("$denominator", denominator)
     connection.execute(text)
 
 

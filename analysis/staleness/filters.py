@@ -34,7 +34,12 @@ class FilterEffect:
 
 
 def lag_values(tokens: Tokens, most: int = 9) -> list[float]:
-    """Largest lags to keep that a curve is drawn over: those that occur, thinned to about `most` of them."""
+    """Largest lags to keep that a curve is drawn over: those that occur, thinned to about `most` of them.
+
+    None at all where the tokens have no version.
+    """
+    if tokens.version_lag is None:
+        return []
     lags = np.unique(tokens.version_lag.numpy())
     if len(lags) <= most:
         return [float(lag) for lag in lags]

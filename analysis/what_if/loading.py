@@ -14,13 +14,13 @@ from ratioscope.analysis.what_if.gated import create_gated
 from ratioscope.analysis.what_if.tokens import Tokens, tokens_of
 from ratioscope.errors import RatioscopeError
 
-_REQUIRED = ("step", "group_id", "seq_id", "logp_behavior", "logp_current", "advantage", "version_lag")
+_REQUIRED = ("step", "group_id", "seq_id", "logp_behavior", "logp_current", "advantage")
 
 
 def load(
     run: Run, first: int | None = None, last: int | None = None, max_tokens: int | None = None, seed: int = 0
 ) -> Tokens:
-    """The usable tokens of the steps first..last of a run, both included.
+    """The usable tokens of the steps first..last of a run, both included, that have a ratio and an advantage.
 
     Args:
         max_tokens: with more tokens than this, a random sample of whole prompt groups (at least one) that has no more.
@@ -41,8 +41,9 @@ def load(
             "group by step, seq_id"
         ).fetchnumpy()
     columns: dict[str, Any] = {name: table[name].to_numpy() for name in (*_REQUIRED, "position")}
-    if not table["logp_new"].null_count:
-        columns["logp_new"] = table["logp_new"].to_numpy()
+    for name in ("logp_new", "version_lag"):
+        if not table[name].null_count:
+            columns[name] = table[name].to_numpy()
     if table["logp_gate"].null_count < len(table):
         columns["logp_gate"] = table["gated_at"].to_numpy()
     columns["whole"] = _not_among(columns["step"], columns["seq_id"], broken["step"], broken["seq_id"])
@@ -80,11 +81,13 @@ def _range(first: int | None, last: int | None) -> str:
     return f"in the steps {first} to {last}"
 
 
-# grain: one token; a rule judges by the gate's ratio: without one a row is as unusable as without a ratio at all.
+# grain: one token with a ratio and an advantage, which is what a rule is about; it judges by the gate's ratio: without
+# one a row is as unusable as without a ratio at all. The ratio divides by what the log has of the sampling policy.
 _JUDGED = """
 create or replace temporary view judged as
-select *, invalid is null and gated_at is not null as usable
+select * replace (logp_sampled as logp_behavior), invalid is null and gated_at is not null as usable
 from gated
+where log_rho is not null and advantage is not null
 """
 
 
@@ -107,7 +110,7 @@ def _sampled(connection: duckdb.DuckDBPyConnection, max_tokens: int, seed: int) 
 
 def _read(connection: duckdb.DuckDBPyConnection, groups: Mapping[str, Any] | None) -> pa.Table:
     """In the order of the files, which is nearly always that of steps, groups and sequences: sorted later, if not."""
-    columns = ", ".join((*_REQUIRED, "position", "logp_gate", "logp_new", "gated_at"))
+    columns = ", ".join((*_REQUIRED, "position", "version_lag", "logp_gate", "logp_new", "gated_at"))
     chosen, parameters = "", {}
     if groups is not None:
         chosen = "join (select unnest($steps) as step, unnest($groups) as group_id) using (step, group_id)"

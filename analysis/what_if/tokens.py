@@ -24,7 +24,7 @@ BLOCK_TOKENS = 131_072
 
 @dataclass(frozen=True)
 class Tokens:
-    """Usable tokens, sorted by step, prompt group and sequence; each tensor is (n_tokens,).
+    """Usable tokens with ratio and advantage, sorted by step, prompt group and sequence; each tensor is (n_tokens,).
 
     `logp_new` is None where the range does not log it throughout.
     """
@@ -39,7 +39,8 @@ class Tokens:
     logp_gate: Tensor
     """Where the loss evaluated its gate; `logp_current` where that was not logged."""
     advantage: Tensor
-    version_lag: Tensor
+    version_lag: Tensor | None
+    """None where the range does not log the version throughout."""
     whole: Tensor
     """Bool: no token of its sequence is unusable."""
     logp_new: Tensor | None = None
@@ -232,7 +233,7 @@ def tokens_of(columns: Mapping[str, Any], fraction: float = 1.0, without_gate: i
     """Tokens from columns of the tokens table in any order, (n_tokens,) each.
 
     Args:
-        columns: step, group_id, seq_id, logp_behavior, logp_current, advantage, version_lag; as far as there are any
+        columns: step, group_id, seq_id, logp_behavior, logp_current, advantage; as far as there are any version_lag,
             logp_gate, logp_new and position; and `whole`, without which every sequence is.
         fraction: share of the tokens of the range that these are.
         without_gate: see `Tokens`.
@@ -252,7 +253,7 @@ def tokens_of(columns: Mapping[str, Any], fraction: float = 1.0, without_gate: i
         logp_current=tensors["logp_current"],
         logp_gate=tensors.get("logp_gate", tensors["logp_current"]),
         advantage=tensors["advantage"],
-        version_lag=tensors["version_lag"],
+        version_lag=tensors.get("version_lag"),
         whole=tensors.get("whole", torch.ones(len(group), dtype=torch.bool)),
         logp_new=tensors.get("logp_new"),
         without_gate=without_gate,

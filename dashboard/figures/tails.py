@@ -69,7 +69,7 @@ def tail_index(
     for size, limit in limits.items():
         if (limit < KHAT_LIMIT[Moment.FIRST] - 0.005).any():
             places = pd.Series(khat_place(np.asarray(limit, dtype=float)), index=limit.index)
-            what = size.removeprefix("n_")
+            what = "sequences" if size == "n_sequences" else "tokens"
             colour = theme.metric_colour("khat_seq" if what == "sequences" else "khat_token")
             base.add_line(fig, places, name=f"limit for means, n = {what}", colour=colour, dash="dot", width=1)
     for key in drawn:
