@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.runs.relations import relations
+from ratioscope import schema
+from ratioscope.analysis.runs.database import connect
+from ratioscope.analysis.runs.relations import relations, source
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.tokens.worst_sequences import group_of, sequence_tokens
 
@@ -33,13 +35,15 @@ class Reading:
     seq_id: int
     tokens: pd.DataFrame
     """`worst_sequences.sequence_tokens`, and log_update (new to current, nats), log_distance (|log ρ|, nats),
-    the ratios themselves (ratio, ratio_new, ratio_update, ratio_engine; infinite beyond the floating-point range), and
-    verdict (what the gate did: kept, partly, below, above, clipped, not logged). Empty where the loss left the
-    sequence out, because then it has no token rows."""
+    surprise_sampled and surprise_current (-log p, nats), the ratios themselves (ratio, ratio_new, ratio_update,
+    ratio_engine; infinite beyond the floating-point range), and verdict (what the gate did: kept, partly, below, above,
+    clipped, not logged). Empty where the loss left the sequence out, because then it has no token rows."""
     logged: Mapping[str, Any]
     """The sequence's row of the sequences table, nulls left out; empty where there is none."""
     group: pd.DataFrame
     """`analysis.tokens.worst_sequences.group_of`."""
+    messages: pd.DataFrame
+    """Its rows of the messages table by turn, without their times; empty where there are none."""
 
     @property
     def whole(self) -> "pd.Series[Any]":
@@ -59,7 +63,15 @@ def read_sequence(run: Run, step: int, seq_id: int) -> Reading:
         (count,) = connection.execute("select count(*) from token where seq_id = ?", [seq_id]).fetchall()[0]
     logged = {str(name): value for name, value in rows[0].items() if not pd.isna(value)} if rows else {}
     tokens = _with_ratios(sequence_tokens(run, step, seq_id)) if count else pd.DataFrame()
-    return Reading(step, seq_id, tokens, logged, group)
+    return Reading(step, seq_id, tokens, logged, group, _messages(run, step, seq_id))
+
+
+def _messages(run: Run, step: int, seq_id: int) -> pd.DataFrame:
+    files = [file for file in run.files["messages"] if file.name.first_step <= step <= file.name.last_step]
+    with connect([run.folder]) as connection:
+        columns = "turn, role, content, tool, n_tokens, first_position"
+        rows = f"select {columns} from {source(files, schema.MESSAGES)} where step = ? and seq_id = ? order by turn"
+        return connection.execute(rows, [step, seq_id]).df()
 
 
 def _with_ratios(tokens: pd.DataFrame) -> pd.DataFrame:
@@ -69,6 +81,8 @@ def _with_ratios(tokens: pd.DataFrame) -> pd.DataFrame:
     return tokens.assign(
         **ratios,
         log_distance=tokens["log_rho"].abs(),
+        surprise_sampled=-tokens["logp_sampled"],
+        surprise_current=-tokens["logp_current"],
         verdict=[_verdict(*row) for row in zip(tokens["clipped"], tokens["clip_side"], tokens["gate"], strict=True)],
     )
 

@@ -45,6 +45,8 @@ CRITERIA: dict[str, Criterion] = {
     "lowest_entropy": Criterion("Lowest mean entropy", "-entropy", "entropy", "nats"),
     "highest_entropy": Criterion("Highest mean entropy", "entropy", "entropy", "nats"),
     "oldest_version": Criterion("Largest version lag", "version_lag", "version_lag", "updates"),
+    "longest": Criterion("Longest", "n_tokens", "n_tokens", "tokens"),
+    "first": Criterion("In the order of the log", "0.0 * step", "n_tokens", "tokens"),
 }
 
 

@@ -12,9 +12,11 @@ from ratioscope.analysis.runs.store import Listed
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.reader import Elsewhere, Reading, same_prompt_in
 from ratioscope.dashboard import state
+from ratioscope.dashboard.annotations import writable
+from ratioscope.dashboard.components.conversation import between, draw_messages
 from ratioscope.dashboard.components.sequences import reading, sequence_table
 from ratioscope.dashboard.components.token_colours import COLOURINGS, Colouring, is_logged
-from ratioscope.dashboard.components.token_strip import PART, details, text_of, token_strip
+from ratioscope.dashboard.components.token_strip import PART, details, texts_of, token_strip
 from ratioscope.dashboard.formats import escape, plain, share
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
@@ -53,21 +55,29 @@ def sequence_reader(opened: Opened, step: int, seq_id: int) -> None:
     st.markdown(f"##### Step {step}, response {seq_id}")
     _facts(read)
     _texts(read)
-    colouring = _colouring(read)
+    colouring = None
     if len(read.tokens):
+        colouring = _colouring(read)
         token = url_number("token")
         rows = read.tokens["position"].tolist()
         _strip(read, colouring, f"here-{opened.run_id}", rows.index(token) if token in rows else None)
     else:
-        why = escape(read.logged.get("dropped", "no reason is logged"))
-        st.info(f"The loss left this response out ({why}): it has no token rows.", icon=":material/filter_alt:")
+        draw_messages(read)
+        _without_tokens(opened, read)
     left, right = st.columns(2, gap="large")
     with left:
         _group(read)
     with right:
         other = _other(opened, read)
     if other is not None:
-        _beside(other[0], other[1], colouring)
+        _beside(other[0], other[1], colouring or COLOURINGS["current"])
+
+
+def _without_tokens(opened: Opened, read: Reading) -> None:
+    """Why there are none, of a run that has some."""
+    if opened.run.files["tokens"]:
+        why = escape(read.logged.get("dropped", "no reason is logged"))
+        st.info(f"The loss left this response out ({why}): it has no token rows.", icon=":material/filter_alt:")
 
 
 def _strip(read: Reading, colouring: Colouring, key: str, chosen: int | None, *, main: bool = True) -> None:
@@ -86,11 +96,14 @@ def _strip(read: Reading, colouring: Colouring, key: str, chosen: int | None, *,
         chosen=chosen,
         jump=session().token_jumps,
         on_token=on_token,
+        between=between(read),
     )
     notes = [f"{len(tokens)} tokens"]
     if len(tokens) > PART:
         notes.append(f"shown {PART} at a time, around the chosen one")
-    if tokens["text"].isna().all():
+    if tokens["token_id"].isna().all():
+        notes.append("positions are shown because token_id is not logged")
+    elif tokens["text"].isna().all():
         notes.append("token ids are shown because the run has no vocabulary.parquet")
     line = st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute")
     line.caption("; ".join(notes) + ".")
@@ -111,8 +124,7 @@ def _strip(read: Reading, colouring: Colouring, key: str, chosen: int | None, *,
 
 
 def _token_frame(tokens: pd.DataFrame) -> pd.DataFrame:
-    texts = [text_of(text, token) for text, token in zip(tokens["text"], tokens["token_id"], strict=True)]
-    return pd.DataFrame({"token": texts} | details(tokens))
+    return pd.DataFrame({"token": texts_of(tokens)} | details(tokens))
 
 
 def _parts(tokens: pd.DataFrame, chosen: int) -> None:
@@ -134,7 +146,7 @@ def _facts(read: Reading) -> None:
     whole, logged = read.whole, read.logged
     facts = [("reward", _plain(whole["reward"])), ("advantage", _plain(whole["advantage"]))]
     facts += [(name.removeprefix("reward_") + " reward", _plain(logged[name])) for name in _parts_of_reward(logged)]
-    facts += [("tokens", f"{int(whole['n_tokens'])}"), ("log W", _plain(whole["log_w"]))]
+    facts += [("tokens", _plain(whole["n_tokens"])), ("log W", _plain(whole["log_w"]))]
     facts += [("largest log ρ", _plain(whole["max_log_ratio"])), ("smallest log ρ", _plain(whole["min_log_ratio"]))]
     if not pd.isna(whole["clipped"]):
         facts.append(("clipped", share(whole["clipped"])))
@@ -142,11 +154,11 @@ def _facts(read: Reading) -> None:
     if versions:
         facts.append(("behavior version", " to ".join(str(int(version)) for version in dict.fromkeys(versions))))
     facts.append(("version lag", _plain(whole["version_lag"])))
-    facts += [(words, str(logged[key])) for key, words in _LOGGED.items() if key in logged]
+    facts += [(words, _fact(logged[key])) for key, words in _LOGGED.items() if key in logged]
     if whole["n_unusable"]:
         facts.append(("unusable tokens", f"{int(whole['n_unusable'])}"))
     st.markdown(" · ".join(f"{escape(words)} **{escape(value)}**" for words, value in facts if value != "–"))
-    if logged.get("finish_reason") == "length":
+    if logged.get("finish_reason") == "length" or logged.get("truncated"):
         st.badge("truncated: the response reached the length limit", icon=":material/content_cut:", color="orange")
 
 
@@ -156,7 +168,22 @@ _LOGGED = {
     "sample_weight": "weight in the loss",
     "dropped": "left out",
     "source": "source",
+    "environment": "environment",
+    "temperature": "temperature",
+    "top_p": "top-p",
+    "top_k": "top-k",
+    "engine": "sampled by",
+    "adapter": "adapter",
+    "n_turns": "turns",
+    "n_tool_calls": "tool calls",
+    "seconds_generating": "seconds generating",
+    "seconds_waiting": "seconds waiting",
+    "seconds_tools": "seconds in tools",
 }
+
+
+def _fact(value: Any) -> str:
+    return plain(value) if isinstance(value, float) else writable(value)
 
 
 def _parts_of_reward(logged: Mapping[str, Any]) -> list[str]:
@@ -171,6 +198,8 @@ def _texts(read: Reading) -> None:
     """Prompt and response as they are."""
     for column, key in zip(st.columns(2, gap="medium"), ("prompt", "response"), strict=True):
         text = read.logged.get(key)
+        if text is None and len(read.messages):
+            continue
         with column:
             st.caption(key.capitalize() if text is not None else f"The {key} is not logged.")
             if text is not None:
@@ -179,8 +208,8 @@ def _texts(read: Reading) -> None:
 
 
 def _colouring(read: Reading) -> Colouring:
-    """A select box for what decides the colour."""
-    names = list(COLOURINGS)
+    """A select box for what decides the colour, of what is logged of the response."""
+    names = [name for name, colouring in COLOURINGS.items() if is_logged(read.tokens, colouring)] or list(COLOURINGS)
     picked = st.selectbox(
         "Colour by",
         names,
@@ -189,15 +218,15 @@ def _colouring(read: Reading) -> Colouring:
         bind="query-params",
         width=360,
     )
-    colouring = COLOURINGS.get(picked, COLOURINGS["current"])
-    if len(read.tokens) and not is_logged(read.tokens, colouring):
-        st.caption(f"Not logged in this run: {colouring.title}.")
-    return colouring
+    return COLOURINGS[picked if picked in names else names[0]]
 
 
 def _group(read: Reading) -> None:
     """The other responses to the prompt in this step."""
     group = int(read.whole["group_id"])
+    if group < 0:  # of a response that has none
+        st.caption("Which responses answer the same prompt is not logged (group_id).")
+        return
     st.markdown(f"###### Prompt group {group}: {len(read.group)} response{'s' * (len(read.group) != 1)}")
     sequence_table(
         read.group.drop(columns=["prompt"]),

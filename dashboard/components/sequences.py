@@ -1,12 +1,13 @@
 """Worst responses as a table, for the Tokens page and a step's dialog; computed once for each state of a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.runs.window import Window
+from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.tokens.reader import Reading, read_sequence
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
 
@@ -60,18 +61,41 @@ def reading(window: Window, seq_id: int) -> Reading:
     return read_sequence(window.run(), window.first, seq_id)
 
 
-def criterion_picker(key: str, *, in_url: bool) -> str:
+_NEEDS = {
+    "most_clipped": "clip_fraction",
+    "lowest_reward": "reward",
+    "highest_reward": "reward",
+    "lowest_entropy": "entropy",
+    "highest_entropy": "entropy",
+    "oldest_version": "version_lag",
+    "longest": "response_length",
+}
+"""Of which metric there must be one; ratios, unless it is named here."""
+
+
+def criteria(summary: StepSummary) -> list[str]:
+    """What the responses of a run can be sorted by; the first is the usual one."""
+    without = ("largest_advantage", "first")
+    known = [
+        name for name in CRITERIA
+        if name in without or summary.values[_NEEDS.get(name, "ratio_max")].notna().any()
+    ]  # fmt: skip
+    first = (
+        DEFAULT_CRITERION if DEFAULT_CRITERION in known else next((name for name in known if name in _NEEDS), "first")
+    )
+    return [first, *(name for name in known if name != first)]
+
+
+def criterion_picker(key: str, names: Sequence[str], *, in_url: bool) -> str:
     """A select box of what responses are sorted by; returns its key."""
-    names = list(CRITERIA)
     chosen = st.selectbox(
         "Worst by",
         names,
-        index=names.index(DEFAULT_CRITERION),
         format_func=lambda name: CRITERIA[name].title,
         key=key,
         bind="query-params" if in_url else None,
     )
-    return chosen if chosen in CRITERIA else DEFAULT_CRITERION
+    return chosen if chosen in names else names[0]
 
 
 def sequence_table(

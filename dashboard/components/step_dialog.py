@@ -9,7 +9,7 @@ from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.leave import leave_for
-from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst
+from ratioscope.dashboard.components.sequences import criteria, criterion_picker, sequence_table, worst
 from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.formats import estimate, number
 from ratioscope.dashboard.session import session
@@ -39,7 +39,7 @@ def _content(opened: Opened, step: int) -> None:
     _numbers(opened, step)
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with left:
-        criterion = criterion_picker("step-by", in_url=False)
+        criterion = criterion_picker("step-by", criteria(opened.summary), in_url=False)
     with right, st.container(horizontal=True, horizontal_alignment="right"):
         everything = st.button("All about this step on the Tokens page", icon=":material/match_word:", key="step-all")
     try:

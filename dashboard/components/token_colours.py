@@ -17,6 +17,7 @@ from ratioscope.dashboard.formats import plain
 
 # Ratios in steps that matter: within 2 % is rounding and engine noise, 1.25 is about where gates begin.
 _FACTORS = (1.02, 1.1, 1.25, 2.0, 5.0)
+_SURPRISE = (0.05, 0.7, 1.6, 3.0, 6.0)  # p of 0.95, 1/2, 1/5, 1/20, 1/400
 _NATS = tuple(math.log(factor) for factor in _FACTORS)
 
 _VERDICTS = {
@@ -63,6 +64,8 @@ COLOURINGS = {
     "distance": Colouring(
         "|Δ log p|, behavior to current (nats)", "log_distance", "amount", (0.02, 0.1, 0.25, 0.7, 1.6)
     ),
+    "sampled": Colouring("Surprise, −log p when sampled (nats)", "surprise_sampled", "amount", _SURPRISE),
+    "surprise": Colouring("Surprise, −log p, current (nats)", "surprise_current", "amount", _SURPRISE),
 }
 
 

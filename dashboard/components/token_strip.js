@@ -42,7 +42,9 @@ class Reader {
     this.rank = -1
     this.drawLegend()
     this.tokens = data.texts.map((text, place) => this.token(text, place))
-    this.strip.replaceChildren(...this.tokens.flatMap((token, place) => (data.breaks[place] ? [token, br()] : [token])))
+    const between = place => (data.between[place] ?? []).map(([heading, text]) => message(heading, text))
+    const line = (token, place) => [...between(place), token, ...(data.breaks[place] ? [br()] : [])]
+    this.strip.replaceChildren(...this.tokens.flatMap(line), ...between(this.tokens.length))
     this.strip.setAttribute("aria-label", data.label)
     for (const button of this.root.querySelectorAll(".moves button")) button.disabled = !data.extremes.length
     const start = data.chosen ?? data.extremes.find(place => this.holds(place)) ?? data.first
@@ -185,6 +187,14 @@ class Reader {
 }
 
 const nearer = (a, b, to) => Math.abs(a.offsetLeft - to.offsetLeft) < Math.abs(b.offsetLeft - to.offsetLeft)
+
+function message(heading, text) {
+  const made = element("div", "", "message")
+  made.setAttribute("role", "presentation")
+  made.append(element("span", heading, "heading"))
+  if (text) made.append(element("div", text, "content"))
+  return made
+}
 
 const br = () => document.createElement("br")
 

@@ -6,14 +6,16 @@ A Components-v2 component without parts from elsewhere: `token_strip.js` and `to
 """
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.tokens import reader
+from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.token_colours import Colouring, classes, legend, verdict_words
 from ratioscope.dashboard.formats import plain
 
@@ -72,6 +74,9 @@ FIELDS = (
     ("TV new, current", "tv_new_current"),
     ("behavior version", "behavior_version"),
     ("version lag", "version_lag"),
+    ("turn", "turn"),
+    ("mass kept by top-k, top-p", "kept_mass"),
+    ("routing agreement", "routing_agreement"),
 )
 
 
@@ -84,6 +89,7 @@ def token_strip(
     chosen: int | None = None,
     jump: int = 0,
     on_token: Callable[[int], None] | None = None,
+    between: Mapping[int, Sequence[tuple[str, str]]] = MappingProxyType({}),
 ) -> None:
     """The tokens of a response, page by page where it is long.
 
@@ -94,6 +100,7 @@ def token_strip(
         chosen: the row that is shown as chosen, and so which page; None: the first extreme of the first page.
         jump: changes when `chosen` comes from elsewhere than the reader, which then goes there.
         on_token: is called with the row that the user has chosen.
+        between: heading and text of what stands before the token of a row, or after the last one (see `conversation`).
     """
     places = extremes_of(tokens, colouring)
     first = (chosen if chosen is not None else places[0] if places else 0) // PART * PART
@@ -112,6 +119,8 @@ def token_strip(
         "chosen": chosen,
         "extremes": places,
     }
+    rows = range(first, first + len(part) + (first + len(part) == len(tokens)))
+    data["between"] = [[list(pair) for pair in between.get(row, ())] for row in rows]
     _COMPONENT(key=key, data=data | _drawn(part, colouring), on_token_change=report)
 
 
@@ -126,10 +135,12 @@ def extremes_of(tokens: pd.DataFrame, colouring: Colouring) -> list[int]:
 
 def _drawn(part: pd.DataFrame, colouring: Colouring) -> dict[str, Any]:
     """The tokens of a page, their classes, and the words to show and to read aloud."""
-    texts = [text_of(text, token) for text, token in zip(part["text"], part["token_id"], strict=True)]
+    texts = texts_of(part)
     values = details(part)
-    ratios = values["ρ current / behavior"]
-    verdicts = [verdict_words(verdict) for verdict in part["verdict"]]
+    said = (
+        f"ratio {ratio}, {verdict}"
+        for ratio, verdict in zip(_ratios(part), part["verdict"].map(verdict_words), strict=True)
+    )
     return {
         "title": colouring.title,
         "legend": [list(entry) for entry in legend(colouring)],
@@ -138,8 +149,8 @@ def _drawn(part: pd.DataFrame, colouring: Colouring) -> dict[str, Any]:
         "classes": classes(part, colouring),
         "marks": [_marks(*row) for row in zip(part["verdict"], part["invalid"], strict=True)],
         "names": [
-            f"{text}, position {position}, ratio {ratio}, {verdict}"
-            for text, position, ratio, verdict in zip(texts, part["position"], ratios, verdicts, strict=True)
+            f"{text}, position {position}, {words}"
+            for text, position, words in zip(texts, part["position"], said, strict=True)
         ],
         "fields": list(values),
         "values": [list(row) for row in zip(*values.values(), strict=True)],
@@ -159,8 +170,11 @@ def details(tokens: pd.DataFrame) -> dict[str, list[str]]:
         values = tokens[column]
         if values.notna().any():
             found[words] = ["" if pd.isna(value) else _number(value) for value in values.tolist()]
-    found["gate verdict"] = [verdict_words(verdict) for verdict in tokens["verdict"]]
-    found["not usable"] = ["" if pd.isna(reason) else str(reason) for reason in tokens["invalid"]]
+    if (tokens["verdict"] != reader.UNKNOWN).any():
+        found["gate verdict"] = [verdict_words(verdict) for verdict in tokens["verdict"]]
+    for words, column in (("not usable", "invalid"), ("taken out of the loss", "rejected")):
+        if tokens[column].notna().any():
+            found[words] = ["" if pd.isna(reason) else writable(reason) for reason in tokens[column]]
     return found
 
 
@@ -168,10 +182,20 @@ def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else plain(value)
 
 
-def text_of(text: str | None, token_id: int) -> str:
-    """A token's text with what cannot be seen made visible; its id where the run has no text for it."""
+def _ratios(tokens: pd.DataFrame) -> list[str]:
+    return ["not known" if pd.isna(ratio) else plain(ratio) for ratio in tokens["ratio"]]
+
+
+def texts_of(tokens: pd.DataFrame) -> list[str]:
+    """What stands for each token."""
+    columns = (tokens[name] for name in ("text", "token_id", "position"))
+    return [text_of(*row) for row in zip(*columns, strict=True)]
+
+
+def text_of(text: str | None, token_id: int | None, position: int) -> str:
+    """A token's text with what cannot be seen made visible; else its id, else its position."""
     if text is None or pd.isna(text):
-        return f"#{token_id}"
+        return f"@{position}" if token_id is None or pd.isna(token_id) else f"#{int(token_id)}"
     shown = "".join(_visible(sign) for sign in text[:_LONGEST_TEXT]) + "…" * (len(text) > _LONGEST_TEXT)
     return shown or "∅"
 

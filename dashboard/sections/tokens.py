@@ -5,10 +5,11 @@ from functools import partial
 import pandas as pd
 
 from ratioscope.analysis.runs.window import Window
-from ratioscope.analysis.tokens.attribution import Attribution, sentence, shares
+from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, sentence, shares
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
 from ratioscope.dashboard.figures import tokens as figures
 from ratioscope.dashboard.formats import plain, share
+from ratioscope.dashboard.sections.absent import not_said
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, attempt, chart, reason
 from ratioscope.errors import RatioscopeError
@@ -26,6 +27,8 @@ def section(subject: Subject) -> Section:
     """The extremes, the worst responses with their texts, and which tokens carry Σρ²."""
     window = subject.window(TOKENS)
     blocks: list[Block] = [extremes(subject), *attempt(subject, lambda: [_worst(subject, window)])]
+    if not subject.log.has_ratios:
+        return Section("tokens", "Tokens", QUESTION, without_ratios(subject), tuple(blocks))
     try:
         said = answer(subject, window)
     except RatioscopeError as error:
@@ -42,15 +45,35 @@ def answer(subject: Subject, window: Window) -> str:
     return f"{window.words.capitalize()}: {sentence(owned(subject, window))}"
 
 
+def without_ratios(subject: Subject) -> str:
+    """What is left of the question where no token has a ratio."""
+    what = "responses and their tokens" if subject.log.has_tokens else "responses"
+    return f"{not_said(subject, 'tokens')} The {what} can be read."
+
+
+def owners(subject: Subject) -> list[str]:
+    """What tokens can be grouped by, as far as it is logged; the first is the usual one."""
+    columns = {"prompt": "sequences.prompt", "version_lag": "behavior_version", "sign(advantage)::int": "advantage"}
+    log = subject.log
+    known = [name for name, owner in OWNERS.items() if all(log.has(columns.get(key, key)) for key in owner.keys)]
+    first = OWNER if OWNER in known else "position"
+    return [first, *(name for name in known if name != first)]
+
+
+def measures(subject: Subject) -> list[str]:
+    """The sums that the log gives."""
+    return [name for name in MEASURES if name != "update" or subject.log.has_update]
+
+
 def owned(
-    subject: Subject, window: Window, measure: str = MEASURE, owner: str = OWNER, among_top: float | None = TOP
+    subject: Subject, window: Window, measure: str = MEASURE, owner: str = "", among_top: float | None = TOP
 ) -> Attribution:
     """Which tokens carry a sum over the tokens of these steps.
 
     Raises:
         RatioscopeError: these steps do not tell.
     """
-    return subject.compute(shares, measure, owner, *window.steps, among_top=among_top)
+    return subject.compute(shares, measure, owner or owners(subject)[0], *window.steps, among_top=among_top)
 
 
 def extremes(subject: Subject) -> Chart:

@@ -10,8 +10,9 @@ from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.dashboard.components.blocks import computed, draw, page_subject
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.opening import opening
 from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
-from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst
+from ratioscope.dashboard.components.sequences import criteria, criterion_picker, sequence_table, worst
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape, share
 from ratioscope.dashboard.sections import tokens
@@ -46,18 +47,23 @@ def render() -> None:
     subject = page_subject(opened)
     said = st.container()
     metric_row(opened.summary, TILES)
-    left, right = st.columns([2, 3], gap="medium")
-    with left:
-        draw(tokens.extremes(subject))
-        st.caption("Click a step to open it.")
+    has_ratios = subject.log.has_ratios
+    left, right = st.columns([2, 3], gap="medium") if has_ratios else (None, st.container())
+    if left is not None:
+        with left:
+            draw(tokens.extremes(subject))
+            st.caption("Click a step to open it.")
     with right:
         window, place = _worst(subject)
     if place is not None:
         st.fragment(sequence_reader)(opened, *place)
     with said:
+        if not has_ratios:
+            answer(tokens.without_ratios(subject))
+            return
         owns = computed(partial(tokens.answer, subject, window), height=48)
         if owns is not None:
-            answer(owns)
+            opening(subject, "tokens", owns)
     st.divider()
     _attribution(subject, window)
     how_to_read(_EXPLANATION)
@@ -69,7 +75,7 @@ def _worst(subject: Subject) -> tuple[Window, tuple[int, int] | None]:
     window = subject.window(tokens.TOKENS)
     picker, scope = st.columns([3, 2], vertical_alignment="bottom")
     with picker:
-        criterion = criterion_picker("by", in_url=True)
+        criterion = criterion_picker("by", criteria(subject.opened.summary), in_url=True)
     if step is not None:
         with scope:
             where = st.segmented_control(
@@ -109,14 +115,17 @@ def _attribution(subject: Subject, window: Window) -> None:
     pickers = st.columns([2, 2, 3], vertical_alignment="bottom")
     with pickers[0]:
         measure = st.selectbox(
-            "Sum", list(MEASURES), format_func=lambda name: MEASURES[name].symbol, key="measure", bind="query-params"
+            "Sum",
+            tokens.measures(subject),
+            format_func=lambda name: MEASURES[name].symbol,
+            key="measure",
+            bind="query-params",
         )
     with pickers[1]:
-        names = list(OWNERS)
+        names = tokens.owners(subject)
         owner = st.selectbox(
             "By",
             names,
-            index=names.index(tokens.OWNER),
             format_func=lambda name: OWNERS[name].title,
             key="owner",
             bind="query-params",
@@ -130,7 +139,7 @@ def _attribution(subject: Subject, window: Window) -> None:
     if owned.undefined:
         st.info(f"{owned.undefined}.")
         return
-    if (measure, owner, top) != (tokens.MEASURE, tokens.OWNER, True):
+    if (measure, owner, top) != (tokens.MEASURE, names[0], True):
         st.text(sentence(owned))
     _owners(owned)
     carried = ", ".join(f"{100 * part:g}% carry {share(carried)}" for part, carried in owned.top.items())

@@ -136,15 +136,11 @@ def test_hostile_text_stays_text(served: Path) -> None:
 
 
 @pytest.mark.parametrize("colour", ["current", "new", "gate"])
-def test_what_is_not_logged_is_said_and_not_coloured(look: Look, colour: str) -> None:
+def test_a_colour_that_is_not_logged_is_not_offered(look: Look, colour: str) -> None:
     look("runs")  # serves the gallery
     at = visit("tokens", run="lean", colour=COLOURINGS[colour].title)
-    shown = set(strips(at)[0]["classes"])
-    if colour != "current":
-        assert shown == {"absent"}
-        assert f"Not logged in this run: {COLOURINGS[colour].title}." in sentences(at)
-    else:
-        assert shown != {"absent"}
+    assert (COLOURINGS[colour].title in at.selectbox(key="colour").options) == (colour == "current")
+    assert set(strips(at)[0]["classes"]) != {"absent"}
     assert "token ids are shown because the run has no vocabulary.parquet" in sentences(at)
     assert all(text.startswith("#") for text in strips(at)[0]["texts"])
 
@@ -174,11 +170,12 @@ def test_long_sequences_come_in_pages(root: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_invisible_signs_of_a_token_are_made_visible() -> None:
-    assert token_strip.text_of(" the\n", 1) == "␣the⏎"
-    assert token_strip.text_of("\u202egnp\x00", 1) == "⟨202E⟩gnp⟨0⟩"
-    assert token_strip.text_of("", 1) == "∅"
-    assert token_strip.text_of(None, 7) == "#7"
-    assert len(token_strip.text_of("x" * 10_000, 1)) < 100
+    assert token_strip.text_of(" the\n", 1, 0) == "␣the⏎"
+    assert token_strip.text_of("\u202egnp\x00", 1, 0) == "⟨202E⟩gnp⟨0⟩"
+    assert token_strip.text_of("", 1, 0) == "∅"
+    assert token_strip.text_of(None, 7, 0) == "#7"
+    assert token_strip.text_of(None, None, 12) == "@12"
+    assert len(token_strip.text_of("x" * 10_000, 1, 0)) < 100
 
 
 def test_classes_are_symmetric_around_a_ratio_of_one() -> None:

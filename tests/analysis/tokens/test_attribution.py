@@ -319,16 +319,21 @@ OF_TOKENS: dict[str, tuple[Callable[[list[Row]], float], Callable[[list[Row]], f
     "oldest_version": (lag, lag),
 }
 OF_WEIGHTS = ("largest_log_weight", "largest_weight", "smallest_weight", "geometric")
-BY_REWARD = {"lowest_reward": -1, "highest_reward": 1}
+OF_RESPONSES = {
+    "lowest_reward": ("reward", -1),
+    "highest_reward": ("reward", 1),
+    "longest": ("n_tokens", 1),
+    "first": ("n_tokens", 0),
+}
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_the_worst_sequences_are_those_of_a_plain_loop(run: Run, criterion: str) -> None:
     expected: list[tuple[float, int, int, float]] = []
-    if criterion in BY_REWARD:
-        sign = BY_REWARD[criterion]
+    if criterion in OF_RESPONSES:
+        name, sign = OF_RESPONSES[criterion]
         logged = rows_of(run.folder, "sequences")
-        expected = [(sign * row["reward"], row["step"], row["seq_id"], row["reward"]) for row in logged]
+        expected = [(sign * row[name], row["step"], row["seq_id"], row[name]) for row in logged]
     else:
         rank, value = OF_TOKENS[criterion]
         sequences = defaultdict(list)
@@ -382,7 +387,7 @@ def test_an_unusable_token_is_shown_and_leaves_the_weight_undefined(run: Run) ->
         (lambda run: shares(run, "weight", "token"), "'weight' is not a measure; there are: rho_squared, "),
         (lambda run: shares(run, "chi2", "word"), "'word' is not an owner; there are: token, "),
         (lambda run: shares(run, "chi2", "token", among_top=0.0), "above 0 and at most 1"),
-        (lambda run: worst_sequences(run, "ugliest"), "'ugliest' is not a criterion; there are: largest_log_weight, "),
+        (lambda run: worst_sequences(run, "zzz"), "'zzz' is not a criterion; there are: largest_log_weight, "),
     ],
 )
 def test_mistakes_are_errors_of_one_sentence(run: Run, ask: Callable[[Run], Any], message: str) -> None:
