@@ -26,7 +26,7 @@ def list_runs(
     """List runs with status and number of steps.
 
     --json prints a list with one object per run, newest first: run (its folder below ROOT), name, status, algorithm,
-    steps, created, problem. Unknown is null.
+    source (the framework that an imported run comes from), steps, created, problem. Unknown is null.
     """
     from ratioscope.analysis.runs.store import discover
 
@@ -37,6 +37,7 @@ def list_runs(
             "name": run.manifest.name if run.manifest else None,
             "status": run.manifest.live_status() if run.manifest else "unreadable",
             "algorithm": run.manifest.algorithm.get("name") if run.manifest else None,
+            "source": run.manifest.source.get("framework") if run.manifest else None,
             "steps": run.steps,
             "created": run.manifest.created if run.manifest else None,
             "problem": run.problem or None,
@@ -51,7 +52,9 @@ def list_runs(
     names = [one_line(row["run"]) for row in rows]
     width = max(map(len, names), default=0)
     for name, row in zip(names, rows, strict=True):
-        last = one_line(str(row["problem"] or row["algorithm"] or "-"))
+        named = " from ".join(str(row[key]) for key in ("algorithm", "source") if row[key])
+        named = f"from {named}" if row["source"] and not row["algorithm"] else named
+        last = one_line(str(row["problem"] or named or "-"))
         say(f"{name:<{width}}  {row['status']:<11}  {row['steps']:>6} steps  {last}")
 
 

@@ -5,7 +5,7 @@ draw(drift.distances(subject))
 draw_computed(lambda: drift.path(subject, level), height=430)
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, Literal, assert_never
 
 import pandas as pd
@@ -17,7 +17,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import plain_chart, step_chart
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table, cell_text
+from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table, cell_text, has_content
 from ratioscope.dashboard.sections.subject import Arguments, Result, Subject
 from ratioscope.errors import RatioscopeError
 
@@ -62,12 +62,12 @@ def page_subject(opened: Opened) -> PageSubject:
 
 
 def draw(*blocks: Piece, caption: Caption = "") -> None:
-    """Blocks below each other.
+    """Blocks below each other; nothing for one without content.
 
     Args:
         caption: where the takeaway of a chart is written; "": only screen readers get it.
     """
-    for block in blocks:
+    for block in filter(has_content, blocks):
         if isinstance(block, Chart):
             _chart(block, caption)
         elif isinstance(block, Table):
@@ -76,6 +76,21 @@ def draw(*blocks: Piece, caption: Caption = "") -> None:
             _paragraph(block)
         else:
             assert_never(block)
+
+
+def beside(*places: Piece | Sequence[Piece], caption: Caption = "", across: int = 0) -> None:
+    """Blocks beside each other, those of a sequence below each other; no room is left for what has no content.
+
+    Args:
+        across: how many stand beside each other at most; 0: all.
+    """
+    listed = [[place] if isinstance(place, Chart | Table | Paragraph) else list(place) for place in places]
+    filled = [kept for blocks in listed if (kept := list(filter(has_content, blocks)))]
+    across = across or len(filled)
+    for start in range(0, len(filled), max(1, across)):
+        for column, blocks in zip(st.columns(across, gap="medium"), filled[start : start + across], strict=False):
+            with column:
+                draw(*blocks, caption=caption)
 
 
 def computed(make: Callable[[], Result], *, height: int) -> Result | None:

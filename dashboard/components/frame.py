@@ -11,6 +11,7 @@ from ratioscope.analysis.compare import schedule_words
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Listed, Run, signature
 from ratioscope.dashboard import state
+from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.step_dialog import show_step
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.roots import roots
@@ -163,8 +164,14 @@ def _bar(listed: Listed, opened: Opened) -> None:
 
 def _setting(run: Run) -> str:
     manifest = run.manifest
-    algorithm = manifest.algorithm.get("name", "algorithm not stated")
-    return f"{algorithm} · {schedule_words(manifest.schedule)} · seed {manifest.seed}"
+    known = [f"from {manifest.source['framework']}"] if manifest.source.get("framework") else []
+    if manifest.algorithm.get("name") or not known:
+        known.append(str(manifest.algorithm.get("name", "algorithm not stated")))
+    if manifest.schedule or not known:
+        known.append(schedule_words(manifest.schedule))
+    if manifest.seed is not None:
+        known.append(f"seed {manifest.seed}")
+    return " · ".join(map(writable, known))
 
 
 def drawn() -> None:

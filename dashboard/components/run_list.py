@@ -20,8 +20,8 @@ ROW_HEIGHT, MOST_HEIGHT = 38, 646
 NOT_READ, NO_FINDING, NO_STEP_YET, CANNOT_BE_READ = "not read yet", "none", "no step yet", "cannot be read"
 
 _COLUMNS = (
-    "Run", "Open", "Status", "Finding", "Reward", "Last reward", "Algorithm", "Task", "Steps", "Tokens", "Started",
-    "Tags", "Notes",
+    "Run", "Open", "Status", "Finding", "Reward", "Last reward", "Algorithm", "From", "Task", "Steps", "Tokens",
+    "Started", "Tags", "Notes",
 )  # fmt: skip
 
 LEGEND = (
@@ -42,6 +42,11 @@ class Line:
     @property
     def algorithm(self) -> str:
         return _name(self.run.manifest.algorithm) if self.run.manifest else ""
+
+    @property
+    def source(self) -> str:
+        """The framework that an imported run comes from."""
+        return writable(self.run.manifest.source.get("framework") or "") if self.run.manifest else ""
 
     @property
     def task(self) -> str:
@@ -85,7 +90,17 @@ class Line:
     def text(self) -> str:
         """Everything that a search looks at, in lower case."""
         name = self.run.manifest.name if self.run.manifest else ""
-        words = (self.run.run_id, name, self.status, self.algorithm, self.task, self.finding, self.notes, self.problem)
+        words = (
+            self.run.run_id,
+            name,
+            self.status,
+            self.algorithm,
+            self.source,
+            self.task,
+            self.finding,
+            self.notes,
+            self.problem,
+        )
         return " ".join((*map(str, words), *self.tags)).lower()
 
 
@@ -151,6 +166,7 @@ def _frame(lines: Sequence[Line]) -> pd.DataFrame:
             "Reward": [list(known.reward) or None for known in headlines],
             "Last reward": pd.array([known.last_reward for known in headlines], dtype="Float64"),
             "Algorithm": [shown.algorithm or None for shown in lines],
+            "From": [shown.source or None for shown in lines],
             "Task": [shown.task or None for shown in lines],
             "Steps": [shown.run.steps for shown in lines],
             "Tokens": pd.array([known.tokens or None for known in headlines], dtype="Int64"),
@@ -162,8 +178,12 @@ def _frame(lines: Sequence[Line]) -> pd.DataFrame:
 
 
 def _shown_columns(lines: Sequence[Line]) -> list[str]:
-    """The columns that hold something: tags and notes are rare."""
-    empty = {"Tags": not any(shown.tags for shown in lines), "Notes": not any(shown.notes for shown in lines)}
+    """The columns that hold something: tags, notes and origins are rare."""
+    empty = {
+        "Tags": not any(shown.tags for shown in lines),
+        "Notes": not any(shown.notes for shown in lines),
+        "From": not any(shown.source for shown in lines),
+    }
     return [name for name in _COLUMNS if not empty.get(name)]
 
 
@@ -191,6 +211,7 @@ def _columns(lines: Sequence[Line], open_key: str) -> dict[str, Any]:
         ),
         "Last reward": config.NumberColumn(width=95, format="%.3g", help="Mean of the last five steps with a reward."),
         "Algorithm": config.TextColumn(width=150),
+        "From": config.TextColumn(width=110, help="The framework whose files the run was imported from."),
         "Task": config.TextColumn(width=90),
         "Steps": config.NumberColumn(width=75, format="localized", help="Steps on disk."),
         "Tokens": config.NumberColumn(width=80, format="compact", help="Response tokens on disk."),

@@ -10,25 +10,32 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.dashboard.formats import interval, number
+from ratioscope.dashboard.sections.subject import is_logged
 from ratioscope.metric import MOST_RELIANCE, Grain, Moment
 from ratioscope.notes import Kind, is_unreliable, text_of
 
 SPARKLINE_POINTS = 60
 
 
-def metric_row(summary: StepSummary, keys: Sequence[str]) -> None:
-    """Tiles of equal width beside each other."""
-    for column, key in zip(st.columns(len(keys)), keys, strict=True):
-        with column:
-            metric_tile(summary, key)
+def metric_row(summary: StepSummary, keys: Sequence[str], across: int = 0) -> None:
+    """Tiles of equal width beside each other; none of a metric that is not logged: the page says what is not.
+
+    Args:
+        across: how many stand in a row; default: all.
+    """
+    shown, across = [key for key in keys if is_logged(summary, key)], across or max(1, len(keys))
+    for start in range(0, len(shown), across):
+        for column, key in zip(st.columns(across), shown[start : start + across], strict=False):
+            with column:
+                metric_tile(summary, key)
 
 
 def metric_tile(summary: StepSummary, key: str) -> None:
-    """One bordered tile; says in place why a value is missing or unreliable."""
+    """One bordered tile; says in place why a value is undefined or unreliable."""
     metric = CATALOGUE[key]
     series = summary.values[key].dropna()
     if not len(series):
-        reason = text_of(summary.last_note(key)) or "not logged"
+        reason = text_of(summary.last_note(key))
         st.metric(
             f"{metric.label} ${metric.symbol}$",
             "–",

@@ -8,6 +8,7 @@ the tests have it from then on.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ratioscope.dashboard.sections import (
     clipping,
@@ -22,7 +23,8 @@ from ratioscope.dashboard.sections import (
     tokens,
     variance,
 )
-from ratioscope.dashboard.sections.model import Section
+from ratioscope.dashboard.sections.absent import is_empty, not_said
+from ratioscope.dashboard.sections.model import Paragraph, Section, has_content
 from ratioscope.dashboard.sections.subject import Subject
 
 SECTIONS: dict[str, Callable[[Subject], Section]] = {
@@ -38,6 +40,19 @@ SECTIONS: dict[str, Callable[[Subject], Section]] = {
     "linter": linter.section,
     "frameworks": frameworks.section,
 }
+
+
+def written(name: str, subject: Subject) -> Section:
+    """A section of the report: below its answer what is not logged, and only that where nothing is."""
+    section, unsaid = SECTIONS[name](subject), not_said(subject, name)
+    if is_empty(subject, name) and name != "tokens":  # texts can be read without any log-probability
+        return replace(section, answer=unsaid, blocks=())
+    blocks = tuple(filter(has_content, section.blocks))
+    if not section.answer:
+        return replace(section, answer=unsaid, blocks=blocks)
+    said = (Paragraph(unsaid, small=True),) if unsaid and unsaid not in section.answer else ()
+    return replace(section, blocks=said + blocks)
+
 
 # A table of thirty rows for readers of another framework's log: others would page past it. A report has it when its run
 # names the framework that wrote it, or when it is asked for.

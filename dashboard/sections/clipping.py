@@ -21,18 +21,24 @@ _KEYS = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fract
 
 def section(subject: Subject) -> Section:
     """What was clipped, on which side and of which sign, as the loss did it; and where the gradient comes from."""
-    values = subject.summary.values
     blocks: list[Block] = [
         key_numbers(subject, _KEYS),
-        *(found for found in logged(subject) if values[list(found.metrics)].notna().any(axis=None)),
-        *attempt(subject, lambda: who_drives(subject, subject.window())),
+        *logged(subject),
+        *(attempt(subject, lambda: who_drives(subject, subject.window())) if can_judge(subject) else ()),
     ]
     return Section("clipping", "Clipping", QUESTION, answer(subject), tuple(blocks))
 
 
 def answer(subject: Subject) -> str:
-    """Of these steps."""
+    """Of these steps; nothing where the clipping is not logged, which the page says beside it."""
+    if subject.log.absent("clipping") and not subject.cannot_clip:
+        return ""
     return sentences.headline(subject.summary, subject.cannot_clip) if len(subject.summary.values) else NO_STEP
+
+
+def can_judge(subject: Subject) -> bool:
+    """Whether another rule can be applied to the tokens: it takes their ratios and advantages."""
+    return not subject.log.absent("what_if")
 
 
 def logged(subject: Subject) -> list[Chart]:

@@ -44,10 +44,23 @@ def section(subject: Subject) -> Section:
         *exact(subject),
         *standard_errors(subject),
         *attempt(subject, partial(path, subject)),
+        *rounding(subject),
         *attempt(subject, partial(bound, subject)),
         *attempt(subject, partial(clip, subject)),
     ]
     return Section("drift", "Drift", QUESTION, answer(subject), tuple(blocks))
+
+
+def rounding(subject: Subject) -> list[Paragraph]:
+    """Below which difference of two log-probabilities the source's rounding is seen, where it rounds."""
+    log = subject.log
+    if not log.rounding:
+        return []
+    said = (
+        f"The source keeps {log.decimals} decimals of a log-probability: an engine mismatch, or any other difference "
+        f"of two of them, is rounding below {2 * log.rounding:.0e} nats."
+    )
+    return [Paragraph(said, small=True)]
 
 
 def answer(subject: Subject) -> str:
@@ -68,7 +81,9 @@ def distances(subject: Subject) -> Chart:
 
 
 def triangle(subject: Subject) -> list[Piece]:
-    """U + S against the distance from the data; a sentence only where that is missing."""
+    """U + S against the distance from the data; a sentence only where that is logged and missing."""
+    if subject.log.absent("new") or subject.log.absent("update"):
+        return []
     sentence = sentences.triangle_sentence(subject.facts)
     keys = (STALENESS, Cause.UPDATE.key, PPO)
     data = subject.shown.values[list(keys)]
@@ -214,6 +229,8 @@ def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
     Raises:
         RatioscopeError: these steps do not give it.
     """
+    if unknown := subject.log.sentence("certificate"):
+        return [Paragraph(unknown, small=True)]
     window = subject.window(_TOKENS)
     found = subject.compute(certificate, *window.steps, gamma=gamma)
     sentence = promises.certificate_sentence(found)
@@ -303,6 +320,8 @@ def clip(subject: Subject) -> list[Piece]:
     Raises:
         RatioscopeError: these steps do not tell.
     """
+    if not subject.log.has_versions:
+        return [Paragraph(subject.log.sentence("feasibility"), small=True)]
     window = subject.window(_TOKENS)
     limits = subject.opened.limits
     epsilon = limits.epsilon

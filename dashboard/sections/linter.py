@@ -10,6 +10,7 @@ from ratioscope.analysis.linter.columns import impossible_values, undefined_metr
 from ratioscope.analysis.linter.verdict import ranges, verdict
 from ratioscope.dashboard.figures import linter as figures
 from ratioscope.dashboard.formats import plain, share
+from ratioscope.dashboard.sections.drift import rounding
 from ratioscope.dashboard.sections.model import Block, Paragraph, Piece, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, attempt, chart
 
@@ -69,6 +70,7 @@ def impossible(found: pd.DataFrame) -> list[Table]:
 
 def noise_floor(subject: Subject) -> list[Piece]:
     """Staleness and engine mismatch beside the noise floor of two passes of one model, where that was measured."""
+    rounded = rounding(subject)
     steps = subject.shown.steps
     measured = [name for name in figures.FLOORS if name in steps and steps[name].notna().any()]
     if not measured:
@@ -76,16 +78,16 @@ def noise_floor(subject: Subject) -> list[Piece]:
             "The noise floor was not measured: neither noise_floor_shape nor noise_floor_dtype is logged. On "
             "the same weights, float32 rounding is taken as the floor."
         )
-        return [Paragraph(unmeasured, small=True)]
+        return [Paragraph(unmeasured, small=True), *rounded]
     floors = steps[measured].dropna(how="all")
     largest = "; ".join(f"{figures.FLOORS[name][0]}, at most {plain(floors[name].max())}" for name in measured)
     said = Paragraph(f"Measured: {largest}. Values of 0 are not drawn on the logarithmic axis.", small=True)
     if not (floors > 0).any(axis=None):
-        return [said]
+        return [said, *rounded]
     draw = partial(figures.noise_floor, subject.shown, steps=subject.steps)
     heading = "Staleness and engine mismatch against the noise floor of two passes of one model"
     sentence = "At the noise floor it is rounding; above it, old weights or an engine mismatch."
-    return [chart(subject.mode, "floor", heading, draw, sentence, floors, by_step=True), said]
+    return [chart(subject.mode, "floor", heading, draw, sentence, floors, by_step=True), said, *rounded]
 
 
 def undefined(subject: Subject) -> list[Table]:

@@ -138,6 +138,17 @@ class Report:
             yield from section.charts
 
 
+def has_content(block: Block) -> bool:
+    """Whether there is anything to show: not of a figure without a number, nor of a table without a row."""
+    if isinstance(block, Table):
+        return bool(block.rows)
+    if not isinstance(block, Chart):
+        return True
+    keys = [key for key in block.metrics if key in block.data]
+    numbers_of = block.data[keys] if keys else block.data.select_dtypes("number").drop(columns="step", errors="ignore")
+    return bool(numbers_of.notna().any(axis=None))
+
+
 def cell_text(cell: Cell) -> str:
     """What is printed for a cell."""
     return cell.text if isinstance(cell, Quantity) else cell

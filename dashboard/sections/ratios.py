@@ -4,6 +4,7 @@ from functools import partial
 
 import pandas as pd
 
+from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.ratios import sentences
@@ -16,7 +17,8 @@ from ratioscope.dashboard.figures import tails as tail_figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section
-from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, is_logged, key_numbers, over_steps
+from ratioscope.metric import SAMPLED
 
 QUESTION = "How heavy are the tails?"
 CURRENT = "current/behavior"
@@ -55,6 +57,17 @@ def answer(subject: Subject) -> str:
     if not len(subject.summary.values):
         return NO_STEP
     return sentences.answer(subject.summary, subject.opened.limits, setup_of(subject.opened.run.manifest))
+
+
+def pairs(subject: Subject) -> list[str]:
+    """The pairs of policies of which the run logs both, and what the sampled tokens are weighed by."""
+    log = subject.log
+    if not log.has(*SAMPLED):
+        return []
+    return [
+        name for name, pair in PAIRS.items()
+        if log.has(pair.numerator) and (log.has(pair.denominator) or name in (CURRENT, "new/behavior"))
+    ]  # fmt: skip
 
 
 def missing(subject: Subject, pair: str) -> str:
@@ -184,6 +197,7 @@ def tail_index(subject: Subject) -> list[Piece]:
     keys = {"khat_token": "tokens, current", "khat_token_new": "tokens, new", "khat_seq": "responses"}
     title = "Tail index: can means and squares be estimated? (logarithmic above 1 and below 0)"
     draw = partial(tail_figures.tail_index, subject.shown, steps=subject.steps)
+    keys = {key: name for key, name in keys.items() if is_logged(subject.opened.summary, key)}
     missing = ((name, sentences.why_unfitted(subject.summary, key)) for key, name in keys.items())
     return [
         chart(subject.mode, "khat", title, draw, answer(subject), subject.shown.values[list(keys)], tuple(keys),

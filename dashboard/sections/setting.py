@@ -6,11 +6,30 @@ from typing import Any
 from ratioscope.analysis.compare.configuration import flatten
 from ratioscope.analysis.compare.grouping import schedule_words
 from ratioscope.dashboard.formats import count
-from ratioscope.dashboard.sections.model import Block, Section, Table
+from ratioscope.dashboard.sections.model import Block, Paragraph, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, where
 
 TITLE = "What was run"
 _PARTS = ("algorithm", "schedule", "sampler", "model", "task", "optimiser")
+
+
+def origin(subject: Subject) -> list[Table]:
+    """Where a run of another program comes from, what is assumed of it, and which columns it does not have; text of the
+    log."""
+    manifest = subject.opened.run.manifest
+    source = tuple((name, str(value)) for name, value in flatten(manifest.source) if value not in ("", None))
+    missing = tuple((name, str(why)) for name, why in manifest.missing.items())
+    return [
+        Table("Where it comes from", ("", ""), source),
+        Table("What is assumed", ("Assumption",), tuple((text,) for text in manifest.assumed)),
+        Table("Columns that the source does not have", ("Column", "Why"), missing),
+    ]
+
+
+def cautions(subject: Subject) -> list[Paragraph]:
+    """What holds for all numbers of the run, without the assumptions of `origin`."""
+    log = subject.log
+    return [Paragraph(text, small=True) for text in log.cautions if text not in log.assumed]
 
 
 def section(subject: Subject) -> Section:
@@ -18,10 +37,9 @@ def section(subject: Subject) -> Section:
     manifest, summary = subject.opened.run.manifest, subject.summary
     steps = summary.values.index
     tokens, sequences = summary.values["n_tokens"].sum(), summary.values["n_sequences"].sum()
+    held = f"{count(tokens)} tokens in " if subject.log.has_tokens else ""
     size = (
-        f"{where(int(steps[0]), int(steps[-1]))} with {count(tokens)} tokens in {count(sequences)} responses"
-        if len(steps)
-        else "no step"
+        f"{where(int(steps[0]), int(steps[-1]))} with {held}{count(sequences)} responses" if len(steps) else "no step"
     )
     algorithm = str(manifest.algorithm.get("name", "an unknown algorithm"))
     answer = f"{algorithm} under {schedule_words(manifest.schedule)}: {size}; the run is {subject.opened.run.status}."
@@ -41,4 +59,7 @@ def section(subject: Subject) -> Section:
         ("tags", ", ".join(manifest.tags) or "none"),
         ("notes", manifest.notes or "none"),
     )
-    return Section("setting", TITLE, "What was run?", answer, (Table("Run", ("", ""), rows), *blocks))
+    return Section(
+        "setting", TITLE, "What was run?", answer,
+        (*cautions(subject), Table("Run", ("", ""), rows), *origin(subject), *blocks),
+    )  # fmt: skip

@@ -23,18 +23,21 @@ TOKENS = 200_000
 
 def section(subject: Subject) -> Section:
     """Version lags over the steps, metrics by lag, versions inside responses."""
-    blocks: list[Block] = [
-        key_numbers(subject, ("version_lag", STALENESS, Cause.AGE.key, Cause.ENGINE.key)),
-        lags(subject),
-        *attempt(subject, partial(by_lag, subject)),
-        *attempt(subject, partial(versions, subject)),
-    ]
+    blocks: list[Block] = [key_numbers(subject, ("version_lag", STALENESS, Cause.AGE.key, Cause.ENGINE.key))]
+    if subject.log.has_versions:
+        blocks += [
+            lags(subject),
+            *(attempt(subject, partial(by_lag, subject)) if subject.log.has_ratios else ()),
+            *attempt(subject, partial(versions, subject)),
+        ]
     return Section("staleness", "Staleness", QUESTION, answer(subject), tuple(blocks))
 
 
 def answer(subject: Subject) -> str:
     """Of these steps, as far as they hold tokens."""
     found = _lags(subject)
+    if not subject.log.has_ratios:
+        return age.how_old(found)
     try:
         strata = _strata(subject)
     except RatioscopeError:
@@ -66,7 +69,7 @@ def looked_at(subject: Subject) -> Paragraph:
 
 def lags(subject: Subject) -> Chart:
     """Version lag and step, coloured by the share of the step's tokens."""
-    found = _lags(subject)
+    found = _lags(subject).dropna()  # without the version
     draw = partial(figures.lag_heat_map, found, subject.shown, steps=subject.steps)
     return chart(subject.mode, "lags", "How old the tokens of each step are", draw, age.how_old(found), found,
                  ("version_lag",), by_step=True)  # fmt: skip

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.facts import Facts, unreliable_steps
+from ratioscope.analysis.findings.logged import Logged, logged
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.findings.words import FEW_GROUPS, are_few
 from ratioscope.analysis.linter import Remark, lint
@@ -26,7 +27,7 @@ from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import interval, number
 from ratioscope.dashboard.sections.model import Block, Cell, Chart, Paragraph, Quantity, Table
 from ratioscope.errors import RatioscopeError
-from ratioscope.notes import text_of
+from ratioscope.notes import Kind, text_of
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -63,12 +64,21 @@ class Subject:
         return cannot_clip(self.opened.run.manifest, self.opened.summary.values)
 
     def applicable(self, keys: Iterable[str]) -> list[str]:
-        """Those of the metrics that are not 0 or 1 by construction."""
+        """Those of the metrics that the run logs, and that are not 0 or 1 by construction."""
         without: list[str] = []
         if self.cannot_clip:
             gates = self.opened.summary.values["gate_mean"].dropna()
             without = [*SHARES, *["gate_mean"] * bool((gates == 1).all() and len(gates))]
-        return [key for key in keys if key not in without]
+        return [key for key in keys if key not in without and is_logged(self.opened.summary, key)]
+
+    def known(self, keys: Iterable[str]) -> list[str]:
+        """Those of the metrics that have a value in some step of the run."""
+        return [key for key in keys if self.opened.summary.values[key].notna().any()]
+
+    @property
+    def log(self) -> Logged:
+        """What the run logs."""
+        return logged(self.opened.run)
 
     @cached_property
     def facts(self) -> Facts:
@@ -126,6 +136,14 @@ class Subject:
         return Quantity(self.opened.run_id, key, step, value, number(key, value, low, high))
 
 
+def is_logged(summary: StepSummary, key: str) -> bool:
+    """Whether a metric has a value in some step, or has none for another reason than that something is not logged."""
+    if summary.values[key].notna().any():
+        return True
+    note = summary.last_note(key)
+    return note is not None and note.kind is not Kind.NOT_LOGGED and bool(summary.values["n_tokens"].any())
+
+
 def attempt(subject: Subject, make: Callable[[], Iterable[Block]]) -> list[Block]:
     """What `make` returns, or why it fails in these steps."""
     try:
@@ -174,13 +192,17 @@ def over_steps(
     height: int = 300,
     beside: Sequence[str] = (),
 ) -> Chart:
-    """Metrics of one unit over the steps, with their intervals; the data hold both, and the metrics `beside`."""
-    shown = subject.shown
+    """Metrics of one unit over the steps, with their intervals; the data hold both, and the metrics `beside`.
+
+    A metric that no step has is not drawn; a chart that has none left is nothing to show (`model.has_content`).
+    """
+    shown, keys = subject.shown, subject.known(keys) or list(keys)
     figure = drawn_over_steps(
         shown, keys, subject.mode, limits=limits, y_title=unit, logarithmic=logarithmic, height=height,
         steps=subject.steps,
     )  # fmt: skip
-    return Chart(key, title, figure, takeaway, with_intervals(shown, (*keys, *beside)), tuple(keys), by_step=True)
+    data = with_intervals(shown, (*keys, *subject.known(beside)))
+    return Chart(key, title, figure, takeaway, data, tuple(keys), by_step=True)
 
 
 def with_intervals(summary: StepSummary, keys: Sequence[str]) -> pd.DataFrame:
@@ -195,7 +217,7 @@ def with_intervals(summary: StepSummary, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def key_numbers(subject: Subject, keys: Sequence[str]) -> Table:
-    """Of each metric the last value with its interval, the smallest and the largest; why, where there is none."""
+    """Of each metric that is logged the last value with its interval, the smallest, the largest; why, without one."""
     summary = subject.summary
     rows: list[tuple[Cell, ...]] = []
     for key in subject.applicable(keys):

@@ -13,6 +13,7 @@ from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard.figures import variance as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import plain, share
+from ratioscope.dashboard.sections.clipping import can_judge
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers, over_steps
 
@@ -37,7 +38,7 @@ def section(subject: Subject) -> Section:
         key_numbers(subject, (STALENESS, "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq")),
         *blind_spot(subject),
         growth(subject),
-        *attempt(subject, partial(truncation, subject)),
+        *(attempt(subject, partial(truncation, subject)) if can_judge(subject) else ()),
         probes_table(probes(subject)),
     ]
     return Section("variance", TITLE, QUESTION, answer(subject), tuple(blocks))

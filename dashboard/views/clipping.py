@@ -8,10 +8,11 @@ from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.what_if import Curve, Rule
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.as_reported import as_reported
-from ratioscope.dashboard.components.blocks import draw, page_subject
+from ratioscope.dashboard.components.blocks import beside, draw, page_subject, say
 from ratioscope.dashboard.components.chart import step_chart
-from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.judged import Place, digest_of, own_of, shares_of, start_of
+from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import escape
@@ -30,25 +31,22 @@ def render() -> None:
     if opened is None:
         return
     subject = page_subject(opened)
-    answer(clipping.answer(subject))
+    can_judge = clipping.can_judge(subject)
+    if nothing_here(subject, "clipping", besides=can_judge):
+        return
+    opening(subject, "clipping", clipping.answer(subject))
     metric_row(opened.summary, subject.applicable(TILES))
-    if opened.summary.values["clip_fraction"].isna().all() and not subject.cannot_clip:
-        st.info(
-            "This log has neither the clip mask nor the side. What a rule would clip follows from the log-probs: "
-            "see what-if below.",
-            icon=":material/visibility_off:",
-        )
-    logged = clipping.logged(subject)
-    for column, chart in zip(st.columns(len(logged), gap="medium"), logged, strict=True):
-        with column:
-            draw(chart)
-    what_if(opened, state.step_range(), session().clicked_step)
-    place = place_of(opened)
-    left, right = st.columns(2, gap="medium")
-    with left:
-        _who_drives(subject, place)
-    with right:
-        _replay(opened, place)
+    if can_judge and not clipping.answer(subject):
+        say("What a rule would clip follows from the log-probs: see what-if below.")
+    beside(*clipping.logged(subject))
+    if can_judge:
+        what_if(opened, state.step_range(), session().clicked_step)
+        place = place_of(opened)
+        left, right = st.columns(2, gap="medium")
+        with left:
+            _who_drives(subject, place)
+        with right:
+            _replay(opened, place)
     as_reported(subject, "clipping")
     _explanation(opened)
 

@@ -6,8 +6,9 @@ import streamlit as st
 
 from ratioscope.analysis.drift.pairs import Aggregation, Level
 from ratioscope.dashboard.components.as_reported import as_reported
-from ratioscope.dashboard.components.blocks import draw, draw_computed, page_subject, say
-from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.blocks import beside, draw, draw_computed, page_subject, say
+from ratioscope.dashboard.components.frame import how_to_read, run_page
+from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.sections import drift
 from ratioscope.dashboard.sections.subject import Subject
@@ -33,7 +34,9 @@ def render() -> None:
     if opened is None:
         return
     subject = page_subject(opened)
-    answer(drift.answer(subject))
+    if nothing_here(subject, "drift"):
+        return
+    opening(subject, "drift", drift.answer(subject))
     metric_row(opened.summary, TILES)
     _over_steps(subject)
     path = st.container()
@@ -53,13 +56,8 @@ def render() -> None:
 
 def _over_steps(subject: Subject) -> None:
     draw(drift.distances(subject))
-    left, right = st.columns(2, gap="medium")
-    with left:
-        draw(*drift.triangle(subject), caption="below")
-        draw(drift.divergence(subject))
-    with right:
-        draw(drift.bounded(subject), caption="below")
-        draw(drift.mean_ratio(subject))
+    beside(drift.triangle(subject), drift.bounded(subject), caption="below")
+    beside(drift.divergence(subject), drift.mean_ratio(subject))
     draw(drift.lag(subject))
 
 
@@ -74,6 +72,7 @@ def _path(subject: Subject) -> None:
         help="Geometric means and means of means are not importance ratios, so their mean need not be 1.",
     )
     draw_computed(partial(drift.path, subject, *LEVELS[level]), height=430, caption="above")
+    draw(*drift.rounding(subject))
 
 
 def _exact(subject: Subject) -> None:
@@ -88,14 +87,15 @@ def _exact(subject: Subject) -> None:
         )
         return
     say(compared[0].takeaway)
-    for column, chart in zip(st.columns(len(compared), gap="medium"), compared, strict=True):
-        with column:
-            draw(chart)
+    beside(*compared)
     draw(*drift.standard_errors(subject))
 
 
 def _certificate(subject: Subject) -> None:
     st.subheader("What theory says of the updates: the certificate", anchor=False)
+    if subject.log.absent("certificate"):
+        draw(*drift.bound(subject))
+        return
     gamma = st.select_slider(
         "Discount γ",
         list(DISCOUNTS),

@@ -6,13 +6,31 @@ from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.overview.sentences import headline
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.as_reported import as_reported
-from ratioscope.dashboard.components.blocks import draw, page_subject, say
+from ratioscope.dashboard.components.blocks import PageSubject, beside, draw, page_subject, say
 from ratioscope.dashboard.components.finding_card import finding_cards, notice
-from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.frame import how_to_read, run_page
+from ratioscope.dashboard.components.opening import opening
 from ratioscope.dashboard.components.tile import metric_row
-from ratioscope.dashboard.sections import learning
+from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.sections import learning, setting
+from ratioscope.dashboard.sections.model import has_content
 
 TILES = ("reward", "eval_accuracy", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "khat_token", "entropy")
+
+
+def _origin(subject: PageSubject) -> None:
+    """Where an imported run comes from, folded away; its label is text of the log."""
+    blocks = list(filter(has_content, setting.origin(subject)))
+    if not blocks:
+        return
+    manifest = subject.opened.run.manifest
+    of = " ".join(str(manifest.source[name]) for name in ("framework", "version") if manifest.source.get(name))
+    told = [f"{len(manifest.assumed)} assumption{'s' * (len(manifest.assumed) != 1)}"] if manifest.assumed else []
+    told += [f"{len(manifest.missing)} missing column{'s' * (len(manifest.missing) != 1)}"] if manifest.missing else []
+    label = ": ".join(filter(None, (f"From {of}" if of else "Where this run comes from", ", ".join(told))))
+    with st.expander(escape(label), icon=":material/input:", key="origin", on_change="rerun") as door:
+        if door.open:
+            draw(*blocks)
 
 
 def render() -> None:
@@ -21,7 +39,9 @@ def render() -> None:
     if opened is None:
         return
     subject, summary, facts = page_subject(opened), opened.summary, opened.facts()
-    answer(headline(summary, facts, opened.findings, opened.remarks))
+    opening(subject, "overview", headline(summary, facts, opened.findings, opened.remarks))
+    draw(*setting.cautions(subject))
+    _origin(subject)
     grave = [finding for finding in opened.findings if finding.severity > Severity.NOTICE]
     notices = opened.findings[len(grave) :]
     finding_cards(grave, summary, subject.mode, opened.run_id)
@@ -30,15 +50,10 @@ def render() -> None:
             for finding in notices:
                 notice(finding, opened.run_id)
 
-    metric_row(summary, TILES[:4])
-    metric_row(summary, subject.applicable(TILES[4:]))
+    metric_row(summary, subject.applicable(TILES), across=4)
     say(subject.cannot_clip)
 
-    charts = learning.overview(subject)
-    for start in range(0, len(charts), 2):
-        for column, chart in zip(st.columns(2, gap="medium"), charts[start : start + 2], strict=False):
-            with column:
-                draw(chart)
+    beside(*learning.overview(subject), across=2)
     as_reported(subject, "overview")
     how_to_read(
         r"""

@@ -1,15 +1,18 @@
 """Ratios: how heavy are the tails?"""
 
+from collections.abc import Sequence
 from functools import partial
 
 import streamlit as st
 
 from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.dashboard.components.as_reported import as_reported
-from ratioscope.dashboard.components.blocks import computed, draw, page_subject
-from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.blocks import beside, computed, draw, page_subject
+from ratioscope.dashboard.components.frame import how_to_read, run_page
+from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.sections import ratios
+from ratioscope.dashboard.sections.absent import is_empty
 from ratioscope.dashboard.sections.model import Chart, Paragraph
 from ratioscope.dashboard.sections.subject import Subject
 
@@ -22,9 +25,12 @@ def render() -> None:
     if opened is None:
         return
     subject = page_subject(opened)
-    answer(ratios.answer(subject))
+    pairs = ratios.pairs(subject)
+    if nothing_here(subject, "ratios", besides=bool(pairs)):
+        return
+    opening(subject, "ratios", ratios.answer(subject))
     metric_row(opened.summary, TILES)
-    pair = _pair()
+    pair = _pair(pairs)
     missing = computed(partial(ratios.missing, subject, pair), height=400)
     if missing:
         st.info(missing, icon=":material/info:")
@@ -35,18 +41,18 @@ def render() -> None:
     _explanation()
 
 
-def _pair() -> str:
-    """Which ratio the charts of distributions are of."""
-    pair = st.segmented_control(
+def _pair(pairs: Sequence[str]) -> str:
+    """Which ratio the charts of distributions are of, among those that are logged."""
+    chosen = st.segmented_control(
         "Ratio",
-        list(PAIRS),
-        default=ratios.CURRENT,
+        pairs,
+        default=pairs[0],
         key="ratio",
         bind="query-params",
         help="Probability of each sampled token under the first policy, divided by that under the second. "
         "behavior_train: the sampling version in the training engine, where logged.",
     )
-    pair = pair if pair in PAIRS else ratios.CURRENT
+    pair = chosen if chosen is not None and chosen in pairs else pairs[0]
     st.caption(f"{PAIRS[pair].title}. {PAIRS[pair].tells}")
     return pair
 
@@ -64,9 +70,7 @@ def _distributions(subject: Subject, pair: str) -> None:
     if tails is not None:
         note, *both = tails
         draw(note)
-        for column, tail in zip(st.columns(len(both), gap="medium"), both, strict=True):
-            with column:
-                draw(tail, caption="below")
+        beside(*both, caption="below")
     st.subheader("The length trap", anchor=False)
     trap = computed(partial(ratios.lengths, subject, pair), height=400)
     if trap is None or len(trap) == 1:
@@ -84,13 +88,11 @@ def _distributions(subject: Subject, pair: str) -> None:
 
 def _weights(subject: Subject) -> None:
     """What weighting costs, step by step: tail index, effective sample size, chi-square; always of current/behavior."""
+    if is_empty(subject, "ratios"):
+        return
     st.subheader("Can weights be trusted, step by step?", anchor=False)
     draw(*ratios.tail_index(subject))
-    left, right = st.columns(2, gap="medium")
-    with left:
-        draw(ratios.sample_size(subject))
-    with right:
-        draw(ratios.variance(subject))
+    beside(ratios.sample_size(subject), ratios.variance(subject))
 
 
 def _explanation() -> None:

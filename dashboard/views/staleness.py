@@ -14,11 +14,12 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import computed, draw, page_subject
 from ratioscope.dashboard.components.chart import plain_chart
-from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.frame import how_to_read, run_page
+from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row, tooltip
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.formats import count, plain
-from ratioscope.dashboard.sections import staleness
+from ratioscope.dashboard.sections import clipping, staleness
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
 
@@ -37,28 +38,41 @@ def render() -> None:
     if opened is None:
         return
     subject = page_subject(opened)
+    if nothing_here(subject, "staleness"):
+        return
     said = st.container()
     metric_row(opened.summary, TILES)
     draw(staleness.lags(subject))
     with said, st.skeleton(height=48):
         sentence = staleness.answer(subject)
     with said:
-        answer(sentence)
-        looked_at = computed(partial(staleness.looked_at, subject), height=20)
+        opening(subject, "staleness", sentence)
+    if subject.log.has_versions:
+        with said:
+            looked_at = computed(partial(staleness.looked_at, subject), height=20)
+            if looked_at is not None:
+                draw(looked_at)
         if looked_at is not None:
-            draw(looked_at)
-    if looked_at is not None:
-        _by_lag(subject)
+            _by_lag(subject)
+    if clipping.can_judge(subject):
         _what_if(opened, subject.window(staleness.TOKENS))
-    _versions(subject)
+    if subject.log.has_versions:
+        _versions(subject)
     _explain()
 
 
 def _by_lag(subject: Subject) -> None:
+    metrics = subject.known(METRICS)
+    if not metrics:
+        return
     st.markdown(f"##### By age, {subject.window(staleness.TOKENS).words}")
     choice, about = st.columns([3, 2], gap="medium", vertical_alignment="bottom")
     metric = choice.selectbox(
-        "Metric by age", METRICS, format_func=lambda key: CATALOGUE[key].title, key="bylag", bind="query-params"
+        "Metric by age",
+        metrics,
+        format_func=lambda key: CATALOGUE[key].title,
+        key="bylag",
+        bind="query-params",
     )
     with about.popover("About this metric", icon=":material/help:"):
         st.markdown(tooltip(metric))
@@ -127,7 +141,7 @@ def _what_if(opened: Opened, window: Window) -> None:
     sampled = "" if tokens.fraction == 1 else f"a random sample, {tokens.fraction:.0%} of the tokens of "
     st.caption(f"On {sampled}{window.words}: {count(len(tokens))} tokens.")
     lags = age_filters.lag_values(tokens)
-    oldest = int(lags[-1])
+    oldest = int(lags[-1]) if lags else 0
     left, right = st.columns(2, gap="large")
     with left:
         stale = st.slider(
@@ -147,7 +161,7 @@ def _what_if(opened: Opened, window: Window) -> None:
                 bind="query-params",
             )
             st.markdown(age_filters.sentence(_effect(*at, "max_lag", float(lag))))
-        else:
+        elif lags:
             st.info("All tokens are of the newest version: no window drops any.", icon=":material/info:")
     with st.skeleton(height=480):
         curves = {"epsilon_stale": _curve(*at, "epsilon_stale", age_filters.STALE_VALUES)}

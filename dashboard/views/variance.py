@@ -4,10 +4,12 @@ from functools import partial
 
 import streamlit as st
 
-from ratioscope.dashboard.components.blocks import computed, draw, page_subject, say
-from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
+from ratioscope.dashboard.components.blocks import beside, computed, draw, page_subject, say
+from ratioscope.dashboard.components.frame import how_to_read, run_page
+from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
-from ratioscope.dashboard.sections import variance
+from ratioscope.dashboard.sections import clipping, variance
+from ratioscope.dashboard.sections.absent import is_empty
 from ratioscope.dashboard.sections.subject import Subject
 
 TILES = ("s_k_bounded", "chi2_token", "log1p_chi2_seq", "ess_seq")
@@ -23,7 +25,14 @@ def render() -> None:
     if opened is None:
         return
     subject = page_subject(opened)
-    answer(variance.answer(subject))
+    probed = bool(variance.estimators(subject))
+    if nothing_here(subject, "variance", besides=probed):
+        return
+    opening(subject, "variance", variance.answer(subject))
+    if is_empty(subject, "variance"):
+        _probes(subject)
+        _how_to_read()
+        return
     draw(*variance.remedies(subject), *variance.medians(subject))
     metric_row(opened.summary, TILES)
     _blind_spot(subject)
@@ -36,7 +45,8 @@ def render() -> None:
         if levels is not None:
             draw(levels)
     with sweep:
-        _truncation(subject)
+        if clipping.can_judge(subject):
+            _truncation(subject)
 
 
 def _blind_spot(subject: Subject) -> None:
@@ -48,20 +58,14 @@ def _blind_spot(subject: Subject) -> None:
         "differs. For whole responses, χ² is the value that the tokens predict where the sample shows less. The dashed "
         "curve is the least χ² at a given total variation."
     )
-    for column, panel in zip(st.columns(2, gap="medium"), panels, strict=True):
-        with column:
-            draw(panel)
+    beside(*panels)
 
 
 def _levels(subject: Subject) -> None:
     st.subheader("Tokens against whole responses", anchor=False)
     growth = variance.growth(subject)
     say(growth.takeaway)
-    left, right = st.columns(2, gap="medium")
-    with left:
-        draw(growth)
-    with right:
-        draw(variance.sample_size(subject))
+    beside(growth, variance.sample_size(subject))
 
 
 def _truncation(subject: Subject) -> None:

@@ -103,7 +103,12 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
         rule_editor.edit(rule, {**base.weight_parameters, **base.gate_parameters})
         rule_editor.presets(rule)
         rule_editor.refused()
-    before, after = _digests(opened, place, tokens, base, rule)
+    try:
+        before, after = _digests(opened, place, tokens, base, rule)
+    except RatioscopeError as error:  # it judges by something that is not logged
+        st.info("This rule cannot be applied to this log.", icon=":material/block:")
+        st.text(str(error))
+        return
     same = str(base) == str(rule)
     if same:
         st.markdown("**This is the rule that was applied. Move a slider, or choose a gate, a weight or a preset.**")

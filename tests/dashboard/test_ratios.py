@@ -70,11 +70,15 @@ def test_a_senseless_ratio_in_the_link_is_the_default_one(look: Look) -> None:
     assert "Where the ratios current/behavior are" in sentences(visit("ratios", run="finished", ratio="<b>x</b>"))
 
 
-def test_a_ratio_that_is_not_logged_says_so_and_the_rest_stays(look: Look) -> None:
+def test_a_ratio_that_is_not_logged_is_not_offered_and_a_link_to_it_opens_the_usual_one(look: Look) -> None:
     del look
     at = visit("ratios", run="lean", ratio="new/current")
-    assert "No ratio new/current in steps 0 to 5: logp_new is not logged." in sentences(at)
-    assert len(charts(at)) == 3
+    assert at.button_group(key="ratio").options == [
+        "current/behavior",
+        "current/behavior_train",
+        "behavior_train/behavior",
+    ]
+    assert "Where the ratios current/behavior are" in sentences(at)
     assert len(at.metric) == 4
 
 
@@ -106,7 +110,7 @@ def _summary(khat: list[float], top: float, n: int = 400) -> StepSummary:
     """A summary of steps with these tail indices and a share of the top 1 %."""
     index = pd.RangeIndex(len(khat), name="step")
     summary = _halves(index)
-    summary["khat_token"], summary["top1pct_share"], summary["n_tokens"] = khat, top, n
+    summary["khat_token"], summary["top1pct_share"], summary["n_tokens"], summary["n_ratios"] = khat, top, n, n
     limit = khat_limit(Moment.FIRST, n) or 0
     notes = {
         step: {key: UNRELIABLE for key, share in (("ratio_mean", 1), ("chi2_token", 2)) if value * share > limit}
