@@ -8,7 +8,7 @@ from ratioscope.analysis.runs.store import Listed, discover, signature
 from ratioscope.analysis.runs.window import Window, window_of
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.roots import roots
+from ratioscope.dashboard.roots import shelves
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.theme import Mode
 from ratioscope.errors import RatioscopeError
@@ -22,7 +22,7 @@ def listed_runs(places: tuple[str, ...]) -> list[Listed]:
 
 def runs() -> dict[str, Listed]:
     """Runs by id. An id from the URL is looked up here and never joined into a path."""
-    return {run.run_id: run for run in listed_runs(tuple(map(str, roots())))}
+    return {run.run_id: run for run in listed_runs(tuple(map(str, shelves())))}
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import schema
+from ratioscope.analysis.importers.detect import hint as foreign_hint
 from ratioscope.cache import entry_of
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
@@ -115,6 +116,8 @@ def open_run(folder: str | Path) -> Run:
         RunFormatError: the folder is not a run, or its format is newer than this reader.
     """
     folder = Path(folder)
+    if not (folder / MANIFEST_NAME).is_file() and (said := foreign_hint(folder)):
+        raise RunFormatError(said)
     if not folder.is_dir():
         raise RunFormatError(f"{folder}: there is no such folder.")
     # Before anything is read: what comes in meanwhile is then news, and not overlooked.

@@ -157,8 +157,8 @@ def _described(found: "Found") -> str:
     by_reason: dict[str, list[str]] = {}
     for column, why in description.missing.items():
         by_reason.setdefault(why, []).append(column)
-    lines += [f"  missing  {', '.join(columns)}: {why}" for why, columns in by_reason.items()]
-    lines += [f"  assumed  {sentence}" for sentence in description.assumed]
+    lines += [f"  missing  {', '.join(columns)}: {why.rstrip('.')}." for why, columns in by_reason.items()]
+    lines += [f"  assumed  {sentence.rstrip('.')}." for sentence in description.assumed]
     return "\n".join(map(_flat, lines))
 
 

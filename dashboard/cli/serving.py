@@ -8,6 +8,7 @@ import typer
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_PORT, Port, app, check_folder, examples
 from ratioscope.dashboard.cli.server import check_port, serve
+from ratioscope.dashboard.cli.terminal import say
 
 
 @app.command(epilog=examples("dashboard sample_runs", "dashboard runs sample_runs --port 8600"))
@@ -27,7 +28,11 @@ def dashboard(
 
     It answers on the loopback interface only; Ctrl-C is the usual way to stop it and ends it with exit code 0.
     """
+    from ratioscope.dashboard.foreign import foreign_below
+
     for root in roots:
         check_folder(root)
     check_port(port)
+    for each in foreign_below(roots):
+        say(f"{each.found.description.path}: {each.found.importer.title}; the page Runs imports it.")
     serve(roots, port)

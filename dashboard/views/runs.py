@@ -17,6 +17,7 @@ from ratioscope.dashboard.annotations import (
     writable,
     write_annotation,
 )
+from ratioscope.dashboard.components.foreign_runs import foreign_runs
 from ratioscope.dashboard.components.frame import answer, no_runs, status_words
 from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.run_list import (
@@ -29,7 +30,7 @@ from ratioscope.dashboard.components.run_list import (
     line,
     run_table,
 )
-from ratioscope.dashboard.roots import roots
+from ratioscope.dashboard.roots import shelves
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.watching.headlines import Reader
 
@@ -58,6 +59,7 @@ def render() -> None:
     st.title("Runs", anchor=False)
     st.caption("Which runs are there, and which need attention?")
     known = list(state.runs().values())
+    foreign_runs()
     if not known:
         no_runs()
         st.caption("Every folder with a run.json is a run; it is listed here as soon as it appears.")
@@ -103,7 +105,7 @@ def _may_grow(run: Listed) -> bool:
 
 def _places(known: Sequence[Listed]) -> list[str]:
     """The folders whose time of change tells that a run came, went, ended or was resumed."""
-    served = {str(root) for root in roots()}
+    served = {str(root) for root in shelves()}
     places = set(served)
     for run in known:
         folder = str(run.folder)

@@ -1,0 +1,69 @@
+"""What other programs wrote in the folders of the dashboard: what it is, and a button that imports it."""
+
+import hashlib
+
+import streamlit as st
+
+from ratioscope.dashboard.foreign import Foreign, Imports, foreign_below
+from ratioscope.dashboard.roots import roots
+
+# More sources than these are counted, not shown.
+_MOST_SHOWN = 20
+
+
+@st.cache_resource(show_spinner=False)
+def _imports() -> Imports:
+    return Imports()
+
+
+@st.cache_resource(ttl=10, show_spinner=False)
+def _foreign(served: tuple[str, ...]) -> list[Foreign]:
+    return foreign_below(roots())
+
+
+def foreign_runs() -> None:
+    """The sources below the folders; nothing where there are none."""
+    found = _foreign(tuple(map(str, roots())))
+    for each in found[:_MOST_SHOWN]:
+        with st.container(border=True):
+            _source(each)
+    if len(found) > _MOST_SHOWN:
+        st.caption(f"And {len(found) - _MOST_SHOWN} more runs of other programs.")
+
+
+def _source(foreign: Foreign) -> None:
+    description, title = foreign.found.description, foreign.found.importer.title
+    runs = _imports().runs(foreign)
+    state = "running" if runs else foreign.state
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge("another program's run", icon=":material/move_to_inbox:", color="blue")
+        st.text(f"{title} in {description.path}" + (f", {description.steps:,} steps" if description.steps else ""))
+        if description.unpickles:
+            pass  # the sentence below says which command does it
+        elif state in ("running", "stalled"):
+            st.text(f"Imported as {foreign.folder.name}, and followed while it grows.")
+        else:
+            key = hashlib.sha256(str(foreign.folder).encode("utf-8", "replace")).hexdigest()[:12]
+            label = "Bring up to date and follow" if state else "Import and follow"
+            if st.button(label, key=f"import-{key}", icon=":material/download:"):
+                _imports().start(foreign)
+                st.rerun()
+    if description.unpickles:
+        st.text(
+            f"{description.unpickles.rstrip('.')}. Only for files that you trust: "
+            f"ratioscope import {description.path} --format {foreign.found.importer.name} --allow-pickle"
+        )
+    if problem := _imports().problem(foreign):
+        st.error("It could not be imported.", icon=":material/error:")
+        st.text(problem)
+    if description.missing or description.assumed:
+        with st.expander("What is missing, and what is taken for granted"):
+            by_reason: dict[str, list[str]] = {}
+            for column, why in description.missing.items():
+                by_reason.setdefault(why, []).append(column)
+            for why, columns in by_reason.items():
+                st.text(f"Missing {', '.join(columns)}: {why.rstrip('.')}.")
+            for sentence in description.assumed:
+                st.text(f"Assumed: {sentence.rstrip('.')}.")
+    if not state:
+        st.caption("The run is written to your cache folder; nothing is written here.")
