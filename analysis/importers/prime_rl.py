@@ -191,7 +191,10 @@ def _manifest(folder: Folder) -> dict[str, Any]:
                 epochs=1 if folder.exports else None, minibatches=1 if folder.exports else None, **thresholds
             ),
         ),
-        schedule=known(max_off_policy_steps=_whole(orchestrator.get("max_off_policy_steps"))),
+        schedule=known(
+            max_off_policy_steps=_whole(orchestrator.get("max_off_policy_steps")),
+            groups_span_steps=True,  # a batch is cut at so many responses, whatever group they are of
+        ),
         sampler=known(
             samples_per_prompt=_whole(orchestrator.get("group_size")),
             temperature=number(sampling.get("temperature")),

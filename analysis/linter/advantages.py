@@ -30,7 +30,7 @@ def rewards(evidence: Evidence) -> list[Remark]:
     """Rewards, losses and gradients that are no finite numbers, and a run without a usable token."""
     name, remarks = "rewards", []
     responses = evidence.responses
-    bad = responses[~np.isfinite(responses["reward"].astype(float))]
+    bad = responses[~np.isfinite(responses["reward"].astype(float)) & responses["dropped"].isna()]
     if len(bad):
         steps = steps_with(bad.groupby("step").size())
         remarks.append(
