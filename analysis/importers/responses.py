@@ -19,10 +19,10 @@ class Response:
     """What a source knows of one response; all arrays run over it from its first token to its last, shape (length,).
 
     Between its sampled tokens there may be those of tools and environment: `sampled` is false there, and whatever
-    stands at those places is dropped.
+    stands at those places is dropped. A response of which the text alone is known has no places.
     """
 
-    sampled: NDArray[np.bool_]
+    sampled: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     values: dict[str, Values | None] = field(default_factory=dict)
     """By column of the tokens table; None or absent: not logged for this response."""
     row: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +55,8 @@ def step(number: int, responses: Sequence[Response], scalars: Mapping[str, Any] 
         whole = {} if all(group is None for group in groups) else {"group_id": groups}
         tokens = flattened(lists, keep=[response.sampled for response in responses], whole=whole)
         for response in responses:
-            response.row.setdefault("n_tokens", int(response.sampled.sum()))
+            if any(values is not None for values in response.values.values()):
+                response.row.setdefault("n_tokens", int(response.sampled.sum()))
     return Step(
         number=number,
         tokens=tokens,
