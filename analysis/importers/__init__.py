@@ -1,6 +1,9 @@
 """What other programs wrote, as runs."""
 
 from ratioscope.analysis.importers import (
+    areal,
+    completions,
+    logging_board,
     miles,
     nemo_rl,
     open_instruct,
@@ -11,6 +14,7 @@ from ratioscope.analysis.importers import (
     tinker_cookbook,
     trinity,
     verifiers,
+    verl_rollouts,
 )
 from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
 
@@ -26,6 +30,10 @@ IMPORTERS: tuple[Importer, ...] = (
     open_instruct.IMPORTER,
     tinker_cookbook.IMPORTER,
     tinker_capture.IMPORTER,
+    completions.IMPORTER,
+    verl_rollouts.IMPORTER,
+    areal.IMPORTER,
+    logging_board.IMPORTER,
 )
 """Every format that is known, those that can be told most surely first."""
 
