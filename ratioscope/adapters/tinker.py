@@ -1,0 +1,340 @@
+"""tinker and clients like it: records a training from its `forward_backward` and `optim_step`.
+
+    from ratioscope.adapters.tinker import record
+
+    run = record(training_client, "runs/mine")
+    ...                                                          # the training loop, as it is
+    run.close()
+
+A step of the run is an optimizer step, with the data of all `forward_backward` calls before it. Of a `Datum` the
+recorder takes `target_tokens`, `logprobs` (the sampler's) and `advantages`, and of the result `logprobs`: those of the
+policy that the gradient was taken at. All are shifted alike: place t belongs to the t-th target.
+
+tinker-cookbook takes the mask out of the data before it sends them, and groups, rewards and versions are never in
+them. `run.about(data, ...)` says them, for the data as they were before.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ratioscope.adapters.recording import Recording
+from ratioscope.adapters.tensors import Columns, counts, group_numbers, sampling_versions, token_columns
+from ratioscope.manifest import library_versions
+
+PRODUCER = "ratioscope tinker recorder"
+LONGEST_WAIT = 60.0
+"""Seconds that `close` waits for results that are still computed."""
+_FORGOTTEN_AFTER = 50
+_CONTEXT_IS_ZERO = (
+    "Targets whose sampled log-probability is exactly 0 are taken for context: tinker-cookbook fills context with 0, "
+    "and the data have neither mask nor provenance."
+)
+
+
+def record(
+    client: Any,
+    folder: str | Path,
+    *,
+    new: int = 0,
+    first_step: int = 0,
+    decode: Callable[[Sequence[int]], str] | None = None,
+    quiet: bool = False,
+    **manifest: Any,
+) -> "TrainingRecorder":
+    """Record what a training client is asked to do from now on.
+
+    Args:
+        client: has `forward_backward(data, loss_fn, ...)` and `optim_step(...)`; for `new`, `forward`, too.
+        folder: where the run goes; continued where `first_step` is above 0 and it is there.
+        new: score the data again after every n-th optimizer step (`logp_new`), a forward pass each time; 0: never.
+        first_step: number of the first step, which is the version of the weights before it.
+        decode: token ids to text.
+        quiet: do not print what recording cost.
+        manifest: fields of the manifest: name, algorithm, sampler, model, task, ...
+    """
+    return TrainingRecorder(client, Recording(folder, PRODUCER, new=new, quiet=quiet), first_step, decode, manifest)
+
+
+@dataclass
+class About:
+    """What a `Datum` does not say; arrays over the places of its targets, or one value."""
+
+    mask: Any = None
+    group: Any = None
+    reward: float | None = None
+    version: int | None = None
+    oldest: int | None = None
+    targets: Any = None
+    """The tensor that the datum is known by: taking the mask out makes another datum of the same tensors."""
+    said_at: int = 0
+    """The step at which it was said."""
+
+
+@dataclass
+class _Step:
+    """An optimizer step whose results are not all there yet."""
+
+    number: int
+    data: list[Any] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    new: list[Any] = field(default_factory=list)
+    learning_rate: float | None = None
+
+
+class TrainingRecorder:
+    """Watches one client; made by `record`."""
+
+    def __init__(
+        self,
+        client: Any,
+        recording: Recording,
+        first_step: int,
+        decode: Callable[[Sequence[int]], str] | None,
+        manifest: Mapping[str, Any],
+    ) -> None:
+        self.recording = recording
+        self._client, self._first, self._decode, self._manifest = client, first_step, decode, dict(manifest)
+        self._forward: Callable[..., Any] | None = getattr(client, "forward", None)
+        self._about: dict[int, About] = {}
+        self._step = _Step(first_step)
+        self._calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._waiting: list[_Step] = []
+        client.forward_backward = self._around(client.forward_backward, self._on_forward_backward)
+        client.optim_step = self._around(client.optim_step, self._on_optim_step)
+        recording.cost.step_began()
+
+    def about(
+        self,
+        data: Sequence[Any],
+        *,
+        groups: Sequence[Any] | None = None,
+        rewards: Sequence[float] | None = None,
+        versions: Sequence[int] | None = None,
+        oldest: Sequence[int] | None = None,
+    ) -> None:
+        """Say what the data do not say; before they are sent, with the mask still in them.
+
+        Args:
+            data: the datums.
+            groups: prompt group of each, any value: equal ones belong together.
+            rewards: total reward of each.
+            versions: optimizer steps before the weights that sampled its last token.
+            oldest: the same of its first token, where weights changed in between; default: `versions`.
+        """
+        self.recording.attempt(lambda: self._remember(data, groups, rewards, versions, oldest))
+
+    def close(self) -> None:
+        """Record what is left, when the training is over."""
+        self.recording.attempt(lambda: self._drain(LONGEST_WAIT))
+        self.recording.close()
+
+    # What the client's methods do in addition -----------------------------------------------------------------------
+
+    def _around(self, original: Callable[..., Any], noted: Callable[..., None]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def method(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            self.recording.attempt(lambda: noted(result, *args, **kwargs))
+            return result
+
+        return method
+
+    def _on_forward_backward(self, result: Any, data: Sequence[Any], *args: Any, **kwargs: Any) -> None:
+        self._step.data += list(data)
+        self._step.results.append(result)
+        self._calls.append(((list(data), *args), kwargs))
+        self._drain(0.0)
+
+    def _on_optim_step(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        parameters = next((one for one in (*args, *kwargs.values()) if hasattr(one, "learning_rate")), None)
+        step, self._step = self._step, _Step(self._step.number + 1)
+        calls, self._calls = self._calls, []
+        step.learning_rate = getattr(parameters, "learning_rate", None)
+        due = self.recording.new > 0 and (step.number - self._first) % self.recording.new == 0
+        if due and step.data and self._forward is not None:
+            # In the order of the calls: this pass is after the update, and is not waited for here.
+            step.new = [self._forward(*args, **kwargs) for args, kwargs in calls]
+        if step.data:
+            self._waiting.append(step)
+        self._drain(0.0)
+        # Of data that were never sent.
+        self._about = {key: one for key, one in self._about.items() if one.said_at > step.number - _FORGOTTEN_AFTER}
+        self.recording.cost.step_ended()
+        self.recording.cost.step_began()
+
+    # Writing --------------------------------------------------------------------------------------------------------
+
+    def _remember(
+        self,
+        data: Sequence[Any],
+        groups: Sequence[Any] | None,
+        rewards: Sequence[float] | None,
+        versions: Sequence[int] | None,
+        oldest: Sequence[int] | None,
+    ) -> None:
+        for place, datum in enumerate(data):
+            inputs = datum.loss_fn_inputs
+            self._about[id(inputs["target_tokens"])] = About(
+                mask=inputs.get("mask"),
+                group=None if groups is None else groups[place],
+                reward=None if rewards is None else float(rewards[place]),
+                version=None if versions is None else versions[place],
+                oldest=None if oldest is None else oldest[place],
+                targets=inputs["target_tokens"],
+                said_at=self._step.number,
+            )
+
+    def _drain(self, seconds: float) -> None:
+        """Write the steps whose results are there, in their order."""
+        while self._waiting:
+            step = self._waiting[0]
+            found = [_result(one, seconds) for one in (*step.results, *step.new)]
+            if any(one is None for one in found):
+                return
+            self._waiting.pop(0)
+            self._write(step, found[: len(step.results)], found[len(step.results) :])
+
+    def _write(self, step: _Step, results: list[Any], new: list[Any]) -> None:
+        known = [self._about.pop(id(datum.loss_fn_inputs["target_tokens"]), About()) for datum in step.data]
+        tokens, sequences = step_columns(step.data, results, known, new=new, decode=self._decode)
+        metrics = {f"extra_{name.replace(':', '_')}": float(value) for name, value in _metrics(results).items()}
+        guessed = any(_mask(datum, about)[1] for datum, about in zip(step.data, known, strict=True))
+        self.recording.write(
+            step.number,
+            tokens=tokens,
+            sequences=sequences,
+            scalars={"policy_version": step.number, "learning_rate": step.learning_rate} | metrics,
+            manifest=lambda: self._fields(tokens, guessed),
+            resumed=self._first > 0,
+        )
+
+    def _fields(self, found: Mapping[str, Any], guessed: bool) -> dict[str, Any]:
+        reasons = {
+            "logp_current": "The client's forward_backward returned no logprobs.",
+            "logp_new": "The data are not scored again after the step: record(..., new=10) does it at every tenth one.",
+            "behavior_version": "The data do not say which weights sampled them: run.about(data, versions=...) does.",
+            "group_id": "The data do not say which prompt they belong to: run.about(data, groups=...) does.",
+            "logp_reference": "The data hold no log-probabilities of a reference policy.",
+            "entropy": "The client does not return it.",
+            "gate": "The loss is computed by the service.",
+            "gradient_weight": "The loss is computed by the service.",
+        }
+        if self.recording.new:
+            reasons.pop("logp_new")
+        versions = library_versions("tinker", "tinker-cookbook", "torch", "pyarrow")
+        return {
+            "name": self.recording.folder.name,
+            "libraries": versions,
+            "source": {"framework": "tinker", "version": versions.get("tinker", ""), "format": "Datum"},
+            "missing": {name: why for name, why in reasons.items() if name not in found},
+            "assumed": [_CONTEXT_IS_ZERO] if guessed else [],
+            "vocabulary": None if self._decode is None else _one_token(self._decode),
+        } | self._manifest
+
+
+def step_columns(
+    data: Sequence[Any],
+    results: Sequence[Any],
+    known: Sequence[About],
+    *,
+    new: Sequence[Any] = (),
+    decode: Callable[[Sequence[int]], str] | None = None,
+) -> tuple[Columns, Columns]:
+    """The tokens and the sequences of an optimizer step.
+
+    Args:
+        data: its datums.
+        results: `ForwardBackwardOutput` of its calls, whose `loss_fn_outputs` are those of the datums in their order.
+        known: what is known of each datum besides.
+        new: results of the same calls after the step; empty: not scored.
+    """
+    targets = [_array(datum.loss_fn_inputs["target_tokens"]) for datum in data]
+    columns = {
+        "token_id": targets,
+        "logp_behavior": _inputs(data, "logprobs"),
+        "advantage": _inputs(data, "advantages"),
+        "logp_current": _outputs(results),
+        "logp_new": _outputs(new),
+    }
+    mask = [_mask(datum, about)[0] for datum, about in zip(data, known, strict=True)]
+    sequences: Columns = {"seq_id": np.arange(len(data)), "n_tokens": counts(mask)}
+    whole: Columns = {}
+    if all(about.group is not None for about in known):
+        whole["group_id"] = sequences["group_id"] = group_numbers([about.group for about in known])
+    if any(about.version is not None for about in known):
+        newest = [about.version for about in known]
+        versions = sampling_versions(
+            [about.version if about.oldest is None else about.oldest for about in known], newest
+        )
+        whole["behavior_version"] = versions.pop("behavior_version")
+        sequences |= versions
+    if any(about.reward is not None for about in known):
+        sequences["reward"] = pa.array([about.reward for about in known], pa.float32())
+    if decode is not None:
+        first = [int(np.argmax(one != 0)) if (one != 0).any() else len(one) for one in mask]
+        before = [_input_tokens(datum)[: place + 1] for datum, place in zip(data, first, strict=True)]
+        sequences["prompt"] = [decode(ids) for ids in before]
+        sequences["response"] = [decode(ids[k:].tolist()) for ids, k in zip(targets, first, strict=True)]
+    return token_columns(mask, columns | whole), sequences
+
+
+def _mask(datum: Any, about: About) -> tuple[np.ndarray, bool]:
+    """Which targets the model sampled, and whether that had to be guessed from their log-probabilities."""
+    inputs = datum.loss_fn_inputs
+    stated = about.mask if about.mask is not None else inputs.get("mask")
+    if stated is not None:
+        return _array(stated) > 0, False
+    spans = getattr(datum, "loss_fn_input_spans", None)
+    if spans is not None:
+        kinds = [np.full(span.length, type(span).__name__.startswith("Sampled")) for span in spans]
+        return np.concatenate(kinds), False
+    return _array(inputs["logprobs"]) != 0, True
+
+
+def _inputs(data: Sequence[Any], name: str) -> list[np.ndarray] | None:
+    found = [datum.loss_fn_inputs.get(name) for datum in data]
+    return None if any(one is None for one in found) else [_array(one) for one in found]
+
+
+def _outputs(results: Sequence[Any]) -> list[np.ndarray] | None:
+    found = [output.get("logprobs") for result in results for output in result.loss_fn_outputs]
+    return None if not found or any(one is None for one in found) else [_array(one) for one in found]
+
+
+def _input_tokens(datum: Any) -> list[int]:
+    """Tokens of the input; what is no text stands for nothing."""
+    return [int(token) for chunk in datum.model_input.chunks for token in getattr(chunk, "tokens", ())]
+
+
+def _array(values: Any) -> np.ndarray:
+    """Of a `TensorData`, a tensor or a list."""
+    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+
+
+def _result(promised: Any, seconds: float) -> Any:
+    """The result of a future, `APIFuture` or not; None where it is not there in time. Its error is raised."""
+    if hasattr(promised, "loss_fn_outputs"):
+        return promised
+    future = promised.future() if callable(getattr(promised, "future", None)) else promised
+    if isinstance(future, Future) and not seconds and not future.done():
+        return None
+    return future.result(timeout=seconds or None)
+
+
+def _metrics(results: Sequence[Any]) -> dict[str, float]:
+    """Mean over the calls of a step."""
+    names = sorted({name for result in results for name in (getattr(result, "metrics", None) or {})})
+    return {
+        name: float(np.mean([result.metrics[name] for result in results if name in result.metrics])) for name in names
+    }
+
+
+def _one_token(decode: Callable[[Sequence[int]], str]) -> Callable[[int], str]:
+    return lambda token: decode([token])
