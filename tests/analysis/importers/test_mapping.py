@@ -419,3 +419,18 @@ def test_a_template_names_the_columns_that_are_there_and_can_be_filled_in(tmp_pa
     with pytest.raises(RatioscopeError, match="no file here that a mapping file can describe"):
         (tmp_path / "y").mkdir()
         template(tmp_path / "y")
+
+
+def test_the_documented_mapping_file_does_what_the_page_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "importing.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    rows = [
+        {
+            "global_step": r.step, "prompt_len": len(r.prompt), "tokens": r.prompt + r.tokens, "uid": f"g{r.group}",
+            "loss_mask": [0] * len(r.prompt) + ints(r.sampled), "rollout_log_probs": r.behavior, "text": "x",
+            "old_log_probs": r.current, "advantages": [1.0] * len(r.tokens), "score": r.reward,
+        }
+        for r in ALL
+    ]  # fmt: skip
+    written(tmp_path / "rollouts", rows, "jsonl")
+    assert rows_of(steps_of(tmp_path / "rollouts", text)) == expected(ALL)
