@@ -84,7 +84,7 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
         if reading.growing and step == max(files):
             return
         gathered, groups = Gathered(), Ordinals()
-        rows = [(line, _unwrapped(row)) for line, row in lines.read(file, reading)]
+        rows = [(line, _unwrapped(row)) for line, row in lines.read(file, reading, arrays=_LISTS)]
         scored = any(not _unscored(row) for _, row in rows)
         for line, row in rows:
             problem = _problem(row)
@@ -108,11 +108,15 @@ def _problem(row: Mapping[str, Any]) -> str:
     length = row["input_lengths"]
     if not isinstance(length, int):
         return f"input_lengths is {length!r}, a number is wanted"
-    sizes = {name: len(row[name]) if isinstance(row[name], list) else 0 for name in _LISTS if name in row}
+    sizes = {name: len(row[name]) if _is_list(row[name]) else 0 for name in _LISTS if name in row}
     short = {name: size for name, size in sizes.items() if size < length}
     if short:
         return f"{length} tokens, and lists that are shorter: " + ", ".join(f"{name} {n}" for name, n in short.items())
     return ""
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | np.ndarray)
 
 
 def _sampled(row: Mapping[str, Any]) -> NDArray[np.bool_]:
@@ -125,7 +129,7 @@ def _sampled(row: Mapping[str, Any]) -> NDArray[np.bool_]:
 def _unscored(row: Mapping[str, Any]) -> bool:
     """Whether prev_logprobs are the zeros that stand in for a recomputation that was left out."""
     values = row.get("prev_logprobs")
-    if not isinstance(values, list) or _problem(row):
+    if values is None or _problem(row):
         return True
     return not np.array(values[: row["input_lengths"]], dtype=np.float32)[_sampled(row)].any()
 
@@ -138,11 +142,11 @@ def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], scored: b
         ("prev_logprobs", "logp_current"),
         ("advantages", "advantage"),
     ):
-        if isinstance(row.get(name), list) and (scored or column != "logp_current"):
+        if _is_list(row.get(name)) and (scored or column != "logp_current"):
             tokens[column] = numbers(row[name][:length])[mask]  # type: ignore[index]
     tokens["turn"] = segments(mask)[mask]
     prompt: bytes | None = None
-    if isinstance(row.get("token_ids"), list):
+    if _is_list(row.get("token_ids")):
         ids = np.array(row["token_ids"][:length], dtype=np.int32)
         tokens["token_id"] = ids[mask]
         prompt = ids[: int(mask.argmax()) if mask.any() else length].tobytes()

@@ -83,7 +83,9 @@ def _is_there(values: Any) -> bool:
 def _of(record: Mapping[str, Any], name: str, mask: NDArray[np.bool_]) -> Any:
     """The values of a list at the loss tokens; of one that is not logged, NaN."""
     values = record.get(name)
-    return numbers([None] * len(mask) if values is None else values)[mask]  # type: ignore[index]
+    if not _is_there(values):
+        return np.full(int(mask.sum()), np.nan, dtype=np.float32)
+    return numbers(values)[mask]  # type: ignore[index]
 
 
 def _unset(weights: NDArray[np.float32]) -> bool:
