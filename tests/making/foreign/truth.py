@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+_VOCABULARY = 90
+
 
 @dataclass
 class Known:
@@ -41,37 +43,48 @@ class Known:
 def run(updates: int = 3, groups: int = 3, members: int = 2, seed: int = 1) -> list[list[Known]]:
     """One list of responses an update; the first response of each update has a tool call, the last was taken out.
 
-    Policies drift by about 0.05 nats between sampler, current and gate. Weight version of update k: k + 1.
+    Tokens come from policies over pairs of tokens, so that their probabilities are some. Weight version of update k:
+    k + 1; the trainer's engine differs from the sampler's, and the gate's policy from the one the update began with.
     """
     random = np.random.default_rng(seed)
+    logits = random.normal(0, 1.5, (_VOCABULARY, _VOCABULARY))
+    reference = _policy(logits)
     steps = []
     for update in range(updates):
+        sampler, current = _policy(logits), _policy(logits + random.normal(0, 0.01, logits.shape))
+        logits = logits + random.normal(0, 0.1, logits.shape)
+        gate = _policy(logits)
         step = []
         for place in range(groups * members):
+            group, tool = place // members, place == 0
+            prompt_ids = (
+                step[group * members].prompt_ids
+                if place % members
+                else random.integers(_VOCABULARY, size=3 + group).tolist()
+            )
             length = int(random.integers(4, 12))
-            tool = place == 0
             mask = np.ones(length, dtype=np.int64)
             if tool:
                 mask = np.concatenate([np.ones(3), np.zeros(2), np.ones(length)]).astype(np.int64)
-            size = len(mask)
-            sampler = -random.gamma(1.0, 0.8, size).astype(np.float32) - np.float32(0.01)
-            current = (sampler + random.normal(0, 0.05, size)).astype(np.float32)
-            group = place // members
+            states = [prompt_ids[-1]]
+            for _ in mask:
+                states.append(int(random.choice(_VOCABULARY, p=np.exp(sampler[states[-1]]))))
+            at = (states[:-1], states[1:])
             reward = float(place % members)
             step.append(
                 Known(
                     index=update * groups * members + place,
                     group=update * groups + group,
                     prompt=f"question {update}.{group}",
-                    prompt_ids=random.integers(5, 90, 3 + group).tolist(),
-                    response=" ".join(f"t{token}" for token in range(size)),
-                    ids=random.integers(5, 90, size).tolist(),
+                    prompt_ids=prompt_ids,
+                    response=" ".join(f"t{token}" for token in states[1:]),
+                    ids=states[1:],
                     mask=mask,
-                    sampler=sampler,
-                    current=current,
-                    gate=(current + random.normal(0, 0.05, size)).astype(np.float32),
-                    reference=(sampler - 0.1).astype(np.float32),
-                    entropy=random.uniform(0.1, 2, size).astype(np.float32),
+                    sampler=sampler[at].astype(np.float32),
+                    current=current[at].astype(np.float32),
+                    gate=gate[at].astype(np.float32),
+                    reference=reference[at].astype(np.float32),
+                    entropy=-(np.exp(current) * current).sum(axis=1)[at[0]].astype(np.float32),
                     advantage=reward - 0.5,
                     reward=reward,
                     versions=[str(update + 1 - (tool and update > 0)), str(update + 1)] if tool else [str(update + 1)],
@@ -79,10 +92,13 @@ def run(updates: int = 3, groups: int = 3, members: int = 2, seed: int = 1) -> l
                     removed=place == groups * members - 1,
                 )
             )
-        for member in step:  # those of a group share their prompt
-            member.prompt_ids = step[(member.group - step[0].group) * members].prompt_ids
         steps.append(step)
     return steps
+
+
+def _policy(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log-probabilities of the next token, (token before, token)."""
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
 
 def conversation(known: Known) -> list[dict[str, object]]:
