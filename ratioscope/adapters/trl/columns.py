@@ -162,17 +162,21 @@ def _tokens(
     row, column = sampled.nonzero(as_tuple=True)
     position = (sampled.long().cumsum(dim=1) - 1)[row, column]
 
-    def at(values: Tensor | None, where: Tensor | None = None) -> Masked:
-        """A float column; null where there is none, or where the loss did not look."""
+    responses_at, place = rows[row], rows[row] * width + column
+    unseen = ~live[row, column].numpy()
+
+    def at(values: Tensor | None, null: Any = False) -> Masked:
+        """A float column; null where there is none, and where `null` says so."""
         if values is None:
             return np.ma.array(np.zeros(len(row), dtype=np.float32), mask=True)
-        found = values.detach().cpu()[rows].float().expand(-1, width)[row, column].numpy()
-        return np.ma.array(found, mask=False if where is None else ~where[row, column].numpy())
+        values = values.detach().cpu()
+        found = values[responses_at, 0] if values.shape[1] == 1 else values.reshape(-1)[place]
+        return np.ma.array(found.float().numpy(), mask=null)
 
     logp, old, sampler = one.logp, inputs.get("old_per_token_logps"), inputs.get("sampling_per_token_logps")
     fresh = torch.tensor([response.version == step for response in responses], dtype=torch.bool)
     # TRL leaves the recomputation out where the weights have not changed since: this pass is it.
-    old_at = at(logp, live & fresh.unsqueeze(1)) if old is None else at(old, live)
+    old_at = at(logp, unseen | ~fresh[row].numpy()) if old is None else at(old, unseen)
     gate, side = _gate(one, rule, live, rows)
     advantage = inputs["advantages"]
     rejected = _rejected(one, rule, rows, width, left_out)
@@ -184,16 +188,16 @@ def _tokens(
         "behavior_version": np.asarray([response.version for response in responses], dtype=np.int32)[row],
         "logp_behavior": np.ma.masked_invalid(at(sampler)),  # NaN: the server gave none
         "logp_behavior_train": old_at,
-        "logp_current": at(logp, live),
-        "logp_new": at(one.new, live),
-        "logp_reference": at(inputs.get("ref_per_token_logps"), live),
+        "logp_current": at(logp, unseen),
+        "logp_new": at(one.new, unseen),
+        "logp_reference": at(inputs.get("ref_per_token_logps"), unseen),
         "advantage": at(advantage if advantage.dim() == 2 else advantage.unsqueeze(1)),
-        "clip_side": at(side, live),
-        "gate": at(gate, live),
-        "gradient_weight": at(None if one.gradient is None else -one.gradient, live),
-        "entropy": at(one.entropy, live),
+        "clip_side": at(side, unseen).astype(np.int8),
+        "gate": at(gate, unseen),
+        "gradient_weight": at(None if one.gradient is None else -one.gradient, unseen),
+        "entropy": at(one.entropy, unseen),
         "rejected": rejected[row, column],
-        "turn": _turns(sampled, responses, "tool_mask" in inputs)[row, column],
+        "turn": np.ma.masked_less(_turns(sampled, responses, "tool_mask" in inputs)[row, column], 0),
     }
     return columns, left_out
 
@@ -263,35 +267,26 @@ def _turns(sampled: Tensor, responses: list[Response], has_tools: bool) -> np.nd
 
 
 def _joined(arrays: list[Any]) -> Any:
+    if len(arrays) == 1:
+        return arrays[0]
     return np.ma.concatenate(arrays) if isinstance(arrays[0], np.ma.MaskedArray) else np.concatenate(arrays)  # type: ignore[no-untyped-call]
 
 
-def _with_nulls(tokens: dict[str, Any]) -> dict[str, Any]:
-    """As Arrow columns; those without a value are left out."""
-    result: dict[str, Any] = {}
-    for name, values in tokens.items():
-        if isinstance(values, np.ma.MaskedArray):
-            mask = np.ma.getmaskarray(values)
-            data = values.filled(0)
-            if name == "clip_side":
-                result[name] = pa.array(data.astype(np.int8), mask=mask)
-                result["clipped"] = pa.array(data != 0, mask=mask)
-            else:
-                result[name] = pa.array(data, mask=mask)
-        elif name == "rejected":
-            result[name] = pa.array(values, pa.string())
-        elif name == "turn":
-            result[name] = pa.array(values, mask=values < 0)
-        else:
-            result[name] = values
-    return {name: values for name, values in result.items() if name in _ALWAYS or _any(values)}
+def _with_nulls(tokens: Arrays) -> Arrays:
+    """Without columns that have no value; `clipped` beside its side. A masked value becomes null in the writer."""
+    result = {name: values for name, values in tokens.items() if name in _ALWAYS or not _all_null(values)}
+    if "clip_side" in result:
+        result["clipped"] = result["clip_side"] != 0
+    return result
 
 
 _ALWAYS = ("logp_current", "logp_behavior_train")
 
 
-def _any(values: Any) -> bool:
-    return not isinstance(values, pa.Array) or values.null_count < len(values)
+def _all_null(values: Any) -> bool:
+    if isinstance(values, np.ma.MaskedArray):
+        return bool(np.ma.getmaskarray(values).all())
+    return values.dtype == object and not any(value is not None for value in values)
 
 
 def _sequences(

@@ -114,9 +114,10 @@ def _tool(message: dict[str, Any]) -> str | None:
 
 def _end_ids(trainer: Any) -> set[int]:
     """What TRL takes for the end of a completion; one that has none of them at its end was cut."""
-    tokenizer = getattr(trainer, "_tokenizer", None) or getattr(trainer, "processing_class", None)
-    ends = getattr(trainer, "eos_token_ids", None) or [getattr(trainer, "eos_token_id", None)]
-    return {int(token) for token in [*ends, getattr(tokenizer, "pad_token_id", None)] if token is not None}
+    processing = getattr(trainer, "_tokenizer", None) or trainer.processing_class
+    tokenizer = getattr(processing, "tokenizer", processing)
+    ends = getattr(trainer, "eos_token_ids", None) or [tokenizer.eos_token_id]  # in older versions it has one
+    return {int(token) for token in [*ends, tokenizer.pad_token_id] if token is not None}
 
 
 def text_of_token(tokenizer: Any) -> Callable[[int], str]:
