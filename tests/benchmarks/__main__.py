@@ -10,6 +10,7 @@ BENCHMARKS = (
     "reading",
     "scanning",
     "listing",
+    "importing",
     "what_if",
     "dashboard",
     "comparing",
