@@ -57,7 +57,7 @@ class Reading:
     growing: bool = False
     """The source may still be written: a last step that may be incomplete is left out."""
     unpickle: bool = False
-    """The user allows unpickling, which runs whatever the file says."""
+    """The user allows unpickling."""
     skip_bad: bool = False
     """What cannot be read is left out and noted, instead of raised."""
     problems: list[str] = field(default_factory=list)

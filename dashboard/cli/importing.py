@@ -71,7 +71,7 @@ def import_source(
     ] = "",
     allow_pickle: Annotated[
         bool,
-        typer.Option("--allow-pickle", help="Unpickle, which runs code that the files hold; for files you trust."),
+        typer.Option("--allow-pickle", help="Read pickles, too; for files you trust."),
     ] = False,
     skip_bad: Annotated[
         bool,
