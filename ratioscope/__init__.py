@@ -15,13 +15,22 @@ from ratioscope.errors import MissingPackageError, RatioscopeError, RunFormatErr
 from ratioscope.extras import needing
 from ratioscope.manifest import Manifest
 from ratioscope.recorder import RunRecorder
+from ratioscope.stopping import stop_on_critical
 
 if TYPE_CHECKING:
     from ratioscope.dashboard.notebook import open_run as open_run
 
 __version__ = "0.7.0"
 
-__all__ = ["Manifest", "MissingPackageError", "RatioscopeError", "RunFormatError", "RunRecorder", "__version__"]
+__all__ = [
+    "Manifest",
+    "MissingPackageError",
+    "RatioscopeError",
+    "RunFormatError",
+    "RunRecorder",
+    "__version__",
+    "stop_on_critical",
+]
 
 
 def __getattr__(name: str) -> Any:

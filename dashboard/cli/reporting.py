@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     epilog=examples(
         "report sample_runs/sync_interval20-reinforce-seed0 -o collapse.html",
         "report sample_runs/sync_interval20-grpo-seed0 sample_runs/sync_interval20-reinforce-seed0 -o comparison.pdf",
+        "report sample_runs/sync_interval20-reinforce-seed0 --post-mortem -o post-mortem.html",
         "report runs/mine -o mine.md --pages findings,drift --steps 100:200",
     )
 )
@@ -45,6 +46,10 @@ def report(
             autocompletion=completion.frameworks,
         ),
     ] = None,
+    post_mortem: Annotated[
+        bool,
+        typer.Option("--post-mortem", help="Around the last step before a critical finding began; of one run."),
+    ] = False,
     data: Annotated[
         Path | None, typer.Option(help="Folder for the numbers behind every figure, as CSV and Parquet.")
     ] = None,
@@ -66,6 +71,8 @@ def report(
     wanted = step_range(steps)
     chosen = [name.strip() for name in (pages or "").split(",") if name.strip()] or None
     folders = run_folders(runs)
+    if post_mortem and (len(folders) > 1 or chosen or framework or wanted != (None, None)):
+        raise RatioscopeError("--post-mortem is of one run, with pages and steps of its own; leave the others out.")
 
     from ratioscope.dashboard.report.workers import imports_left_alone, workers
 
@@ -73,6 +80,7 @@ def report(
         # What is wrong with the command has been said: now what takes seconds to import.
         from ratioscope.analysis.frameworks.naming import framework_key
         from ratioscope.dashboard.report.build import comparison_report, run_report
+        from ratioscope.dashboard.report.post_mortem import post_mortem_report
         from ratioscope.dashboard.report.write import write, write_data
 
         asked = framework_key(framework) if framework else ""
@@ -84,7 +92,9 @@ def report(
             def show(done: int, of: int, name: str) -> None:
                 progress(done, of)
 
-            if len(opened) == 1:
+            if post_mortem:
+                made = post_mortem_report(opened[0], progress=show, pool=pool)
+            elif len(opened) == 1:
                 made = run_report(opened[0], pages=chosen, steps=wanted, framework=asked, progress=show, pool=pool)
             else:
                 made = comparison_report(

@@ -52,7 +52,7 @@ _MOST_SENTENCES = 5
 _LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
 
 
-def _silent(done: int, of: int, name: str) -> None:
+def silent(done: int, of: int, name: str) -> None:
     """No progress."""
 
 
@@ -95,7 +95,7 @@ def run_report(
     pages: Sequence[str] | None = None,
     steps: Steps = (None, None),
     framework: str = "",
-    progress: Progress = _silent,
+    progress: Progress = silent,
     pool: Executor | None = None,
 ) -> Report:
     """The report over one run.
@@ -120,7 +120,7 @@ def run_report(
         f"{manifest.algorithm.get('name', 'algorithm not stated')}, {where(int(index[0]), int(index[-1]))}",
         subject.verdict,
         tuple(found),
-        _methods(found),
+        methods(found),
         SOURCES,
         _provenance([opened], command_line([opened], chosen, steps, framework=framework)),
         asdict(opened.limits),
@@ -134,7 +134,7 @@ def comparison_report(
     metric: str | None = None,
     steps: Steps = (None, None),
     framework: str = "",
-    progress: Progress = _silent,
+    progress: Progress = silent,
     pool: Executor | None = None,
 ) -> Report:
     """The report over several runs: how they compare, then each of them.
@@ -163,7 +163,7 @@ def comparison_report(
         f"{len(groups)} settings, by {CATALOGUE[chosen_by.metric].title.lower()}",
         _verdict([*filter(None, [chosen_by.instead]), *conclusions(groups, chosen_by.metric)], runs),
         tuple(found),
-        _methods(found),
+        methods(found),
         SOURCES,
         _provenance(runs, command_line(runs, chosen, steps, metric, framework=framework)),
         asdict(runs[0].limits) if all(opened.limits == runs[0].limits for opened in runs) else {},
@@ -286,7 +286,7 @@ def _of_run(section: Section, place: int, name: str) -> Section:
     return replace(section, key=f"run{place + 1}-{section.key}", blocks=tuple(map(renamed, section.blocks)), group=name)
 
 
-def _methods(sections: Sequence[Section]) -> tuple[Metric, ...]:
+def methods(sections: Sequence[Section]) -> tuple[Metric, ...]:
     """The definition of each metric that a figure, a table or a finding shows."""
     used = {key for section in sections for chart in section.charts for key in chart.metrics}
     for section in sections:
