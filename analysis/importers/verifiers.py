@@ -1,8 +1,8 @@
 """verifiers: traces of an evaluation, and the results that it wrote up to version 0.3.
 
 Read from verifiers 0.4.0: `verifiers/v1/utils/trace_store.py` (traces.jsonl, an episode a line) and `v1/cli/output.py`
-(configs/eval.json beside it); the older results.jsonl and metadata.json from `verifiers/legacy/utils/save_utils.py`
-of a60a606e. An evaluation has no updates: all of it is one step.
+(configs/resolved/eval.json beside it; configs/eval.json at a60a606e). The older results.jsonl and metadata.json are
+those of `verifiers/legacy/utils/save_utils.py` at a60a606e. An evaluation has no updates: all of it is one step.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,8 @@ def describe(path: Path) -> Description | None:
     if file is None or not isinstance(traces, list) or "task" not in episode:
         return None
     trace: Mapping[str, Any] = next(iter(traces), {})
-    settings = config(file.parent / "configs" / "eval.json")
+    configs = file.parent / "configs"
+    settings = config(configs / "resolved" / "eval.json") or config(configs / "eval.json")
     nodes = [node for node in trace.get("nodes") or [] if node.get("sampled")]
     training = at(episode, "run", "type") == "train"
     assumed = [

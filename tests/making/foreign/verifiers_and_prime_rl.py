@@ -2,7 +2,7 @@
 
     python -m tests.making.foreign.verifiers_and_prime_rl
 
-- verifiers.tar.xz: traces.jsonl and configs/eval.json of an evaluation, written by verifiers 0.4.0
+- verifiers.tar.xz: traces.jsonl and configs/resolved/eval.json of an evaluation, written by verifiers 0.4.0
   (`verifiers.v1.utils.trace_store.write_episode`).
 - prime_rl.tar.xz: a run of three steps. The traces are records of verifiers (`Episode.to_record`), at the places where
   prime-rl 559b4477 puts them (`src/prime_rl/monitors/file.py`). The token export is imitated: `_record` below follows
@@ -177,14 +177,14 @@ def forked(policy: Policy, prompt: list[int], advantage: float) -> tuple[list[Me
 def make_verifiers(folder: Path) -> None:
     """An evaluation: three tasks, two rollouts each; one forks, one failed."""
     policy, writer = Policy(3), Writer()
-    (folder / "configs").mkdir(parents=True)
+    (folder / "configs" / "resolved").mkdir(parents=True)
     settings = {
         "model": "tiny",
         "num_rollouts": 2,
         "sampling": {"temperature": 1.0, "top_p": 1.0},
         "env": {"id": "words"},
     }
-    (folder / "configs" / "eval.json").write_text(json.dumps(settings, indent=2))
+    (folder / "configs" / "resolved" / "eval.json").write_text(json.dumps(settings, indent=2))
     for example in range(3):
         prompt = [10 + example, 11, 12]
         for response in policy.group(prompt, [1.0, 0.0]):
