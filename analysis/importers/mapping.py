@@ -46,7 +46,10 @@ def describe(path: Path, mapping: MappingFile) -> Description:
     if not path.exists():
         raise RatioscopeError(f"{path}: there is no such file or folder.")
     for name, table in _tables(mapping):
-        files = tables.files_of(path, table.files)
+        try:
+            files = tables.files_of(path, table.files)
+        except RatioscopeError as error:
+            raise RatioscopeError(f"{mapping.file}, [{name}]: {error}") from None
         if not files:
             raise RatioscopeError(f"{mapping.file}, [{name}]: no file below {path} fits files = {table.files!r}.")
         there = tables.columns_in(files[0])

@@ -50,10 +50,19 @@ class Rows:
 
 
 def files_of(path: Path, pattern: str) -> list[Path]:
-    """The files below a folder that fit a pattern, or the file that the path is."""
+    """The files below a folder that fit a pattern, or the file that the path is.
+
+    Raises:
+        RatioscopeError: the pattern is none, or leads out of the folder.
+    """
     if path.is_file():
         return [path]
-    return sorted(found for found in path.glob(pattern) if found.is_file() and found.suffix in SUFFIXES)
+    if not pattern or ".." in Path(pattern).parts:
+        raise RatioscopeError(f"files = {pattern!r} names no files below {path}; a pattern such as *.parquet does.")
+    try:
+        return sorted(found for found in path.glob(pattern) if found.is_file() and found.suffix in SUFFIXES)
+    except (ValueError, NotImplementedError) as error:
+        raise RatioscopeError(f"files = {pattern!r} is no pattern below {path} ({str(error).rstrip('.')}).") from None
 
 
 def columns_in(path: Path) -> dict[str, str]:

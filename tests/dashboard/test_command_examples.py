@@ -32,7 +32,7 @@ COMMANDS = typer.main.get_command(cli.app).commands
 QUICK = ("ls", "explain", "summarize", "check", "diagnose", "compare", "translate", "watch")
 # The keys that programs rely on; a list is looked into.
 KEYS = {
-    "ls": {"run", "name", "status", "algorithm", "steps", "created", "problem"},
+    "ls": {"run", "name", "status", "algorithm", "steps", "created", "source", "problem"},
     "summarize": {"schema_version", "run", "steps"},
     "diagnose": {"schema_version", "run", "thresholds", "log", "not_seen", "findings"},
     "check": {"schema_version", "run", "remarks"},

@@ -351,6 +351,9 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "a wrong type": ("step = 3\n[tokens]", "must be a string"),
     "a column that is a number": ("step = 'k'\n[tokens.columns]\nlogp_new = 3", "must be the name of a column"),
     "a seed that is a word": ("step = 'k'\n[tokens]\nfiles='*'\n[run]\nseed = 'one'", "wrong type"),
+    "no files": ("step = 'k'\n[tokens]", "names no files below"),
+    "files elsewhere": ("step = 'k'\n[tokens]\nfiles = '../*'", "names no files below"),
+    "files of the system": ("step = 'k'\n[tokens]\nfiles = '/etc/*'", "is no pattern below"),
     "no file": ("step = 'k'\n[tokens]\nfiles = '*.parquet'", "no file below"),
 }  # fmt: skip
 
