@@ -3,6 +3,7 @@
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ from tests.benchmarks.timing import row, seconds
 STEPS, RESPONSES, PROMPT, LENGTH = 8, 64, 20, 1_000
 SAMPLED = STEPS * RESPONSES * (LENGTH - PROMPT)
 
-# The lists of a line of prime-rl's token export, which has the most of all formats.
-_FLOATS = (
-    *("advantages", "inference_logprobs", "trainer_logprobs", "entropy", "mismatch_kl", "log_importance_ratio"),
+# The lists of a line of prime-rl's token export, which has the most of all formats, and those that most have.
+_FEW = ("inference_logprobs", "trainer_logprobs")
+_ALL = (
+    *(*_FEW, "advantages", "entropy", "mismatch_kl", "log_importance_ratio"),
     *("importance_ratio", "prob_delta", "rl_weights"),
 )
 _MASKS = ("is_masked", "is_masked_high", "is_masked_low")
@@ -30,70 +32,70 @@ files = "**/*.jsonl"
 mask = "loss_mask"
 [tokens.columns]
 token_id = "token_ids"
-advantage = "advantages"
 logp_behavior = "inference_logprobs"
 logp_current = "trainer_logprobs"
 """
 
 
-def _line(rng: np.random.Generator, step: int, number: int) -> str:
-    values = np.float32(rng.normal(size=(len(_FLOATS), LENGTH))).astype(float)
+def _line(rng: np.random.Generator, step: int, number: int, floats: Sequence[str], masks: Sequence[str]) -> str:
+    values = np.float32(rng.normal(size=(len(floats), LENGTH))).astype(float)
     return json.dumps(
         {"schema_version": 1, "step": step, "rank": 0, "micro_step": 0, "export_sequence_idx": number, "env_name": "x"}
         | {"token_ids": rng.integers(0, 150_000, LENGTH).tolist(), "position_ids": list(range(LENGTH))}
         | {"loss_mask": [False] * PROMPT + [True] * (LENGTH - PROMPT)}
-        | {name: values[place].tolist() for place, name in enumerate(_FLOATS)}
-        | {name: (rng.random(LENGTH) < 0.02).tolist() for name in _MASKS}
+        | {name: values[place].tolist() for place, name in enumerate(floats)}
+        | {name: (rng.random(LENGTH) < 0.02).tolist() for name in masks}
     )
+
+
+def _written(source: Path, floats: Sequence[str], masks: Sequence[str]) -> Path:
+    rng = np.random.default_rng(0)
+    for step in range(STEPS):
+        folder = source / "token_exports" / f"step_{step}"
+        folder.mkdir(parents=True)
+        rows = (_line(rng, step, number, floats, masks) + "\n" for number in range(RESPONSES))
+        (folder / "rank_0.jsonl").write_text("".join(rows))
+        (folder / "STABLE").touch()
+    return source
 
 
 def run() -> None:
     """Print the reading and the import of half a million tokens, against `json.loads` of the same lines."""
     with tempfile.TemporaryDirectory() as place:
-        source, out = Path(place) / "source", Path(place) / "run"
-        rng = np.random.default_rng(0)
-        for step in range(STEPS):
-            folder = source / "token_exports" / f"step_{step}"
-            folder.mkdir(parents=True)
-            rows = (_line(rng, step, number) + "\n" for number in range(RESPONSES))
-            (folder / "rank_0.jsonl").write_text("".join(rows))
-            (folder / "STABLE").touch()
-        files = sorted(source.rglob("*.jsonl"))
         mapping = Path(place) / "mapping.toml"
         mapping.write_text(_MAPPING)
-        size = sum(file.stat().st_size for file in files)
-        print(f"  {SAMPLED:,} sampled tokens, {size / 1e6:.0f} MB, {size / SAMPLED:.0f} bytes a token")
-
-        def python() -> None:
-            for file in files:
-                with file.open() as opened:
-                    for line in opened:
-                        json.loads(line)
-
-        def read(only: tuple[str, ...] | None) -> None:
-            arrays = ("token_ids", "loss_mask", *_FLOATS, *_MASKS)
-            for file in files:
-                for _ in lines.read(file, Reading(), arrays=arrays, only=only):
-                    pass
-
-        def imported(importer: Importer) -> None:
-            description = importer.describe(source)
-            assert description is not None
-            import_run(Found(importer, description), out, Options())
-            shutil.rmtree(out)
-
-        baseline = seconds(python, 3)
-        print(f"  json.loads: {SAMPLED / baseline / 1e6:.2f} M tokens a second")
-        five = ("token_ids", "loss_mask", "advantages", "inference_logprobs", "trainer_logprobs")
-        for what, action in (
-            ("every list as an array", lambda: read(None)),
-            ("five lists as arrays", lambda: read(five)),
-            ("import by a mapping file, four columns", lambda: imported(importer_of(mapping))),
-            ("import of prime-rl's token export", lambda: imported(prime_rl.IMPORTER)),
-        ):
-            taken = seconds(action, 3)
-            row(f"{what}: {SAMPLED / taken / 1e6:.2f} M tokens a second", taken, baseline, "json.loads")
+        _compare(_written(Path(place) / "few", _FEW, ()), importer_of(mapping), "by a mapping file")
+        _compare(_written(Path(place) / "all", _ALL, _MASKS), prime_rl.IMPORTER, "of prime-rl's token export")
 
 
-if __name__ == "__main__":
-    run()
+def _compare(source: Path, importer: Importer, what: str) -> None:
+    files = sorted(source.rglob("*.jsonl"))
+    size = sum(file.stat().st_size for file in files)
+
+    def python() -> None:
+        for file in files:
+            with file.open() as opened:
+                for line in opened:
+                    json.loads(line)
+
+    def read() -> None:
+        for file in files:
+            for _ in lines.read(file, Reading(), arrays=("token_ids", "loss_mask", *_ALL, *_MASKS)):
+                pass
+
+    def imported() -> None:
+        description = importer.describe(source)
+        assert description is not None
+        out = source.with_name("run")
+        import_run(Found(importer, description), out, Options())
+        shutil.rmtree(out)
+
+    baseline = seconds(python, 3)
+    print(f"  {SAMPLED:,} tokens, {size / SAMPLED:.0f} bytes each; json.loads: {_rate(baseline)}")
+    for name, action in (("lists as arrays", read), (f"import {what}", imported)):
+        taken = seconds(action, 3)
+        row(f"{name}, {_rate(taken)}", taken, baseline, "json.loads")
+
+
+def _rate(taken: float) -> str:
+    return f"{SAMPLED / taken / 1e6:.2f} M tokens/s"
