@@ -11,7 +11,7 @@ from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples, ope
 from ratioscope.dashboard.cli.terminal import say, working
 from ratioscope.errors import RatioscopeError
 
-TargetName = Literal["csv", "tensorboard", "trackio", "wandb"]
+TargetName = Literal["csv", "tensorboard", "trackio", "wandb"]  # of `TARGETS`
 
 
 @app.command(

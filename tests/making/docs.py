@@ -18,6 +18,8 @@ from typing import Any
 from ratioscope import analysis, schema
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.drift.pairs import PAIRS
+from ratioscope.analysis.frameworks.presets import PRESETS as FRAMEWORK_PRESETS
+from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, total_variation, weights
 from ratioscope.filters import FILTERS
@@ -214,6 +216,20 @@ def _presets() -> str:
     return _terms(rows)
 
 
+def _frameworks() -> str:
+    rows = ((each.title, f"{each.repository} {each.version}", f"`{each.files}`") for each in FRAMEWORKS.values())
+    return _table(("framework", "release or snapshot", "files"), rows)
+
+
+def _framework_presets() -> str:
+    rows = (
+        (preset.framework.title, f"{preset.setting}{' *is the default*' * preset.default}", f"`{preset.rule}`",
+         preset.note)
+        for preset in FRAMEWORK_PRESETS
+    )  # fmt: skip
+    return _table(("framework", "setting", "rule", "note"), rows)
+
+
 def _members(kind: type) -> dict[str, str]:
     """The sentence below each member of an enumeration."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
@@ -331,6 +347,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "glossary of notes": _kinds,
     "tables": _tables,
     "rooms": _rooms,
+    "frameworks": _frameworks,
+    "framework presets": _framework_presets,
 }
 
 
