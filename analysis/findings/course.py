@@ -17,8 +17,12 @@ from ratioscope.notes import Kind
 
 
 def course(summary: StepSummary, *keys: str) -> str:
-    """What some metrics did over the steps, a sentence each: first and last value, and the extreme in between."""
-    return " ".join(_course(summary, key) for key in keys)
+    """What some metrics did over the steps, a sentence each: first and last value, and the extreme in between.
+
+    One without a value is named only where all are.
+    """
+    known = [key for key in keys if summary.values[key].notna().any()]
+    return " ".join(_course(summary, key) for key in known or keys)
 
 
 def _course(summary: StepSummary, key: str) -> str:

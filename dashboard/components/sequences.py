@@ -7,11 +7,8 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.runs.window import Window
-from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.tokens.reader import Reading, read_sequence
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
-
-DEFAULT_CRITERION = "largest_log_weight"
 
 # Of `analysis.tokens.worst_sequences`, those shown, in this order.
 _COLUMNS = {
@@ -59,31 +56,6 @@ def reading(window: Window, seq_id: int) -> Reading:
         RatioscopeError: there is none.
     """
     return read_sequence(window.run(), window.first, seq_id)
-
-
-_NEEDS = {
-    "most_clipped": "clip_fraction",
-    "lowest_reward": "reward",
-    "highest_reward": "reward",
-    "lowest_entropy": "entropy",
-    "highest_entropy": "entropy",
-    "oldest_version": "version_lag",
-    "longest": "response_length",
-}
-"""Of which metric there must be one; ratios, unless it is named here."""
-
-
-def criteria(summary: StepSummary) -> list[str]:
-    """What the responses of a run can be sorted by; the first is the usual one."""
-    without = ("largest_advantage", "first")
-    known = [
-        name for name in CRITERIA
-        if name in without or summary.values[_NEEDS.get(name, "ratio_max")].notna().any()
-    ]  # fmt: skip
-    first = (
-        DEFAULT_CRITERION if DEFAULT_CRITERION in known else next((name for name in known if name in _NEEDS), "first")
-    )
-    return [first, *(name for name in known if name != first)]
 
 
 def criterion_picker(key: str, names: Sequence[str], *, in_url: bool) -> str:

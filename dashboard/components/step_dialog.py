@@ -9,9 +9,10 @@ from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.leave import leave_for
-from ratioscope.dashboard.components.sequences import criteria, criterion_picker, sequence_table, worst
+from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst
 from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.formats import estimate, number
+from ratioscope.dashboard.sections.tokens import criteria
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 

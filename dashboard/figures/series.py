@@ -78,13 +78,15 @@ def over_steps(
 
 def learning_curves(summary: StepSummary) -> list[tuple[str, list[str], str]]:
     """What shows whether a run learns, as (name, metrics, unit): one figure where reward and accuracy share a scale."""
-    reward = summary.values["reward"]
-    if reward.isna().all() or reward.between(0, 1).where(reward.notna(), True).all():
+    reward, accuracy = summary.values["reward"], summary.values["eval_accuracy"]
+    if reward.isna().all():
+        return [("Evaluation accuracy", ["eval_accuracy"], "share of correct answers")]
+    if accuracy.notna().any() and reward.between(0, 1).where(reward.notna(), True).all():
         return [
             ("Training reward, evaluation accuracy", ["reward", "eval_accuracy"], "reward, share of correct answers")
         ]
     found = [("Training reward", ["reward"], "reward")]
-    if summary.values["eval_accuracy"].notna().any():
+    if accuracy.notna().any():
         found.append(("Evaluation accuracy", ["eval_accuracy"], "share of correct answers"))
     return found
 

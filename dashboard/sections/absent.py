@@ -12,10 +12,13 @@ ASKED: Mapping[str, tuple[str, ...]] = {
     "ratios": ("weights",),
     "clipping": ("clipping", "signal", "what_if"),
     "variance": ("weights",),
-    "staleness": ("age", "staleness", "engine"),
+    "staleness": ("age", "staleness"),
     "tokens": ("tokens", "attribution"),
 }
 """By page, or section of the report: the questions of `QUESTIONS` that it is about."""
+
+_ALSO = {"drift": ("engine",), "staleness": ("engine",)}
+"""What a page can say besides; where it cannot, its answer says so."""
 
 
 def not_said(subject: Subject, page: str) -> str:
@@ -28,13 +31,13 @@ def not_said(subject: Subject, page: str) -> str:
             reasons.setdefault(log.why(*need), []).append(QUESTIONS[question].words)
     if not reasons:
         return ""
-    told = "; ".join(f"{_joined(words)} ({reason})" for reason, words in reasons.items())
+    told = "; ".join(f"{_joined(words)}, because {reason}" for reason, words in reasons.items())
     return f"This log does not say {told}."
 
 
 def is_empty(subject: Subject, page: str) -> bool:
     """Whether the log leaves all of a page's questions open."""
-    return page in ASKED and all(subject.log.absent(question) for question in ASKED[page])
+    return page in ASKED and all(subject.log.absent(question) for question in (*ASKED[page], *_ALSO.get(page, ())))
 
 
 def _joined(words: list[str]) -> str:

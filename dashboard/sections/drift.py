@@ -17,7 +17,7 @@ from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import estimate, plain, share
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
-from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, named, over_steps
 from ratioscope.notes import Kind
 from ratioscope.parameters import Judged
 
@@ -73,10 +73,11 @@ def answer(subject: Subject) -> str:
 def distances(subject: Subject) -> Chart:
     """Staleness, update, and what PPO clips, with their limits."""
     of = subject.opened.limits
-    limits = (Limit(of.staleness, "ε<sub>stale</sub>/2"), Limit(of.update, "ε/2"))
+    limits = {STALENESS: Limit(of.staleness, "ε<sub>stale</sub>/2"), UPDATE: Limit(of.update, "ε/2")}
+    title = named(subject, {STALENESS: "Staleness", UPDATE: "update", PPO: "the distance that PPO clips"})
     return over_steps(
-        subject, _KEYS, key="distances", title="Staleness, update, and the distance that PPO clips",
-        unit="total variation", limits=limits, height=340, takeaway=answer(subject),
+        subject, _KEYS, key="distances", title=title, unit="total variation", height=340, takeaway=answer(subject),
+        limits=[limits[key] for key in subject.known(limits)],
     )  # fmt: skip
 
 
@@ -205,6 +206,8 @@ def _path_table(frame: pd.DataFrame, title: str) -> Table:
     rows = []
     for pair, of_pair in frame.groupby("pair", sort=False):
         of = of_pair.set_index("metric")
+        if (of["note_kind"] == Kind.NOT_LOGGED).all():
+            continue  # the diagram says so
         cells = []
         for key in _DISTANCES:
             value, low, high = (float(of[name].astype(float)[key]) for name in ("value", "low", "high"))
@@ -282,11 +285,12 @@ def _bounds_table(found: Certificate) -> Table:
             number(bound.gain),
             number(bound.penalty),
             number(bound.times, digits=2),
-            f"{bound.vacuous} of {bound.n}" if bound.n else "–",
+            f"{bound.vacuous} of {bound.n}",
             _count(bound, found),
             bound.source,
         )
         for bound in promises.bounds(found)
+        if bound.n  # the note says what the others need
     )
     head = ("Bound", "Against", "Gain", "Penalty", "× difference", "Vacuous", above, "Source")
     help_of = {
@@ -307,8 +311,6 @@ def _bounds_table(found: Certificate) -> Table:
 
 
 def _count(bound: promises.Bound, found: Certificate) -> str:
-    if not bound.n:
-        return "not logged"
     if found.held_out and not bound.estimable:
         return "visited states only"
     return f"{bound.above} of {bound.n}"
@@ -327,8 +329,9 @@ def clip(subject: Subject) -> list[Piece]:
     epsilon = limits.epsilon
     found = subject.compute(feasibility, *window.steps, epsilon=epsilon)
     blocks: list[Piece] = [Paragraph(f"{window.words.capitalize()}: {sentences.feasibility_sentence(found, epsilon)}")]
-    if len(found) and (found["n_versions"].astype(float) > 1).any():
-        shares = found["infeasible_share"].astype(float)
+    shares = found["infeasible_share"].astype(float)
+    several = shares[found["n_versions"].astype(float) > 1]
+    if several.notna().any():
         staleness = subject.opened.facts(window.steps).staleness.mean
         large = subject.compute(vocabulary_is_large, *window.steps)
         advice = recommendation(float(shares.mean()), staleness, large, epsilon_stale=limits.epsilon_stale)
@@ -339,11 +342,9 @@ def clip(subject: Subject) -> list[Piece]:
             )
         elif advice:
             blocks.append(Paragraph(f"{sentences.advice_sentence(advice)} ({advice.source})", lead="Which clip:"))
-        if shares.notna().any():
-            title = f"States where no policy is within ε/2 of all versions (ε = {epsilon:g})"
-            draw = partial(figures.infeasible_share, found, steps=window.steps)
-            several = shares[found["n_versions"].astype(float) > 1]
-            said = f"Mean over the steps with several versions {share(several.mean())}, largest {share(shares.max())}."
-            blocks.append(chart(subject.mode, "infeasible", title, draw, said, found, by_step=True))
+        title = f"States where no policy is within ε/2 of all versions (ε = {epsilon:g})"
+        draw = partial(figures.infeasible_share, found, steps=window.steps)
+        said = f"Mean over the steps with several versions {share(several.mean())}, largest {share(shares.max())}."
+        blocks.append(chart(subject.mode, "infeasible", title, draw, said, found, by_step=True))
     caveat = sentences.feasibility_caveat(found)
     return [*blocks, Paragraph(caveat, small=True)] if caveat else blocks

@@ -7,7 +7,7 @@ from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.dashboard.figures.series import Limit, learning_curves
 from ratioscope.dashboard.sections.model import Chart, Section
-from ratioscope.dashboard.sections.subject import Subject, key_numbers, over_steps
+from ratioscope.dashboard.sections.subject import Subject, key_numbers, named, over_steps
 
 
 def section(subject: Subject) -> Section:
@@ -25,11 +25,9 @@ def section(subject: Subject) -> Section:
 
 def overview(subject: Subject) -> list[Chart]:
     """A run at a glance: a chart a question."""
-    limits = subject.opened.limits
     return [
         *curves(subject),
-        _chart(subject, "staleness", "How off-policy is it? Staleness and update drift", (STALENESS, UPDATE),
-               "total variation", Limit(limits.staleness, "ε<sub>stale</sub>/2"), Limit(limits.update, "ε/2")),
+        _off_policy(subject),
         entropy(subject),
         *([] if subject.cannot_clip else [
             _chart(subject, "clip", "What is thrown away? Clip fraction", ("clip_fraction",), "share of tokens"),
@@ -38,6 +36,14 @@ def overview(subject: Subject) -> list[Chart]:
         _chart(subject, "ess", "How much of the sample counts? Effective sample size", ("ess_token", "ess_seq"),
                "share of the sample"),
     ]  # fmt: skip
+
+
+def _off_policy(subject: Subject) -> Chart:
+    of = subject.opened.limits
+    limits = {STALENESS: Limit(of.staleness, "ε<sub>stale</sub>/2"), UPDATE: Limit(of.update, "ε/2")}
+    drawn = named(subject, {STALENESS: "Staleness", UPDATE: "update drift"})
+    return _chart(subject, "staleness", f"How off-policy is it? {drawn}", (STALENESS, UPDATE), "total variation",
+                  *(limits[key] for key in subject.known(limits)))  # fmt: skip
 
 
 def curves(subject: Subject) -> list[Chart]:
@@ -50,8 +56,8 @@ def curves(subject: Subject) -> list[Chart]:
 
 def entropy(subject: Subject) -> Chart:
     """Entropy, and the distance from the initial policy."""
-    title = "What does it cost? Entropy, KL to the initial policy"
-    return _chart(subject, "entropy", title, ("entropy", "kl_to_initial"), "nats")
+    drawn = named(subject, {"entropy": "Entropy", "kl_to_initial": "KL to the initial policy"})
+    return _chart(subject, "entropy", f"What does it cost? {drawn}", ("entropy", "kl_to_initial"), "nats")
 
 
 def length(subject: Subject) -> Chart:

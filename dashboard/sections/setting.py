@@ -41,8 +41,11 @@ def section(subject: Subject) -> Section:
     size = (
         f"{where(int(steps[0]), int(steps[-1]))} with {held}{count(sequences)} responses" if len(steps) else "no step"
     )
-    algorithm = str(manifest.algorithm.get("name", "an unknown algorithm"))
-    answer = f"{algorithm} under {schedule_words(manifest.schedule)}: {size}; the run is {subject.opened.run.status}."
+    named = str(manifest.algorithm.get("name", "an unknown algorithm"))
+    if manifest.source.get("framework"):
+        named += f" of {manifest.source['framework']}"
+    under = f" under {schedule_words(manifest.schedule)}" if manifest.schedule else ""
+    answer = f"{named[0].upper()}{named[1:]}{under}: {size}; the run is {subject.opened.run.status}."
     blocks: list[Block] = []
     for name in _PARTS:
         values: Mapping[str, Any] = getattr(manifest, name)

@@ -121,6 +121,9 @@ def versions(subject: Subject) -> list[Piece]:
     window = subject.window(TOKENS)
     if not found["several"].loc[window.first : window.last].any():
         return [several, Paragraph(f"In {window.words} every response has one version.")]
+    table = _by_versions(subject.compute(mixed_responses.by_versions, *window.steps), window.words)
+    if not subject.log.has_ratios:
+        return [several, table]
     metric = STALENESS
     rows = subject.compute(mixed_responses.by_position, metric, *window.steps)
     said = f"{CATALOGUE[metric].title} by position in the response: responses of one version and of several."
@@ -128,7 +131,7 @@ def versions(subject: Subject) -> list[Piece]:
         several,
         chart(subject.mode, "by-position", f"{CATALOGUE[metric].label} by position, {window.words}",
               partial(figures.by_position, rows), said, rows),
-        _by_versions(subject.compute(mixed_responses.by_versions, *window.steps), window.words),
+        table,
     ]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """What a section is about, a run and some of its steps, and the pieces that sections share: charts, tables, numbers."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import sep
@@ -203,6 +203,13 @@ def over_steps(
     )  # fmt: skip
     data = with_intervals(shown, (*keys, *subject.known(beside)))
     return Chart(key, title, figure, takeaway, data, tuple(keys), by_step=True)
+
+
+def named(subject: Subject, words: Mapping[str, str]) -> str:
+    """The names of those metrics that the run has, in one phrase; of all, where it has none."""
+    known = [words[key] for key in subject.known(words)] or list(words.values())
+    text = known[0] if len(known) == 1 else f"{', '.join(known[:-1])} and {known[-1]}"
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def with_intervals(summary: StepSummary, keys: Sequence[str]) -> pd.DataFrame:

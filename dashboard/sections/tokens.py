@@ -1,10 +1,14 @@
 """Which tokens did it?"""
 
+import math
+from collections.abc import Callable, Hashable
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
 from ratioscope.analysis.runs.window import Window
+from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, sentence, shares
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
 from ratioscope.dashboard.figures import tokens as figures
@@ -21,6 +25,30 @@ MEASURE, OWNER, TOP = "rho_squared", "token_position", 0.01
 """The sum and its grouping that the answer is about, and the share of the tokens with the largest parts."""
 
 _CRITERION, _WORST, _LONGEST = "largest_log_weight", 10, 300
+_NONE, _UNLOGGED = "–", "not logged"
+
+
+_NEEDS = {
+    "most_clipped": "clip_fraction",
+    "lowest_reward": "reward",
+    "highest_reward": "reward",
+    "lowest_entropy": "entropy",
+    "highest_entropy": "entropy",
+    "oldest_version": "version_lag",
+    "longest": "response_length",
+}
+"""Of which metric there must be one; ratios, unless it is named here."""
+
+
+def criteria(summary: StepSummary) -> list[str]:
+    """What the responses of a run can be sorted by; the first is the usual one."""
+    without = ("largest_advantage", "first")
+    known = [
+        name for name in CRITERIA
+        if name in without or summary.values[_NEEDS.get(name, "ratio_max")].notna().any()
+    ]  # fmt: skip
+    first = _CRITERION if _CRITERION in known else next((name for name in known if name in _NEEDS), "first")
+    return [first, *(name for name in known if name != first)]
 
 
 def section(subject: Subject) -> Section:
@@ -43,6 +71,11 @@ def answer(subject: Subject, window: Window) -> str:
         RatioscopeError: these steps do not tell.
     """
     return f"{window.words.capitalize()}: {sentence(owned(subject, window))}"
+
+
+def without_value(window: Window, criterion: str) -> str:
+    """What stands where no response has what they are sorted by."""
+    return f"No response in {window.words} has a value for: {CRITERIA[criterion].title}."
 
 
 def without_ratios(subject: Subject) -> str:
@@ -88,27 +121,33 @@ def extremes(subject: Subject) -> Chart:
 
 
 def _worst(subject: Subject, window: Window) -> Piece:
-    found = subject.compute(worst_sequences, _CRITERION, *window.steps, limit=_WORST)
+    criterion = criteria(subject.opened.summary)[0]
+    found = subject.compute(worst_sequences, criterion, *window.steps, limit=_WORST)
     if not len(found):
-        return Paragraph(f"No response in {window.words} has a usable weight.")
-    return _table(found, f"{CRITERIA[_CRITERION].title}: the {len(found)} worst of {window.words}")
+        return Paragraph(without_value(window, criterion))
+    return _table(found, f"{CRITERIA[criterion].title}: the {len(found)} worst of {window.words}")
 
 
 def _table(worst: pd.DataFrame, title: str) -> Table:
-    rows = tuple(
-        (
-            f"{int(row['step'])} / {int(row['seq_id'])}", plain(row["log_w"]), plain(row["max_log_ratio"]),
-            plain(row["min_log_ratio"]), share(row["clipped"]) if pd.notna(row["clipped"]) else "–",
-            plain(row["reward"]) if pd.notna(row["reward"]) else "–", f"{int(row['n_tokens']):,}",
-            _text(row.get("prompt")), _text(row.get("response")),
-        )
-        for row in worst.to_dict("records")
-    )  # fmt: skip
-    head = ("Step / response", "log W", "max log ρ", "min log ρ", "Clipped", "Reward", "Tokens", "Prompt", "Text")
-    return Table(title, head, rows, "Ratios in nats; W is the product of a response's token ratios.")
+    columns: dict[str, Callable[[dict[Hashable, Any]], str]] = {
+        "Step / response": lambda row: f"{int(row['step'])} / {int(row['seq_id'])}",
+        "log W": lambda row: plain(row["log_w"]),
+        "max log ρ": lambda row: plain(row["max_log_ratio"]),
+        "min log ρ": lambda row: plain(row["min_log_ratio"]),
+        "Clipped": lambda row: share(row["clipped"]),
+        "Reward": lambda row: plain(row["reward"]),
+        "Tokens": lambda row: f"{int(row['n_tokens']):,}" if pd.notna(row["n_tokens"]) else _NONE,
+        "Prompt": lambda row: _text(row["prompt"]),
+        "Text": lambda row: _text(row["response"]),
+    }
+    records = worst.astype(object).where(worst.notna(), math.nan).to_dict("records")
+    cells = {head: [write(row) for row in records] for head, write in columns.items()}
+    kept = {head: told for head, told in cells.items() if not set(told) <= {_NONE, _UNLOGGED}}
+    note = "Ratios in nats; W is the product of a response's token ratios." * ("log W" in kept)
+    return Table(title, tuple(kept), tuple(zip(*kept.values(), strict=True)), note)
 
 
 def _text(text: object) -> str:
     if not isinstance(text, str):
-        return "not logged"
+        return _UNLOGGED
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"

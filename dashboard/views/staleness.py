@@ -90,13 +90,13 @@ def _versions(subject: Subject) -> None:
     if found is None or len(found) == 1:
         draw(*(found or ()))
         return
-    several, by_position, *table = found
+    several, *others = found
     left, right = st.columns(2, gap="medium")
     with left:
         draw(several, caption="above")
     with right:
-        draw(by_position)
-    draw(*table)
+        draw(*others[:1])
+    draw(*others[1:])
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

@@ -12,7 +12,7 @@ from ratioscope.dashboard.components.blocks import computed, draw, page_subject
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
 from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
-from ratioscope.dashboard.components.sequences import criteria, criterion_picker, sequence_table, worst
+from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape, share
 from ratioscope.dashboard.sections import tokens
@@ -75,7 +75,7 @@ def _worst(subject: Subject) -> tuple[Window, tuple[int, int] | None]:
     window = subject.window(tokens.TOKENS)
     picker, scope = st.columns([3, 2], vertical_alignment="bottom")
     with picker:
-        criterion = criterion_picker("by", criteria(subject.opened.summary), in_url=True)
+        criterion = criterion_picker("by", tokens.criteria(subject.opened.summary), in_url=True)
     if step is not None:
         with scope:
             where = st.segmented_control(
@@ -92,7 +92,7 @@ def _worst(subject: Subject) -> tuple[Window, tuple[int, int] | None]:
         st.text(str(error))
         return window, chosen
     if not len(frame):
-        st.info(f"No response in {window.words} has a value for: {CRITERIA[criterion].title}.")
+        st.info(tokens.without_value(window, criterion))
         return window, chosen
     places = list(zip(frame["step"], frame["seq_id"], strict=True))
     shown = chosen or (int(places[0][0]), int(places[0][1]))

@@ -207,7 +207,7 @@ def test_a_run_that_does_not_state_its_rule_is_compared_with_none(look: Callable
 
 def test_without_clip_columns_what_if_is_offered(look: Callable[..., AppTest]) -> None:
     at = look("clipping", "lean")
-    assert "what the clip did (neither clipped nor clip_side is logged)" in sentences(at)
+    assert "what the clip did, because neither clipped nor clip_side is logged" in sentences(at)
     assert "What a rule would clip follows from the log-probs: see what-if below." in sentences(at)
     assert numbers(at)["Drift, kept"]["what-if"] == "–"
     assert "logp_new is not logged" in numbers(at)["Drift, kept"]["doubt"]

@@ -182,11 +182,11 @@ def test_what_is_not_logged_is_said_once_and_has_no_tile(look: Look, page: str) 
     assert [tile.label.split(" $")[0] for tile in at.metric][: len(known)] == known
     assert all(tile.value != "–" for tile in at.metric[: len(known)])
     said = {
-        "overview": "how far updates moved the policy (logp_new is not logged); what the clip did (neither clipped nor "
-        "clip_side is logged); how sure the policy is of its tokens (entropy is not logged)",
-        "drift": "how far updates moved the policy and how far the new policy is from the data (logp_new is not "
-        "logged)",
-        "clipping": "what the clip did (neither clipped nor clip_side is logged)",
+        "overview": "how far updates moved the policy, because logp_new is not logged; what the clip did, because "
+        "neither clipped nor clip_side is logged; how sure the policy is of its tokens, because entropy is not logged",
+        "drift": "how far updates moved the policy and how far the new policy is from the data, because logp_new is "
+        "not logged",
+        "clipping": "what the clip did, because neither clipped nor clip_side is logged",
     }
     assert sentences(at).count(f"This log does not say {said.get(page)}.") == (page in said)
 

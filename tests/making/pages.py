@@ -1,10 +1,12 @@
 """A page of the app in Streamlit's test harness, and what is on it."""
 
+import base64
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Element
@@ -76,6 +78,25 @@ def charts(at: AppTest) -> list[dict[str, Any]]:
     """The Plotly figures of the page as the browser gets them."""
     components = [element.proto for element in elements(at) if element.type == "bidi_component"]
     return [json.loads(json.loads(it.json)["figure"]) for it in components if it.component_name == "ratioscope_plot"]
+
+
+def drawn_numbers(figure: dict[str, Any]) -> int:
+    """How many finite numbers a figure draws."""
+    found = 0
+    for trace in figure["data"]:
+        axes = ("x",) if trace.get("orientation") == "h" else ("y", "z")
+        found += sum(_finite(trace.get(axis)) for axis in axes)
+    return found
+
+
+def _finite(values: Any) -> int:
+    """Plotly writes arrays as lists, or as base64 of their bytes."""
+    if isinstance(values, dict):
+        numbers = np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"])
+        return int(np.isfinite(numbers.astype(float)).sum())
+    if isinstance(values, list | tuple):
+        return sum(map(_finite, values))
+    return int(isinstance(values, int | float))
 
 
 def query(at: AppTest, key: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""Runs with the columns that other frameworks' files have, and no more: what a log cannot answer must not be shown.
+"""Runs with the columns that other frameworks' files have, and no more: what a log does not say must not be shown.
 
-write_source(folder, "behavior only")
+write_source(folder, "behavior")
 """
 
 from collections.abc import Mapping
@@ -13,60 +13,49 @@ from ratioscope import RunRecorder
 from tests.making.runs import Step, random_step
 
 _KEYS = ("seq_id", "position")
-_SEQUENCES = ("seq_id", "n_tokens", "reward", "prompt", "response")
+_TEXTS = ("seq_id", "n_tokens", "reward", "prompt", "response")
 
 SOURCES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "behavior, current, advantage": (
-        (*_KEYS, "token_id", "logp_behavior", "logp_current", "advantage"),
-        _SEQUENCES,
-    ),
-    "behavior, current, advantage, groups": (
-        (*_KEYS, "token_id", "group_id", "logp_behavior", "logp_current", "advantage"),
-        (*_SEQUENCES, "group_id"),
-    ),
-    "behavior only": (
-        (*_KEYS, "token_id", "group_id", "behavior_version", "logp_behavior"),
-        (*_SEQUENCES, "group_id"),
-    ),
-    "current only": ((*_KEYS, "logp_current"), ("seq_id", "n_tokens")),
+    "ratios": ((*_KEYS, "token_id", "logp_behavior", "logp_current", "advantage"), _TEXTS),
+    "groups": ((*_KEYS, "group_id", "token_id", "logp_behavior", "logp_current", "advantage"), (*_TEXTS, "group_id")),
+    "behavior": ((*_KEYS, "group_id", "token_id", "behavior_version", "logp_behavior"), (*_TEXTS, "group_id")),
+    "current": ((*_KEYS, "logp_current"), ("seq_id", "n_tokens")),
     "recomputed": (
-        (*_KEYS, "token_id", "group_id", "behavior_version", "logp_behavior_train", "logp_current", "logp_new",
+        (*_KEYS, "group_id", "token_id", "behavior_version", "logp_behavior_train", "logp_current", "logp_new",
          "logp_gate", "advantage", "clipped", "clip_side", "gate"),
-        (*_SEQUENCES, "group_id"),
+        (*_TEXTS, "group_id"),
     ),
-    "texts": ((), _SEQUENCES),
+    "texts": ((), _TEXTS),
 }  # fmt: skip
-"""Columns of the tokens and of the sequences by what a source has; no token columns: it has texts alone."""
+"""Columns of tokens and sequences by what a source has: the sampler's, the trainer's or both log-probabilities, or only
+the texts; without token columns there is no tokens table."""
+
+HOSTILE = "<script>alert(1)</script> [link](javascript:alert(1)) **bold**"
 
 
 def source_step(rng: np.random.Generator, number: int, source: str) -> Step:
     """A step with the columns of this source."""
-    step = random_step(rng, number, groups=6, responses=4, longest=30)
+    step = random_step(rng, number, groups=4, responses=3, longest=12)
     n = len(step.sequences["seq_id"])
-    texts = {
-        "prompt": [f"What is {row % 6} + 1?" for row in range(n)],
-        "response": [f"It is {row}." for row in range(n)],
-    }
-    tokens, sequences = step.tokens | {"logp_gate": step.tokens["logp_new"]}, step.sequences | texts
-    kept = SOURCES[source]
+    step.sequences.update(prompt=[f"prompt {row // 3}" for row in range(n)], response=[HOSTILE] * n)
+    of_tokens, of_responses = SOURCES[source]
+    tokens = step.tokens | {"logp_gate": step.tokens["logp_new"]}
     return replace(
         step,
-        tokens={name: tokens[name] for name in kept[0]},
-        sequences={name: sequences[name] for name in kept[1]},
-        scalars={},
+        tokens={name: tokens[name] for name in of_tokens},
+        sequences={name: step.sequences[name] for name in of_responses},
     )
 
 
-def write_source(folder: Path, source: str, steps: int = 6) -> Path:
-    """A finished run of a few steps from this source, with what its manifest says of it."""
+def write_source(folder: Path, source: str, steps: int = 3) -> Path:
+    """A finished run of a few steps from this source, with what its manifest says of it; the text is hostile."""
     rng = np.random.default_rng(7)
-    has = set().union(*SOURCES[source])
-    missing = {
-        name: f"{name} is no field of this export" for name in ("logp_current", "behavior_version") if name not in has
-    }
-    origin = {"framework": "some framework", "version": "1.2", "path": "/data/<b>run</b>", "format": "its export"}
-    assumed = ["Every line is one response, because the file does not say more."]
-    with RunRecorder(folder, flush_seconds=float("inf"), source=origin, missing=missing, assumed=assumed) as recorder:
+    origin = {"framework": f"{source} {HOSTILE}", "version": "1.2", "path": f"/data/{HOSTILE}", "format": "an export"}
+    missing = {"logp_new": f"the export has no field for it: {HOSTILE}"}
+    with RunRecorder(
+        folder, flush_seconds=float("inf"), source=origin, missing=missing, assumed=[f"Lines are responses. {HOSTILE}"],
+        log_probability_decimals=4,
+    ) as recorder:  # fmt: skip
         for number in range(steps):
             step = source_step(rng, number, source)
             recorder.record_step(number, tokens=step.tokens or None, sequences=step.sequences)
