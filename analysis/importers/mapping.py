@@ -55,8 +55,8 @@ def describe(path: Path, mapping: MappingFile) -> Description:
         there = tables.columns_in(files[0])
         for ours, theirs in _asked(table).items():
             if theirs not in there:
-                error = unknown(f"a column of {files[0].name}", theirs, there)
-                raise RatioscopeError(f"{mapping.file}, [{name}]: {ours} = {error}")
+                said = unknown(f"a column of {files[0].name}", theirs, there)
+                raise RatioscopeError(f"{mapping.file}, [{name}]: {ours} = {said}")
     return Description(
         framework=str(mapping.run.get("framework", "")),
         format="mapping file",

@@ -15,6 +15,7 @@ from tests.making.foreign import (
     imitated_lines,
     imitated_miles,
     imitated_nemo_rl,
+    imitated_open_instruct,
     imitated_slime,
     truth,
 )
