@@ -8,6 +8,8 @@ of `Limits`. A finding needs steps beyond their own noise, or a robust share of 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import isnan
 
 from ratioscope.analysis.diagnosis import log
 from ratioscope.analysis.diagnosis.absence import ABSENCE, files_are_left_out, nothing_to_judge, run_has_diverged
@@ -98,10 +100,15 @@ def diagnose(
         RatioscopeError: a file of the run cannot be read any more.
     """
     evidence = Evidence(summary, run, limits, remarks)
-    found = {name: finding for name, rule in RULES.items() if (finding := rule(evidence)) is not None}
+    found = {name: _known(finding) for name, rule in RULES.items() if (finding := rule(evidence)) is not None}
     explained = set().union(*(EXPLAINS.get(name, ()) for name in found))
     findings = [finding for name, finding in found.items() if name not in explained]
     if log.RULE in found:
         absent = [finding for finding in findings if finding.rule in ABSENCE]
         return [*absent, log.held_back(found[log.RULE], len(findings) - 1 - len(absent))]
     return sorted(findings, key=lambda finding: -finding.severity)
+
+
+def _known(finding: Finding) -> Finding:
+    """Without the numbers that are not logged."""
+    return replace(finding, numbers=tuple(number for number in finding.numbers if not isnan(number.value)))

@@ -33,6 +33,8 @@ def nothing_to_judge(evidence: Evidence) -> Finding | None:
     rows = values["n_invalid"].sum()
     if (values["n_tokens"] > 0).any() or (run is not None and run.status == "running" and not rows):
         return None
+    if run is not None and run.manifest.source and not rows and values["reward"].notna().any():
+        return None  # a source of responses alone: what no rule could look at is said beside the findings
     if rows:
         what = f"None of {len(values)} steps has a usable token: {_causes(values)}"
         do = "Find out when the values were lost (ratioscope check names the columns), and log them finite."
@@ -112,19 +114,43 @@ def files_are_left_out(evidence: Evidence) -> Finding | None:
     )
 
 
+# What rules ask, and the metrics that answer: without any of them in any step no rule can look at it.
+_ASKED = {
+    "how far the policy is from its data": ("s_k_bounded",),
+    "how far updates moved the policy": ("u_k",),
+    "how old the data are": ("version_lag",),
+    "what the gate did": ("clip_fraction",),
+    "whether prompt groups have a signal": ("zero_advantage_group_fraction",),
+    "the entropy": ("entropy",),
+    "whether the policy learns": ("reward", "eval_accuracy"),
+}
+
+
 def not_seen(summary: StepSummary, facts: Facts) -> list[str]:
-    """What no rule could look at, clause by clause, because its numbers are not there in any step."""
-    if not facts.staleness.n_known:
+    """What no rule could look at, because no step has its numbers: a clause for each thing that is not logged."""
+    if not len(summary.values):
         return []
-    values = summary.values
-    questions = {
-        "how far updates moved the policy": ["u_k"],
-        "what the gate did": ["clip_fraction"],
-        "the entropy": ["entropy"],
-        "whether the policy learns": ["reward", "eval_accuracy"],
-    }
-    found = [words for words, keys in questions.items() if values[keys].isna().all(axis=None)]
-    return found if facts.split else ["whether staleness is the engine's or the age's", *found]
+    found: dict[str, list[str]] = {}
+    if facts.staleness.n_known and not facts.split:
+        whose = "whether staleness is the engine's or the age's" if facts.engine_in_ratios else "the engine's part"
+        found["logp_behavior_train" if facts.engine_in_ratios else "logp_behavior"] = [whose]
+    for words, keys in _ASKED.items():
+        if summary.values[list(keys)].isna().all(axis=None):
+            found.setdefault(_absent(summary.why_unknown(keys[0])), []).append(words)
+    return [f"{_and(words)} ({column})" if column else _and(words) for column, words in found.items()]
+
+
+def _absent(reason: str) -> str:
+    """The columns that a reason names: "logp_new is not logged" is "logp_new"."""
+    if reason.endswith(" is not logged"):
+        return reason.removesuffix(" is not logged")
+    if reason.startswith("neither ") and reason.endswith(" is logged"):
+        return reason.removeprefix("neither ").removesuffix(" is logged").replace(" nor ", " or ")
+    return "tokens" if reason in ("no tokens are logged", "no step has a token on disk") else ""
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _bad(evidence: Evidence) -> dict[str, "pd.Series[bool]"]:

@@ -22,6 +22,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.staleness.following import Following, Reference, following, reference_of
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.metric import SAMPLED
 
 Series = pd.Series
 Steps = tuple[int, ...]
@@ -49,6 +50,11 @@ class Evidence:
     def setup(self) -> Setup:
         """What was run, as far as the manifest says it."""
         return setup_of(self.run.manifest if self.run else None)
+
+    @property
+    def sampled(self) -> str:
+        """The column that ratios divide by."""
+        return SAMPLED[0 if self.facts.engine_in_ratios else 1]
 
     @property
     def weighted(self) -> bool:

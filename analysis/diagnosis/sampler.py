@@ -25,6 +25,8 @@ def sampler_does_not_follow(evidence: Evidence) -> Finding | None:
 
     Critical where it has grown from a small level: an engine's difference is there from the first step on.
     """
+    if not evidence.facts.engine_in_ratios:
+        return None
     for found in evidence.following:
         if len(found.excess) >= evidence.least(found.n_known):
             return _finding(evidence, found, found.excess, Severity.CRITICAL)

@@ -27,6 +27,7 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
     if last.mean() < limit / 4 or not min(last.mean(), last.median()) > growth * middle.mean():
         return None
     lag = evidence.values["version_lag"]
+    unknown = bool(lag.isna().all())
     older = lag.loc[last.index].mean() > 1.2 * lag.loc[middle.index].mean()
     return Finding(
         rule="staleness_growing",
@@ -44,11 +45,14 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
         if facts.fresh
         else "The data grow older: the version lag rises too."
         if older
+        else "Each update moves the policy further, the data grow older, or the engines drift apart: versions are not "
+        "logged."
+        if unknown
         else "The data are no older than before: each update moves the policy further, or the engines drift apart.",
         do=evidence.setup.align
         if facts.fresh
         else evidence.setup.fresher(facts)
-        + ("" if older else f" The lag is constant: {_lower_first(evidence.setup.smaller_updates)}."),
+        + ("" if older or unknown else f" The lag is constant: {_lower_first(evidence.setup.smaller_updates)}."),
         source="S0 5.6, S3 3",
         limit=limit,
     )
@@ -62,7 +66,7 @@ def staleness_is_high(evidence: Evidence) -> Finding | None:
     if not len(excess):
         return None
     why = whose_staleness(facts)
-    if not facts.fresh:
+    if not facts.fresh and values["version_lag"].notna().any():
         lag, lag_in_excess = values["version_lag"], values["version_lag"].loc[excess.index].mean()
         why += f" The batches concerned were sampled {lag_in_excess:.0f} updates earlier on average"
         why += " (all batches: " + f"{lag.mean():.0f})." if lag_in_excess > 1.2 * lag.mean() else "."

@@ -159,7 +159,7 @@ def denominator_is_wrong(evidence: Evidence) -> Finding | None:
         metric="ratio_mean",
         steps=steps_of(steps),
         numbers=(evidence.number("ratio_mean", worst, "worst"), evidence.median("ratio_mean_z", steps.index)),
-        why="logp_behavior is not the probability with which the token was drawn: temperature or top-p left out, "
+        why=f"{evidence.sampled} is not the probability with which the token was drawn: temperature or top-p left out, "
         "another version's weights, or tokens selected after sampling.",
         do="Log the sampler's own log-probs after its decoding transforms, at sampling time, and train against those.",
         source="S0 7.3; verl, documented health limits of rollout correction",

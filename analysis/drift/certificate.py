@@ -18,7 +18,7 @@ coin it is above 0 in every step. It is a description of the update, and promise
 """
 
 from dataclasses import dataclass
-from math import inf, log
+from math import inf, log, nan
 from typing import Any
 
 import duckdb
@@ -33,6 +33,7 @@ from ratioscope.analysis.drift.bounds import (
     finite_horizon_penalty,
     mean_distance_penalty,
 )
+from ratioscope.analysis.findings.logged import Logged, logged
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.relations import may_hold_out, relations
 from ratioscope.analysis.runs.store import Run
@@ -94,6 +95,11 @@ def certificate(
         raise RatioscopeError(f"gamma is {gamma:g}; a certificate needs a discount of at least 0 and less than 1.")
     if reward_range is not None and not -inf < reward_range[0] < reward_range[1] < inf:
         raise RatioscopeError(f"The reward range {reward_range} is not a finite lowest and a larger highest reward.")
+    listed = run.read("steps", ["step"])["step"] if not held_out else pd.Series(dtype=int)
+    inside = listed.between(first if first is not None else 0, last if last is not None else inf)
+    if why := _why_none(logged(run)):
+        without = {int(step): {"note": why, "mark": ""} for step in listed[inside]}
+        return Certificate(nan if gamma is None else gamma, _terms(without), held_out)
     with relations(run, first, last, held_out=held_out) as connection:
         gamma = _default_gamma(connection, run) if gamma is None else gamma
         reading = (
@@ -110,11 +116,18 @@ def certificate(
     rows = {int(step): _row(by_step[step], steps.loc[step], gamma, reward_range or seen) for step in by_step}
     if seen:
         rows = {step: row | {"lower_estimate": True} for step, row in rows.items()}
-    listed = run.read("steps", ["step"])["step"] if not held_out else pd.Series(dtype=int)
-    inside = listed.between(first if first is not None else 0, last if last is not None else inf)
     empty = {int(step): {"note": "no token of this step is on disk", "mark": ""} for step in listed[inside]}
-    terms = pd.DataFrame.from_dict({**empty, **rows}, orient="index", columns=_COLUMNS).sort_index()
-    return Certificate(gamma, terms.rename_axis("step"), held_out)
+    return Certificate(gamma, _terms({**empty, **rows}), held_out)
+
+
+def _terms(rows: dict[int, Any]) -> pd.DataFrame:
+    return pd.DataFrame.from_dict(rows, orient="index", columns=_COLUMNS).sort_index().rename_axis("step")
+
+
+def _why_none(log: Logged) -> str:
+    """What is not logged so that not one term can be computed, a clause; without the new policy some of them can."""
+    absent = [need for need in log.needs_of("certificate") if need != NEW.columns]
+    return log.why(*absent[0]) if absent else ""
 
 
 def has_held_out(run: Run, first: int | None = None, last: int | None = None) -> bool:
@@ -253,7 +266,7 @@ def _doubt(groups: pd.DataFrame) -> Note | None:
 
 
 _LEFT_OUT = {
-    "n_invalid": "with an unusable token",
+    "n_invalid": "with a token without a usable ratio",
     "n_no_reward": "without a finite reward",
     "n_no_new": "without logp_new",
     "n_alone": "alone in their group, so without a baseline,",

@@ -12,10 +12,13 @@ terms as (
         sum(n_tokens) as n_rows,
         sum(sign(log_rho_new) * ratio_distance(log_rho_new + log_discount, log_discount)) filter (valid) as gain,
         sum(case
-            when log_rho_new < log_rho then ratio_distance(log_rho_new + log_discount, log_rho + log_discount) else 0 end
+            when log_rho_new < log_rho then ratio_distance(log_rho_new + log_discount, log_rho + log_discount)
+            when log_rho is not null then 0 end
         ) filter (valid) as drift,
-        sum(case when log_rho < 0 then ratio_distance(log_rho + log_discount, log_discount) else 0 end)
-            filter (valid) as staleness
+        sum(case
+            when log_rho < 0 then ratio_distance(log_rho + log_discount, log_discount)
+            when log_rho is not null then 0 end
+        ) filter (valid) as staleness
     from action
     group by step, group_id, seq_id
 ),

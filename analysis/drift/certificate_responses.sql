@@ -6,7 +6,7 @@ select
     min(behavior_version) as behavior_version,
     max(behavior_version) as last_version,
     0::double as log_discount,
-    bool_and(invalid is null) as valid,
+    bool_and(invalid is null and log_rho is not null) as valid,
     count(*) as n_tokens
 from token
 group by step, group_id, seq_id

@@ -9,6 +9,6 @@ select
     case when count(log_rho_new) = count(*) then sum(log_rho_new) end as log_w_new,
     sum(sign(log_rho_new) * ratio_distance(log_rho_new, 0)) as excess,
     sum(case when log_rho_new < 0 then -expm1(log_rho_new) * later else 0 end) as reach,
-    bool_and(invalid is null) as valid
+    bool_and(invalid is null and log_rho is not null) as valid
 from reaching
 group by step, seq_id

@@ -46,7 +46,10 @@ Aggregation = Literal["token", "sequence"]
 
 @dataclass(frozen=True)
 class Pair:
-    """A policy p measured against a policy q, by the columns of their log-probabilities."""
+    """A policy p measured against a policy q, by the columns of their log-probabilities.
+
+    Where a sampler's own value is not logged, its recomputation stands for it (`logp_sampled`).
+    """
 
     numerator: str
     denominator: str

@@ -44,7 +44,7 @@ def headline(facts: Facts) -> str:
         return "No step is on disk yet."
     level = facts.staleness
     if not level.n_known:
-        return "No step has a usable token: staleness is unknown."
+        return sentence(f"{facts.unknown}, so staleness is unknown")
     text = f"Staleness is {tv_text(level.last)} now"
     if level.over:
         text += f" and was above the limit of {level.limit:g} {over_limit(level, facts)}"
@@ -61,7 +61,7 @@ def headline(facts: Facts) -> str:
 def path_sentence(facts: Facts) -> str:
     """Which part of the path from the sampler to the new policy is the longest, and what the log leaves open."""
     if not facts.path.parts:
-        return "No step of the path can be measured here."
+        return f"No step of the path can be measured here: {facts.unknown}."
     return " ".join(
         sentence(clause) for clause in (largest_part(facts), why_not_age(facts), *what_is_missing(facts)) if clause
     )
@@ -95,7 +95,8 @@ def triangle_sentence(facts: Facts) -> str:
     """How much of U + S is left in the distance that PPO clips."""
     update, staleness, ppo = facts.path.part(Cause.UPDATE), facts.path.staleness, facts.path.ppo
     if update is None or not isfinite(update.value + staleness + ppo):
-        return "No log-prob of the new policy can be used, so the triangle of U, S and PPO's distance is unknown."
+        why = facts.unknown or "no log-prob of the new policy can be used"
+        return sentence(f"{why}, so the triangle of U, S and PPO's distance is unknown")
     both = update.value + staleness
     if both == 0:
         return "Neither the data nor the update has moved the policy."

@@ -156,11 +156,16 @@ class Facts:
     """The mean ratio is significantly below 1 in most steps of the run: the sampler leaves out what the policy may."""
     fresh: bool
     """Version lag 0 in every step: whatever staleness there is, it is not age."""
+    engine_in_ratios: bool
+    """Ratios are to the sampler's own probabilities; otherwise to the sampling version as the training engine computes
+    it, and whatever staleness there is, it is not the engine's."""
     staleness: Level
+    unknown: str
+    """Why no step has a staleness, a clause: what is not logged; "" where one has it."""
     update: Level
     path: Path
     lag: float
-    """Mean version lag."""
+    """Mean version lag; NaN: not known."""
     lag_correlation: float
     """Rank correlation of staleness with the version lag over the steps; NaN where there is too little of either."""
     log_chi2: float
@@ -217,6 +222,7 @@ def facts_of(
     lag = values["version_lag"]
     fresh = bool(known.any() and (lag[known] == 0).all())
     path = _path(values, fresh)
+    recomputed = _is_recomputed(values)
     log_chi2 = float(values[LOG_CHI2].median().max())
     sources = _sources(path, staleness, update, limits)
     if isnan(staleness.median):
@@ -235,7 +241,9 @@ def facts_of(
         last=int(values.index[-1]) if len(values) else -1,
         truncated=_is_truncated(summary, limits),
         fresh=fresh,
+        engine_in_ratios=not recomputed,
         staleness=staleness,
+        unknown="" if known.any() else inside.why_unknown(STALENESS),
         update=update,
         path=path,
         lag=_mean(lag[lag.notna()], values["n_tokens"]),
@@ -284,6 +292,11 @@ def chi2_is_trusted(summary: StepSummary) -> "Series[bool]":
     return summary.trusted(measured).where(larger, summary.trusted(predicted))
 
 
+def _is_recomputed(values: pd.DataFrame) -> bool:
+    """Most ratios are to the sampling version as the training engine computes it."""
+    return bool(values["n_recomputed"].sum() > _MOST * values["n_ratios"].sum())
+
+
 def path_of(values: dict[Cause, tuple[float, float]], staleness: float, ppo: float, n_steps: int) -> Path:
     """A path from the mean and median of its parts."""
     total = sum(mean for mean, _ in values.values())
@@ -304,7 +317,9 @@ def parts_by_step(values: pd.DataFrame, fresh: bool) -> "dict[Cause, Series[floa
     known = values[STALENESS].notna()
     if not known.any():
         return {}
-    if fresh:
+    if _is_recomputed(values):
+        found = {Cause.AGE: STALENESS}
+    elif fresh:
         found = {Cause.ENGINE: STALENESS}
     elif values[Cause.ENGINE.key][known].notna().mean() > _MOST:
         found = {cause: cause.key for cause in (Cause.ENGINE, Cause.AGE)}
@@ -321,7 +336,7 @@ def _path(values: pd.DataFrame, fresh: bool) -> Path:
     if not parts:
         return Path((), np.nan, np.nan, 0)
     rows = pd.concat(parts, axis=1).notna().all(axis=1)
-    weights = values["n_tokens"][rows]
+    weights = values["n_ratios"][rows]
     means = {cause: (_mean(part[rows], weights), float(part[rows].median())) for cause, part in parts.items()}
     ppo = _mean(values[PPO][rows], weights) if Cause.UPDATE in parts else np.nan
     return path_of(means, _mean(values[STALENESS][rows], weights), ppo, int(rows.sum()))
@@ -339,7 +354,7 @@ def _level(inside: StepSummary, key: str, limit: float) -> Level:
         key=key,
         limit=limit,
         last=float(known.iloc[-1]) if len(known) else np.nan,
-        mean=_mean(known, inside.values["n_tokens"]),
+        mean=_mean(known, inside.values["n_ratios"]),
         median=float(known.median()),
         largest=float(known.max()),
         largest_step=int(known.index[int(known.argmax())]) if len(known) else None,

@@ -23,7 +23,7 @@ from ratioscope.notes import Kind, Note
 Need = tuple[str, ...]
 """Columns, one of which must be logged. Those of other tables than tokens are written with their table."""
 _RATIO: tuple[Need, ...] = (("logp_current",), SAMPLED)
-_GROUP: Need = ("group_id", "sequences.group_id")
+GROUP: Need = ("group_id", "sequences.group_id")
 _VERSIONS: tuple[Need, ...] = (("behavior_version",), ("steps.policy_version",))
 
 
@@ -58,10 +58,10 @@ QUESTIONS: dict[str, Question] = {
         "clip_fraction_positive",
     ),
     "quadrants": Question("which tokens drive the gradient", (*_RATIO, ("advantage",))),
-    "signal": Question("which prompt groups have a signal", (("advantage",), _GROUP), "zero_advantage_group_fraction"),
+    "signal": Question("which prompt groups have a signal", (("advantage",), GROUP), "zero_advantage_group_fraction"),
     "what_if": Question("what another rule would have done", (*_RATIO, ("advantage",))),
     "certificate": Question(
-        "what theory promises of the updates", (*_RATIO, ("logp_new",), ("sequences.reward",), _GROUP)
+        "what theory promises of the updates", (*_RATIO, ("logp_new",), ("sequences.reward",), GROUP)
     ),
     "feasibility": Question(
         "whether a clip around 1 can be met",
@@ -77,7 +77,7 @@ QUESTIONS: dict[str, Question] = {
     "reward": Question("what the responses earned", (("sequences.reward",),), "reward"),
     "learning": Question("whether the policy learns", (("sequences.reward", "steps.eval_accuracy"),)),
     "lengths": Question("how long the responses are", (("sequences.n_tokens", "position"),), "response_length"),
-    "groups": Question("which responses answer the same prompt", (_GROUP,)),
+    "groups": Question("which responses answer the same prompt", (GROUP,)),
     "texts": Question("what the responses say", (("sequences.response", "token_id"),)),
     "attribution": Question("which tokens did it", _RATIO),
     "probes": Question("what bias and variance of the gradient cost", (("probes.estimator",),)),
@@ -126,7 +126,7 @@ class Logged:
     @property
     def has_groups(self) -> bool:
         """Intervals are over prompt groups; otherwise over responses."""
-        return self.has(*_GROUP)
+        return self.has(*GROUP)
 
     @property
     def has_versions(self) -> bool:
@@ -147,16 +147,24 @@ class Logged:
         """By how much a log-probability may be off, nats: half a unit of the last decimal that the source keeps."""
         return 0.5 * 10.0**-self.decimals if self.decimals is not None else 0.0
 
-    def absent(self, question: str) -> tuple[str, ...]:
-        """The columns that are missing for a question, each with its table where that is not tokens; of several that
-        would do all.
+    def needs_of(self, question: str) -> tuple[Need, ...]:
+        """What a question needs and this log lacks: of each tuple one column would do, with its table where that is not
+        tokens.
 
         Raises:
             RatioscopeError: there is no such question.
         """
         if question not in QUESTIONS:
             raise unknown("a question to a log", question, QUESTIONS)
-        return tuple(name for need in QUESTIONS[question].needs if not self._meets(need) for name in need)
+        return tuple(need for need in QUESTIONS[question].needs if not self.meets(need))
+
+    def absent(self, question: str) -> tuple[str, ...]:
+        """The columns of `needs_of`, each with its table where that is not tokens.
+
+        Raises:
+            RatioscopeError: there is no such question.
+        """
+        return tuple(name for need in self.needs_of(question) for name in need)
 
     def missing(self, question: str) -> Note | None:
         """Why a question of `QUESTIONS` has no answer, in one sentence; None where all that it needs is logged.
@@ -164,11 +172,11 @@ class Logged:
         Raises:
             RatioscopeError: there is no such question.
         """
-        if not self.absent(question):
+        absent = self.needs_of(question)
+        if not absent:
             return None
-        asked = QUESTIONS[question]
-        need = next(need for need in asked.needs if not self._meets(need))
-        return Note(Kind.NOT_LOGGED, f"{asked.words[0].upper()}{asked.words[1:]} is unknown: {self.why(*need)}.")
+        words = QUESTIONS[question].words
+        return Note(Kind.NOT_LOGGED, f"{words[0].upper()}{words[1:]} is unknown: {self.why(*absent[0])}.")
 
     def sentence(self, question: str) -> str:
         """The text of `missing`; "" where all is there."""
@@ -201,7 +209,8 @@ class Logged:
             found.append(RAW)
         return (*found, *self.assumed)
 
-    def _meets(self, need: Need) -> bool:
+    def meets(self, need: Need) -> bool:
+        """Whether one of some columns is logged; the policy's version may be counted like steps."""
         return self.has(*need) or (need == ("steps.policy_version",) and self.counts_versions)
 
 

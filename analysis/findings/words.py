@@ -5,7 +5,12 @@ from math import isfinite
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Facts, Level
 
 _PATH = "the path from the sampler to the new policy"
+_RECOMPUTED = (
+    "the sampler's own log-probs are not logged and the training engine's stand for them, without the engine's part"
+)
 _NOT_RECOMPUTED = "the sampling version is not recomputed in this log, so engine and age cannot be separated"
+
+NO_UPDATE = "no log-prob of the new policy can be used, so the update is unknown"
 
 BEYOND = "beyond what this sample can show"
 """In place of an estimate of a total variation above 1."""
@@ -62,9 +67,9 @@ def what_is_missing(facts: Facts) -> list[str]:
         return []
     found = []
     if not facts.split:
-        found.append(_NOT_RECOMPUTED)
+        found.append(_NOT_RECOMPUTED if facts.engine_in_ratios else _RECOMPUTED)
     if not facts.updates_logged:
-        found.append("no log-prob of the new policy can be used, so the update is unknown")
+        found.append(NO_UPDATE)
     if path.n_steps < facts.staleness.n_known:
         found.append(f"only {path.n_steps} of {facts.n_steps} steps have all these parts")
     return found
@@ -72,7 +77,7 @@ def what_is_missing(facts: Facts) -> list[str]:
 
 def why_not_age(facts: Facts) -> str:
     """Whose staleness it is on data of the current policy; empty where there is age, or nothing to explain."""
-    if not facts.fresh or not facts.staleness.mean > 0:
+    if not facts.fresh or not facts.engine_in_ratios or not facts.staleness.mean > 0:
         return ""
     return "every batch was sampled by the policy that it updates, so staleness is engine mismatch, or the log is wrong"
 
@@ -81,6 +86,8 @@ def whose_staleness(facts: Facts) -> str:
     """Which cause staleness has, in a sentence; empty where it is unknown."""
     if not facts.path.parts:
         return ""
+    if not facts.engine_in_ratios:
+        return sentence(f"staleness is {Cause.AGE.words}: {_RECOMPUTED}")
     if facts.fresh:
         return sentence(why_not_age(facts))
     if not facts.split:

@@ -35,7 +35,17 @@ DIALECTS: dict[str, Dialect] = {
     "prime_rl": prime_rl.DIALECT,
 }
 
-_COLUMN = {"gate": "logp_gate", "reference": "logp_reference", "length": "n_tokens"}
+_COLUMN = {
+    "behavior": "logp_behavior",
+    "current": "logp_current",
+    "gate": "logp_gate",
+    "reference": "logp_reference",
+    "length": "n_tokens",
+    "lag": "behavior_version",
+    "group": "group_id",
+}
+# What every log had once, so that rows do not say whether they need it.
+_USUAL = ("behavior", "current", "advantage", "lag", "reward", "length", "group")
 
 # Tokens that are in memory at once; a longer step is read whole.
 _TOKENS_AT_ONCE = 1_000_000
@@ -119,7 +129,11 @@ def _evaluate(
     row: Reported, tokens: StepTokens, parameters: Parameters, several: bool
 ) -> tuple[float, int, Note | None, list[str]]:
     """The value, how many terms a clamp changes, a note, and the columns that are missing."""
-    missing = [_COLUMN.get(column, column) for column in row.needs if not tokens.logged(column)]
+    absent = [column for column in row.needs if not tokens.logged(column)]
+    usual = [column for column in _USUAL if not tokens.logged(column)]
+    if usual and not absent:
+        absent = [column for column in usual if column in tokens.asked_by(row.compute, parameters)]
+    missing = [_COLUMN.get(column, column) for column in absent]
     beside = ""
     if "gate" in row.needs and not tokens.gate_logged:
         if several and "logp_gate" not in missing:
@@ -178,7 +192,8 @@ def _read(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.DataF
         """
     ).df()
     sequences = connection.execute(
-        "select step, group_id, reward::double as reward, n_tokens::double as length from sequence order by step"
+        "select step, group_id, grouped, reward::double as reward, n_tokens::double as length from sequence "
+        "order by step"
     ).df()
     return tokens, sequences
 
@@ -197,5 +212,6 @@ def _by_step(tokens: pd.DataFrame, sequences: pd.DataFrame) -> Iterator[tuple[in
             length=rows["length"].to_numpy(dtype=float),
             group=rows["group_id"].to_numpy(dtype=np.int64),
             gate_logged=bool(frame["gate_logged"].any()),
+            grouped=bool(rows["grouped"].any()),
         )
         yield step, step_tokens

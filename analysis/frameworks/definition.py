@@ -1,9 +1,10 @@
 """What a framework's number is: a row with its name, its formula, and a function of one step's tokens."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import log
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,8 @@ class StepTokens:
     """(n_sequences logged,)"""
     gate_logged: bool = True
     """Whether any token of the step has a logp_gate of its own."""
+    grouped: bool = True
+    """Whether prompt groups are logged; otherwise every response is one."""
 
     @cached_property
     def log_rho(self) -> Array:
@@ -83,7 +86,28 @@ class StepTokens:
         return replace(self, sequence=sequence, **{name: getattr(self, name)[there] for name in names})
 
     def logged(self, column: str) -> bool:
+        """Whether a column has a value; of responses, too, where they are listed at all."""
+        if column == "group":
+            return self.grouped
         return bool(np.isfinite(getattr(self, column)).any())
+
+    def asked_by(self, compute: "Callable[[StepTokens, Parameters], object]", parameters: Parameters) -> set[str]:
+        """Which of the columns a formula looks at."""
+        watched = object.__new__(_Watched)
+        asked = set[str]()
+        watched.__dict__.update({each.name: getattr(self, each.name) for each in fields(self)} | {"asked": asked})
+        with np.errstate(all="ignore"):
+            compute(watched, parameters)
+        return asked
+
+
+class _Watched(StepTokens):
+    """Tokens that write down which of their columns are looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            object.__getattribute__(self, "__dict__")["asked"].add(name)
+        return object.__getattribute__(self, name)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from ratioscope.analysis.linter import (
     values,
 )
 from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.needs import lacking, needs_tokens
 from ratioscope.analysis.linter.remark import Example, Outcome, Remark, not_checked, text, to_json
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
@@ -70,9 +71,6 @@ CHECKS: dict[str, Check] = {
     )
 }
 
-# What needs no tokens.
-_WITHOUT_TOKENS = ("files",)
-
 
 def lint(
     run: Run,
@@ -100,10 +98,10 @@ def lint(
         evidence = Evidence(run, connection, first, last, limits)
         for done, (name, check) in enumerate(CHECKS.items()):
             progress(done, len(CHECKS))
-            if evidence.n_rows or name in _WITHOUT_TOKENS:
+            if evidence.n_rows or not needs_tokens(name):
                 remarks += evidence.remarks(check)
             else:
-                remarks += not_checked(name, "There are no tokens in these steps.")
+                remarks += not_checked(name, lacking(evidence.log, name) or "There are no tokens in these steps.")
     progress(len(CHECKS), len(CHECKS))
     order = {Outcome.FOUND: 0, Outcome.NOT_CHECKED: 1, Outcome.PASSED: 2}
     return sorted(remarks, key=lambda remark: (order[remark.outcome], -(remark.severity or 0)))

@@ -29,8 +29,9 @@ _SOME, _MOST_OFF = 0.02, 0.05
 def rewards(evidence: Evidence) -> list[Remark]:
     """Rewards, losses and gradients that are no finite numbers, and a run without a usable token."""
     name, remarks = "rewards", []
-    responses = evidence.responses
-    bad = responses[~np.isfinite(responses["reward"].astype(float)) & responses["dropped"].isna()]
+    responses, scored = evidence.responses, evidence.log.has_rewards
+    unscored = ~np.isfinite(responses["reward"].astype(float)) & responses["dropped"].isna()
+    bad = responses[unscored] if scored else responses.head(0)
     if len(bad):
         steps = steps_with(bad.groupby("step").size())
         remarks.append(
@@ -91,6 +92,8 @@ def rewards(evidence: Evidence) -> list[Remark]:
         return remarks
     if responses.empty:
         return not_checked(name, "The sequences table has no rows in this range.")
+    if not scored:
+        return not_checked(name, f"{evidence.log.why('sequences.reward')}.")
     return passed(name, f"All {len(responses):,} rewards are finite, and so is what is logged of losses and gradients.")
 
 

@@ -109,7 +109,7 @@ def entropy_agrees(evidence: Evidence) -> list[Remark]:
     if groups < FEWEST_GROUPS:
         return not_checked(name, f"Fewer than {FEWEST_GROUPS} prompt groups log it and dropped nothing.")
     with np.errstate(over="ignore"):
-        rho = np.exp(current - sample.column("logp_behavior"))[known]
+        rho = np.exp(current - sample.sampled)[known]
     surprise, level = rho * -current[known], rho * entropy[known]
     z, mean = sample.z(surprise - level, sample.group[known]), float((surprise - level).mean())
     ratio = float(surprise.sum() / level.sum()) if level.sum() > 0 else float("inf")

@@ -28,6 +28,8 @@ _B, _T, _C, _N, _F = COLUMNS
 _CERTAIN = -1e-3
 _FEW_STEPS = 3
 _NOTHING_MOVED = 0.9995
+# Beyond so many nats rounding makes copies of columns that are not.
+_LARGEST_ROUNDING = 1e-3
 
 _WORDS = {
     (_B, _C): "in tokens that were sampled by older versions",
@@ -49,11 +51,15 @@ _DO = {
 def copied_columns(evidence: Evidence) -> list[Remark]:
     """Columns that are equal where the policies differ, and which of them does not fit the others."""
     name = "copied_columns"
+    if evidence.rounding > _LARGEST_ROUNDING:
+        return not_checked(name, f"{_rounded(evidence)}: columns that seem equal may differ in what was rounded away.")
     if len(evidence.steps) and (evidence.steps["grad_norm"] == 0).all():
         return not_checked(name, "No update had a gradient: the policies may well be the same.")
-    if still := _still(evidence):
+    if not evidence.rounding and (still := _still(evidence)):
         return [still]
     remarks, measured = [], []
+    if same := _of_unknown_age(evidence):
+        remarks.append(same)
     for one, other, rows in _pairs(evidence):
         x, y = evidence.sample.column(one), evidence.sample.column(other)
         known = rows & np.isfinite(x) & np.isfinite(y) & ((x < _CERTAIN) | (y < _CERTAIN))
@@ -64,7 +70,7 @@ def copied_columns(evidence: Evidence) -> list[Remark]:
         # A first update of a warm-up moves few tokens beyond rounding; a copy moves none.
         if share > (_NOTHING_MOVED if (one, other) == (_C, _N) else COPIED_SHARE):
             remarks.append(_copied(evidence, one, other, share, int(known.sum())))
-    if not measured:
+    if not measured and not remarks:
         return not_checked(
             name, f"Fewer than {FEWEST_ROWS} tokens are older than their update, and as few could have moved with it."
         )
@@ -79,6 +85,8 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
     if not evidence.problems(versions):
         yield _B, _C, old
         yield _T, _C, old
+    if evidence.rounding:  # what an update or an engine changes may be rounded away
+        return
     yield _C, _N, usable
     sampler = evidence.run.manifest.sampler
     if sampler.get("dtype", "same") != "same" or sampler.get("temperature", 1.0) != 1.0:
@@ -87,6 +95,36 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
     early = update[np.isfinite(update) & (step <= np.median(step))] if len(sample) else update
     if len(sample) and not (len(early) and (early > EQUAL).mean() < 1 - COPIED_SHARE):
         yield _C, _F, usable & (step > np.median(step)) & (sample.column("position") >= 0)
+
+
+def _rounded(evidence: Evidence) -> str:
+    return f"The source keeps {evidence.log.decimals} decimals of a log-probability"
+
+
+def _of_unknown_age(evidence: Evidence) -> Remark | None:
+    """Where no version is logged: sampler and current policy equal to the last digit in nearly every token, which two
+    programs never are, whatever the age."""
+    if evidence.log.has_versions or evidence.rounding:
+        return None
+    sample = evidence.sample
+    x, y = sample.column(_B), sample.column(_C)
+    known = np.isfinite(x) & np.isfinite(y) & (x < _CERTAIN)
+    share = float((x == y)[known].mean()) if known.sum() >= FEWEST_ROWS else 0.0
+    if share <= COPIED_SHARE:
+        return None
+    return Remark(
+        "copied_columns",
+        Outcome.FOUND,
+        f"{_B} equals {_C} to the last digit in {percent(share)} of {int(known.sum()):,} tokens: one value was written "
+        "as both, or one engine sampled and trained on the same weights. The age of the data, which would tell, is not "
+        "logged.",
+        Severity.WARNING,
+        "Log what the sampler returned and the trainer's own recomputation; leave out what was not computed.",
+        (estimate("share of equal tokens", share),),
+        evidence.all_steps,
+        (_B, _C),
+        evidence.rows_where(f"{_B} = {_C} and uncertain"),
+    )
 
 
 def moved_since(evidence: Evidence) -> NDArray[np.bool_]:

@@ -8,13 +8,16 @@ with relations(run) as connection:
 
 from collections.abc import Callable
 from functools import cached_property
+from math import nan
 from typing import Any, TypeVar
 
 import duckdb
 import pandas as pd
 
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.linter.remark import Example, Outcome, Remark
+from ratioscope.analysis.findings.logged import Logged, logged
+from ratioscope.analysis.linter.needs import lacking
+from ratioscope.analysis.linter.remark import Example, Outcome, Remark, not_checked
 from ratioscope.analysis.linter.sample import COLUMNS as SAMPLED
 from ratioscope.analysis.linter.sample import Drawn, Sample
 from ratioscope.analysis.runs.database import filled, query
@@ -42,11 +45,10 @@ ROW_FAULTS: dict[str, str] = {
         f"or isfinite({name}) and {name} > {LARGEST_LOG_PROBABILITY}"
         for name in SAMPLED
     },
-    "bad_logp_behavior": "logp_behavior is null or not isfinite(logp_behavior) or logp_behavior > "
-    f"{LARGEST_LOG_PROBABILITY}",
-    "bad_logp_current": f"logp_current is null or isnan(logp_current) or logp_current > {LARGEST_LOG_PROBABILITY}",
+    "bad_logp_behavior": f"not isfinite(logp_behavior) or logp_behavior > {LARGEST_LOG_PROBABILITY}",
+    "bad_logp_current": f"isnan(logp_current) or logp_current > {LARGEST_LOG_PROBABILITY}",
     "bad_entropy": "not isfinite(entropy) or entropy < -1e-3",
-    "bad_advantage": "advantage is null or not isfinite(advantage)",
+    "bad_advantage": "not isfinite(advantage)",
     "ratio_zero": "invalid is null and (logp_current = '-inf'::float or logp_new = '-inf'::float)",
     "zero_logp_behavior": f"logp_behavior = 0 and logp_same_engine < {_HALF}",
     "zero_logp_behavior_train": f"logp_behavior_train = 0 and least(logp_behavior, logp_current) < {_HALF}",
@@ -105,8 +107,22 @@ class Evidence:
         return (high is None or first <= high) and (low is None or last >= low)
 
     def remarks(self, check: "Callable[[Evidence], list[Remark]]") -> list[Remark]:
-        """What a check says, asked once."""
-        return self.once(f"{check.__module__}.{check.__name__}", lambda: check(self))
+        """What a check says, asked once; of one whose columns are not logged, that."""
+        return self.once(f"{check.__module__}.{check.__name__}", lambda: self._asked(check))
+
+    def _asked(self, check: "Callable[[Evidence], list[Remark]]") -> list[Remark]:
+        missing = lacking(self.log, check.__name__)
+        return not_checked(check.__name__, missing) if missing else check(self)
+
+    @cached_property
+    def log(self) -> Logged:
+        """Which columns the run logs."""
+        return logged(self.run)
+
+    @property
+    def rounding(self) -> float:
+        """Nats by which two logged values may be apart by rounding, where the source keeps a few decimals; else 0."""
+        return 2 * self.log.rounding
 
     def problems(self, *checks: "Callable[[Evidence], list[Remark]]") -> list[str]:
         """Which of the checks found a problem, in words."""
@@ -160,7 +176,11 @@ class Evidence:
     @cached_property
     def drawn(self) -> dict[str, Drawn]:
         """What each logged log-probability says inside shared states."""
-        return {column: self.sample.drawn(column) for column in SAMPLED if self.sample.logged(column)}
+        known = self.log.has("token_id")
+        unknown = Drawn(nan, nan, nan)
+        return {
+            column: self.sample.drawn(column) if known else unknown for column in SAMPLED if self.sample.logged(column)
+        }
 
     @cached_property
     def responses(self) -> pd.DataFrame:

@@ -33,10 +33,13 @@ LARGEST_SHARE = 0.2
 _AS_FRESH, _SHARE_UNSEEN = 1.5, 0.02
 
 _B, _T, _C, _N = COLUMNS[:4]
+_TOO_COARSE = "The source keeps too few decimals of a log-probability for the distances between columns."
 
 
 def swapped(evidence: Evidence) -> list[Remark]:
     """Two log-probability columns that fit each other's name better than their own."""
+    if evidence.rounding > FLOOR:
+        return not_checked("swapped", _TOO_COARSE)
     name, found = "swapped", distances_of(evidence)
     logged = [column for column in COLUMNS if evidence.sample.logged(column)]
     right = dict(zip(COLUMNS, COLUMNS, strict=True))
@@ -103,12 +106,13 @@ def _misfit(evidence: Evidence, one: str, other: str) -> float:
     """What contradicts an exchange, in standard errors: tokens not drawn with the sampler's column, clips on the wrong
     side of the ratio."""
     sample, names = evidence.sample, {_B: _B, _C: _C} | {one: other, other: one}
-    drawn = sample.collisions(names[_B], sample.rows["invalid"].isna().to_numpy())
+    keep = sample.rows["invalid"].isna().to_numpy()
+    z = sample.collisions(names[_B], keep).z if evidence.log.has("token_id") else 0.0
     at = sample.column(names[_C]) - sample.column(names[_B])
     side = np.nan_to_num(sample.column("clip_side"))
     clipped = (side != 0) & np.isfinite(at)
     wrong = float((np.sign(at) != np.sign(side))[clipped].mean()) if clipped.sum() >= FEWEST_CLIPPED else 0.0
-    return float(abs(np.nan_to_num(drawn.z)) + 100 * wrong)
+    return float(abs(np.nan_to_num(z)) + 100 * wrong)
 
 
 def _is_copy(found: Distances, pair: tuple[str, str]) -> bool:
@@ -120,6 +124,8 @@ def _is_copy(found: Distances, pair: tuple[str, str]) -> bool:
 def recomputed(evidence: Evidence) -> list[Remark]:
     """logp_behavior of old data is the sampler's, not the current policy's computed anew with another "
     "engine's noise."""
+    if evidence.rounding > FLOOR:
+        return not_checked("recomputed", _TOO_COARSE)
     name, found = "recomputed", distances_of(evidence)
     to_current, to_train = (found.old.get((_B, other), float("nan")) for other in (_C, _T))
     moved = found.old.get((_C, _N), float("nan"))

@@ -35,7 +35,8 @@ def files(evidence: Evidence) -> list[Remark]:
 def steps(evidence: Evidence) -> list[Remark]:
     """Steps that are missing, that one table lacks, or that are there twice."""
     name = "steps"
-    listed, with_tokens = evidence.steps["step"], {int(step) for step in evidence.by_step.index}
+    of_responses = evidence.by_step.index if evidence.log.has_tokens else evidence.responses["step"]
+    listed, with_tokens = evidence.steps["step"], {int(step) for step in of_responses}
     present = sorted({int(step) for step in listed})
     if not present:
         return not_checked(name, "The steps table has no rows in this range.")
@@ -53,7 +54,7 @@ def steps(evidence: Evidence) -> list[Remark]:
         (
             sorted(with_tokens - set(present)),
             Severity.WARNING,
-            "Steps with tokens and no row in the steps table",
+            f"Steps with {'tokens' if evidence.log.has_tokens else 'responses'} and no row in the steps table",
             "Without policy_version the step number is used instead: log one row per step.",
         ),
         (
@@ -109,7 +110,7 @@ def versions(evidence: Evidence) -> list[Remark]:
         )
     remarks += _backwards(evidence)
     one_behind, equal = evidence.total("n_one_behind"), evidence.total("n_one_behind_equal")
-    if one_behind >= FEWEST_TOKENS and newest == 1 and equal > EQUAL_SHARE * one_behind:
+    if one_behind >= FEWEST_TOKENS and newest == 1 and not evidence.rounding and equal > EQUAL_SHARE * one_behind:
         remarks.append(
             Remark(
                 name,

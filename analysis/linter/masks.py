@@ -80,8 +80,8 @@ def masks(evidence: Evidence) -> list[Remark]:
 def _sides(evidence: Evidence) -> list[Remark]:
     """clip_side against the side of 1 that the ratio is on; clipped against the gate that the manifest names."""
     sample, remarks = evidence.sample, []
-    behavior, current, gate = (sample.column(name) for name in ("logp_behavior", "logp_current", "logp_gate"))
-    at = np.where(np.isfinite(gate), gate, current) - behavior
+    current, gate = (sample.column(name) for name in ("logp_current", "logp_gate"))
+    at = np.where(np.isfinite(gate), gate, current) - sample.sampled
     side, advantage = sample.column("clip_side"), sample.column("advantage")
     parts, parameters = ((evidence.run.manifest.algorithm.get(key) or {}) for key in ("parts", "parameters"))
     clipped = np.isfinite(at) & (np.nan_to_num(side) != 0) & (np.abs(at) > 1e-3)

@@ -31,6 +31,8 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
     logged = np.isfinite(shape)
     floor = max(FLOAT32_FLOOR, TIMES_FLOOR * shape) if logged else FLOAT32_FLOOR
     against = f"{TIMES_FLOOR:g} × the measured noise floor" if floor > FLOAT32_FLOOR else "float32 rounding"
+    if evidence.rounding / 2 > floor:  # half a mean |ρ - 1|; each value is off by half a unit at most
+        floor, against = evidence.rounding / 2, f"rounding to {evidence.log.decimals} decimals"
     # The plain form: this looks for a difference on either side, the bounded one estimates a distance.
     staleness = by_step["fresh_deviation"] / by_step["n_fresh"] / 2
     worst, largest = staleness.idxmax(), float(by_step["max_fresh"].max())

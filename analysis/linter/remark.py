@@ -72,11 +72,23 @@ def estimate(label: str, value: float, interval: Interval = NO_INTERVAL, note: N
 
 
 def text(remarks: Sequence[Remark]) -> str:
-    """For the terminal: severity or outcome, check and sentence; below it what to do."""
+    """For the terminal: severity or outcome, check and sentence; below it what to do.
+
+    Checks that could not look for one and the same reason are one line.
+    """
     lines = []
+    of_reason: dict[str, list[str]] = {}
+    for remark in remarks:
+        if remark.outcome is Outcome.NOT_CHECKED:
+            of_reason.setdefault(remark.sentence, []).append(remark.check)
     for remark in remarks:
         word = remark.severity.word if remark.severity else remark.outcome.value
-        lines.append(f"{word:<12} {remark.check}: {remark.sentence}")
+        checks = [remark.check]
+        if remark.outcome is Outcome.NOT_CHECKED:
+            checks = of_reason.pop(remark.sentence, [])
+            if not checks:
+                continue
+        lines.append(f"{word:<12} {', '.join(checks)}: {remark.sentence}")
         if remark.severity:
             lines.append(f"{'':<12} {remark.do}")
     return "\n".join(lines)

@@ -70,6 +70,12 @@ class Sample:
         """A column in double, (n_rows,); NaN where it is not logged or the row is missing it."""
         return self.rows[name].to_numpy(dtype=float, na_value=np.nan)
 
+    @cached_property
+    def sampled(self) -> Floats:
+        """What ratios divide by: logp_behavior, else its recomputation, (n_rows,)."""
+        behavior = self.column("logp_behavior")
+        return np.where(np.isnan(behavior), self.column("logp_behavior_train"), behavior)
+
     def logged(self, name: str) -> bool:
         """Whether a column has a finite value."""
         return bool(np.isfinite(self.column(name)).any())
@@ -113,7 +119,7 @@ class Sample:
 
     def _number(self, *keys: object) -> NDArray[np.int64]:
         frame = pd.DataFrame(dict(enumerate(keys)))
-        return frame.groupby(list(frame), sort=False).ngroup().to_numpy().astype(np.int64)
+        return frame.groupby(list(frame), sort=False, dropna=False).ngroup().to_numpy().astype(np.int64)
 
     def drawn(self, column: str) -> Drawn:
         """What a column says inside the states that several responses share."""

@@ -156,44 +156,42 @@ def precision(evidence: Evidence) -> list[Remark]:
     """A column that was rounded to half precision or to a few decimals on its way."""
     name, remarks = "precision", []
     logged = [column for column in COLUMNS if evidence.sample.logged(column)]
+    decimals = evidence.log.decimals
     for column in logged:
         values = evidence.sample.column(column)
         values = values[np.isfinite(values) & (values < _UNCERTAIN)]
         if len(values) < FEWEST_ROWS or not np.ptp(values) > 0:
             continue
-        for words, rounded in _roundings(values):
+        for words, rounded, unit in _roundings(values, 4 if decimals is None else decimals):
             if np.array_equal(rounded, values):
-                error = _error_of(words, values) / 2
-                remarks.append(_rounded(evidence, column, words, error))
+                # Mean absolute rounding error: a quarter of the distance between neighbours.
+                stated = decimals is not None and words.endswith("decimals")
+                remarks.append(_rounded(evidence, column, words, float(unit.mean()) / 8, stated=stated))
                 break
     if remarks:
         return remarks
-    return passed(name, "No log-probability is rounded to half precision, or to four decimals.")
+    return passed(name, "No log-probability is rounded to half precision, or to a few decimals.")
 
 
-def _roundings(values: Floats) -> Iterator[tuple[str, Floats]]:
-    single = values.astype(np.float32)
-    yield "bfloat16", (single.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(float)
-    yield "float16", values.astype(np.float16).astype(float)
-    yield "four decimals", np.round(values, 4).astype(np.float32).astype(float)
+def _roundings(values: Floats, decimals: int) -> Iterator[tuple[str, Floats, Floats]]:
+    """What it may have been rounded to: words, the values rounded so, and the distance of neighbours, (n,)."""
+    single, exponent = values.astype(np.float32), np.floor(np.log2(np.abs(values)))
+    bfloat16 = (single.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(float)
+    yield "bfloat16", bfloat16, 2.0 ** (exponent - 7)
+    yield "float16", values.astype(np.float16).astype(float), 2.0 ** (exponent - 10)
+    few = {4: "four"}.get(decimals, str(decimals))
+    rounded = np.round(values, decimals).astype(np.float32).astype(float)
+    yield f"{few} decimals", rounded, np.full(len(values), 10.0**-decimals)
 
 
-def _error_of(words: str, values: Floats) -> float:
-    """Mean absolute rounding error: a quarter of the distance between neighbours."""
-    if words == "four decimals":
-        return 1e-4 / 4
-    bits = 7 if words == "bfloat16" else 10
-    return float((2.0 ** (np.floor(np.log2(np.abs(values))) - bits) / 4).mean())
-
-
-def _rounded(evidence: Evidence, column: str, words: str, staleness: float) -> Remark:
-    coarse = staleness > COARSE and column not in BESIDE
+def _rounded(evidence: Evidence, column: str, words: str, staleness: float, *, stated: bool) -> Remark:
+    """`stated`: the manifest says that the source rounds so, which is no fault of the log."""
+    coarse = staleness > COARSE and column not in BESIDE and not stated
     return Remark(
         "precision",
         Outcome.FOUND,
-        f"{column} was rounded to {words} before it was logged: ratios with it have a noise that reads as "
-        "a staleness of "
-        f"{staleness:.1e}.",
+        f"{column} was rounded to {words}{', as its source does,' * stated} before it was logged: ratios with it have "
+        f"a noise that reads as a staleness of {staleness:.1e}.",
         Severity.WARNING if coarse else Severity.NOTICE,
         "Compute and log log-probabilities in float32.",
         (estimate("staleness that rounding makes", staleness),),

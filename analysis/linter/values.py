@@ -2,11 +2,13 @@
 
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.linter.evidence import LOG_PROBS, ROW_FAULTS, Evidence, in_steps, steps_with
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.linter.evidence import EXAMPLES, LOG_PROBS, ROW_FAULTS, Evidence, in_steps, steps_with
+from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
 
 # From this share of rows on, moments describe a selection (`docs/metrics.md`, bad numbers).
 LARGEST_INVALID_SHARE = 1e-3
+# So many tokens in a row are never certain to the last digit of float32.
+FEWEST_CERTAIN = 8
 # A column with one and the same value in fewer rows than this says nothing.
 FEWEST_ROWS = 20
 
@@ -86,7 +88,9 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
             )
         )
     return remarks or passed(
-        name, f"All {evidence.n_rows:,} rows have finite log-probabilities of at most 0 and a finite advantage."
+        name,
+        f"All {evidence.n_rows:,} rows have finite log-probabilities of at most 0"
+        + (" and a finite advantage." if evidence.log.has_advantages else "; advantage is not logged."),
     )
 
 
@@ -121,7 +125,38 @@ def zero_filled(evidence: Evidence) -> list[Remark]:
                 evidence.examples(fault),
             )
         )
+    known = {column for remark in remarks for column in remark.columns}
+    placeholders = (_placeholder(evidence, column) for column in LOG_PROBS if column not in known)
+    remarks += filter(None, placeholders)
     return remarks or passed(name, "No log-probability is exactly 0 where another column says otherwise.")
+
+
+def _placeholder(evidence: Evidence, column: str) -> Remark | None:
+    """Whole responses of which every token has log-probability 0: no model is as certain, but a writer without a value
+    is."""
+    if evidence.rounding or evidence.run.manifest.sampler.get("temperature") == 0:
+        return None
+    found = evidence.frame(
+        f"""
+        select step, seq_id, count(*) as tokens from examined where {column} is not null
+        group by step, seq_id having count(*) >= {FEWEST_CERTAIN} and bool_and({column} = 0) order by step, seq_id
+        """
+    )
+    if found.empty:
+        return None
+    steps, count = steps_with(found.groupby("step").size()), int(found["tokens"].sum())
+    return Remark(
+        "zero_filled",
+        Outcome.FOUND,
+        f"{column} is exactly 0 (probability 1) in every token of {len(found):,} responses, {in_steps(steps)}: a "
+        "placeholder for values that were not there.",
+        _severity(evidence, count),
+        "Leave out what the sampler did not return, or switch its log-probabilities on: 0 reads as certainty.",
+        (estimate("tokens", count), estimate("responses", len(found))),
+        steps,
+        (column,),
+        tuple(Example(int(step), int(seq)) for step, seq in found[["step", "seq_id"]].head(EXAMPLES).to_numpy()),
+    )
 
 
 def _truncation_explains(evidence: Evidence) -> bool:

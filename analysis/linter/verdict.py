@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter.needs import needs_tokens
 from ratioscope.analysis.linter.remark import Outcome, Remark
 
 # More stretches of steps than these are counted instead.
@@ -31,8 +32,8 @@ def verdict(remarks: Sequence[Remark]) -> str:
 
 
 def nothing_checked(remarks: Iterable[Remark]) -> bool:
-    """Whether no check of the tables' contents could run, as on a log without a token."""
-    return all(end is Outcome.NOT_CHECKED for check, end in outcomes(remarks).items() if check != "files")
+    """Whether no check of what tokens say could run, as on a log without one."""
+    return all(end is Outcome.NOT_CHECKED for check, end in outcomes(remarks).items() if needs_tokens(check))
 
 
 def outcomes(remarks: Iterable[Remark]) -> dict[str, Outcome]:

@@ -26,7 +26,7 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
     if grave:
         said = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps}. {grave[0].sentence}"
     elif not facts.staleness.n_known:
-        said = f"Cannot tell: none of {steps} has a usable token."
+        said = f"Cannot tell from {steps}: {facts.unknown}."
     elif doubts:
         found = "Nothing graver than a notice was found" if findings else "No rule found anything"
         said = f"{found} in {steps}, but use the log with care: {doubts[0].sentence}"

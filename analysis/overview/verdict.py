@@ -15,6 +15,7 @@ from ratioscope.analysis.findings.words import (
     at_most,
     chi2_source,
     largest_part,
+    sentence,
     tv_text,
     what_is_missing,
     why_not_age,
@@ -68,7 +69,7 @@ def run_verdict(
 def _origin(facts: Facts) -> str:
     """What the path from the sampler to the new policy is made of."""
     if not facts.path.parts:
-        return "No step has a usable token, so the distance between sampler and policy is unknown."
+        return sentence(f"{facts.unknown}, so the distance between sampler and policy is unknown")
     clauses = [largest_part(facts), at_most("staleness is", facts.staleness)]
     if facts.update.n_known:
         clauses.append(at_most("update drift is", facts.update))
@@ -78,7 +79,7 @@ def _origin(facts: Facts) -> str:
 def failure_mode(facts: Facts, setup: Setup) -> str:
     """Bias or variance, for what was run, and where the tails leave it open."""
     if facts.concern is Concern.UNKNOWN:
-        return "Cannot tell: no step has a usable token."
+        return f"Cannot tell: {facts.unknown}."
     limits, level = facts.limits, facts.staleness
     numbers = f"total variation {tv_text(level.median)} (limit {level.limit:g})"
     numbers += f", χ² of whole responses {of_log1p(facts.log_chi2)} ({chi2_source(facts)}; limit {limits.chi2:g}), "
@@ -145,5 +146,5 @@ def _change(findings: Sequence[Finding], facts: Facts, remarks: Sequence[Remark]
     if findings:
         return f"Nothing needs to change. Consider: {findings[0].do.removeprefix('Nothing. ')}"
     if not facts.staleness.n_known:
-        return "Cannot tell: no step has a usable token."
+        return f"Cannot tell: {facts.unknown}."
     return "Nothing: no rule has found anything."

@@ -34,6 +34,8 @@ def answer(summary: StepSummary, limits: Limits = Limits(), setup: Setup = UNKNO
     """
     khat = summary.values["khat_token"].dropna()
     if not len(khat):
+        if not summary.values["ratio_max"].notna().any():
+            return f"How heavy the tails are is unknown: {summary.why_unknown('ratio_max')}."
         return "No step has enough spread in its ratios for a tail index: the data are on-policy, or too few."
     limit, steps = limits.khat, len(summary.values)
     heavy, high = heavy_tails(summary, limits), khat[khat >= limit]
@@ -117,7 +119,7 @@ def spread(summary: StepSummary) -> str:
     """Where the ratios of the last step lie, and the widest step, in a sentence."""
     inside = summary.values[["ratio_p01", "ratio_p99", "ratio_min", "ratio_max"]].dropna()
     if not len(inside):
-        return "No usable ratio in these steps."
+        return f"There is no ratio in these steps: {summary.why_unknown('ratio_max')}."
     last, step = inside.iloc[-1], inside.index[-1]
     text = f"In step {step}, 98% of the ratios lie between {number(last['ratio_p01'])} and {number(last['ratio_p99'])}."
     with np.errstate(divide="ignore"):
@@ -143,7 +145,7 @@ def cost(summary: StepSummary) -> str:
     return (
         f"At worst, weighting leaves {' and '.join(parts)} effective."
         if parts
-        else "No effective sample size in these steps."
+        else f"There is no effective sample size in these steps: {summary.why_unknown('ess_token')}."
     )
 
 
@@ -158,6 +160,11 @@ def left_out(summary: StepSummary) -> pd.DataFrame:
 def left_out_words(summary: StepSummary) -> str:
     """The same as a sentence."""
     found = left_out(summary)
+    if not (summary.values["n_ratios"] > 0).any() and found.empty:
+        return f"There is no ratio in these steps: {summary.why_unknown('ratio_max')}."
+    if found.empty and (summary.values["n_ratios"] < summary.values["n_tokens"]).any():
+        n = int((summary.values["n_tokens"] - summary.values["n_ratios"]).sum())
+        return f"No row is unusable; {n:,} tokens have no ratio, because a log-probability of theirs is not logged."
     if found.empty:
         return f"No row was left out in these {len(summary.values)} steps: every token has a usable ratio."
     totals = ", ".join(f"{int(total):,} {name}" for name, total in found.sum().items())

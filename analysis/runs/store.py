@@ -74,7 +74,7 @@ class Run:
     def counts_versions(self) -> bool:
         """Whether the policy's version is known at any step, or there are no steps to know it of: it is then counted
         like steps."""
-        versions = self.read("steps", ["policy_version"])["policy_version"]
+        versions = self.read("steps", ["step", "policy_version"])["policy_version"]
         return not len(versions) or bool(versions.notna().any())
 
     def read(self, table: str, columns: list[str] | None = None) -> pd.DataFrame:

@@ -31,6 +31,7 @@ DERIVED = (
     Column("log_rho_new", pa.float64(), "log ratio, new over behavior: logp_new - logp_sampled", "nats"),
     Column("log_engine", pa.float64(), "log ratio of the two engines: logp_behavior_train - logp_behavior", "nats"),
     Column("log_reference", pa.float64(), "log ratio, reference over behavior: logp_reference - logp_sampled", "nats"),
+    Column("grouped", pa.bool_(), "the prompt group is logged; otherwise group_id is the response's own, below 0"),
     Column("version_lag", pa.int32(), "updates between the version that sampled the token and the current", "updates"),
     Column(
         "invalid",
@@ -98,7 +99,7 @@ def _views(run: Run, name: str, parts: Sequence[TableFile]) -> list[str]:
         versions = f"(select unnest({steps}::integer[]) as step, unnest({by}::bigint[]) as ahead)"
         rows = f"(select rows.*, coalesce(ahead, 0) as ahead from {rows} as rows left join {versions} using (step))"
     else:
-        rows = f"(select *, 0 as ahead from {rows})"
+        rows = f"(select *, {0 if run.counts_versions else 'null::integer'} as ahead from {rows})"
     text = query(f"runs/{name}").replace("$largest", str(schema.LARGEST_LOG_PROBABILITY))
     return [text.replace("from source", f"from {rows}"), f"create view tokens as select * from {_judged(run)}"]
 
@@ -205,6 +206,7 @@ _PARENTS: Mapping[str, tuple[frozenset[str], ...]] = {
     "log_rho_new": (_SAMPLED, frozenset({"logp_new"})),
     "log_engine": (frozenset({"logp_behavior"}), frozenset({"logp_behavior_train"})),
     "log_reference": (_SAMPLED, frozenset({"logp_reference"})),
+    "grouped": (),
     "version_lag": (frozenset({"behavior_version"}),),
     "invalid": (),
 }

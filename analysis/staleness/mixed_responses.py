@@ -17,7 +17,8 @@ _MOST_DOUBLINGS = 40
 def switching(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
     """The share of responses with tokens of several versions, by step.
 
-    Columns: responses (with tokens), several, share, low, high (95 %, clustered by prompt group).
+    Columns: responses (with tokens), several, share, low, high (95 %, clustered by prompt group), known (whether any
+    version is logged; where none is, there is no share).
 
     Raises:
         RatioscopeError: a file cannot be read any more.
@@ -26,11 +27,14 @@ def switching(run: Run, first: int | None = None, last: int | None = None) -> pd
         groups = connection.execute(
             """
             with response as (
-                select step, any_value(group_id) as group_id, min(behavior_version) <> max(behavior_version) as several
+                select
+                    step, any_value(group_id) as group_id, min(behavior_version) <> max(behavior_version) as several,
+                    count(behavior_version) > 0 as known
                 from token
                 group by step, seq_id
             )
-            select step::bigint as step, count(*)::double as responses, count(*) filter (several)::double as several
+            select step::bigint as step, count(*)::double as responses, count(*) filter (several)::double as several,
+                bool_or(known) as known
             from response
             group by step, group_id
             order by step, group_id
@@ -39,7 +43,9 @@ def switching(run: Run, first: int | None = None, last: int | None = None) -> pd
     starts = np.unique(groups["step"].to_numpy(), return_index=True)[1]
     low, high = fraction_intervals(groups["several"].to_numpy(), groups["responses"].to_numpy(), starts)
     found = groups.groupby("step")[["responses", "several"]].sum()
-    return found.assign(share=found["several"] / found["responses"], low=low, high=high)
+    known = groups.groupby("step")["known"].any()
+    share = (found["several"] / found["responses"]).where(known)
+    return found.assign(share=share, low=np.where(known, low, np.nan), high=np.where(known, high, np.nan), known=known)
 
 
 def by_versions(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
@@ -107,7 +113,8 @@ def by_position(run: Run, metric: str, first: int | None = None, last: int | Non
         )
         connection.execute("create or replace view sequence as select * from response where false")
         table = step_table(partials_in(connection))
-    notes = table.notes[table.notes["key"] == metric].set_index("step").reindex(table.values.index).fillna("")
+    notes = table.notes[table.notes["key"] == metric].set_index("step").reindex(table.values.index).astype(object)
+    notes = notes.fillna("").astype(str)
     places = table.values.index.to_numpy()
     doublings = places % _MOST_DOUBLINGS
     start = np.where(doublings < 2, doublings, 2 ** np.maximum(doublings - 1, 0))
@@ -129,6 +136,8 @@ def by_position(run: Run, metric: str, first: int | None = None, last: int | Non
 def sentence(found: pd.DataFrame) -> str:
     """Are there responses of several versions, and how many: of `switching`, in words."""
     several, responses = int(found["several"].sum()), int(found["responses"].sum())
+    if not found["known"].any():
+        return "Versions are not logged: whether responses come from several of them is unknown."
     if not several:
         return (
             "Every response was sampled by one version: versions are logged per response, or the sampler's weights "

@@ -17,7 +17,7 @@ _STALENESS = """
     select step, group_id, version_lag::double as lag, count(*)::double as n, sum(greatest(-expm1(log_rho), 0)) as total
     from usable
     -- at lag 0 there is no age, so nothing but the engine: any age at all would look like an effect
-    where version_lag >= 1
+    where version_lag >= 1 and log_rho is not null
     group by all order by all
 """
 _REWARD = """

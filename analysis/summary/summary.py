@@ -69,6 +69,15 @@ class StepSummary:
         """The note of the latest step that has one."""
         return next((note for note in reversed(self._notes_of(key)) if note), None)
 
+    def why_unknown(self, key: str) -> str:
+        """Why no step has a metric, a clause: what is not logged rather than what is undefined."""
+        notes = [note for note in self._notes_of(key) if note]
+        absent = [note.text for note in notes if note.kind is Kind.NOT_LOGGED]
+        if absent:
+            return absent[-1]
+        rows = self.values["n_tokens"] + self.values["n_invalid"]
+        return "no step has a token on disk" if (rows == 0).all() else "no step has a usable token"
+
     def _notes_of(self, key: str) -> list[Note | None]:
         return [self.note(step, key) for step in self.values.index]
 

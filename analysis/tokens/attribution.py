@@ -17,6 +17,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.logged import GROUP, logged
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.runs.database import query
 from ratioscope.analysis.runs.relations import relations
@@ -70,6 +71,8 @@ class Owner:
     """The words for one owner, from its keys and the texts of tokens or prompts."""
     phrase: str = "{}"
     """How a sentence speaks of a label."""
+    needs: tuple[str, ...] = ()
+    """Columns, one of which must be logged; those of other tables with their table's name."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -84,24 +87,33 @@ def _token(token_id: int, texts: Texts) -> str:
 _SIGNS = {1: "A > 0", 0: "A = 0", -1: "A < 0"}
 
 OWNERS: dict[str, Owner] = {
-    "token": Owner("Token", ("token_id",), lambda keys, texts: _token(keys[0], texts), "the token '{}'"),
+    "token": Owner(
+        "Token", ("token_id",), lambda keys, texts: _token(keys[0], texts), "the token '{}'", ("token_id",),
+    ),
     "token_position": Owner(
-        "Token at a position",
-        ("token_id", "position"),
-        lambda keys, texts: f"'{_token(keys[0], texts)}' at position {keys[1]}",
-        "the token {}",
+        "Token at a position", ("token_id", "position"),
+        lambda keys, texts: f"'{_token(keys[0], texts)}' at position {keys[1]}", "the token {}", ("token_id",),
     ),
     "position": Owner("Position", ("position",), lambda keys, _: f"position {keys[0]}"),
     "prompt": Owner(
-        "Prompt", ("prompt",), lambda keys, texts: texts.get(keys[0], f"prompt {keys[0]}"), "the prompt '{}'"
+        "Prompt", ("prompt",), lambda keys, texts: texts.get(keys[0], f"prompt {keys[0]}"), "the prompt '{}'",
+        ("sequences.prompt_id", "sequences.prompt"),
     ),
-    "version": Owner("Behavior version", ("behavior_version",), lambda keys, _: f"version {keys[0]}"),
-    "version_lag": Owner("Version lag", ("version_lag",), lambda keys, _: f"lag {keys[0]}"),
+    "version": Owner(
+        "Behavior version", ("behavior_version",), lambda keys, _: f"version {keys[0]}", needs=("behavior_version",)
+    ),
+    "version_lag": Owner(
+        "Version lag", ("version_lag",), lambda keys, _: f"lag {keys[0]}", needs=("behavior_version",)
+    ),
     "step": Owner("Step", ("step",), lambda keys, _: f"step {keys[0]}"),
     "sequence": Owner("Response", ("step", "seq_id"), lambda keys, _: f"step {keys[0]}, response {keys[1]}"),
-    "group": Owner("Prompt group", ("step", "group_id"), lambda keys, _: f"step {keys[0]}, group {keys[1]}"),
-    "advantage": Owner("Sign of the advantage", ("sign(advantage)::int",), lambda keys, _: _SIGNS[keys[0]]),
-}
+    "group": Owner(
+        "Prompt group", ("step", "group_id"), lambda keys, _: f"step {keys[0]}, group {keys[1]}", needs=GROUP
+    ),
+    "advantage": Owner(
+        "Sign of the advantage", ("sign(advantage)::int",), lambda keys, _: _SIGNS[keys[0]], needs=("advantage",)
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -156,10 +168,14 @@ def shares(
     chosen, by = MEASURES[measure], OWNERS[owner]
     if among_top is not None and not 0 < among_top <= 1:
         raise RatioscopeError(f"among_top = {among_top}: it is a share of the tokens, above 0 and at most 1.")
+    log = logged(run)
     with relations(run, first, last) as connection:
         connection.execute(query("tokens/attribution_terms"))
         parts = np.sort(_logged(connection, chosen.column))[::-1]
-        undefined = _why_no_shares(chosen, parts)
+        why = log.sentence("update" if "log_rho_new" in chosen.ratios else "weights")
+        undefined = _why_no_shares(chosen, parts, why)
+        if not undefined and by.needs and not log.has(*by.needs):
+            undefined = f"{by.title} is unknown: {log.why(*by.needs)}"
         unreliable = None if undefined else _why_no_intervals(connection, chosen)
         peak = nan if undefined else float(parts[0])
         _create_owned(connection, chosen, by, peak, _counts(connection, chosen.column, len(parts), among_top))
@@ -203,9 +219,9 @@ def _logged(connection: duckdb.DuckDBPyConnection, column: str) -> Array:
     return np.asarray(rows["value"], dtype=float)
 
 
-def _why_no_shares(measure: Measure, parts: Array) -> str:
+def _why_no_shares(measure: Measure, parts: Array, missing: str) -> str:
     if not len(parts):
-        return f"{measure.symbol} has no token here: nothing usable, or a log-probability that it needs is not logged"
+        return f"{measure.symbol} has no token here: {missing.rstrip('.').partition(': ')[2] or 'nothing is usable'}"
     if parts[0] == inf:
         return f"{measure.symbol} is infinite: a ratio is 0"
     if parts[0] == -inf:

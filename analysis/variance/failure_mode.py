@@ -120,7 +120,7 @@ def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
     """How many steps have a variance that their total variation does not show."""
     known = points.dropna(subset=["tv", "chi2_seq"])
     if not len(known):
-        return "No step has both a total variation and a χ²."
+        return "No step has both a total variation and a χ² of its ratios."
     near, far = limits.staleness, limits.chi2
     hidden = (known["tv"] <= near) & (known["chi2_seq"] > far)
     tokens = (known["tv"] <= near) & (known["chi2_token"] > far)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.what_if.gated import create_gated
@@ -35,7 +36,9 @@ def load(
         groups = None if max_tokens is None else _sampled(connection, max_tokens, seed)
         table = _read(connection, groups)
         if not len(table):
-            raise RatioscopeError(f"{run.folder}: no usable token {_range(first, last)}; choose other steps.")
+            why = logged(run).sentence("what_if")
+            why = f"{why[0].lower()}{why[1:]}" if why else f"no usable token {_range(first, last)}; choose other steps."
+            raise RatioscopeError(f"{run.folder}: {why}")
         broken = connection.execute(
             "select step, seq_id, count(*) filter (invalid is null) as without_gate from judged where not usable "
             "group by step, seq_id"

@@ -64,7 +64,7 @@ def _summary(n: int, **columns: Any) -> StepSummary:
     """n steps in which nothing is far from on-policy, but for these metrics; everything can be trusted."""
     keys = [*COUNTS, *CATALOGUE]
     values = pd.DataFrame(0.0, index=pd.RangeIndex(n, name="step"), columns=keys)
-    values["n_tokens"] = 100.0
+    values["n_tokens"] = values["n_ratios"] = 100.0
     values[["s_k_version_bounded", "s_k_engine_bounded", "delta_max", "chi2_token_exact"]] = np.nan
     for key, column in columns.items():
         values[key] = column

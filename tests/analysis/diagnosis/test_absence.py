@@ -142,7 +142,11 @@ def test_what_is_not_logged_is_said_beside_an_empty_list_of_findings(
     opened = open_folder(folder)
     unseen = not_seen(opened.summary, opened.facts())
     assert opened.summary.values[["clip_fraction", "entropy"]].isna().all(axis=None)
-    assert unseen == ["whether staleness is the engine's or the age's", "what the gate did", "the entropy"]
+    assert unseen == [
+        "whether staleness is the engine's or the age's (logp_behavior_train)",
+        "what the gate did (clipped or clip_side)",
+        "the entropy (entropy)",
+    ]
     printed = command(monkeypatch, capsys, "diagnose", folder).succeeded()
     assert printed.startswith(f"No rule found anything in {STEPS} steps.") and all(words in printed for words in unseen)
 

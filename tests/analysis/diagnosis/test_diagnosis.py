@@ -49,7 +49,9 @@ def test_a_quiet_run_has_no_finding(tmp_path: Path) -> None:
 def test_of_a_run_without_a_usable_token_nothing_is_claimed(tmp_path: Path) -> None:
     quiet = summary_with(tmp_path / "run", staleness=0.02, drift=0.01)
     summary = replace(quiet, values=quiet.values * np.nan)
-    assert overview.headline(summary, facts_of(summary), []).startswith("Cannot tell: none of 6 steps has a usable")
+    assert overview.headline(summary, facts_of(summary), []).startswith(
+        "Cannot tell from 6 steps: no step has a usable"
+    )
     said = dict(run_verdict(summary, [], [], Limits()))
     assert said["What to change?"] == "Cannot tell: no step has a usable token."
 

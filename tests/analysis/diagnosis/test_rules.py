@@ -27,7 +27,7 @@ HEALTHY = {
     "top1pct_share": 0.02, "ratio_min": 0.7, "ratio_max": 1.4, "clip_fraction": 0.05, "clip_fraction_positive": 0.05,
     "clip_fraction_negative": 0.05, "effective_token_fraction": 0.9, "zero_advantage_group_fraction": 0.1,
     "entropy": 1.0, "reward": 0.5, "eval_accuracy": 0.5, "version_lag": 2.0, "kl_k1": 0.01, "response_length": 10.0,
-    "n_tokens": 1000.0, "n_sequences": 100.0,
+    "n_tokens": 1000.0, "n_ratios": 1000.0, "n_sequences": 100.0,
 }  # fmt: skip
 
 

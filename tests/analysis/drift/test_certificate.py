@@ -255,7 +255,7 @@ INCOMPLETE: dict[str, tuple[Step, tuple[str, ...], str, int]] = {
     "reward": (with_rewards(1, 0, np.nan, 0, 0, 1), (), "1 responses without a finite reward left out", 5),
     "token": (
         small_step().with_tokens(logp_current=np.where(np.arange(14) == 2, np.nan, -1).astype(np.float32)),
-        (), "1 responses with an unusable token left out", 5,
+        (), "1 responses with a token without a usable ratio left out", 5,
     ),
     "baseline": (alone(), (), "3 responses alone in their group", 3),
     "signal": (

@@ -35,7 +35,8 @@ def regime_of(summary: StepSummary, limits: Limits = Limits()) -> Regime:
     return regime(facts_of(summary, limits))
 
 
-QUIET = {"n_tokens": 100.0, "s_k_bounded": 0.02, "s_k_version_bounded": 0.02, "s_k_engine_bounded": 0.0,
+QUIET = {"n_tokens": 100.0, "n_ratios": 100.0, "s_k_bounded": 0.02, "s_k_version_bounded": 0.02,
+         "s_k_engine_bounded": 0.0,
          "u_k": 0.01, "u_k_bounded": 0.01, "log1p_chi2_seq": 0.1, "log1p_chi2_seq_predicted": 0.1,
          "response_length": 8.0}  # fmt: skip
 # What is changed in a quiet run: control, concern, words of the sentence, words of the remedy.

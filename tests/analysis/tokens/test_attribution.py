@@ -223,8 +223,8 @@ def test_what_is_not_logged(tmp_path: Path) -> None:
     assert result.frame.empty and result.n_tokens == 0
     assert sentence(result).startswith("Σ|ρₖ₊₁ − ρₖ| has no token here: ")
     prompts = shares(run, "chi2", "prompt")
-    assert prompts.frame["label"].tolist() == ["not logged"] and prompts.frame["share"].tolist() == [1.0]
-    assert f"prompt is not logged for {prompts.n_tokens} of {prompts.n_tokens} tokens" in prompts.notes
+    assert prompts.frame["label"].tolist() == ["not logged"] and prompts.frame["share"].isna().all()
+    assert sentence(prompts) == "Prompt is unknown: neither prompt_id nor prompt is logged."
     for criterion in ("most_clipped", "lowest_entropy"):
         assert worst_sequences(run, criterion).empty
     assert len(worst_sequences(run, "largest_chi2", limit=5)) == 5
