@@ -5,6 +5,7 @@ no version_rle, and its head_version is the smallest of all tokens, the prompt's
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,9 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         rows = []
         for file in _files(folder):
             for line, row in lines.read(file, reading):
-                if row.keys() >= _KEYS:
-                    rows.append(_response(row))
-                else:
-                    reading.bad(file, f"no {' and no '.join(sorted(_KEYS - row.keys()))}", line)
+                response = responses.made(partial(_response, row), reading, file, "the response", line)
+                if response is not None:
+                    rows.append(response)
         if rows:
             yield responses.step(number, rows)
 

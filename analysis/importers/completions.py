@@ -6,6 +6,7 @@ several steps is written at each of them; it is one step here, the first that it
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,9 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         identities = [repr({name: value for name, value in row.items() if name != "step"}) for row in rows]
         new = rows[_repeated(before, identities) :]
         before = identities or before
+        reading.bytes_read += file.stat().st_size
         if new and number > reading.after:
-            yield _step(number, new, _groups(new, size), names or [], total)
+            yield _step(number, new, _groups(new, size), names or [], total, file, reading)
 
 
 def _repeated(before: Sequence[str], rows: Sequence[str]) -> int:
@@ -174,24 +176,35 @@ def _groups(rows: Sequence[Mapping[str, Any]], size: int) -> list[int]:
 
 
 def _step(
-    number: int, rows: Sequence[Mapping[str, Any]], groups: Sequence[int], names: Sequence[str], total: bool
+    number: int,
+    rows: Sequence[Mapping[str, Any]],
+    groups: Sequence[int],
+    names: Sequence[str],
+    total: bool,
+    file: Path,
+    reading: Reading,
 ) -> Step:
-    found = []
-    for row, group in zip(rows, groups, strict=True):
-        asked, said = row["prompt"], row["completion"]
-        talk = [*asked, *said] if isinstance(asked, list) and isinstance(said, list) else []
-        fields = {
-            "group_id": group,
-            "prompt": responses.text(asked),
-            "response": responses.text(said[0].get("content")) if talk and len(said) == 1 else responses.text(said),
-            "reward": _total(row, names) if total and names else None,
-        }
-        if talk:
-            fields["n_turns"] = sum(message.get("role") == "assistant" for message in said)
-            fields["n_tool_calls"] = sum(message.get("role") == "tool" for message in said)
-        parts = responses.parts({name: row[name] for name in names}) if len(names) > 1 else {}
-        found.append(responses.Response(row=fields | parts, messages=responses.conversation(talk)))
-    return responses.step(number, found)
+    found = [
+        responses.made(partial(_response, row, group, names, total), reading, file, f"row {place}")
+        for place, (row, group) in enumerate(zip(rows, groups, strict=True))
+    ]
+    return responses.step(number, [response for response in found if response is not None])
+
+
+def _response(row: Mapping[str, Any], group: int, names: Sequence[str], total: bool) -> responses.Response:
+    asked, said = row["prompt"], row["completion"]
+    talk = [*asked, *said] if isinstance(asked, list) and isinstance(said, list) else []
+    fields = {
+        "group_id": group,
+        "prompt": responses.text(asked),
+        "response": responses.text(said[0].get("content")) if talk and len(said) == 1 else responses.text(said),
+        "reward": _total(row, names) if total and names else None,
+    }
+    if talk:
+        fields["n_turns"] = sum(message.get("role") == "assistant" for message in said)
+        fields["n_tool_calls"] = sum(message.get("role") == "tool" for message in said)
+    parts = responses.parts({name: row[name] for name in names}) if len(names) > 1 else {}
+    return responses.Response(row=fields | parts, messages=responses.conversation(talk))
 
 
 IMPORTER = Importer("trl-completions", "TRL log_completions", _describe, _read)

@@ -8,12 +8,14 @@ Read against radixark/miles 31f1ca96: miles/backends/training_utils/debug_dump.p
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ratioscope.analysis.importers import pickles
+from ratioscope.analysis.importers.responses import OTHER_SHAPE, said
 from ratioscope.analysis.importers.source import Reading
 
 FIELD = "gate_log_probs"
@@ -41,9 +43,10 @@ class Losses:
     def join(self, shards: Sequence[Mapping[str, Any]], reading: Reading) -> None:
         """Add `FIELD` to the columns of each rank: one array a sample, None where no call has it."""
         for shard in shards:
-            rank = int(shard.get("rank", -1))
-            if self._left.get(rank):
-                self._join(rank, shard["rollout_data"], reading)
+            with suppress(*OTHER_SHAPE):  # a dump of another shape is said where it is read itself
+                rank = int(shard.get("rank", -1))
+                if self._left.get(rank):
+                    self._join(rank, shard["rollout_data"], reading)
 
     def _join(self, rank: int, columns: dict[str, Any], reading: Reading) -> None:
         wanted: dict[Any, list[int]] = {}
@@ -52,12 +55,15 @@ class Losses:
         found: list[Any] = [None] * len(columns["response_lengths"])
         for call in list(self._left[rank])[:_FAR]:
             payload = pickles.torch_file(self._left[rank][call], reading)
-            mine = False
-            for sample in (payload or {}).get("samples") or ():
-                rows = wanted.get(_key(_as_columns(sample, columns), 0))
-                if rows:
-                    found[rows.pop(0)] = sample["train_log_probs"]
-                    mine = True
+            try:
+                mine = 0
+                for sample in (payload or {}).get("samples") or ():
+                    rows = wanted.get(_key(_as_columns(sample, columns), 0))
+                    if rows:
+                        found[rows.pop(0)] = sample["train_log_probs"]
+                        mine += 1
+            except OTHER_SHAPE as error:
+                reading.bad(self._left[rank][call], f"no loss of miles: {said(error)}")
             if mine:
                 del self._left[rank][call]
             if not any(wanted.values()):
@@ -77,5 +83,6 @@ def _key(columns: Mapping[str, Any], row: int) -> Any:
     """Lengths, and the bits of the log-probabilities; the sampler's where they are there, as they never change."""
     name = "rollout_log_probs" if columns.get("rollout_log_probs") is not None else "log_probs"
     values = columns.get(name)
-    bits = b"" if values is None else pickles.array(values[row]).astype(np.float32).tobytes()
+    with np.errstate(over="ignore"):
+        bits = b"" if values is None else pickles.array(values[row]).astype(np.float32).tobytes()
     return int(columns["total_lengths"][row]), int(columns["response_lengths"][row]), bits

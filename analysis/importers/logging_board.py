@@ -6,6 +6,7 @@ steps: all files of a folder are read together, by step. ROLL's lists begin at t
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,9 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         rows = []
         for source in open_files:
             for line, row in source.rows(now):
-                response = _response(row, source.path, line, reading) if now > reading.after else None
-                if response is not None:
+                make = partial(_response, row)
+                response = responses.made(make, reading, source.path, "the response", line)
+                if response is not None and now > reading.after:
                     rows.append(response)
         open_files = [file for file in open_files if file.step is not None]
         if held is not None:
@@ -132,24 +134,17 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         yield held
 
 
-def _response(row: Mapping[str, Any], file: Path, line: int, reading: Reading) -> responses.Response | None:
+def _response(row: Mapping[str, Any]) -> responses.Response:
     mask = row.get(_MASK)
-    values = {column: row[key] for key, column in _COLUMNS.items() if row.get(key) is not None}
-    sizes = {len(value) for value in values.values() if hasattr(value, "__len__")}
-    if mask is not None and values:
-        sizes.add(len(mask))
-    if len(sizes) > 1 or any(isinstance(value, str) or not hasattr(value, "__len__") for value in values.values()):
-        reading.bad(file, "log-probabilities, mask and entropies differ in length", line)
-        return None
-    size = next(iter(sizes), 0)
-    reward = responses.number(row.get("reward"))
+    values = {column: np.asarray(row[key], float) for key, column in _COLUMNS.items() if row.get(key) is not None}
+    size = next((len(value) for value in values.values()), 0)
     return responses.Response(
         sampled=np.ones(size, dtype=bool) if mask is None else np.asarray(mask, dtype=bool),
-        values={column: np.asarray(value, dtype=float) for column, value in values.items()},
+        values=dict(values),
         row={
             "prompt": responses.text(row.get("prompt")),
             "response": responses.text(row.get("response")),
-            "reward_processed" if mask is not None else "reward": reward,
+            "reward_processed" if mask is not None else "reward": responses.number(row.get("reward")),
         },
     )
 

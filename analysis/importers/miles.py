@@ -9,7 +9,7 @@ and only the last stage of pipeline parallelism has log-probabilities.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,14 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         losses.join(shards, quiet)
         talks = _trajectories(folder / "trajectory" / f"{number}.jsonl", quiet)
         if samples or shards:
-            yield _step(number, samples, shards, talks, since, trained.get(number), quiet)
+            file = next(iter(trained.get(number, ())), sampled.get(number, folder))
+            reading.bytes_read += sum(path.stat().st_size for path in (*trained.get(number, ()), file))
+            try:
+                step = _step(number, samples, shards, talks, since, file, quiet)
+            except responses.OTHER_SHAPE as error:
+                quiet.bad(file, f"no training dump of miles: {responses.said(error)}")
+            else:
+                yield step
         reading.problems += quiet.problems
 
 
@@ -158,9 +165,11 @@ def _samples(file: Path | None, mirror: Path | None, reading: Reading) -> list[M
 def _trajectories(path: Path, reading: Reading) -> dict[Any, list[dict[str, Any]]]:
     if not path.is_file():
         return {}
+    rows = [row for _, row in lines.read(path, reading)]
     return {
-        row.get("sample_index"): responses.conversation(row.get("messages") or ())
-        for _, row in lines.read(path, reading)
+        index: responses.conversation(row.get("messages"))
+        for row in rows
+        if (index := responses.version(row.get("sample_index"))) is not None
     }
 
 
@@ -170,7 +179,7 @@ def _step(
     shards: Sequence[Mapping[str, Any]],
     talks: Mapping[Any, list[dict[str, Any]]],
     since: int | None,
-    files: Sequence[Path] | None,
+    file: Path,
     reading: Reading,
 ) -> Step:
     places: dict[int, list[tuple[int, int]]] = {}
@@ -180,33 +189,32 @@ def _step(
     by_index = {int(sample["index"]): sample for sample in samples if sample.get("index") is not None}
     raw = next((shard["rollout_data"].get("raw_reward") for shard in shards), None)
     updates = next((len(shard["rollout_data"].get("num_microbatches") or ()) for shard in shards), 0)
-    rows = []
-    for place, index in enumerate(dict.fromkeys([*by_index, *sorted(places)])):
+
+    def response(place: int, index: int) -> responses.Response:
         sample = by_index.get(index, {})
-        trained = None
-        if index in places:
-            try:
-                trained = _whole(shards, places[index])
-            except ValueError as error:
-                reading.bad((files or [Path()])[0], f"sample {index} {error}")
-                continue
-        response = slime.response_of(sample, trained, dropped=bool(shards) and trained is None)
-        if trained is not None and gates.FIELD in trained:
-            # Of a rollout that is one update and was not scored before it, the loss saw the policy it began with.
-            began_with = "logp_current" not in response.values and updates == 1
-            response.values["logp_current" if began_with else "logp_gate"] = trained[gates.FIELD]
+        trained = _whole(shards, places[index]) if index in places else None
+        found = slime.response_of(sample, trained, dropped=bool(shards) and trained is None)
+        if trained is not None:
+            found.row["rank"] = trained["rank"]
+            if gates.FIELD in trained:
+                # Of a rollout that is one update and was not scored before it, the loss saw the policy it began with.
+                began_with = "logp_current" not in found.values and updates == 1
+                found.values["logp_current" if began_with else "logp_gate"] = trained[gates.FIELD]
         if raw is not None and len(raw) == len(by_index) and place < len(raw):
             reward = responses.number(raw[place])
-            response.row |= {"reward": reward} if reward is not None else {}
-        if trained is not None:
-            response.row["rank"] = trained["rank"]
+            found.row |= {"reward": reward} if reward is not None else {}
         if isinstance(adapter := getattr(sample.get("adapter"), "state", None), Mapping):
-            response.row["adapter"] = responses.text(adapter.get("name"))
+            found.row["adapter"] = responses.text(adapter.get("name"))
         if index in talks:
-            response.messages = talks[index]
-            asked = sum(message["role"] == "tool" for message in response.messages)
-            response.row["n_tool_calls"] = asked
-        rows.append(response)
+            found.messages = talks[index]
+            found.row["n_tool_calls"] = sum(message["role"] == "tool" for message in found.messages)
+        return found
+
+    rows = [
+        found
+        for place, index in enumerate(dict.fromkeys([*by_index, *sorted(places)]))
+        if (found := responses.made(partial(response, place, index), reading, file, f"sample {index}")) is not None
+    ]
     scalars = {"policy_version": number + since} if since is not None else {}
     return responses.step(number, rows, scalars | ({"extra_updates_of_rollout": float(updates)} if updates else {}))
 
@@ -215,7 +223,7 @@ def _whole(shards: Sequence[Mapping[str, Any]], places: Sequence[tuple[int, int]
     """A sample's row of the training dump over its whole response, joined from the ranks that hold a part of it.
 
     Raises:
-        ValueError: the ranks do not hold all of it, or do not say which part is whose.
+        Mismatch: the ranks do not hold all of it, or do not say which part is whose.
     """
     first, at = places[0]
     columns = shards[first]["rollout_data"]
@@ -254,18 +262,17 @@ def joined(parts: Mapping[int, NDArray[Any]], count: int, total: int, length: in
         longest: what the pieces' size is reckoned from: `total`, or the padded length.
 
     Raises:
-        ValueError: a slice is missing or has another length than the cut gives it.
+        Mismatch: a slice is missing or has another length than the cut gives it.
     """
     whole = np.zeros(length, dtype=np.result_type(*parts.values()))
     if count == 1:
         if len(parts[0]) != length:
-            raise ValueError(
-                f"has {len(parts[0])} values for {length} tokens, and its file does not say how context parallelism "
-                "cut it"
+            raise responses.Mismatch(
+                f"{len(parts[0])} values for {length} tokens; the file does not say how context parallelism cut them"
             )
         return parts[0]
     if len(parts) != count:
-        raise ValueError(f"has slices of {len(parts)} ranks of context parallelism, of {count}")
+        raise responses.Mismatch(f"slices of {len(parts)} of {count} ranks of context parallelism")
     prompt, size = total - length, -(-longest // (2 * count))
     for rank, part in parts.items():
         taken = 0
@@ -278,7 +285,7 @@ def joined(parts: Mapping[int, NDArray[Any]], count: int, total: int, length: in
                 whole[span] = part[taken : taken + end - start]
                 taken += end - start
         if taken != len(part):
-            raise ValueError(f"has {len(part)} values on rank {rank} of context parallelism, which holds {taken}")
+            raise responses.Mismatch(f"{len(part)} values on rank {rank} of context parallelism, which holds {taken}")
     return whole
 
 
@@ -296,9 +303,7 @@ def _freshest(files: Sequence[Path]) -> int | None:
 
 @lru_cache(maxsize=256)
 def _newest(path: Path, modified_ns: int) -> int | None:
-    versions = _columns(path, Reading(skip_bad=True)).get("weight_versions") or ()
-    found = [responses.version(value) for sample in versions for value in sample or ()]
-    return max((value for value in found if value is not None), default=None)
+    return slime.newest(_columns(path, Reading(skip_bad=True)).get("weight_versions") or ())
 
 
 IMPORTER = Importer("miles", "miles --dump-details", _describe, _read)

@@ -1,17 +1,35 @@
 """One response of a foreign run, with what is known of it, and many of them as one step."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers.flatten import flattened
-from ratioscope.analysis.importers.source import Columns, Step
+from ratioscope.analysis.importers.source import Columns, Reading, Step
 
 Values = Sequence[float] | NDArray[Any]
+
+
+OTHER_SHAPE = (TypeError, ValueError, AttributeError, LookupError, OverflowError, RuntimeError)
+"""What contents of another shape than they should have lead to."""
+
+
+class Mismatch(ValueError):
+    """Parts of a response that do not fit together, in words that a user understands."""
+
+
+def said(error: Exception) -> str:
+    """Why contents of another shape cannot be read."""
+    if isinstance(error, Mismatch):
+        return str(error)
+    if isinstance(error, KeyError) and isinstance(error.args[0], str):
+        return f"it has no {error.args[0]}"
+    return "something in it is of another kind than the format has"
 
 
 @dataclass
@@ -35,6 +53,32 @@ class Response:
     """Why sampled tokens that were not trained on were held out."""
     messages: Sequence[dict[str, Any]] = ()
     """The conversation, one message a row of the messages table (without `step` and `seq_id`)."""
+
+
+def made(
+    make: Callable[[], Response], reading: Reading, file: Path, what: str, line: int | None = None
+) -> Response | None:
+    """A response that a file's contents give; None where they give none and what is bad is left out.
+
+    Args:
+        make: reads them; may raise whatever contents of another shape lead to.
+        what: which response it is.
+
+    Raises:
+        ImportProblem: the contents are of another shape, or lists differ in length.
+    """
+    try:
+        response = make()
+        sizes = {name: len(values) for name, values in response.values.items() if values is not None}
+        if response.trained_on is not None:
+            sizes["loss mask"] = len(response.trained_on)
+        for name, size in sizes.items():
+            if size != len(response.sampled):
+                raise Mismatch(f"{size} of {name} for {len(response.sampled)} tokens")
+    except OTHER_SHAPE as error:
+        reading.bad(file, f"{what} cannot be read: {said(error)}", line)
+        return None
+    return response
 
 
 def step(number: int, responses: Sequence[Response], scalars: Mapping[str, Any] | None = None) -> Step:
@@ -129,10 +173,11 @@ def _messages(responses: Sequence[Response]) -> Columns | None:
     return table(rows) if rows else None
 
 
-def conversation(messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """Chat messages as rows of the messages table."""
+def conversation(messages: Any) -> list[dict[str, Any]]:
+    """Chat messages as rows of the messages table; what is no list of them has none."""
     rows = []
-    for turn, message in enumerate(entry for entry in messages if isinstance(entry, Mapping)):
+    entries = messages if isinstance(messages, Sequence | np.ndarray) else ()
+    for turn, message in enumerate(entry for entry in entries if isinstance(entry, Mapping)):
         calls = message.get("tool_calls")
         called = [_called(call) for call in calls] if isinstance(calls, Sequence | np.ndarray) else []
         thought, said = text(message.get("reasoning_content")), text(message.get("content"))

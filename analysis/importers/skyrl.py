@@ -11,6 +11,7 @@ import io
 import pickle
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ _MISSING = {
 _ASSUMED = (
     "A response whose loss mask is zero everywhere was left out by a filter (zero variance, overlong); tokens of "
     "a tool in it are those whose log-probability by the sampler is 0.",
-    "Old log-probabilities are absent where SkyRL skips the forward pass (losses that are taken against the sampler).",
+    "Batches without old log-probabilities are of a loss that is taken against the sampler: SkyRL skips the pass then.",
 )
 
 
@@ -96,7 +97,12 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         reading.problems += quiet.problems
         if batch is not None:
             reading.bytes_read += file.stat().st_size
-            yield _step(number, *batch)
+            try:
+                step = _step(number, *batch, file, reading)
+            except responses.OTHER_SHAPE as error:
+                reading.bad(file, f"no batch of SkyRL: {responses.said(error)}")
+            else:
+                yield step
 
 
 def _batch(file: Path, reading: Reading) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]] | None:
@@ -121,7 +127,7 @@ def _batch(file: Path, reading: Reading) -> tuple[dict[str, NDArray[Any]], Mappi
             if name in (*_COLUMNS, "sequences", "attention_mask", "loss_mask", "response_mask") and value is not None
         }
     except (KeyError, TypeError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
-        reading.bad(file, f"a tensor of it cannot be read ({error})")
+        reading.bad(file, f"a tensor of it cannot be read: {responses.said(error)}")
         return None
     return tensors, state.get("metadata") or {}  # type: ignore[union-attr]
 
@@ -134,39 +140,45 @@ def _tensor(value: Mapping[str, Any]) -> NDArray[Any]:
     return np.frombuffer(value["data"], dtype=np.dtype(value["dtype"])).reshape(value["shape"])
 
 
-def _step(number: int, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> Step:
-    padding = int(metadata.get("pad_size") or 0)  # copies of the first row, so that ranks get equally many
-    count = len(tensors["sequences"]) - padding
-    mask = tensors["loss_mask"] > 0
-    response_mask = tensors["response_mask"] > 0 if "response_mask" in tensors else mask
+def _step(
+    number: int, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any], file: Path, reading: Reading
+) -> Step:
+    padding = responses.version(metadata.get("pad_size")) or 0  # copies of the first row: ranks get equally many
+    count = max(len(tensors["sequences"]) - padding, 0)
     groups: list[int | None] = [None] * count
-    for group, (start, end) in enumerate(metadata.get("policy_prompt_boundaries") or ()):
-        groups[start : min(end, count)] = [group] * (min(end, count) - start)
-    rows = []
-    for place in range(count):
-        # The response ends where the row ends, and its first token is the first that the response mask has.
-        length = int(response_mask.shape[1] - response_mask[place].argmax()) if response_mask[place].any() else 0
-        ending = slice(response_mask.shape[1] - length, None)
-        values: dict[str, Any] = {
-            column: tensors[name][place, ending] for name, column in _COLUMNS.items() if name in tensors
-        }
-        ids = tensors["sequences"][place]
-        values["token_id"] = ids[len(ids) - length :]
-        sampled, trained_on, dropped = mask[place, ending], None, None
-        if not sampled.any():
-            drawn = values.get("logp_behavior")
-            sampled = np.ones(length, dtype=bool) if drawn is None else np.asarray(drawn != 0)
-            trained_on, dropped = np.zeros(length, dtype=bool), _OUT
-        rows.append(
-            responses.Response(
-                sampled=sampled,
-                values=values,
-                row={"group_id": groups[place], "dropped": dropped},
-                trained_on=trained_on,
-                reason=_OUT,
-            )
-        )
-    return responses.step(number, rows)
+    for group, bounds in enumerate(metadata.get("policy_prompt_boundaries") or ()):
+        start, end = (min(int(bound), count) for bound in bounds)
+        groups[start:end] = [group] * (end - start)
+    found = [
+        responses.made(partial(_response, tensors, place, groups[place]), reading, file, f"row {place}")
+        for place in range(count)
+    ]
+    return responses.step(number, [response for response in found if response is not None])
+
+
+def _response(tensors: Mapping[str, NDArray[Any]], place: int, group: int | None) -> responses.Response:
+    mask = tensors["loss_mask"][place] > 0
+    whole = tensors["response_mask"][place] > 0 if "response_mask" in tensors else mask
+    # The response ends where the row ends, and its first token is the first that its mask has.
+    length = int(len(whole) - whole.argmax()) if whole.any() else 0
+    ending = slice(len(whole) - length, None)
+    values: dict[str, Any] = {
+        column: tensors[name][place, ending] for name, column in _COLUMNS.items() if name in tensors
+    }
+    ids = tensors["sequences"][place]
+    values["token_id"] = ids[len(ids) - length :]
+    sampled, trained_on, dropped = mask[ending], None, None
+    if not sampled.any():
+        drawn = values.get("logp_behavior")
+        sampled = np.ones(length, dtype=bool) if drawn is None else np.asarray(drawn != 0)
+        trained_on, dropped = np.zeros(length, dtype=bool), _OUT
+    return responses.Response(
+        sampled=sampled,
+        values=values,
+        row={"group_id": group, "dropped": dropped},
+        trained_on=trained_on,
+        reason=_OUT,
+    )
 
 
 IMPORTER = Importer("skyrl", "SkyRL dump_data_batch", _describe, _read)

@@ -4,8 +4,8 @@ Read against THUDM/slime 624b824a: slime/observability/rollout_data_utils.py and
 a rollout, context-parallel slices already joined, tensors over the response), slime/utils/types.py (Sample).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,7 @@ def _describe(path: Path) -> Description | None:
     if not trained:
         why = "there is no train_data folder: the dump has what was sampled, not what was trained on"
         missing |= dict.fromkeys(("logp_current", "advantage", "entropy", "logp_reference"), why)
-    elif payload is not None and payload["samples"]:
-        there = payload["samples"][0]
+    elif payload is not None and isinstance(there := next(iter(payload["samples"]), None), Mapping):
         missing |= {
             column: f"the training dump has no {name}: the configuration did not ask for it"
             for name, column in COLUMNS.items()
@@ -132,35 +131,50 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         reading.problems += quiet.problems
         if rollout is None and training is None:
             continue
-        yield _step(number, rollout, training, anchor)
+        file = trained[number] if training is not None else sampled[number]
+        reading.bytes_read += sum(files[number].stat().st_size for files in (sampled, trained) if number in files)
+        try:
+            step = _step(number, rollout, training, anchor, file, reading)
+        except responses.OTHER_SHAPE as error:
+            reading.bad(file, f"no dump of slime: {responses.said(error)}")
+        else:
+            yield step
 
 
 def _step(
-    number: int, rollout: Mapping[str, Any] | None, training: Mapping[str, Any] | None, anchor: int | None
+    number: int,
+    rollout: Mapping[str, Any] | None,
+    training: Mapping[str, Any] | None,
+    anchor: int | None,
+    file: Path,
+    reading: Reading,
 ) -> Step:
     samples: Sequence[Mapping[str, Any]] = rollout["samples"] if rollout is not None else []
     trained: dict[int, Mapping[str, Any]] = {}
     for place, row in enumerate(training["samples"] if training is not None else []):
-        position = row.get("rollout_position")
-        trained[place if position is None else int(position)] = row
+        position = responses.version(row.get("rollout_position")) if isinstance(row, Mapping) else None
+        trained[place if position is None else position] = row
     raw = training.get("raw_reward") if training is not None else None
     count = max(len(samples), max(trained, default=-1) + 1)
-    rows = []
-    for place in range(count):
-        sample = samples[place] if place < len(samples) else {}
-        row = trained.get(place)
-        if not sample and row is None:
-            continue
-        response = response_of(sample, row, dropped=training is not None and row is None)
+
+    def response(place: int) -> responses.Response:
+        sample, row = samples[place] if place < len(samples) else {}, trained.get(place)
+        found = response_of(sample, row, dropped=training is not None and row is None)
         if raw is not None and len(raw) == count and (reward := responses.number(raw[place])) is not None:
-            response.row["reward"] = reward
+            found.row["reward"] = reward
         if row is not None and row.get("data_parallel_rank") is not None:
-            response.row["rank"] = int(row["data_parallel_rank"])
-        rows.append(response)
-    updates = [shard.get("num_microbatches") for shard in (training or {}).get("dp_shards") or []]
-    scalars: dict[str, Any] = {}
-    if updates and isinstance(updates[0], Sequence):
-        scalars["extra_updates_of_rollout"] = float(len(updates[0]))
+            found.row["rank"] = int(row["data_parallel_rank"])
+        return found
+
+    rows = [
+        found
+        for place in range(count)
+        if (place < len(samples) or place in trained)
+        and (found := responses.made(partial(response, place), reading, file, f"response {place}")) is not None
+    ]
+    shard = next(iter((training or {}).get("dp_shards") or ()), None)
+    updates = shard.get("num_microbatches") if isinstance(shard, Mapping) else None
+    scalars = {"extra_updates_of_rollout": float(len(updates))} if isinstance(updates, Sequence) else {}
     return responses.step(number, rows, scalars | ({} if anchor is None else {"policy_version": number + anchor}))
 
 
@@ -194,7 +208,7 @@ def response_of(
     reason = "remove_sample" if removed else "not in the training data" if dropped else "loss mask of the training data"
     status = sample.get("status")
     fields = {
-        "group_id": sample.get("group_index"),
+        "group_id": responses.version(sample.get("group_index")),
         "prompt": responses.text(sample.get("prompt")),
         "response": responses.text(sample.get("response")),
         "reward": responses.number(sample.get("reward")),
@@ -232,8 +246,8 @@ def _anchor(sampled: Mapping[int, Path]) -> int | None:
     if not sampled:
         return None
     (first, one), (last, other) = next(iter(sampled.items())), list(sampled.items())[-1]
-    oldest, newest = freshest(one, one.stat().st_mtime_ns), freshest(other, other.stat().st_mtime_ns)
-    return anchor(first, oldest, last, newest)
+    at_first, at_last = freshest(one, one.stat().st_mtime_ns), freshest(other, other.stat().st_mtime_ns)
+    return anchor(first, at_first, last, at_last)
 
 
 def anchor(first: int, at_first: int | None, last: int, at_last: int | None) -> int | None:
@@ -250,7 +264,14 @@ def freshest(path: Path, modified_ns: int) -> int | None:
     payload = _payload(path, Reading(skip_bad=True))
     if payload is None:
         return None
-    found = [responses.version(value) for sample in payload["samples"] for value in sample.get("weight_versions") or ()]
+    return newest(sample.get("weight_versions") for sample in payload["samples"] if isinstance(sample, Mapping))
+
+
+def newest(versions: Any) -> int | None:
+    """The newest of lists of versions; what is no list of them counts for nothing."""
+    each = versions if isinstance(versions, Iterable) else ()
+    lists = [values for values in each if isinstance(values, Sequence) and not isinstance(values, str)]
+    found = [responses.version(value) for values in lists for value in values]
     return max((value for value in found if value is not None), default=None)
 
 

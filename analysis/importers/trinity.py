@@ -13,6 +13,7 @@ import sqlite3
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ _MISSING = {
     "entropy": "the explorer writes experiences before the trainer scores them",
     "clipped": "the explorer writes experiences before the loss",
     "routing_agreement": "the file has the sampler's experts, not the trainer's",
+    "wall_time": "the file has the time at which an experience was stored, not that of an update",
 }
 _ASSUMED = (
     "Explorer batch b is trained in step b, by the policy of version b - 1, as Trinity's trainer has it where explorer "
@@ -78,6 +80,7 @@ def _describe(path: Path) -> Description | None:
         path=file,
         missing=_MISSING,
         assumed=_ASSUMED,
+        manifest={"sampled_with": "processed"},  # Trinity starts vLLM with logprobs_mode="processed_logprobs"
         unpickles="Trinity-RFT before 0.6 wrote an experience as a pickle of a class of its own" if old else "",
     )
 
@@ -146,27 +149,30 @@ def _experience(row: Any, file: Path, reading: Reading) -> tuple[int, str, respo
         return None
     try:
         tensors, meta = _unpacked(bytes(blob), where, file, reading)
-    except (ValueError, KeyError, TypeError, struct.error) as error:
-        reading.bad(file, f"{where} cannot be read ({error})")
+        batch = responses.version((meta.get("eid") or {}).get("batch"))
+    except (*responses.OTHER_SHAPE, struct.error) as error:
+        reading.bad(file, f"{where} cannot be read: {responses.said(error)}")
         return None
     if not tensors:
         return None
-    experience = meta.get("eid") or {}
-    batch = responses.version(experience.get("batch"))
-    covering = next((tensors[name] for name in ("logprobs", "action_mask") if name in tensors), None)
-    if batch is None or covering is None or "tokens" not in tensors:
-        what = "batch number" if batch is None else "tokens with log-probabilities"
-        reading.bad(file, f"{where} has no {what}: it is no experience of an explorer")
+    if batch is None:
+        reading.bad(file, f"{where} has no batch number: it is no experience of an explorer")
         return None
+    response = responses.made(partial(_response, tensors, meta, model_version, reward), reading, file, where)
+    return (batch, str(task), response) if response is not None else None
+
+
+def _response(
+    tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], model_version: Any, reward: Any
+) -> responses.Response:
+    covering = next((tensors[name] for name in ("logprobs", "action_mask") if name in tensors), None)
+    if covering is None or "tokens" not in tensors:
+        raise responses.Mismatch("it has no tokens with log-probabilities")
     length = len(covering)
-    sampled = tensors.get("action_mask", np.ones(length)).astype(bool)
-    values = {"token_id": tensors["tokens"][len(tensors["tokens"]) - length :]}
+    values: dict[str, Any] = {"token_id": tensors["tokens"][len(tensors["tokens"]) - length :]}
     for name, column in (("logprobs", "logp_behavior"), ("advantages", "advantage")):
         if name in tensors:
             values[column] = tensors[name]
-    if len({length, len(sampled), *map(len, values.values())}) > 1:
-        reading.bad(file, f"{where} has tensors of different lengths")
-        return None
     status = meta.get("truncate_status")
     fields: dict[str, Any] = {
         "prompt": responses.text(meta.get("prompt_text")),
@@ -184,14 +190,13 @@ def _experience(row: Any, file: Path, reading: Reading) -> tuple[int, str, respo
     if talk and fields["prompt"] is None and fields["response"] is None:
         asked = next((place for place, message in enumerate(talk) if message.get("role") == "assistant"), len(talk))
         fields |= {"prompt": responses.text(talk[:asked] or None), "response": responses.text(talk[asked:] or None)}
-    response = responses.Response(
-        sampled=sampled,
-        values=dict(values),
+    return responses.Response(
+        sampled=tensors.get("action_mask", np.ones(length)).astype(bool),
+        values=values,
         row=fields,
         versions=(version,) if version is not None and not drift else (),
         messages=responses.conversation(talk),
     )
-    return batch, str(task), response
 
 
 def _unpacked(
@@ -200,15 +205,15 @@ def _unpacked(
     """Tensors and metadata of an experience.
 
     Raises:
-        ValueError: it is damaged.
+        Mismatch: it is damaged.
     """
     if not blob.startswith(_MAGIC):
         return _legacy(blob, where, file, reading)
     _, version, meta_size, tensor_size = _HEADER.unpack_from(blob)
     if version != 1:
-        raise ValueError(f"its blob is of version {version}, version 1 is known")
+        raise responses.Mismatch(f"its blob is of version {version}, version 1 is known")
     if len(blob) != _HEADER.size + meta_size + tensor_size:
-        raise ValueError("its blob is not whole")
+        raise responses.Mismatch("its blob is not whole")
     pickled = blob[_HEADER.size : _HEADER.size + meta_size]
     try:
         meta = pickles.plain(pickled)

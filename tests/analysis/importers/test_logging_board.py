@@ -75,15 +75,16 @@ def test_bad_lines_are_said_with_their_number(tmp_path: Path, known: list[list[t
     file = imitated_lines.logging_board(tmp_path / "board", known) / "rank0.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     rows[1]["ref_logprobs"].pop()
+    length = len(rows[1]["logprobs"])
     rows[-1]["step"] = 0
     file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 2, "pro')
-    with pytest.raises(ImportProblem, match=r"rank0\.jsonl, line 2: log-probabilities, mask .* differ in length\.$"):
+    with pytest.raises(ImportProblem, match=r"rank0\.jsonl, line 2: the response cannot be read: "):
         list(logging_board.IMPORTER.read(file.parent, Reading()))
     reading = Reading(skip_bad=True)
     steps = list(logging_board.IMPORTER.read(file.parent, reading))
     assert [len(step.sequences["seq_id"]) for step in steps] == [4, 5, 4]
     assert [problem.partition("jsonl, ")[2] for problem in reading.problems] == [
-        "line 2: log-probabilities, mask and entropies differ in length.",
+        f"line 2: the response cannot be read: {length - 1} of logp_reference for {length} tokens.",
         "line 6: step 0 comes after step 2.",
         "line 7: the file ends within this line.",
     ]

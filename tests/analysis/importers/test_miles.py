@@ -88,7 +88,7 @@ def test_a_loss_that_is_the_first_to_score(tmp_path: Path, known: list[list[trut
 def test_a_lost_rank_is_said(tmp_path: Path, known: list[list[truth.Known]]) -> None:
     folder = imitated_miles.write(tmp_path / "dump", known[:1], copies=1)
     (folder / "train_data/0_1.pt").unlink()
-    with pytest.raises(ImportProblem, match=r"sample 0 has slices of 1 ranks of context parallelism, of 2"):
+    with pytest.raises(ImportProblem, match=r"sample 0 cannot be read: slices of 1 of 2 ranks of context parallelism"):
         list(miles.IMPORTER.read(folder, Reading()))
     reading = Reading(skip_bad=True)
     (step,) = miles.IMPORTER.read(folder, reading)
@@ -100,7 +100,7 @@ def test_slices_of_a_dump_that_does_not_name_them(tmp_path: Path, known: list[li
     for file in (folder / "train_data").iterdir():
         payload = torch.load(file)
         torch.save({name: value for name, value in payload.items() if not name.startswith("cp_")}, file)
-    with pytest.raises(ImportProblem, match="does not say how context parallelism cut it"):
+    with pytest.raises(ImportProblem, match="the file does not say how context parallelism cut them"):
         list(miles.IMPORTER.read(folder, Reading()))
 
 

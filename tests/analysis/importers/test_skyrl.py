@@ -101,6 +101,6 @@ def test_without_old_log_probabilities(tmp_path: Path) -> None:
     found = pickles.allowed(FIRST.read_bytes(), FIRST, Reading(unpickle=True), "")
     held, metadata = skyrl._batch(FIRST, Reading(unpickle=True)) or ({}, {})
     del held["action_log_probs"]
-    step = skyrl._step(1, held, {"pad_size": PADDING})
+    step = skyrl._step(1, held, {"pad_size": PADDING}, FIRST, Reading())
     assert found is not None and metadata["pad_size"] == PADDING
     assert step.tokens is not None and "logp_current" not in step.tokens and "group_id" not in step.sequences

@@ -117,13 +117,13 @@ def test_rows_of_earlier_versions_need_leave() -> None:
 def test_what_is_damaged_is_said_with_its_row(database: Path) -> None:
     change(database, "UPDATE pipeline_input_blob SET experience_bytes = ? WHERE id = 2", blob(2)[:-9])
     change(database, "DELETE FROM pipeline_input_blob WHERE id = 3")
-    with pytest.raises(ImportProblem, match=r"explorer_output\.db: row 2 cannot be read \(its blob is not whole\)\.$"):
+    with pytest.raises(ImportProblem, match=r"explorer_output\.db: row 2 cannot be read: its blob is not whole\.$"):
         list(trinity.IMPORTER.read(database, Reading()))
     reading = Reading(skip_bad=True)
     steps = list(trinity.IMPORTER.read(database, reading))
     assert [len(step.sequences["seq_id"]) for step in steps] == [4, 6, 6]
     assert [problem.split(": ")[1] for problem in reading.problems] == [
-        "row 2 cannot be read (its blob is not whole).",
+        "row 2 cannot be read",
         "row 3 has no blob.",
     ]
 
