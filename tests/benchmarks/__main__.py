@@ -7,6 +7,7 @@ from importlib import import_module
 BENCHMARKS = (
     "training",
     "pretrained",
+    "recording",
     "reading",
     "scanning",
     "listing",

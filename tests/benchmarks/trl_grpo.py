@@ -4,6 +4,8 @@ import copy
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -26,8 +28,12 @@ class _Clock(TrainerCallback):
         self.times.append(time.perf_counter())
 
 
-def seconds(config: TrainConfig, updates: int) -> float:
-    """Time of `updates` updates, without TRL's own preparations; nothing is logged."""
+Prepare = Callable[[GRPOTrainer, Path], Any]
+"""What is done with a trainer before it trains, with a folder of its own."""
+
+
+def seconds(config: TrainConfig, updates: int, prepare: Prepare = lambda trainer, folder: None) -> float:
+    """Time of `updates` updates, without TRL's own preparations; TRL logs nothing."""
     warnings.simplefilter("ignore", FutureWarning)
     logging.set_verbosity_error()
     task = tasks.make(config.task)
@@ -70,5 +76,6 @@ def seconds(config: TrainConfig, updates: int) -> float:
             ),
             callbacks=[clock],
         )
+        prepare(trainer, Path(folder))
         trainer.train()
     return clock.times[-1] - clock.times[0]

@@ -49,6 +49,11 @@ def has_sampler(trainer: Any) -> bool:
     return bool(getattr(trainer, "use_vllm", False)) or getattr(trainer, "rollout_func", None) is not None
 
 
+def shards(trainer: Any) -> bool:
+    """Whether a process has a part of the weights only: a forward pass needs all of them at the same time."""
+    return bool(trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled)
+
+
 def updates_per_generation(args: Any, iterations: int) -> int:
     """Updates that are made of one generation's responses, 1 at least."""
     passes = int(args.steps_per_generation) * iterations
@@ -213,7 +218,9 @@ def missing(trainer: Any, *, scores: bool) -> dict[str, str]:
             "Transformers' generate returns no log-probabilities: what the sampler and the trainer disagree on is not "
             "measured; ratios are to the trainer's own recomputation of the sampling policy."
         )
-    if not scores:
+    if shards(trainer):
+        found["logp_new"] = "Scoring the batch again needs all processes where weights are sharded (FSDP, DeepSpeed)."
+    elif not scores:
         found["logp_new"] = "The batch was not scored again after the update; record(..., new=True) does it."
     if not trainer.beta:
         found["logp_reference"] = "The loss has no reference policy (beta = 0)."

@@ -95,7 +95,8 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         self.folder, self.cost = folder, Cost()
         self.failure = ""
         """Why the recording stopped before the training did; empty: it did not."""
-        self._trainer, self._new, self._resume, self._quiet = trainer, new, resume, quiet
+        self._trainer, self._resume, self._quiet = trainer, resume, quiet
+        self._new = 0 if manifest.shards(trainer) else new
         self._task, self._fields = task, fields
         self._run: RunRecorder | None = None
         self._responses: dict[int, Response] = {}
@@ -175,7 +176,9 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
                 this.logp = logp.detach()
                 this.entropy = None if not more or more[0] is None else more[0].detach()
                 if self._scores(self._trainer.state.global_step):
-                    this.again = partial(original, *args, **kwargs)
+                    # Not through a wrapper that waits for the other processes.
+                    model = self._trainer.accelerator.unwrap_model(args[0])
+                    this.again = partial(original, model, *args[1:], **kwargs)
                 if logp.requires_grad and not self._trainer.is_deepspeed_enabled:
                     this.scale = _loss_scale(self._trainer.accelerator)
                     logp.register_hook(partial(_keep_gradient, this))
