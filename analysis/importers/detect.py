@@ -84,7 +84,7 @@ def the_source(path: Path, name: str = "") -> Found:
     below = [] if path.is_file() else list(dict.fromkeys(str(each.description.path) for each in search(path)))
     if below:
         more = f" and {len(below) - 3} more" if len(below) > 3 else ""
-        raise RatioscopeError(f"{path}: nothing to import here, but in {', '.join(below[:3])}{more}; name one of them.")
+        raise RatioscopeError(f"{path}: nothing to import here, but in {', '.join(below[:3])}{more}; name that.")
     known = ", ".join(dict.fromkeys(importer.title for importer in IMPORTERS))
     raise RatioscopeError(
         f"{path}: none of the known formats is here ({known}); a mapping file describes any other Parquet, JSON lines "

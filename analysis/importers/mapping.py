@@ -236,6 +236,7 @@ def _missing(mapping: MappingFile) -> dict[str, str]:
         if name == "sequences" and mapping.tokens is not None:
             mapped |= {*mapping.tokens.columns, *mapping.tokens.constants}
         why = "the mapping file does not name it." if table else f"the mapping file says nothing of {name}."
+        missing |= {} if table or name != "tokens" else {name: why}
         missing |= {column: why for column in _WANTED[name] if column not in mapped}
     return missing
 

@@ -72,7 +72,7 @@ def import_run(found: Found, folder: Path, options: Options, tell: Tell = lambda
         RatioscopeError: the folder holds a run of something else, or cannot be written.
     """
     _check(found, folder, options)
-    done, hidden = Imported(folder), folder.with_name(f".{folder.name}.importing")
+    done, hidden = Imported(folder), _hidden(folder)
     with _said(found):
         if _holds_run(folder):
             _check_last_step(found, folder, options)
@@ -118,6 +118,10 @@ def follow_run(
         RatioscopeError: as `import_run`.
     """
     _check(found, folder, options)
+    if not _holds_run(folder):
+        _make_room(found, _hidden(folder))
+        if _hidden(folder).exists():  # an import that was interrupted; it grows where it is seen
+            _hidden(folder).rename(folder)
     done = Imported(folder, continued=_holds_run(folder))
     if done.continued:
         _check_last_step(found, folder, options)
@@ -146,6 +150,11 @@ def follow_run(
 def newest_change(path: Path) -> int:
     """Changes when a file below the path does: of a source, whether it has news."""
     return hash(tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in _files(path)))
+
+
+def last_change(path: Path) -> float:
+    """When a file below the path was written to last, in seconds since 1970; 0 where there is none."""
+    return max((stat.st_mtime for _, stat in _files(path)), default=0.0)
 
 
 # A run that is begun or continued -------------------------------------------------------------------------------------
@@ -181,6 +190,10 @@ def _is_of(found: Found, manifest: Manifest) -> bool:
 
 def _identity(found: Found) -> tuple[str, str]:
     return str(found.description.path.resolve()), found.importer.name
+
+
+def _hidden(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.importing")
 
 
 def _make_room(found: Found, hidden: Path) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Bad lines that are named; more are counted.
 _MOST_PROBLEMS = 5
+# Seconds: a source that was written to since may still grow.
+_FRESH = 30.0
 
 
 @app.command(
@@ -95,7 +97,7 @@ def import_source(
     """
     from ratioscope.analysis.importers.detect import Found, the_source
     from ratioscope.analysis.importers.vocabulary import texts_of
-    from ratioscope.analysis.importers.writing import Options, follow_run, import_run
+    from ratioscope.analysis.importers.writing import Options, follow_run, import_run, last_change
 
     if mapping_template:
         from ratioscope.analysis.importers.template import template
@@ -126,7 +128,11 @@ def import_source(
     began = time.monotonic()
     with _progress(found, quiet) as tell:
         if not follow:
-            done = import_run(found, folder, options, tell)
+            try:
+                done = import_run(found, folder, options, tell)
+            except KeyboardInterrupt:
+                complain(f"{folder}: interrupted; nothing is listed until the same command has read the rest.")
+                raise
         else:
             try:
                 done = follow_run(found, folder, options, every=every, quiet=until_quiet, tell=tell)
@@ -138,6 +144,11 @@ def import_source(
     if len(done.problems) > _MOST_PROBLEMS:
         complain(f"And {len(done.problems) - _MOST_PROBLEMS:,} more.")
     say(_done(done, time.monotonic() - began))
+    age = time.time() - last_change(found.description.path)
+    if not follow and age < _FRESH:
+        complain(
+            f"{path} was written to {age:.0f} s ago: its last step may not be whole yet, which --follow waits for."
+        )
 
 
 def _name_of(path: Path) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -167,7 +167,18 @@ def test_what_does_not_fit_the_run_format_is_said_of_the_source(tmp_path: Path) 
     assert [*(tmp_path / "runs").iterdir()] == []
 
 
-def test_an_import_that_was_interrupted_is_not_listed_and_is_continued(tmp_path: Path) -> None:
+def followed(found: Found, folder: Path) -> Imported:
+    return follow_run(found, folder, Options(), every=0.01, quiet=0.1)
+
+
+def imported(found: Found, folder: Path) -> Imported:
+    return import_run(found, folder, Options())
+
+
+@pytest.mark.parametrize("go_on", [imported, followed])
+def test_an_import_that_was_interrupted_is_not_listed_and_is_continued(
+    tmp_path: Path, go_on: Callable[[Found, Path], Imported]
+) -> None:
     found, folder = found_in(write(tmp_path / "theirs", range(6))), tmp_path / "runs" / "a"
 
     def interrupt(so_far: Imported) -> None:
@@ -177,7 +188,7 @@ def test_an_import_that_was_interrupted_is_not_listed_and_is_continued(tmp_path:
     with pytest.raises(KeyboardInterrupt):
         import_run(found, folder, Options(), interrupt)
     assert not folder.exists() and discover([tmp_path / "runs"]) == []
-    done = import_run(found, folder, Options())
+    done = go_on(found, folder)
     assert (done.steps, done.continued) == (3, True)
     assert rewards(folder) == [float(step) for step in range(6) for _ in range(4)]
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
@@ -320,7 +331,7 @@ def test_what_lies_somewhere_is_found_or_it_is_said_what_could_be(tmp_path: Path
     (tmp_path / "a" / "b" / "first").touch()
     assert the_source(tmp_path / "a" / "b").importer.name == "first"
     assert [each.description.path for each in search(tmp_path)] == [tmp_path / "a" / "b"]
-    with pytest.raises(RatioscopeError, match=rf"nothing to import here, but in {tmp_path}/a/b; name one"):
+    with pytest.raises(RatioscopeError, match=rf"nothing to import here, but in {tmp_path}/a/b; name that"):
         the_source(tmp_path)
     (tmp_path / "a" / "b" / "second").touch()
     with pytest.raises(RatioscopeError, match=r"choose with --format first \(first log\) or --format second"):
