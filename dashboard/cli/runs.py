@@ -95,7 +95,10 @@ def summarize(
     elif as_csv:
         say(_csv(to_json(found, summary)["steps"], [str(key) for key in summary.values.columns]))
     else:
-        say(summary.values[_SHOWN].tail(20).to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
+        shown = summary.values[_SHOWN].dropna(axis="columns", how="all").tail(20)
+        say(shown.to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
+        if absent := [name for name in _SHOWN if name not in shown]:
+            say(f"Not logged, or undefined in every step: {', '.join(absent)}; --json says why.")
 
 
 @app.command(epilog=examples("explain s_k_bounded", "explain grpo", "explain actor/ppo_kl", "explain thresholds"))

@@ -68,6 +68,7 @@ def translate(
     settings, parameters, numbers, not_reproducible. Each number has name, metric, same_definition, nearest, formula,
     why, outcome, step, value, our_value, missing, by_step. Undefined is null.
     """  # fmt: skip
+    from ratioscope.analysis.findings.logged import logged
     from ratioscope.analysis.frameworks import DIALECTS
     from ratioscope.analysis.frameworks.naming import framework_key, written_by
     from ratioscope.analysis.frameworks.translation import translate as translation_of
@@ -84,6 +85,8 @@ def translate(
         return
     first, last = step_range(steps)
     found = opened(run)
+    if why := logged(found).sentence("tokens"):
+        raise RatioscopeError(f"{run}: {why} Nothing of what a framework logs can be computed.")
     asked = asked or written_by(found.manifest)
     settings = dict(map(_setting, assumed or ()))
     if settings and not asked:

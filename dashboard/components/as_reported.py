@@ -17,6 +17,8 @@ _PARAMETER = "framework"
 
 def as_reported(subject: Subject, page: str) -> None:
     """A page's metrics under the names of the frameworks: whether theirs are the same numbers, and why not."""
+    if not subject.log.has_tokens:
+        return
     named = st.query_params.get(_PARAMETER, "") in map(_title, DIALECTS)
     with st.expander(
         frameworks.TITLE, expanded=named, icon=":material/translate:", key="as-reported", on_change="rerun"

@@ -14,6 +14,7 @@ ASKED: Mapping[str, tuple[str, ...]] = {
     "variance": ("weights",),
     "staleness": ("age", "staleness"),
     "tokens": ("tokens", "attribution"),
+    "frameworks": ("tokens",),
 }
 """By page, or section of the report: the questions of `QUESTIONS` that it is about."""
 
