@@ -31,7 +31,9 @@ def nothing_to_judge(evidence: Evidence) -> Finding | None:
     """No step has a usable token; of a run that is being written, although there are rows."""
     values, run = evidence.values, evidence.run
     rows = values["n_invalid"].sum()
-    if (values["n_tokens"] > 0).any() or (run is not None and run.status == "running" and not rows):
+    if (values["n_tokens"] > 0).any():
+        return _nothing_asked(evidence)
+    if run is not None and run.status == "running" and not rows:
         return None
     if run is not None and run.manifest.source and not rows and values["reward"].notna().any():
         return None  # a source of responses alone: what no rule could look at is said beside the findings
@@ -54,6 +56,23 @@ def nothing_to_judge(evidence: Evidence) -> Finding | None:
         "Every rule needs tokens: that none of them found anything says nothing about the run.",
         do,
         Number("rows that cannot be used", float(rows)),
+    )
+
+
+def _nothing_asked(evidence: Evidence) -> Finding | None:
+    """There are tokens, and no step has any number that a rule looks at."""
+    values = evidence.values
+    if values[[key for keys in _ASKED.values() for key in keys]].notna().any(axis=None):
+        return None
+    return _finding(
+        evidence,
+        NOTHING_TO_JUDGE,
+        f"None of {len(values)} steps has a number that a rule looks at. Nothing can be said of the run's health.",
+        tuple(values.index),
+        "Rules look at ratios, ages, masks, advantages, entropies and rewards, and none of these is logged: that none "
+        "of them found anything says nothing about the run.",
+        "Log the sampler's log-probabilities beside the trainer's, or at least the rewards.",
+        Number("tokens", float(values["n_tokens"].sum())),
     )
 
 
