@@ -22,6 +22,7 @@ from ratioscope.adapters import verl as plugin
 from ratioscope.adapters.verl.hooks import reward_parts, scalars_of
 from ratioscope.analysis.frameworks import report
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.gates import GATES
 from tests.adapters import verl_training as training
 from tests.adapters.verl_training import GROUP, PROMPTS, Queue
 
@@ -146,6 +147,19 @@ def test_in_bypass_mode_the_copy_of_the_sampler_is_not_taken_for_the_policy(reco
     assert all(torch.equal(row["old_log_probs"], row["rollout_log_probs"]) for row in queue.rows.values())
     assert "logp_current" not in table(folder, "tokens") and made.actor_rollout_wg.passes == 0
     assert "bypass mode" in open_run(folder).manifest.missing["logp_current"]
+
+
+def test_what_the_gate_compares_with_is_said(record: Record) -> None:
+    folder, _, _ = record(steps=1)
+    parts = open_run(folder).manifest.algorithm["parts"]
+    assert parts["gate"] == "dual_clip_on_recomputed" and parts["weight"] == "ratio_on_recomputed"
+
+
+def test_in_bypass_mode_the_gate_compares_with_the_sampler(record: Record) -> None:
+    folder, _, _ = record(*BYPASS, steps=1)
+    algorithm = open_run(folder).manifest.algorithm
+    assert algorithm["parts"]["gate"] == "dual_clip" and algorithm["parameters"]["dual"] == 3.0
+    assert algorithm["parts"]["gate"] in GATES
 
 
 def test_in_bypass_mode_the_policy_can_be_scored(record: Record) -> None:

@@ -101,13 +101,16 @@ def _algorithm(config: Any) -> dict[str, Any]:
     loss = str(setting(actor, "policy_loss.loss_mode", "vanilla"))
     low = high = float(setting(actor, "clip_ratio", 0.2))
     bypass = is_bypass(config)
+    if bypass:  # the loss of the configuration is not used then
+        loss = f"bypass_{setting(config, 'algorithm.rollout_correction.loss_type', 'ppo_clip')}"
+    clips = loss in ("vanilla", "bypass_ppo_clip")
     on = "" if bypass else "_on_recomputed"
     normalised = setting(config, "algorithm.norm_adv_by_std_in_grpo", True)
     parameters: dict[str, Any] = {
         "epsilon_low": float(setting(actor, "clip_ratio_low", low)),
         "epsilon_high": float(setting(actor, "clip_ratio_high", high)),
         "epochs": int(setting(actor, "ppo_epochs", 1)),
-        "clip_ratio_c": float(setting(actor, "clip_ratio_c", 3.0)),
+        "dual": float(setting(actor, "clip_ratio_c", 3.0)),
         "loss_mode": loss,
     }
     if setting(actor, "use_kl_loss", False):
@@ -115,7 +118,7 @@ def _algorithm(config: Any) -> dict[str, Any]:
     correction = setting(config, "algorithm.rollout_correction", {})
     parameters |= {name: str(value) for name in ("rollout_is", "rollout_rs") if (value := setting(correction, name))}
     return {
-        "name": advantage if loss == "vanilla" else loss,
+        "name": advantage if clips else loss,
         "parts": {
             "advantage": "group_mean"
             if advantage == "grpo" and not normalised
@@ -123,8 +126,8 @@ def _algorithm(config: Any) -> dict[str, Any]:
             "selection": "rejection_sampling" if "rollout_rs" in parameters else "all",
             "sample_weight": "equal",
             "level": _LEVELS.get(loss, "token"),
-            "weight": f"ratio{on}{'_corrected' if 'rollout_is' in parameters else ''}",
-            "gate": f"one_side_and_cap{on}" if loss == "vanilla" else f"{loss}{on}",
+            "weight": f"ratio{on}{'_corrected' if 'rollout_is' in parameters else ''}" if clips else f"{loss}{on}",
+            "gate": f"dual_clip{on}" if clips else f"{loss}{on}",
             "aggregation": _AGGREGATIONS.get(str(setting(actor, "loss_agg_mode", "")), "other"),
             "regulariser": "none",
             "step": "adamw",
