@@ -105,7 +105,7 @@ def follow_run(
     quiet: float,
     tell: Tell = lambda so_far: None,
 ) -> Imported:
-    """Write a source as a run and go on while it grows; ends when nothing has changed for `quiet` seconds.
+    """Write a source as a run and go on while it grows; ends when nothing has changed for `quiet` seconds, or had.
 
     The last step is left out until a later one, or silence, says that it is complete.
 
@@ -139,7 +139,7 @@ def follow_run(
                     failed += 1
                     if failed >= _PATIENCE:
                         raise
-            if time.monotonic() - since >= quiet:
+            if time.monotonic() - since >= quiet or time.time() - last_change(found.description.path) >= quiet:
                 break
             tell(done)
             time.sleep(every)

@@ -21,9 +21,10 @@ def _foreign(served: tuple[str, ...]) -> list[Foreign]:
     return foreign_below(roots())
 
 
-def foreign_runs() -> None:
-    """The sources below the folders; nothing where there are none."""
-    found = _foreign(tuple(map(str, roots())))
+def foreign_runs(*, imported: bool) -> None:
+    """The sources below the folders that have been imported, or those that have not; nothing where there are none."""
+    listed = _foreign(tuple(map(str, roots())))
+    found = [each for each in listed if bool(each.state) == imported]
     for each in found[:_MOST_SHOWN]:
         with st.container(border=True):
             _source(each)
@@ -41,7 +42,8 @@ def _source(foreign: Foreign) -> None:
         if description.unpickles:
             pass  # the sentence below says which command does it
         elif state in ("running", "stalled"):
-            st.text(f"Imported as {foreign.folder.name}, and followed while it grows.")
+            done = "Imported" if foreign.state else "Being imported"
+            st.text(f"{done} as {foreign.folder.name}, and followed while it grows.")
         else:
             key = hashlib.sha256(str(foreign.folder).encode("utf-8", "replace")).hexdigest()[:12]
             label = "Bring up to date and follow" if state else "Import and follow"
@@ -65,5 +67,5 @@ def _source(foreign: Foreign) -> None:
                 st.text(f"Missing {', '.join(columns)}: {why.rstrip('.')}.")
             for sentence in description.assumed:
                 st.text(f"Assumed: {sentence.rstrip('.')}.")
-    if not state:
+    if not state and not description.unpickles:
         st.caption("The run is written to your cache folder; nothing is written here.")

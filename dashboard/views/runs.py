@@ -59,7 +59,7 @@ def render() -> None:
     st.title("Runs", anchor=False)
     st.caption("Which runs are there, and which need attention?")
     known = list(state.runs().values())
-    foreign_runs()
+    foreign_runs(imported=False)
     if not known:
         no_runs()
         st.caption("Every folder with a run.json is a run; it is listed here as soon as it appears.")
@@ -69,6 +69,7 @@ def render() -> None:
     _reader().wait(GRACE)
     version = _reader().version
     _list(known)
+    foreign_runs(imported=True)
     left = _reader().ask(known, compute=_computed(known))
     st.fragment(_watcher(known, version), run_every=READING_PAUSE if left else IDLE_PAUSE)()
 

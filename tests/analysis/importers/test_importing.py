@@ -248,6 +248,13 @@ def test_a_source_that_grows_is_followed_and_its_last_step_waits(tmp_path: Path)
     assert rewards(folder) == [0.0] * 4 + [1.0] * 4 + [2.0] * 4 + [3.0]
 
 
+def test_a_source_that_has_been_quiet_for_long_is_not_waited_for(tmp_path: Path) -> None:
+    found, folder = found_in(write(tmp_path / "theirs", range(2))), tmp_path / "runs" / "a"
+    os.utime(tmp_path / "theirs" / "log.jsonl", (1e9, 1e9))
+    assert follow_run(found, folder, Options(), every=900, quiet=1800).steps == 2
+    assert open_run(folder).status == "finished"
+
+
 def test_following_that_is_ended_goes_on_where_it_stopped(tmp_path: Path) -> None:
     found, folder = found_in(write(tmp_path / "theirs", range(3))), tmp_path / "runs" / "a"
 
