@@ -162,7 +162,7 @@ def stop_on_critical(
         run: what records the run, or the run's folder.
         every: so many updates lie between two diagnoses at least.
         report: .html, .pdf, .md or .json, not in the run; default: <folder>-post-mortem.html, beside it.
-        share: a diagnosis is under way in this part of the time at most.
+        share: of the time of a long run that diagnoses take: after one of 5 s the next begins 95 s later at 0.05.
 
     Raises:
         RatioscopeError: a value is out of its range, or the report cannot be written there.
@@ -171,10 +171,12 @@ def stop_on_critical(
     if every < 1 or not 0 < share <= 1:
         raise RatioscopeError(f"stop_on_critical: every={every} must be from 1, share={share:g} above 0 and up to 1.")
     place = folder.with_name(f"{folder.resolve().name}-post-mortem.html") if report is None else Path(report)
-    if place.suffix.lower() not in (".html", ".pdf", ".md", ".json") or not place.absolute().parent.is_dir():
-        raise RatioscopeError(
-            f"{place}: a report ends in .html, .pdf, .md or .json and lies in a folder that is there."
-        )
+    if place.suffix.lower() not in (".html", ".pdf", ".md", ".json"):
+        raise RatioscopeError(f"{place}: the name of a report must end in .html, .pdf, .md or .json.")
+    if report is not None and not place.absolute().parent.is_dir():
+        raise RatioscopeError(f"{place.parent}: there is no such folder.")
+    if folder.resolve() in place.resolve().parents:
+        raise RatioscopeError(f"{place}: lies inside the run, and runs are never written to; choose another place.")
     return StopOnCritical(folder, every, place, share)
 
 

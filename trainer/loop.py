@@ -107,7 +107,12 @@ class Trainer:
 
     # The loop -------------------------------------------------------------------------------------------------------
 
-    def run(self, report: Callable[[Progress], None], should_stop: Callable[[], bool] = lambda: False) -> str:
+    def run(
+        self,
+        report: Callable[[Progress], None],
+        should_stop: Callable[[], bool] = lambda: False,
+        why: Callable[[], str] = lambda: "stopped by the user",
+    ) -> str:
         """Train to the end, or until `should_stop()` says so after an update; returns the run's final status."""
         with self.recorder, closing(self.collector):
             while self.next_update < self.config.updates:
@@ -115,7 +120,7 @@ class Trainer:
                 self.next_update += 1
                 if should_stop():
                     self._save_checkpoint()
-                    self.recorder.close("interrupted", "stopped by the user")
+                    self.recorder.close("interrupted", why())
                     return "interrupted"
                 if self.next_update % self.config.checkpoint_every == 0:
                     self._save_checkpoint()

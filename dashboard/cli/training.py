@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ratioscope.dashboard.cli import completion
-from ratioscope.dashboard.cli.common import DEFAULT_PORT, DEFAULT_ROOT, Port, Quiet, Root, app, examples
+from ratioscope.dashboard.cli.common import DEFAULT_PORT, DEFAULT_ROOT, PROBLEMS_FOUND, Port, Quiet, Root, app, examples
 from ratioscope.dashboard.cli.server import check_port, sample_runs_folder, serve
 from ratioscope.dashboard.cli.terminal import say, shows_progress
+from ratioscope.stopping import StopOnCritical
+from ratioscope.stopping import stop_on_critical as guard_of
 
 if TYPE_CHECKING:
     from ratioscope.trainer.ablation import Grid
@@ -71,11 +73,16 @@ def train(
     root: Root = DEFAULT_ROOT,
     folder: Annotated[Path | None, typer.Option(help="The run's own folder; default: ROOT/<name>.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the interrupted run in the folder PRESET.")] = False,
+    stop_on_critical: Annotated[
+        bool,
+        typer.Option("--stop-on-critical", help="Stop at a critical finding, and write a post-mortem beside the run."),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train one run; Ctrl-C stops it, --resume continues it.
 
-    A run that was stopped has recorded its last update completely; the exit code is then 130.
+    A run that was stopped has recorded its last update completely; the exit code is then 130, after a critical finding
+    1.
     """
     from ratioscope.trainer.loop import configuration_of
     from ratioscope.trainer.settings import load
@@ -86,7 +93,13 @@ def train(
     else:
         config = load(preset, overrides or [])
         folder = folder or root / config.run_name()
-    stopped_by = _train(config, folder, resume=resume, quiet=quiet)
+    guard = guard_of(folder, every=10, share=0.25) if stop_on_critical else None
+    stopped_by = _train(config, folder, resume=resume, quiet=quiet, guard=guard)
+    if guard:
+        guard.close()
+    if guard and guard.stop:
+        say(f"Stopped: {folder}; resume with: ratioscope train --resume {folder}")
+        raise typer.Exit(PROBLEMS_FOUND)
     if stopped_by:
         say(f"Interrupted; resume with: ratioscope train --resume {folder}")
         raise typer.Exit(128 + stopped_by)
@@ -136,7 +149,15 @@ def ablate(
     say(f"Compare them with: ratioscope dashboard {root}")
 
 
-def _train(config: "TrainConfig", folder: Path, *, resume: bool, quiet: bool, flush_seconds: float = 3.0) -> int:
+def _train(
+    config: "TrainConfig",
+    folder: Path,
+    *,
+    resume: bool,
+    quiet: bool,
+    flush_seconds: float = 3.0,
+    guard: StopOnCritical | None = None,
+) -> int:
     """Train a run; returns the number of the signal that stopped it, 0 when it ran to its end."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -179,7 +200,13 @@ def _train(config: "TrainConfig", folder: Path, *, resume: bool, quiet: bool, fl
             def report(progress: "TrainingProgress") -> None:
                 bar.update(task, completed=progress.update + 1, now=_progress_text(progress))
 
-            status = trainer.run(report, should_stop=stop.is_set)
+            def should_stop() -> bool:
+                return bool(guard and guard.step()) or stop.is_set()
+
+            def why() -> str:
+                return f"critical finding: {guard.sentence}"[:500] if guard and guard.stop else "stopped by the user"
+
+            status = trainer.run(report, should_stop, why)
             return (stopped_by or [signal.SIGINT])[0] if status == "interrupted" else 0
     except KeyboardInterrupt:
         raise typer.Exit(128 + (stopped_by or [signal.SIGINT])[0]) from None

@@ -6,7 +6,8 @@ import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,10 +17,10 @@ from ratioscope import RatioscopeError, RunRecorder
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.bridge import Bridge
+from ratioscope.dashboard.bridge import TARGETS, Bridge
 from ratioscope.dashboard.bridge.numbers import chosen, numbers_of
 from ratioscope.dashboard.bridge.targets import Wanted
-from ratioscope.dashboard.cli import app
+from ratioscope.dashboard.cli import app, bridging
 from ratioscope.notes import is_unreliable
 from tests.making.runs import random_step, write_run
 
@@ -117,6 +118,29 @@ def test_csv_has_every_number_with_its_marks_and_goes_on_where_it_ended(folder: 
         CliRunner().invoke(app, ["bridge", str(folder), "--to", "csv", "-o", "out.csv"], catch_exceptions=False)
     with pytest.raises(RatioscopeError, match="inside the run"):
         bridge(folder, "csv", "-o", str(folder / "out.csv"))
+
+
+def test_a_live_run_is_followed_to_its_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = RunRecorder(folder, resume=True)
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        """One more step each time, and then the end."""
+        waits.append(seconds)
+        if len(waits) > 2:
+            recorder.close()
+            return
+        (step,) = steps(2 + len(waits), 1)
+        recorder.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+        recorder.flush()
+
+    monkeypatch.setattr(bridging, "time", SimpleNamespace(sleep=wait))
+    assert "5 new steps" in bridge(folder, "csv", "-o", "out.csv", "--follow", "--every", "0.5")
+    assert waits == [0.5] * 3 and len(Path("out.csv").read_text().splitlines()) == 6
+
+
+def test_the_command_knows_every_target() -> None:
+    assert set(get_args(bridging.TargetName)) == set(TARGETS)
 
 
 def test_names_from_a_log_are_harmless_in_a_service(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from torch import distributed
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from ratioscope import RatioscopeError, stop_on_critical
 from ratioscope.stopping import StopOnCritical
@@ -79,7 +80,8 @@ def test_without_an_interpreter_there_is_no_diagnosis(
 
 
 def test_values_that_make_no_sense_are_refused(tmp_path: Path) -> None:
-    for options in ({"every": 0}, {"share": 0.0}, {"report": "why.txt"}, {"report": tmp_path / "no" / "why.html"}):
+    inside, nowhere = tmp_path / "why.html", tmp_path.parent / "no" / "why.html"
+    for options in ({"every": 0}, {"share": 0.0}, {"report": "why.txt"}, {"report": nowhere}, {"report": inside}):
         with pytest.raises(RatioscopeError):
             stop_on_critical(tmp_path, **options)
 
@@ -97,16 +99,16 @@ def test_a_trainer_is_asked_to_stop_and_waits_for_the_report_at_the_end(ranks: b
             called.append("close")
 
     callback: Any = Told(tmp_path, 1, tmp_path / "why.html", 0.05).callback()
-    state, args = SimpleNamespace(is_world_process_zero=True), SimpleNamespace(device="cpu")
+    state, args = TrainerState(), TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[])
     if ranks:
         distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'ranks'}", rank=0, world_size=1)
     try:
         stops = []
         for _ in range(2):
-            control = callback.on_step_end(args, state, SimpleNamespace(should_training_stop=False))
+            control = callback.on_step_end(args, state, TrainerControl())
             stops.append(control.should_training_stop)
     finally:
         if ranks:
             distributed.destroy_process_group()
-    callback.on_train_end(args, state, SimpleNamespace())
+    callback.on_train_end(args, state, TrainerControl())
     assert stops == [False, True] and called == ["step", "step", "close"]

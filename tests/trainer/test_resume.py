@@ -62,6 +62,12 @@ def test_a_stopped_run_says_so_and_goes_on_as_if_it_had_not_been(whole: Path, tm
     assert same_tables(folder, whole)
 
 
+def test_a_run_that_something_else_stops_says_why(tmp_path: Path) -> None:
+    trainer = Trainer(small(*RESUMABLE), tmp_path / "run")
+    assert trainer.run(lambda progress: None, stop_after(1), lambda: "critical finding: it is so.") == "interrupted"
+    assert Manifest.read(tmp_path / "run").status_reason == "critical finding: it is so."
+
+
 def test_a_run_may_be_stopped_after_every_update(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     train(small(*RESUMABLE), folder, should_stop=stop_after(1))
