@@ -182,6 +182,21 @@ DIALECT = Dialect(
             lambda t, p: mean(t.means(_applied(t, p))), ours="ratio_mean", clamped=_changed,
         ),
         Reported(
+            "rollout_corr/rollout_is_seq_std", "standard deviation of the sequences' mean min(ρ, threshold)", _APPLIED,
+            lambda t, p: std(t.means(_applied(t, p))) if len(t.lengths) > 1 else 0.0, clamped=_changed,
+            instead="ess_seq",
+        ),
+        Reported(
+            "rollout_corr/rollout_is_seq_max", "largest mean min(ρ, threshold) of a sequence",
+            f"{_APPLIED} A mean of ratios, not their product.",
+            lambda t, p: float(t.means(_applied(t, p)).max()), clamped=_changed, instead="ess_seq",
+        ),
+        Reported(
+            "rollout_corr/rollout_is_seq_min", "smallest mean min(ρ, threshold) of a sequence",
+            f"{_APPLIED} A mean of ratios, not their product.",
+            lambda t, p: float(t.means(_applied(t, p)).min()), clamped=_changed, instead="ess_seq",
+        ),
+        Reported(
             "rollout_corr/rollout_is_seq_max_deviation", "largest |mean min(ρ, threshold) - 1| of a sequence", _APPLIED,
             lambda t, p: float(np.abs(t.means(_applied(t, p)) - 1).max()), clamped=_changed, instead="ess_seq",
         ),
@@ -190,6 +205,12 @@ DIALECT = Dialect(
             "Raw weights, mean inside a sequence (not the product).",
             lambda t, p: mean(t.means(_raw(t)) > p["rollout_is_threshold"]), clamped=lambda t, p: beyond(t.log_rho),
             instead="ess_seq",
+        ),
+        Reported(
+            "rollout_corr/rollout_is_seq_fraction_low", "share of sequences whose mean ρ is below 1 / threshold",
+            "Raw weights, mean inside a sequence; the inverse threshold stands in for a lower bound.",
+            lambda t, p: mean(t.means(_raw(t)) < 1 / p["rollout_is_threshold"]),
+            clamped=lambda t, p: beyond(t.log_rho), instead="ess_seq",
         ),
         Reported(
             "training/rollout_probs_diff_mean", "token mean of |rollout probability - old probability|", _PROBABILITIES,

@@ -144,9 +144,15 @@ ORACLE: dict[str, dict[str, Callable[[Batch], float]]] = {
         "rollout_corr/rollout_is_ratio_fraction_high": lambda s: s.mean(lambda row: row["l"] > math.log(2)),
         "rollout_corr/rollout_is_ratio_fraction_low": lambda s: s.mean(lambda row: row["l"] < -math.log(2)),
         "rollout_corr/rollout_is_seq_mean": lambda s: fmean(s.by_sequence(weight)),
+        "rollout_corr/rollout_is_seq_std": lambda s: stdev(s.by_sequence(weight)),
+        "rollout_corr/rollout_is_seq_max": lambda s: max(s.by_sequence(weight)),
+        "rollout_corr/rollout_is_seq_min": lambda s: min(s.by_sequence(weight)),
         "rollout_corr/rollout_is_seq_max_deviation": lambda s: max(abs(w - 1) for w in s.by_sequence(weight)),
         "rollout_corr/rollout_is_seq_fraction_high": lambda s: fmean(
             float(w > 2) for w in s.by_sequence(lambda row: math.exp(bound(row["l"])))
+        ),
+        "rollout_corr/rollout_is_seq_fraction_low": lambda s: fmean(
+            float(w < 0.5) for w in s.by_sequence(lambda row: math.exp(bound(row["l"])))
         ),
         "training/rollout_probs_diff_mean": lambda s: s.mean(difference),
         "training/rollout_probs_diff_max": lambda s: max(s.tokens(difference)),

@@ -6,10 +6,12 @@ from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any, Optional
 
+import numpy as np
 import pytest
 import torch
 
 from ratioscope.analysis.frameworks import DIALECTS
+from ratioscope.analysis.frameworks.definition import StepTokens
 from ratioscope.analysis.frameworks.presets import PRESETS
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.what_if import Rule, Tokens, apply, tokens_of
@@ -68,6 +70,16 @@ def corrections() -> Any:
     return dataclass(source.run("RolloutCorrectionConfig", **known))
 
 
+def helper_of_verl() -> dict[str, Any]:
+    functions = Source("verl", "utils/torch_functional.py")
+    total = functions.run("masked_sum", torch=torch)
+    mean = functions.run("masked_mean", torch=torch, masked_sum=total)
+    return Source("verl", "trainer/ppo/rollout_corr_helper.py").run_all(
+        verl_F=SimpleNamespace(masked_sum=total, masked_mean=mean),
+        **dict.fromkeys(("DataProto", "RolloutCorrectionConfig", "PolicyLossConfig"), object),
+    )
+
+
 def padded(tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-ratios and mask as (responses, longest)."""
     lengths = torch.bincount(tokens.sequence)
@@ -82,13 +94,7 @@ def test_every_method_of_verl_is_a_preset_that_does_what_their_code_does() -> No
     methods = [name for name, member in vars(config).items() if isinstance(member, classmethod)]
     mine = {preset.setting: preset.rule for preset in PRESETS if preset.framework is FRAMEWORKS["verl"]}
     assert mine.keys() == set(methods) and len(methods) == 19
-    functions = Source("verl", "utils/torch_functional.py")
-    total = functions.run("masked_sum", torch=torch)
-    mean = functions.run("masked_mean", torch=torch, masked_sum=total)
-    helper = Source("verl", "trainer/ppo/rollout_corr_helper.py").run_all(
-        verl_F=SimpleNamespace(masked_sum=total, masked_mean=mean),
-        **dict.fromkeys(("DataProto", "RolloutCorrectionConfig", "PolicyLossConfig"), object),
-    )
+    helper = helper_of_verl()
     dropped = 0
     for name in methods:
         told = getattr(config, name)()
@@ -111,6 +117,27 @@ def test_every_method_of_verl_is_a_preset_that_does_what_their_code_does() -> No
             assert torch.allclose(found.applied, expected, rtol=1e-9), name
             dropped += int(((found.applied == 0) & tokens.signal).any())
     assert dropped > len(methods) / 2
+
+
+def test_the_numbers_of_the_dialect_are_those_that_verl_computes() -> None:
+    """All of `rollout_corr/`, with none left out, on the same log-probabilities."""
+    helper, (log_ratio, mask) = helper_of_verl(), padded(TOKENS)
+    behavior = torch.zeros_like(mask)
+    behavior[mask.bool()] = TOKENS.logp_behavior.double()
+    _, theirs = helper["compute_rollout_correction_weights"](log_ratio, mask, "token", 2.0)
+    theirs |= helper["compute_offpolicy_metrics"](behavior + log_ratio, behavior, mask)
+    plain = TOKENS.logp_behavior.double().numpy()
+    current = plain + TOKENS.level("token").ratios.behavior.numpy()
+    nothing = np.zeros(0)
+    step = StepTokens(
+        behavior=plain, current=current, gate=current, reference=plain, entropy=plain, advantage=plain, lag=plain,
+        sequence=TOKENS.sequence.numpy(), reward=nothing, length=nothing, group=nothing.astype(np.int64),
+    )  # fmt: skip
+    dialect = DIALECTS["verl"]
+    ours = {row.name.removeprefix("rollout_corr/"): row.compute(step, dialect.parameters) for row in dialect.rows
+            if row.name.startswith("rollout_corr/")}  # fmt: skip
+    assert ours.keys() == theirs.keys()
+    assert ours == pytest.approx(theirs, rel=1e-6)
 
 
 def dual_clipped(log_ratio: torch.Tensor, tokens: Tokens, mask: torch.Tensor) -> torch.Tensor:
