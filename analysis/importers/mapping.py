@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ratioscope import schema
 from ratioscope.analysis.importers import tables, unpadded
@@ -70,6 +70,19 @@ def describe(path: Path, mapping: MappingFile) -> Description:
 
 def read(path: Path, mapping: MappingFile, reading: Reading) -> Iterator[Step]:
     """The steps of the files; of a source that grows, the last is left out."""
+    held: Step | None = None
+    try:
+        for step in _steps(path, mapping, reading):
+            if held is not None:
+                yield held
+            held = step
+    except NotYetError:
+        return  # what is held may go on in the file that is not whole
+    if held is not None and not reading.growing:
+        yield held
+
+
+def _steps(path: Path, mapping: MappingFile, reading: Reading) -> Iterator[Step]:
     responses = mapping.sequences if mapping.sequences is not None and mapping.sequences.files else None
     drivers: dict[str, _Cursor] = {}
     if mapping.tokens is not None:
@@ -78,22 +91,11 @@ def read(path: Path, mapping: MappingFile, reading: Reading) -> Iterator[Step]:
     if mapping.sequences is not None and (responses is not None or mapping.tokens is None):
         drivers["sequences"] = _Cursor(tables.by_step(path, mapping.sequences, _names(mapping.sequences), reading))
     scalars = _Cursor(tables.by_step(path, mapping.steps, _names(mapping.steps), reading)) if mapping.steps else None
-    held: Step | None = None
-    try:
-        while True:
-            due = [cursor.step for cursor in drivers.values() if cursor.step is not None]
-            if not due:
-                break
-            number = min(due)
-            found = {name: rows for name, cursor in drivers.items() if (rows := cursor.take(number))}
-            row = _scalars(mapping.steps, scalars.take(number), reading) if mapping.steps and scalars else {}
-            if held is not None:
-                yield held
-            held = _step(number, mapping, found, row, reading)
-    except NotYetError:
-        pass
-    if held is not None and not reading.growing:
-        yield held
+    while due := [cursor.step for cursor in drivers.values() if cursor.step is not None]:
+        number = min(due)
+        found = {name: rows for name, cursor in drivers.items() if (rows := cursor.take(number))}
+        row = _scalars(mapping.steps, scalars.take(number), reading) if mapping.steps and scalars else {}
+        yield _step(number, mapping, found, row, reading)
 
 
 class _Cursor:
@@ -190,16 +192,18 @@ def _scalars(table: TableMap, rows: Sequence[Rows], reading: Reading) -> dict[st
     return found
 
 
-def _time(value: Any) -> Any:
-    """A time as the run format has it: seconds since 1970, ISO text, or a timestamp; None where it is none."""
+def _time(value: Any) -> datetime | None:
+    """A time from a timestamp, ISO text or seconds since 1970; without a zone it is UTC. None where it is none."""
     try:
         if isinstance(value, str):
-            return pa.scalar(value).cast(pa.timestamp("us", tz="UTC")).as_py()
-        if isinstance(value, int | float):
-            return pa.scalar(int(value * 1e6)).cast(pa.timestamp("us", tz="UTC")).as_py()
-    except (pa.ArrowException, OverflowError, ValueError):
+            value = datetime.fromisoformat(value)
+        elif isinstance(value, int | float):
+            value = datetime.fromtimestamp(value, UTC)
+    except (ValueError, OverflowError, OSError):
         return None
-    return value
+    if not isinstance(value, datetime):
+        return None
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 # What the mapping says ------------------------------------------------------------------------------------------------

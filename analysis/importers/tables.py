@@ -122,12 +122,13 @@ def by_step(path: Path, table: TableMap, names: Sequence[str], reading: Reading)
     waiting = sorted(first, key=lambda pair: (pair[0], str(pair[1])))
     opened: list[tuple[Rows, Iterator[Rows]]] = []
     while waiting or opened:
-        due = min([rows.step for rows, _ in opened] + [step for step, _ in waiting[:1]])
-        while waiting and waiting[0][0] <= due:
+        while waiting and (not opened or waiting[0][0] <= min(rows.step for rows, _ in opened)):
             run = _runs(waiting.pop(0)[1], table, names, reading)
             if (rows := next(run, None)) is not None:
                 opened.append((rows, run))
-        due = min((rows.step for rows, _ in opened), default=due)
+        if not opened:
+            return
+        due = min(rows.step for rows, _ in opened)
         found: list[Rows] = []
         left: list[tuple[Rows, Iterator[Rows]]] = []
         for rows, run in opened:

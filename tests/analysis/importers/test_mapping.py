@@ -372,7 +372,8 @@ def test_a_mistake_in_the_mapping_file_is_one_sentence(case: tuple[str, str], tm
 def test_scalars_of_steps_come_from_their_own_file(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     written(folder, [response_alone(r) for r in ALL], "parquet", "tokens")
-    rows = [{"s": 0, "loss": 1.0}, {"s": 0, "norm": 2.0}, {"s": 1, "loss": None, "t": "2026-01-02T03:04:05Z"}, {"s": 9}]
+    rows = [{"s": 0, "loss": 1.0}, {"s": 0, "norm": 2.0}, {"s": 1, "loss": None, "t": "2026-01-02T03:04:05Z"}]
+    rows += [{"s": 2, "t": "2026-01-02T03:04:05"}, {"s": 9}]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     text = f"""step = 'k'
 [tokens]
@@ -390,7 +391,8 @@ wall_time = 't'
     assert [dict(step.scalars) | {"wall_time": None} for step in steps] == [
         {"loss": 1.0, "grad_norm": 2.0, "wall_time": None}, {"wall_time": None}, {"wall_time": None}
     ]  # fmt: skip
-    assert steps[1].scalars["wall_time"].isoformat() == "2026-01-02T03:04:05+00:00"
+    for step in steps[1:]:
+        assert step.scalars["wall_time"].isoformat() == "2026-01-02T03:04:05+00:00"
 
 
 def test_texts_and_rewards_alone_are_a_source(tmp_path: Path) -> None:
@@ -437,3 +439,22 @@ def test_the_documented_mapping_file_does_what_the_page_says(tmp_path: Path) -> 
     ]  # fmt: skip
     written(tmp_path / "rollouts", rows, "jsonl")
     assert rows_of(steps_of(tmp_path / "rollouts", text)) == expected(ALL)
+
+
+def test_a_file_that_is_being_written_is_waited_for_with_what_comes_after_it(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    for step in range(3):
+        rows = [response_alone(r) for r in ALL if r.step == step]
+        written(folder, rows, "parquet", f"step_{step}")
+    torn = folder / "step_1.parquet"
+    whole = torn.read_bytes()
+    for said in ("step = 'k'", "step_in_name = '(\\d+)'"):
+        text = f"{said}\n[tokens]\nfiles = '*'\nmask = 'm'\n{COLUMNS}"
+        importer = mapped(folder, text)
+        torn.write_bytes(whole[:200])
+        assert [step.number for step in importer.read(folder, Reading(growing=True))] == []
+        with pytest.raises(ImportProblem, match=r"step_1\.parquet: cannot be read"):
+            list(importer.read(folder, Reading()))
+        assert [step.number for step in importer.read(folder, Reading(skip_bad=True))] == [0, 2]
+        torn.write_bytes(whole)
+        assert [step.number for step in importer.read(folder, Reading(growing=True))] == [0, 1]
