@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ratioscope.analysis.importers import IMPORTERS
-from ratioscope.analysis.importers.source import Description, Importer
+from ratioscope.analysis.importers.source import SURPRISES, Description, Importer
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.manifest import MANIFEST_NAME
 
@@ -36,8 +37,15 @@ def detect(path: Path, name: str = "") -> list[Found]:
     if (path / MANIFEST_NAME).is_file():
         return []
     asked = [importer for importer in IMPORTERS if name in ("", importer.name)]
-    described = [(importer, importer.describe(path)) for importer in asked]
+    described = [(importer, _described(importer, path)) for importer in asked]
     return [Found(importer, description) for importer, description in described if description is not None]
+
+
+def _described(importer: Importer, path: Path) -> Description | None:
+    """What an importer says of a path; None, too, where files of that name hold something else altogether."""
+    with suppress(*SURPRISES):
+        return importer.describe(path)
+    return None
 
 
 def search(path: Path) -> Iterator[Found]:

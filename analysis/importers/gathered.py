@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from ratioscope import schema
 from ratioscope.analysis.importers.flatten import flattened
-from ratioscope.analysis.importers.source import Step
+from ratioscope.analysis.importers.source import BadLine, Step
 
+_LARGEST: dict[Any, int] = {pa.int16(): 2**15, pa.int32(): 2**31, pa.int64(): 2**63}
 _LARGEST_CONFIG = 5_000_000
 _LARGEST_FIRST_LINE = 64_000_000
 
@@ -40,10 +43,14 @@ class Gathered:
             sequence: its row of the sequences table, without seq_id.
             tokens: arrays over its sampled tokens by column, the first of which is there; None: not logged.
             messages: its rows of the messages table, without seq_id.
+
+        Raises:
+            BadLine: a value is of another kind than its column.
         """
         seq_id = len(self.sequences)
-        self.sequences.append({"seq_id": seq_id} | dict(sequence))
-        self.messages += [{"seq_id": seq_id} | dict(message) for message in messages]
+        row = fitting(schema.SEQUENCES, sequence)
+        self.messages += [{"seq_id": seq_id} | fitting(schema.MESSAGES, message) for message in messages]
+        self.sequences.append({"seq_id": seq_id} | row)
         if tokens is not None:
             self._ids.append(seq_id)
             self._tokens.append(tokens)
@@ -68,6 +75,32 @@ class Gathered:
             {"wall_time": None} | dict(scalars or {}),
             by_column(self.messages) if self.messages else None,
         )
+
+
+def fitting(table: schema.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The same row, if its values are of their columns' kinds; a number may stand for a name.
+
+    Raises:
+        BadLine: one is not.
+    """
+    found = dict(row)
+    for name, value in row.items():
+        declared = table.column(name)
+        if value is None or declared is None:
+            continue
+        kind = declared.type
+        if pa.types.is_string(kind):
+            fits = isinstance(value, str | int | float)
+            found[name] = str(value)
+        elif pa.types.is_boolean(kind):
+            fits = isinstance(value, bool)
+        elif pa.types.is_integer(kind):
+            fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST[kind]
+        else:
+            fits = isinstance(value, int | float | np.floating | datetime)
+        if not fits:
+            raise BadLine(f"{name} is {value!r:.60}")
+    return found
 
 
 def by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -174,6 +207,11 @@ def known(**values: Any) -> dict[str, Any]:
 def number(value: Any) -> float | None:
     """A number that is one; None otherwise."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def words(value: Any) -> str | None:
+    """A name that is one; anything else as text, and None as None."""
+    return None if value is None else str(value)
 
 
 def moment(seconds: Any) -> datetime | None:

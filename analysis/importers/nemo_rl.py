@@ -23,8 +23,9 @@ from ratioscope.analysis.importers.gathered import (
     sampled_runs,
     segments,
     text_of,
+    words,
 )
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import SURPRISES, Description, Importer, Reading, Step
 
 _FILE = r"train_data_step(\d+)\.jsonl"
 _LISTS = ("token_loss_mask", "advantages", "generation_logprobs", "prev_logprobs", "token_ids")
@@ -84,14 +85,17 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
         if reading.growing and step == max(files):
             return
         gathered, groups = Gathered(), Ordinals()
-        rows = [(line, _unwrapped(row)) for line, row in lines.read(file, reading, arrays=_LISTS)]
+        rows = []
+        for line, wrapped in lines.read(file, reading, arrays=_LISTS):
+            row = _unwrapped(wrapped)
+            if problem := _problem(row):
+                reading.bad(file, problem, line)
+            else:
+                rows.append((line, row))
         scored = any(not _unscored(row) for _, row in rows)
         for line, row in rows:
-            problem = _problem(row)
-            if problem:
-                reading.bad(file, problem, line)
-                continue
-            _add(gathered, groups, row, scored)
+            with reading.whole_line(file, line):
+                _add(gathered, groups, row, scored)
         if gathered.sequences:
             yield gathered.step(step)
 
@@ -131,7 +135,10 @@ def _unscored(row: Mapping[str, Any]) -> bool:
     values = row.get("prev_logprobs")
     if values is None or _problem(row):
         return True
-    return not np.array(values[: row["input_lengths"]], dtype=np.float32)[_sampled(row)].any()
+    try:
+        return not np.array(values[: row["input_lengths"]], dtype=np.float32)[_sampled(row)].any()
+    except SURPRISES:  # said when the line is read
+        return True
 
 
 def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], scored: bool) -> None:
@@ -162,7 +169,7 @@ def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], scored: b
         "n_tokens": int(mask.sum()),
         "reward": number(row.get("filtered_rewards", row.get("rewards"))),
         "sample_weight": weight,
-        "environment": agent.get("name") if isinstance(agent, Mapping) else None,
+        "environment": words(agent.get("name")) if isinstance(agent, Mapping) else None,
         "n_turns": sampled_runs(mask),
     }
     gathered.add(sequence, tokens)

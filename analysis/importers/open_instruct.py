@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import lines
-from ratioscope.analysis.importers.gathered import Gathered, Ordinals, first_object, known, number, numbers
+from ratioscope.analysis.importers.gathered import Gathered, first_object, known, number, numbers, words
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
 
 _SHARD = re.compile(r"(.+)_rollouts_(\d{6,})\.jsonl")
@@ -88,7 +88,7 @@ def describe(path: Path) -> Description | None:
 
 def read(path: Path, reading: Reading) -> Iterator[Step]:
     _, shards = _shards(path)
-    waiting: dict[int, list[Mapping[str, Any]]] = {}
+    waiting: dict[int, Gathered] = {}
     done = reading.after
     for file in shards:
         for line, row in lines.read(file, reading, arrays=_ARRAYS, only=_WANTED):
@@ -102,13 +102,14 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
             if step <= done:
                 reading.bad(file, f"a response of step {step}, which ended {done - step + _AHEAD} steps before", line)
                 continue
-            waiting.setdefault(step, []).append(row)
+            with reading.whole_line(file, line):
+                _add(waiting.setdefault(step, Gathered()), row)
             while min(waiting) <= max(waiting) - _AHEAD:
                 done = min(waiting)
-                yield _step(done, waiting.pop(done))
+                yield waiting.pop(done).step(done)
     if not reading.growing:
         for step in sorted(waiting):
-            yield _step(step, waiting[step])
+            yield waiting[step].step(step)
 
 
 def _problem(row: Mapping[str, Any]) -> str:
@@ -117,40 +118,39 @@ def _problem(row: Mapping[str, Any]) -> str:
         return f"a response without {', '.join(absent)}"
     if not isinstance(row["step"], int):
         return f"step is {row['step']!r}, a whole number is wanted"
-    size = len(row["response_tokens"])
-    values = row.get("logprobs")
+    values, tokens = row.get("logprobs"), row["response_tokens"]
+    if not isinstance(tokens, list | np.ndarray) or not isinstance(values, list | np.ndarray | None):
+        return "response_tokens and logprobs are lists where open-instruct wrote them"
+    size = len(tokens)
     if values is not None and len(values) != size:
         return f"{size} response_tokens and {len(values)} logprobs"
     return ""
 
 
-def _step(number_of_step: int, rows: list[Mapping[str, Any]]) -> Step:
-    gathered, groups = Gathered(), Ordinals()
-    for row in rows:
-        request = row.get("request_info")
-        info: Mapping[str, Any] = request if isinstance(request, Mapping) else {}
-        mask = _sampled(row, info)
-        tokens: dict[str, Any] = {
-            "token_id": np.array(row["response_tokens"], dtype=np.int32)[mask],
-            "advantage": np.full(int(mask.sum()), number(row["advantage"]), dtype=np.float32),
-        }
-        if row.get("logprobs") is not None:
-            tokens["logp_behavior"] = numbers(row["logprobs"])[mask]  # type: ignore[index]
-        dataset = row.get("dataset")
-        gathered.add(
-            {
-                "group_id": groups.of(row["prompt_idx"]),
-                "n_tokens": int(mask.sum()),
-                "reward": number(row["reward"]),
-                "finish_reason": row.get("finish_reason"),
-                "truncated": row.get("finish_reason") == "length",
-                "environment": ", ".join(map(str, dataset)) if isinstance(dataset, list) else dataset,
-                "n_tool_calls": info.get("num_calls"),
-                "seconds_tools": number(info.get("tool_runtimes")),
-            },
-            tokens,
-        )
-    return gathered.step(number_of_step)
+def _add(gathered: Gathered, row: Mapping[str, Any]) -> None:
+    request = row.get("request_info")
+    info: Mapping[str, Any] = request if isinstance(request, Mapping) else {}
+    mask = _sampled(row, info)
+    tokens: dict[str, Any] = {
+        "token_id": np.array(row["response_tokens"], dtype=np.int32)[mask],
+        "advantage": np.full(int(mask.sum()), float(row["advantage"]), dtype=np.float32),
+    }
+    if row.get("logprobs") is not None:
+        tokens["logp_behavior"] = numbers(row["logprobs"])[mask]  # type: ignore[index]
+    dataset, calls = row.get("dataset"), info.get("num_calls")
+    gathered.add(
+        {
+            "group_id": int(row["prompt_idx"]),
+            "n_tokens": int(mask.sum()),
+            "reward": number(row["reward"]),
+            "finish_reason": words(row.get("finish_reason")),
+            "truncated": row.get("finish_reason") == "length",
+            "environment": ", ".join(map(str, dataset)) if isinstance(dataset, list) else words(dataset),
+            "n_tool_calls": calls if isinstance(calls, int) else None,
+            "seconds_tools": number(info.get("tool_runtimes")),
+        },
+        tokens,
+    )
 
 
 def _sampled(row: Mapping[str, Any], info: Mapping[str, Any]) -> NDArray[np.bool_]:

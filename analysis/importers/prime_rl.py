@@ -29,17 +29,11 @@ from ratioscope.analysis.importers.gathered import (
     number,
     numbered,
     sampled_runs,
+    words,
 )
-from ratioscope.analysis.importers.prime_rl_export import ARRAYS, WANTED, Traced, exported, partner_of, problem
+from ratioscope.analysis.importers.prime_rl_export import ARRAYS, WANTED, exported, partner_of, problem
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
-from ratioscope.analysis.importers.traces import (
-    DECIMALS,
-    branches,
-    failed,
-    group_of,
-    messages_of,
-    sequence_of,
-)
+from ratioscope.analysis.importers.traces import DECIMALS, Told, failed, told
 
 MAX_OFF_POLICY_STEPS = 8
 """prime-rl's default: how many steps after its sampling a response may still be trained on."""
@@ -247,8 +241,8 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
         if step in folder.exports:
             _add_exports(gathered, folder.exports[step], traced, groups, reading)
         else:
-            for sample in traced:
-                _add_trace(gathered, sample, groups, reading)
+            for one in traced:
+                _add(gathered, one, groups)
         if folder.arrived(step).is_file():
             last = step + (MAX_OFF_POLICY_STEPS if window is None else window)
             _add_dropped(gathered, folder, step, last, shipped, groups, reading)
@@ -266,62 +260,47 @@ def _ranks(folder: Path) -> list[Path]:
     return list(numbered(folder, r"rank_(\d+)\.jsonl").values())
 
 
-def _traced(file: Path, reading: Reading) -> Iterator[Traced]:
+def _traced(file: Path, reading: Reading) -> Iterator[Told]:
     for line, episode in lines.read(file, reading):
-        for trace in episode.get("traces") or []:
-            for branch in branches(trace):
-                yield Traced(branch, episode, (file, line))
+        found: list[Told] = []
+        with reading.whole_line(file, line):
+            found = told(episode)
+        yield from found
 
 
-def _row(sample: Traced, groups: Ordinals) -> dict[str, Any]:
-    return {
-        "group_id": groups.of(group_of(sample.episode, sample.branch.trace)),
-        **sequence_of(sample.branch, sample.episode),
-    }
+def _add(gathered: Gathered, one: Told, groups: Ordinals, dropped: str | None = None) -> None:
+    row = {"group_id": groups.of(one.group), **one.row, "dropped": dropped}
+    gathered.add(row, one.tokens if dropped is None else None, one.messages)
 
 
-def _add_trace(gathered: Gathered, sample: Traced, groups: Ordinals, reading: Reading) -> None:
-    try:
-        tokens = sample.branch.tokens()
-    except ValueError as error:
-        reading.bad(sample.place[0], str(error), sample.place[1])
-        return
-    row = _row(sample, groups)
-    if tokens is not None and row.get("behavior_version_min") is not None:
-        tokens["behavior_version"] = np.full(len(tokens["token_id"]), row["behavior_version_min"], np.int32)
-    gathered.add(row, tokens, messages_of(sample.branch))
-
-
-def _add_exports(
-    gathered: Gathered, folder: Path, traced: Sequence[Traced], groups: Ordinals, reading: Reading
-) -> None:
-    by_tokens: dict[bytes, list[Traced]] = {}
-    for sample in traced:
-        by_tokens.setdefault(sample.branch.token_ids.tobytes(), []).append(sample)
+def _add_exports(gathered: Gathered, folder: Path, traced: Sequence[Told], groups: Ordinals, reading: Reading) -> None:
+    by_tokens: dict[bytes, list[Told]] = {}
+    for one in traced:
+        by_tokens.setdefault(one.ids.tobytes(), []).append(one)
     for rank, file in numbered(folder, r"rank_(\d+)\.jsonl").items():
         for line, record in lines.read(file, reading, arrays=ARRAYS, only=WANTED):
             wrong = problem(record)
             if wrong:
                 reading.bad(file, wrong, line)
                 continue
-            ids = np.array(record["token_ids"], dtype=np.int32)
-            mask = np.array(record["loss_mask"], dtype=bool)
-            tokens = exported(record, ids, mask)
-            partner = partner_of(ids, tokens, by_tokens, traced)
-            row: dict[str, Any] = {"environment": record.get("env_name")}
-            if partner is not None:
-                partner.used = True
-                row |= {key: value for key, value in _row(partner, groups).items() if value is not None}
-                tokens["turn"] = partner.branch.messages_of_tokens[: len(ids)][mask]
-                if row.get("behavior_version_min") is not None:
-                    tokens["behavior_version"] = np.full(int(mask.sum()), row["behavior_version_min"], np.int32)
-            row |= {"rank": rank, "n_tokens": int(mask.sum()), "n_turns": sampled_runs(mask)}
-            gathered.add(row, tokens, messages_of(partner.branch) if partner is not None else ())
-    for sample in traced:
-        if not sample.used:
-            gathered.add(
-                _row(sample, groups) | {"dropped": "not in the token export"}, None, messages_of(sample.branch)
-            )
+            with reading.whole_line(file, line):
+                ids = np.array(record["token_ids"], dtype=np.int32)
+                mask = np.array(record["loss_mask"], dtype=bool)
+                tokens = exported(record, ids, mask)
+                partner = partner_of(ids, tokens, by_tokens, traced)
+                row: dict[str, Any] = {"environment": words(record.get("env_name"))}
+                if partner is not None:
+                    partner.used = True
+                    row |= {key: value for key, value in partner.row.items() if value is not None}
+                    row["group_id"] = groups.of(partner.group)
+                    tokens["turn"] = partner.messages_of_tokens[: len(ids)][mask]
+                    if "behavior_version_min" in row:
+                        tokens["behavior_version"] = np.full(int(mask.sum()), row["behavior_version_min"], np.int32)
+                row |= {"rank": rank, "n_tokens": int(mask.sum()), "n_turns": sampled_runs(mask)}
+                gathered.add(row, tokens, partner.messages if partner is not None else ())
+    for one in traced:
+        if not one.used:
+            _add(gathered, one, groups, "not in the token export")
 
 
 def _ids(file: Path) -> frozenset[bytes]:
@@ -346,30 +325,20 @@ def _add_dropped(
     later = [other for other in folder.rollouts if step <= other <= last]
     if reading.growing and max(folder.rollouts) < last:
         return  # some of them may still be trained on
-    left = []
+    left: list[Told] = []
     rewards: dict[Any, set[Any]] = {}
-    for line, episode in lines.read(folder.arrived(step), reading):
-        for trace in episode.get("traces") or []:
-            rewards.setdefault(group_of(episode, trace), set()).add(_reward(trace))
-            name = str(trace.get("id", "")).encode()
-            if not any(name in shipped(other) for other in later):
-                left.append((line, episode, trace))
-    for line, episode, trace in left:
-        alike = len(rewards[group_of(episode, trace)]) == 1 and at(episode, "group", "id") is not None
-        for branch in branches(trace):
-            sample = Traced(branch, episode, (folder.arrived(step), line))
-            gathered.add(_row(sample, groups) | {"dropped": _why(trace, alike)}, None, messages_of(branch))
-
-
-def _reward(trace: Mapping[str, Any]) -> Any:
-    return tuple(sorted((name, at(reward, "score")) for name, reward in (trace.get("rewards") or {}).items()))
+    for one in _traced(folder.arrived(step), reading):
+        rewards.setdefault(one.group, set()).add(one.row["reward"])
+        name = str(one.trace.get("id", "")).encode()
+        if not any(name in shipped(other) for other in later):
+            left.append(one)
+    for one in left:
+        _add(gathered, one, groups, _why(one.trace, len(rewards[one.group]) == 1))
 
 
 def _why(trace: Mapping[str, Any], alike: bool) -> str:
     if failed(trace):
         return f"failed: {trace.get('stop_condition') or 'error'}"
-    if at(trace, "agent", "trainable") is False:
-        return "not trainable"
     return "no signal: equal rewards in its group" if alike else "not in the effective batch"
 
 

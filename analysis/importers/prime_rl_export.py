@@ -5,30 +5,18 @@ token i; at tokens that are not in the loss stand placeholders (log-probability 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers.gathered import numbers, scattered, segments
-from ratioscope.analysis.importers.traces import Branch
+from ratioscope.analysis.importers.traces import Told
 
 EXPORT_VERSION = 1
 _LISTS = ("token_ids", "loss_mask", "advantages", "inference_logprobs", "trainer_logprobs", "entropy")
 ARRAYS = (*_LISTS, "is_masked", "is_masked_high", "rl_weights", "ce_weights", "ref_kl_weights", "log_importance_ratio")
 WANTED = (*ARRAYS, "schema_version", "env_name")
-
-
-@dataclass
-class Traced:
-    """A branch of an episode that was trained on."""
-
-    branch: Branch
-    episode: Mapping[str, Any]
-    place: tuple[Path, int]
-    used: bool = field(default=False)
 
 
 def problem(record: Mapping[str, Any]) -> str:
@@ -93,29 +81,19 @@ def _unset(weights: NDArray[np.float32]) -> bool:
 
 
 def partner_of(
-    ids: NDArray[np.int32],
-    tokens: Mapping[str, Any],
-    by_tokens: Mapping[bytes, list[Traced]],
-    traced: Sequence[Traced],
-) -> Traced | None:
+    ids: NDArray[np.int32], tokens: Mapping[str, Any], by_tokens: Mapping[bytes, list[Told]], traced: Sequence[Told]
+) -> Told | None:
     """The branch that a sample of the export was made of: equal tokens, or those before the trainer's length limit."""
-    found = [sample for sample in by_tokens.get(ids.tobytes(), ()) if not sample.used]
-    if not found:
-        found = [
-            sample
-            for sample in traced
-            if not sample.used and np.array_equal(sample.branch.token_ids[: len(ids)], ids) and len(ids)
-        ]
+    found = [one for one in by_tokens.get(ids.tobytes(), ()) if not one.used]
+    if not found and len(ids):
+        found = [one for one in traced if not one.used and np.array_equal(one.ids[: len(ids)], ids)]
     if len(found) > 1 and "logp_behavior" in tokens:  # equal responses: the rounded log-probabilities tell them apart
-        found.sort(key=lambda sample: _distance(sample.branch, tokens["logp_behavior"]))
+        found.sort(key=lambda one: _distance(one, tokens["logp_behavior"]))
     return found[0] if found else None
 
 
-def _distance(branch: Branch, sampled: NDArray[np.float32]) -> float:
-    try:
-        own = (branch.tokens() or {}).get("logp_behavior")
-    except ValueError:
-        own = None
+def _distance(one: Told, sampled: NDArray[np.float32]) -> float:
+    own = (one.tokens or {}).get("logp_behavior")
     if own is None:
         return float("inf")
     size = min(len(own), len(sampled))

@@ -1,6 +1,7 @@
 """What an importer is: it says what lies at a path, and reads it as steps in the columns of the run format."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,16 @@ Columns = Mapping[str, Any]
 """Arrays of one length by the run format's names, without `step`."""
 
 
+SURPRISES = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError)
+"""What values of another kind than an importer counts on raise, somewhere."""
+
+
 class ImportProblem(RatioscopeError):
     """A file of somebody else's that cannot be read as what it claims to be: which, where, and what is wrong."""
+
+
+class BadLine(ValueError):
+    """What an importer itself finds wrong with a line: `str(error)` says what, and ends without a full stop."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,17 @@ class Reading:
         if not self.skip_bad:
             raise ImportProblem(problem)
         self.problems.append(problem)
+
+    @contextmanager
+    def whole_line(self, path: Path, line: int) -> Iterator[None]:
+        """What is done with one line: values of another kind than an importer counts on make the line a bad one."""
+        try:
+            yield
+        except BadLine as error:
+            self.bad(path, str(error), line)
+        except SURPRISES as error:
+            reason = f"{error}".splitlines()[0][:200] if f"{error}" else type(error).__name__
+            self.bad(path, f"not of the shape that is known ({reason})", line)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.gathered import (
@@ -27,13 +28,14 @@ from ratioscope.analysis.importers.gathered import (
     nulls,
     number,
     numbers,
+    words,
 )
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Step
 
 TABLE = "wire_rows"
 _NOT_CAPTURED = "The capture holds what was sampled; tinker-cookbook does not write the trainer's side of it."
 _COLUMNS = (
-    "iteration, group_idx, traj_idx, split, purpose, sampling_session_id, seq_id, sample_idx, policy_version, "
+    "cursor, iteration, group_idx, traj_idx, split, purpose, sampling_session_id, seq_id, sample_idx, policy_version, "
     "created_at, prompt_tokens, sampled_tokens, logprobs, metadata"
 )
 
@@ -50,9 +52,9 @@ class Sample:
     """The same for a record that was written twice."""
     created: float
     policy: str | None
-    prompt: Sequence[int]
-    tokens: Sequence[int]
-    logprobs: Sequence[float] | None
+    prompt: NDArray[np.int32]
+    tokens: NDArray[np.int32]
+    logprobs: NDArray[np.float32] | None
     finish: str | None
     limits: Mapping[str, Any]
     """max_tokens, temperature, top_p, top_k."""
@@ -171,7 +173,7 @@ def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[Sample]]]:
     longest = 0
     for sample in _samples(file, reading, whole=False):
         counts[sample.step] += 1
-        longest = max(longest, int(sample.limits.get("max_tokens") or 2))
+        longest = max(longest, int(number(sample.limits.get("max_tokens")) or 2))
     steps = sorted(counts)
     if reading.growing:
         steps = steps[:-1]
@@ -201,31 +203,37 @@ def _samples(file: Path, reading: Reading, *, whole: bool) -> Iterator[Sample]:
 def _from_lines(file: Path, reading: Reading) -> Iterator[Sample]:
     updates = _updates(file.parent / "train_op.jsonl", reading)
     for line, record in lines.read(file, reading):
-        scope = record.get("scope") or {}
-        if not _trains(scope) or record.get("status", "ok") != "ok":
-            continue
-        created = number(record.get("created_at")) or 0.0
-        iteration = scope.get("iteration")
-        step = iteration if isinstance(iteration, int) else int(np.searchsorted(updates, created))
-        for place, one in enumerate(record.get("samples") or []):
-            problem = _problem(one.get("tokens"), one.get("logprobs"))
-            if problem:
-                reading.bad(file, problem, line)
-                continue
-            yield Sample(
-                step=step,
-                group=scope.get("group_idx"),
-                trajectory=scope.get("traj_idx"),
-                key=(record.get("sampling_session_id"), record.get("seq_id"), place),
-                created=created,
-                policy=record.get("model_path"),
-                prompt=record.get("prompt_tokens") or (),
-                tokens=one.get("tokens") or (),
-                logprobs=one.get("logprobs"),
-                finish=one.get("stop_reason"),
-                limits=record.get("sampling_params") or {},
-                seconds=number(record.get("latency_sec")),
-            )
+        found: list[Sample] = []
+        with reading.whole_line(file, line):
+            found = _of_record(record, updates)
+        yield from found
+
+
+def _of_record(record: Mapping[str, Any], updates: Sequence[float]) -> list[Sample]:
+    """The sequences that one call sampled."""
+    scope = record.get("scope") or {}
+    if not _trains(scope) or record.get("status", "ok") != "ok":
+        return []
+    created = number(record.get("created_at")) or 0.0
+    iteration = scope.get("iteration")
+    hash((scope.get("group_idx"), scope.get("traj_idx"), record.get("sampling_session_id"), record.get("seq_id")))
+    return [
+        Sample(
+            step=iteration if isinstance(iteration, int) else int(np.searchsorted(updates, created)),
+            group=scope.get("group_idx"),
+            trajectory=scope.get("traj_idx"),
+            key=(record.get("sampling_session_id"), record.get("seq_id"), place),
+            created=created,
+            policy=words(record.get("model_path")),
+            prompt=_tokens(record.get("prompt_tokens")),
+            tokens=_tokens(one.get("tokens")),
+            logprobs=_logprobs(one.get("tokens"), one.get("logprobs")),
+            finish=words(one.get("stop_reason")),
+            limits=dict(record.get("sampling_params") or {}),
+            seconds=number(record.get("latency_sec")),
+        )
+        for place, one in enumerate(record.get("samples") or [])
+    ]
 
 
 def _updates(file: Path, reading: Reading) -> list[float]:
@@ -248,39 +256,48 @@ def _from_store(file: Path, reading: Reading, *, whole: bool) -> Iterator[Sample
             for row in store.execute(query, (run,)):
                 if not _trains({name: row[name] for name in ("split", "purpose")}):
                     continue
-                metadata = json.loads(row["metadata"] or "{}")
-                listed = ("prompt_tokens", "sampled_tokens", "logprobs") if whole else ()
-                lists = {name: json.loads(row[name]) if row[name] else None for name in listed}
-                problem = _problem(lists.get("sampled_tokens"), lists.get("logprobs"))
-                if problem:
-                    reading.bad(file, f"row {row['seq_id']} of {TABLE}: {problem}")
-                    continue
-                yield Sample(
-                    step=row["iteration"] if row["iteration"] is not None else 0,
-                    group=row["group_idx"],
-                    trajectory=row["traj_idx"],
-                    key=(row["sampling_session_id"], row["seq_id"], row["sample_idx"]),
-                    created=row["created_at"] or 0.0,
-                    policy=row["policy_version"],
-                    prompt=lists.get("prompt_tokens") or (),
-                    tokens=lists.get("sampled_tokens") or (),
-                    logprobs=lists.get("logprobs"),
-                    finish=metadata.get("stop_reason"),
-                    limits=metadata.get("sampling_params") or {},
-                    seconds=number(metadata.get("latency_sec")),
-                )
-    except (sqlite3.Error, ValueError) as error:
+                try:
+                    yield _of_row(row, whole)
+                except SURPRISES as error:
+                    reading.bad(file, f"row {row['cursor']} of {TABLE}: not of the shape that is known ({error})")
+    except sqlite3.Error as error:
         reading.bad(file, f"cannot be read as a capture store ({error})")
+
+
+def _of_row(row: sqlite3.Row, whole: bool) -> Sample:
+    """A row of the store; without its lists where only its place is asked for."""
+    metadata = json.loads(row["metadata"] or "{}")
+    listed = ("prompt_tokens", "sampled_tokens", "logprobs") if whole else ()
+    lists = {name: json.loads(row[name]) if row[name] else None for name in listed}
+    tokens = lists.get("sampled_tokens")
+    return Sample(
+        step=row["iteration"] if row["iteration"] is not None else 0,
+        group=row["group_idx"],
+        trajectory=row["traj_idx"],
+        key=(row["sampling_session_id"], row["seq_id"], row["sample_idx"]),
+        created=row["created_at"] or 0.0,
+        policy=words(row["policy_version"]),
+        prompt=_tokens(lists.get("prompt_tokens")),
+        tokens=_tokens(tokens),
+        logprobs=_logprobs(tokens, lists.get("logprobs")),
+        finish=words(metadata.get("stop_reason")),
+        limits=dict(metadata.get("sampling_params") or {}),
+        seconds=number(metadata.get("latency_sec")),
+    )
 
 
 def _trains(scope: Mapping[str, Any]) -> bool:
     return scope.get("split") in (None, "train") and scope.get("purpose") != "eval"
 
 
-def _problem(tokens: Any, logprobs: Any) -> str:
-    if logprobs is not None and len(tokens or ()) != len(logprobs):
-        return f"{len(tokens or ())} sampled tokens and {len(logprobs)} log-probabilities"
-    return ""
+def _tokens(values: Any) -> NDArray[np.int32]:
+    return np.array([] if values is None else values, dtype=np.int32)
+
+
+def _logprobs(tokens: Any, values: Any) -> NDArray[np.float32] | None:
+    if values is not None and len(tokens or ()) != len(values):
+        raise BadLine(f"{len(tokens or ())} sampled tokens and {len(values)} log-probabilities")
+    return numbers(values)
 
 
 # Responses ----------------------------------------------------------------------------------------------------------
@@ -298,7 +315,7 @@ def trajectories(samples: Sequence[Sample]) -> list[list[Sample]]:
 def group_of(turns: Sequence[Sample]) -> Any:
     """What the responses to a prompt have in common: the group that the caller named, else the prompt itself."""
     first = turns[0]
-    return first.group if first.group is not None else tuple(first.prompt)
+    return first.group if first.group is not None else first.prompt.tobytes()
 
 
 def tokens_of(turns: Sequence[Sample]) -> dict[str, Any] | None:
@@ -307,11 +324,11 @@ def tokens_of(turns: Sequence[Sample]) -> dict[str, Any] | None:
         return None
     places = [np.full(len(turn.tokens), 2 * place + 1, np.int16) for place, turn in enumerate(turns)]
     tokens = {
-        "token_id": np.concatenate([np.array(turn.tokens, dtype=np.int32) for turn in turns]),
+        "token_id": np.concatenate([turn.tokens for turn in turns]),
         "turn": np.concatenate(places),
     }
     if any(turn.logprobs is not None for turn in turns):
-        parts = [nulls(len(turn.tokens)) if turn.logprobs is None else numbers(turn.logprobs) for turn in turns]
+        parts = [nulls(len(turn.tokens)) if turn.logprobs is None else turn.logprobs for turn in turns]
         tokens["logp_behavior"] = joined(parts)
     return tokens
 

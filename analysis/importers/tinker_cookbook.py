@@ -126,26 +126,31 @@ def _step(file: Path, samples: list[Sample], reading: Reading) -> Gathered:
         if absent:
             reading.bad(file, f"a trajectory without {', '.join(absent)}", line)
             continue
-        version = row.get("sampling_client_step")
-        sequence: dict[str, Any] = {
-            "group_id": groups.of(row["group_idx"]),
-            "n_tokens": sum(int(step.get("ac_len") or 0) for step in row["steps"]),
-            "reward": number(row["total_reward"]),
-            **_parts(row),
-            "behavior_version_min": version,
-            "behavior_version_max": version,
-            "environment": ", ".join(map(str, row.get("tags") or [])) or None,
-            "n_turns": len(row["steps"]),
-        }
-        turns = turns_of.get((row["group_idx"], row["traj_idx"]), [])
-        tokens = None
-        if turns and [len(turn.tokens) for turn in turns] == [step.get("ac_len") for step in row["steps"]]:
-            sequence = tinker_capture.sequence_of(turns) | sequence
-            tokens = tinker_capture.tokens_of(turns)
-            if tokens is not None and isinstance(version, int):
-                tokens["behavior_version"] = np.full(len(tokens["token_id"]), version, np.int32)
-        gathered.add(sequence, tokens)
+        with reading.whole_line(file, line):
+            _add(gathered, groups, row, turns_of.get((row["group_idx"], row["traj_idx"]), []))
     return gathered
+
+
+def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], turns: list[Sample]) -> None:
+    """A trajectory, with the captured calls of it."""
+    version = row.get("sampling_client_step") if isinstance(row.get("sampling_client_step"), int) else None
+    sequence: dict[str, Any] = {
+        "group_id": groups.of(row["group_idx"]),
+        "n_tokens": sum(int(step.get("ac_len") or 0) for step in row["steps"]),
+        "reward": number(row["total_reward"]),
+        **_parts(row),
+        "behavior_version_min": version,
+        "behavior_version_max": version,
+        "environment": ", ".join(map(str, row.get("tags") or [])) or None,
+        "n_turns": len(row["steps"]),
+    }
+    tokens = None
+    if turns and [len(turn.tokens) for turn in turns] == [step.get("ac_len") for step in row["steps"]]:
+        sequence = tinker_capture.sequence_of(turns) | sequence
+        tokens = tinker_capture.tokens_of(turns)
+        if tokens is not None and version is not None:
+            tokens["behavior_version"] = np.full(len(tokens["token_id"]), version, np.int32)
+    gathered.add(sequence, tokens)
 
 
 def _drop_equal(gathered: Gathered) -> None:
@@ -179,7 +184,8 @@ def _scalars(path: Path, reading: Reading) -> dict[int, dict[str, Any]]:
             if not isinstance(step, int):
                 continue
             values = {column: number(row.get(key)) for key, column in columns.items()}
-            ends = [number(at(span, "wall_end")) or 0.0 for span in row.get("spans") or []]
+            spans = row.get("spans")
+            ends = [number(at(span, "wall_end")) or 0.0 for span in spans] if isinstance(spans, list) else []
             values["wall_time"] = moment(max(ends, default=None))  # type: ignore[assignment]
             found.setdefault(step, {}).update({key: value for key, value in values.items() if value is not None})
     return found

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope import schema
 from ratioscope.analysis.importers.gathered import (
     at,
     calls_of,
+    fitting,
     joined,
     moment,
     nulls,
@@ -24,7 +26,9 @@ from ratioscope.analysis.importers.gathered import (
     said,
     scattered,
     transcript,
+    words,
 )
+from ratioscope.analysis.importers.source import BadLine
 
 DECIMALS = 4
 """That the writer keeps of a log-probability (`RECORD_FLOAT_DECIMALS`)."""
@@ -77,12 +81,12 @@ class Branch:
         """Columns over its own sampled tokens; None where the trace has no token ids.
 
         Raises:
-            ValueError: a list of a message is shorter or longer than its sampled tokens; says which.
+            BadLine: a list of a message is shorter or longer than its sampled tokens; says which.
         """
         mask = self.mask
         ids = self.token_ids
         if len(mask) != len(ids):
-            raise ValueError(f"a trace has {len(ids)} token ids and a mask of {len(mask)}")
+            raise BadLine(f"a trace has {len(ids)} token ids and a mask of {len(mask)}")
         if not mask.any():
             return None
         columns: dict[str, Any] = {"token_id": ids[mask], "turn": self.messages_of_tokens[mask]}
@@ -107,6 +111,45 @@ class Branch:
                 for node, stream in zip(self.nodes, streams, strict=True)
             ]
         )
+
+
+@dataclass
+class Told:
+    """All that a trace tells of one conversation, in the columns of the run format."""
+
+    group: Any
+    """What the responses to its prompt have in common."""
+    row: dict[str, Any]
+    """Of the sequences table, without seq_id and group_id."""
+    tokens: dict[str, Any] | None
+    messages: list[dict[str, Any]]
+    ids: NDArray[np.int32]
+    """All of its tokens, prompt and tools too. (n_all,)"""
+    messages_of_tokens: NDArray[np.int16]
+    trace: Mapping[str, Any]
+    used: bool = False
+
+
+def told(episode: Mapping[str, Any]) -> list[Told]:
+    """The conversations of an episode that the policy had: what a judge or a simulated user says is none.
+
+    Raises:
+        SURPRISES: the episode has another shape.
+    """
+    found = []
+    for trace in episode.get("traces") or []:
+        if at(trace, "agent", "trainable") is False:
+            continue
+        for branch in branches(trace):
+            row, tokens = fitting(schema.SEQUENCES, sequence_of(branch, episode)), branch.tokens()
+            if tokens is not None and row.get("behavior_version_min") is not None:
+                tokens["behavior_version"] = np.full(len(tokens["token_id"]), row["behavior_version_min"], np.int32)
+            group = group_of(episode, trace)
+            ids, places = branch.token_ids, branch.messages_of_tokens
+            hash(group)
+            messages = [fitting(schema.MESSAGES, message) for message in messages_of(branch)]
+            found.append(Told(group, row, tokens, messages, ids, places, trace))
+    return found
 
 
 def branches(trace: Mapping[str, Any]) -> Iterator[Branch]:
@@ -150,10 +193,10 @@ def sequence_of(branch: Branch, episode: Mapping[str, Any]) -> dict[str, Any]:
         "response": transcript(messages[first:]) or None,
         "n_tokens": tokens if any(node.get("token_ids") for node in nodes) else None,
         **_rewards(trace),
-        "finish_reason": finish or ended,
+        "finish_reason": words(finish or ended),
         "truncated": ended in _TRUNCATING or finish == "length" if finish or ended else None,
-        "environment": at(episode, "env", "name") or at(episode, "env", "id") or None,
-        "source": agent if agent != "agent" else None,
+        "environment": words(at(episode, "env", "name") or at(episode, "env", "id") or None),
+        "source": words(agent) if agent != "agent" else None,
         "temperature": number(sampling.get("temperature")),
         "top_p": number(sampling.get("top_p")),
         "top_k": sampling.get("top_k") if isinstance(sampling.get("top_k"), int) else None,
@@ -181,7 +224,7 @@ def messages_of(branch: Branch) -> Iterator[dict[str, Any]]:
         size = sum(map(bool, node.get("mask") or [])) if sampled else len(ids or [])
         yield {
             "turn": turn,
-            "role": message.get("role"),
+            "role": words(message.get("role")),
             "content": said(message),
             "tool": called[0][0] if called else (answered if message.get("role") == "tool" else None),
             "n_tokens": size if ids else None,
@@ -217,14 +260,14 @@ def _compact(node: Mapping[str, Any], stored: str) -> Any:
     if not values:  # [] and null: nobody scored it
         return nulls(wanted)
     if len(values) != wanted:
-        raise ValueError(f"a message has {len(values)} {stored} for {wanted} sampled tokens")
+        raise BadLine(f"a message has {len(values)} {stored} for {wanted} sampled tokens")
     return numbers(values)
 
 
 def _rewards(trace: Mapping[str, Any]) -> dict[str, float | None]:
     """The weighted parts, and their sum; null where no reward was given, which the writer counts as 0."""
     parts = {
-        part_of_reward(name): float(reward.get("score", 0.0)) * float(reward.get("weight", 1.0))
+        part_of_reward(name): float(reward["score"]) * float(reward.get("weight", 1.0))
         for name, reward in (trace.get("rewards") or {}).items()
         if isinstance(reward, Mapping)
     }

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.gathered import (
     Gathered,
@@ -24,9 +22,10 @@ from ratioscope.analysis.importers.gathered import (
     part_of_reward,
     said,
     transcript,
+    words,
 )
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
-from ratioscope.analysis.importers.traces import DECIMALS, branches, group_of, messages_of, sequence_of
+from ratioscope.analysis.importers.traces import DECIMALS, told
 
 _NO_TRAINER = "verifiers samples and scores; it does not train."
 _ROUNDED = (
@@ -104,17 +103,9 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
         return
     gathered, groups = Gathered(), Ordinals()
     for line, episode in lines.read(file, reading):
-        for trace in episode.get("traces") or []:
-            for branch in branches(trace):
-                try:
-                    tokens = branch.tokens()
-                except ValueError as error:
-                    reading.bad(file, str(error), line)
-                    continue
-                row = {"group_id": groups.of(group_of(episode, trace)), **sequence_of(branch, episode)}
-                if tokens is not None and row.get("behavior_version_min") is not None:
-                    tokens["behavior_version"] = np.full(len(tokens["token_id"]), row["behavior_version_min"], np.int32)
-                gathered.add(row, tokens, messages_of(branch))
+        with reading.whole_line(file, line):
+            for one in told(episode):
+                gathered.add({"group_id": groups.of(one.group), **one.row}, one.tokens, one.messages)
     if gathered.sequences:
         yield gathered.step(0)
 
@@ -166,31 +157,36 @@ def read_results(path: Path, reading: Reading) -> Iterator[Step]:
         if "reward" not in row:
             reading.bad(file, "a result without a reward", line)
             continue
-        prompt, completion = _messages(row.get("prompt")), _messages(row.get("completion"))
-        example = row.get("example_id")
-        sampled = [message for message in completion if message.get("role", "assistant") == "assistant"]
-        gathered.add(
-            {
-                "group_id": groups.of(str(example) if example is not None else transcript(prompt)),
-                "prompt_id": example if isinstance(example, int) else None,
-                "prompt": transcript(prompt) if prompt else None,
-                "response": transcript(completion) if completion else None,
-                "reward": None if row.get("error") else number(row["reward"]),
-                **_parts(row),
-                "finish_reason": row.get("stop_condition"),
-                "truncated": row.get("is_truncated"),
-                "environment": row.get("task") if isinstance(row.get("task"), str) else None,
-                "temperature": number(arguments.get("temperature")),
-                "top_p": number(arguments.get("top_p")),
-                "n_turns": len(sampled) or None,
-                "n_tool_calls": sum(len(calls_of(message)) for message in sampled),
-                "seconds_generating": _generating(row),
-            },
-            None,
-            _message_rows(prompt, completion),
-        )
+        with reading.whole_line(file, line):
+            _add_result(gathered, groups, row, arguments)
     if gathered.sequences:
         yield gathered.step(0)
+
+
+def _add_result(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    prompt, completion = _messages(row.get("prompt")), _messages(row.get("completion"))
+    example = row.get("example_id")
+    sampled = [message for message in completion if message.get("role", "assistant") == "assistant"]
+    gathered.add(
+        {
+            "group_id": groups.of(str(example) if example is not None else transcript(prompt)),
+            "prompt_id": example if isinstance(example, int) else None,
+            "prompt": transcript(prompt) if prompt else None,
+            "response": transcript(completion) if completion else None,
+            "reward": None if row.get("error") else number(row["reward"]),
+            **_parts(row),
+            "finish_reason": words(row.get("stop_condition")),
+            "truncated": row.get("is_truncated"),
+            "environment": row.get("task") if isinstance(row.get("task"), str) else None,
+            "temperature": number(arguments.get("temperature")),
+            "top_p": number(arguments.get("top_p")),
+            "n_turns": len(sampled) or None,
+            "n_tool_calls": sum(len(calls_of(message)) for message in sampled),
+            "seconds_generating": _generating(row),
+        },
+        None,
+        _message_rows(prompt, completion),
+    )
 
 
 def _messages(written: Any) -> list[Mapping[str, Any]]:
