@@ -19,6 +19,7 @@ pytest.importorskip("verl", exc_type=ImportError)
 pytest.importorskip("transfer_queue", exc_type=ImportError)
 
 from ratioscope.adapters import verl as plugin
+from ratioscope.adapters.verl import hooks
 from ratioscope.adapters.verl.hooks import reward_parts, scalars_of
 from ratioscope.analysis.frameworks import report
 from ratioscope.analysis.runs.store import open_run
@@ -276,6 +277,29 @@ def test_trainers_are_wrapped_when_they_are_imported(monkeypatch: pytest.MonkeyP
     assert wrapped == []
     importlib.import_module("this")
     assert wrapped == ["this"]
+
+
+def test_the_folder_can_be_handed_to_a_running_cluster() -> None:
+    """As docs/recording.md has it."""
+    config = training.configuration("+ray_kwargs.ray_init.runtime_env.env_vars.RATIOSCOPE_RUN=/shared/runs/mine")
+    assert config.ray_kwargs.ray_init.runtime_env.env_vars.RATIOSCOPE_RUN == "/shared/runs/mine"
+
+
+def test_the_run_ends_with_the_training(record: Record) -> None:
+    """`fit` is wrapped; here it is one that fails in its second step."""
+    folder, made, _ = record(steps=1)
+    made._ratioscope = type(made._ratioscope)()
+    made._ratioscope.recording.folder = folder.with_name("failing")
+
+    def fit(trainer: Any) -> None:
+        training.steps(trainer, 1)
+        raise ValueError("out of memory")
+
+    assert type(made).fit.ratioscope and type(made).fit.__name__ == "fit"
+    with pytest.raises(ValueError, match="out of memory"):
+        hooks._fit(fit, made)
+    manifest = open_run(folder.with_name("failing")).manifest
+    assert (manifest.status, manifest.status_reason) == ("failed", "ValueError: out of memory")
 
 
 def test_metrics_and_parts_become_numbers() -> None:
