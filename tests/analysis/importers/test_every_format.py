@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.importers import IMPORTERS, Importer, Reading, Step
 from ratioscope.analysis.importers.detect import Found, the_source
 from ratioscope.analysis.importers.writing import Options, import_run
@@ -108,6 +110,8 @@ def test_it_is_imported_whole_again_without_news_and_from_any_step_on(source: Pa
     assert run.problems == () and run.status == "finished" and run.manifest.source["format"] == importer.name
     assert found.description.steps in (None, len(steps))
     assert import_run(found, tmp_path / "run", Options(unpickle=True)).steps == 0
+    opened = open_folder(tmp_path / "run")  # what was written is sound, so nothing may call it broken
+    assert [said for said in (*opened.findings, *opened.remarks) if said.severity == Severity.CRITICAL] == []
     shapes = [shape(step) for step in steps]
     assert sorted(number for number, *_ in shapes) == [number for number, *_ in shapes]
     for place, step in enumerate(steps):

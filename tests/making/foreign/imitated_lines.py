@@ -27,7 +27,7 @@ def roll(folder: Path, steps: Sequence[Sequence[Known]], *, reference: bool = Tr
         width = max(len(one.ids) for one in step)
         for domain in range(2):
             rows = []
-            for one in step[domain * 2 : domain * 2 + 2 + 2 * domain]:
+            for one in (step[:2], step[2:])[domain]:
                 padding = width - len(one.ids)
                 current = _padded(one.current, padding)
                 rows.append(
