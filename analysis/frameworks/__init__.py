@@ -183,7 +183,7 @@ def _read(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.DataF
         """
         select
             step, seq_id, logp_behavior::double as behavior, logp_current::double as current,
-            gated_at::double as gate, logp_reference::double as reference,
+            logp_behavior_train::double as recomputed, gated_at::double as gate, logp_reference::double as reference,
             entropy::double as entropy, advantage::double as advantage, version_lag::double as lag,
             logp_gate is not null as gate_logged
         from gated
@@ -204,7 +204,7 @@ def _by_step(tokens: pd.DataFrame, sequences: pd.DataFrame) -> Iterator[tuple[in
         step = int(str(label))
         rows = logged.get(step, sequences.iloc[:0])
         _, sequence = np.unique(frame["seq_id"], return_inverse=True)
-        names = ("behavior", "current", "gate", "reference", "entropy", "advantage", "lag")
+        names = ("behavior", "current", "recomputed", "gate", "reference", "entropy", "advantage", "lag")
         step_tokens = StepTokens(
             **{name: frame[name].to_numpy(dtype=float) for name in names},
             sequence=sequence,

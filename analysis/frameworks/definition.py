@@ -30,6 +30,8 @@ class StepTokens:
     """Log-probability by the sampler: their rollout, generation or inference log-probs."""
     current: Array
     """At the start of the update: their old, proximal or prev log-probs."""
+    recomputed: Array
+    """By the trainer with the weights that sampled: the old log-probs of those who compute them at generation."""
     gate: Array
     """At the last gradient pass: their current or trainer log-probs; `current` where not logged, NaN: no gate."""
     reference: Array
@@ -61,6 +63,11 @@ class StepTokens:
         return self.gate - self.current
 
     @cached_property
+    def at_generation(self) -> Array:
+        """The policy that sampled, as the trainer evaluates it; where that is not logged, that before the update."""
+        return np.where(np.isnan(self.recomputed), self.current, self.recomputed)
+
+    @cached_property
     def lengths(self) -> Array:
         """Usable tokens of each sequence."""
         return np.bincount(self.sequence).astype(float)
@@ -81,7 +88,7 @@ class StepTokens:
         there = ~np.isnan(self.gate)
         if there.all():
             return self
-        names = ("behavior", "current", "gate", "reference", "entropy", "advantage", "lag")
+        names = ("behavior", "current", "recomputed", "gate", "reference", "entropy", "advantage", "lag")
         sequence = np.unique(self.sequence[there], return_inverse=True)[1]
         return replace(self, sequence=sequence, **{name: getattr(self, name)[there] for name in names})
 

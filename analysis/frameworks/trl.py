@@ -20,9 +20,19 @@ from ratioscope.tails import Array
 _ZERO = 1e-8
 
 
+def _engine(tokens: StepTokens) -> Array:
+    """log of their old policy over the sampler: old is evaluated at generation, with the weights that sampled."""
+    return tokens.at_generation - tokens.behavior
+
+
+def _step(tokens: StepTokens) -> Array:
+    """log of the current policy over their old one, which is as old as the responses are."""
+    return tokens.gate - tokens.at_generation
+
+
 def _sequence_weights(tokens: StepTokens, parameters: Parameters) -> Array:
     """Products of ρ, 0 above the largest allowed one (mode sequence_mask)."""
-    weights = exp(tokens.sums(tokens.log_rho))
+    weights = exp(tokens.sums(_engine(tokens)))
     return np.where(weights > parameters["clip_max"], 0.0, weights)
 
 
@@ -37,15 +47,18 @@ def _without_spread(tokens: StepTokens) -> float:
 
 
 def _low(tokens: StepTokens, parameters: Parameters) -> Array:
-    return clipped_low(tokens, tokens.log_r, parameters["epsilon"]).astype(float)
+    return clipped_low(tokens, _step(tokens), parameters["epsilon"]).astype(float)
 
 
 def _high(tokens: StepTokens, parameters: Parameters) -> Array:
-    return clipped_high(tokens, tokens.log_r, parameters["epsilon"]).astype(float)
+    return clipped_high(tokens, _step(tokens), parameters["epsilon"]).astype(float)
 
 
 _APPLIED = "Products over sequences, set to 0 above clip_max: applied weights, not raw ones, and not those of tokens."
-_RATIO = "The ratio is current over old, not over the sampler, with their bounds; ours is what the run's own gate did."
+_RATIO = (
+    "The ratio is to old, the sampling policy as the trainer evaluates it, with their bounds; ours is what the run's "
+    "own gate did."
+)
 
 DIALECT = Dialect(
     framework=FRAMEWORKS["trl"],
@@ -54,31 +67,32 @@ DIALECT = Dialect(
     rows=(
         Reported(
             "sampling/sampling_logp_difference/mean", "token mean of |log old - log sampling|",
-            "Theirs is a mean of the means of processes.",
-            lambda t, p: mean(np.abs(t.log_rho)), ours="abs_log_ratio", same=True,
+            "Old is the policy that sampled, so that only the engines differ; ours has the age of the data in it, too. "
+            "A mean of the means of processes.",
+            lambda t, p: mean(np.abs(_engine(t))), ours="abs_log_ratio",
         ),
         Reported(
             "sampling/sampling_logp_difference/max", "largest |log old - log sampling| of a token",
             "Both tails in one number: it does not say whether a ratio is large or near 0.",
-            lambda t, p: float(np.abs(t.log_rho).max()), instead="ratio_max",
+            lambda t, p: float(np.abs(_engine(t)).max()), instead="ratio_max",
         ),
         Reported(
             "sampling/importance_sampling_ratio/mean",
             "mean over sequences of W, 0 where W is above clip_max", _APPLIED,
             lambda t, p: mean(_sequence_weights(t, p)), ours="ratio_mean",
-            clamped=lambda t, p: t.sums(t.log_rho) > np.log(p["clip_max"]),
+            clamped=lambda t, p: t.sums(_engine(t)) > np.log(p["clip_max"]),
         ),
         Reported(
             "sampling/importance_sampling_ratio/min", "smallest W, 0 where one is above clip_max",
             f"{_APPLIED} A masked sequence, which had the largest weight, is the minimum.",
             lambda t, p: float(_sequence_weights(t, p).min()), ours="ratio_min",
-            clamped=lambda t, p: t.sums(t.log_rho) > np.log(p["clip_max"]),
+            clamped=lambda t, p: t.sums(_engine(t)) > np.log(p["clip_max"]),
         ),
         Reported(
             "sampling/importance_sampling_ratio/max", "largest W that is not above clip_max",
             f"{_APPLIED} It cannot exceed clip_max.",
             lambda t, p: float(_sequence_weights(t, p).max()), ours="ratio_max",
-            clamped=lambda t, p: t.sums(t.log_rho) > np.log(p["clip_max"]),
+            clamped=lambda t, p: t.sums(_engine(t)) > np.log(p["clip_max"]),
         ),
         Reported(
             "clip_ratio/low_mean", "share of tokens with A < 0 and a ratio below 1 - epsilon", _RATIO,
@@ -103,9 +117,9 @@ DIALECT = Dialect(
             lambda t, p: float(t.means(_high(t, p)).max()), needs=("gate",), instead="clip_fraction_high",
         ),
         Reported(
-            "kl", "token mean of k3 of the current policy to the reference, not clamped",
-            "Not importance-weighted to the current policy, whose KL it is meant to be.",
-            lambda t, p: float(np.nanmean(k3(t.reference - t.gate))), ours="kl_to_reference",
+            "kl", "token mean of the ratio to old times k3 of the current policy to the reference, not clamped",
+            "Weighted with current over old (use_bias_correction_kl, their default); older versions do not weight it.",
+            lambda t, p: float(np.nanmean(exp(_step(t)) * k3(t.reference - t.gate))), ours="kl_to_reference",
             needs=("reference", "gate"),
         ),
         Reported(

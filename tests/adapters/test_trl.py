@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM,
 
 from ratioscope.adapters.trl import GRPORecorder, record
 from ratioscope.adapters.trl.responses import prompt_id
+from ratioscope.analysis.frameworks import theirs
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
@@ -253,6 +254,17 @@ def test_versions_count_updates_and_reuse_makes_data_stale(reused: Recorded) -> 
     assert reused.manifest.schedule["sync_interval"] == 4 and reused.manifest.task["name"] == "sums"
     assert steps[["grad_norm", "learning_rate", "seconds_training"]].notna().all(axis=None)
     assert (steps["seconds_sampling"] > 0).tolist() == [True, False, False, False] * 2
+
+
+def test_the_dialect_gives_from_the_files_what_trl_logged(reused: Recorded) -> None:
+    """Its clip ratios are to the policy at generation, which is older than the update."""
+    found = theirs(open_run(reused.folder), "trl").pivot(index="step", columns="name", values="value")
+    for name in ("low_mean", "high_mean", "region_mean", "low_min", "high_max"):
+        np.testing.assert_allclose(found[f"clip_ratio/{name}"], reused.steps[f"extra_clip_ratio_{name}"], atol=1e-5)
+    np.testing.assert_allclose(found["entropy"], reused.steps["extra_entropy"], rtol=1e-5)
+    assert found["clip_ratio/region_mean"].max() > 0.05
+    # Nobody knows what the sampler drew with.
+    assert found["sampling/sampling_logp_difference/mean"].isna().all()
 
 
 def test_the_run_is_what_it_claims_to_be(reused: Recorded) -> None:

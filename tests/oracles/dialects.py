@@ -20,6 +20,9 @@ class Batch:
             row["g"] = row["c"] if row.get("logp_gate") is None else row["logp_gate"]
             row["f"], row["A"] = row["logp_reference"], row["advantage"]
             row["l"], row["r"] = row["c"] - row["b"], row["g"] - row["c"]
+            # Who evaluates the old policy when it samples.
+            sampled = row["c"] if row.get("logp_behavior_train") is None else row["logp_behavior_train"]
+            row["engine"], row["step_"] = sampled - row["b"], row["g"] - sampled
         grouped = defaultdict(list)
         for row in self.rows:
             grouped[row["seq_id"]].append(row)
@@ -79,7 +82,7 @@ def perplexity_differences(batch: Batch) -> list[float]:
 
 
 def masked_weights(batch: Batch) -> list[float]:
-    weights = [math.exp(log_weight) for log_weight in batch.log_weights()]
+    weights = [math.exp(math.fsum(row["engine"] for row in rows)) for rows in batch.sequences]
     return [w if w <= 3.0 else 0.0 for w in weights]
 
 
@@ -165,17 +168,17 @@ ORACLE: dict[str, dict[str, Callable[[Batch], float]]] = {
         "actor/kl_loss": lambda s: s.mean(reference_term),
     },
     "trl": {
-        "sampling/sampling_logp_difference/mean": lambda s: s.mean(lambda row: abs(row["l"])),
-        "sampling/sampling_logp_difference/max": lambda s: max(s.tokens(lambda row: abs(row["l"]))),
+        "sampling/sampling_logp_difference/mean": lambda s: s.mean(lambda row: abs(row["engine"])),
+        "sampling/sampling_logp_difference/max": lambda s: max(s.tokens(lambda row: abs(row["engine"]))),
         "sampling/importance_sampling_ratio/mean": lambda s: fmean(masked_weights(s)),
         "sampling/importance_sampling_ratio/min": lambda s: min(masked_weights(s)),
         "sampling/importance_sampling_ratio/max": lambda s: max(masked_weights(s)),
-        "clip_ratio/low_mean": lambda s: s.mean(lambda row: signed(row, row["r"]) < 0),
-        "clip_ratio/high_mean": lambda s: s.mean(lambda row: signed(row, row["r"]) > 0),
-        "clip_ratio/region_mean": lambda s: s.mean(lambda row: signed(row, row["r"]) != 0),
-        "clip_ratio/low_min": lambda s: min(s.by_sequence(lambda row: signed(row, row["r"]) < 0)),
-        "clip_ratio/high_max": lambda s: max(s.by_sequence(lambda row: signed(row, row["r"]) > 0)),
-        "kl": lambda s: s.mean(lambda row: k3(row["f"] - row["g"])),
+        "clip_ratio/low_mean": lambda s: s.mean(lambda row: signed(row, row["step_"]) < 0),
+        "clip_ratio/high_mean": lambda s: s.mean(lambda row: signed(row, row["step_"]) > 0),
+        "clip_ratio/region_mean": lambda s: s.mean(lambda row: signed(row, row["step_"]) != 0),
+        "clip_ratio/low_min": lambda s: min(s.by_sequence(lambda row: signed(row, row["step_"]) < 0)),
+        "clip_ratio/high_max": lambda s: max(s.by_sequence(lambda row: signed(row, row["step_"]) > 0)),
+        "kl": lambda s: s.mean(lambda row: math.exp(row["step_"]) * k3(row["f"] - row["g"])),
         "entropy": lambda s: s.mean(entropy),
         "frac_reward_zero_std": without_spread,
         "completions/mean_length": lambda s: fmean(float(row["n_tokens"]) for row in s.logged),

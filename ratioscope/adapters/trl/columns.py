@@ -179,7 +179,6 @@ def _tokens(
     old_at = at(logp, unseen | ~fresh[row].numpy()) if old is None else at(old, unseen)
     gate, side = _gate(one, rule, live, rows)
     advantage = inputs["advantages"]
-    rejected = _rejected(one, rule, rows, width, left_out)
     columns = {
         "seq_id": np.asarray(keys, dtype=np.int64)[row],
         "group_id": np.asarray([response.group for response in responses], dtype=np.int64)[row],
@@ -196,7 +195,7 @@ def _tokens(
         "gate": at(gate, unseen),
         "gradient_weight": at(None if one.gradient is None else -one.gradient, unseen),
         "entropy": at(one.entropy, unseen),
-        "rejected": rejected[row, column],
+        "rejected": _rejected(one, rule, rows, width, left_out)[row, column],
         "turn": np.ma.masked_less(_turns(sampled, responses, "tool_mask" in inputs)[row, column], 0),
     }
     return columns, left_out

@@ -1,6 +1,7 @@
 """What a generation knows of its responses: texts, rewards by function, groups, lengths, turns."""
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,25 +31,27 @@ def responses_of(trainer: Any, scored: Scored, *, first_group: int) -> list[Resp
     """
     n, place = len(scored.ids), trainer.accelerator.process_index
     rewards = scored.rewards.detach().cpu().float()[place * n : (place + 1) * n]
-    totals = (rewards * trainer.reward_weights.detach().cpu().float()).nansum(dim=1)
-    unscored = rewards.isnan().all(dim=1)
+    totals = (rewards * trainer.reward_weights.detach().cpu().float()).nansum(dim=1).tolist()
+    unscored, by_function = rewards.isnan().all(dim=1).tolist(), rewards.tolist()
     names = [str(name) for name in trainer.reward_func_names]
     ends = _end_ids(trainer)
     version = int(trainer.state.global_step)
     result = []
     for row in range(n):
         prompt, completion, ids = scored.prompts[row], scored.completions[row], scored.ids[row]
-        text = text_of(prompt)
+        if row == 0 or prompt != scored.prompts[row - 1]:  # a group has one
+            text = text_of(prompt)
+            number = prompt_id(text)
         result.append(
             Response(
                 group=first_group + (place * n + row) // int(trainer.num_generations),
                 version=version,
                 prompt=text,
-                prompt_id=prompt_id(text),
+                prompt_id=number,
                 text=text_of(completion),
-                reward=None if unscored[row] else float(totals[row]),
+                reward=None if unscored[row] else totals[row],
                 parts={
-                    name: None if part.isnan() else float(part) for name, part in zip(names, rewards[row], strict=True)
+                    name: None if math.isnan(part) else part for name, part in zip(names, by_function[row], strict=True)
                 },
                 length=len(ids),
                 ended=bool(ids) and ids[-1] in ends,
