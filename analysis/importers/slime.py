@@ -48,15 +48,32 @@ def folder_of(path: Path) -> Path:
 def rollouts(folder: Path) -> dict[int, Path]:
     """Files by rollout id, in ascending order; those of evaluations are not among them."""
     try:
-        files = {int(file.stem): file for file in folder.glob("*.pt") if file.stem.isdecimal()}
+        names = {file: file.stem.removeprefix("rollout_") for file in folder.glob("*.pt")}
+        files = {int(name): file for file, name in names.items() if name.isdecimal()}
     except OSError:
         return {}
     return dict(sorted(files.items()))
 
 
-def _describe(path: Path) -> Description | None:
+def _sources(path: Path) -> tuple[dict[int, Path], dict[int, Path]]:
+    """Files of what was sampled and of what was trained on, by rollout id.
+
+    With --save-debug-rollout-data or --save-debug-train-data alone they lie in a folder of any name.
+    """
     folder = folder_of(path)
     sampled, trained = rollouts(folder / "rollout_data"), rollouts(folder / "train_data")
+    alone = {} if sampled or trained else rollouts(path)
+    if not alone:
+        return sampled, trained
+    payload = _payload(next(iter(alone.values())), Reading(skip_bad=True))
+    if payload is None:
+        return {}, {}
+    return ({}, alone) if "format_version" in payload else (alone, {})
+
+
+def _describe(path: Path) -> Description | None:
+    folder = folder_of(path)
+    sampled, trained = _sources(path)
     if not sampled and not trained:
         return None
     first = next(iter((trained or sampled).values()))
@@ -68,7 +85,7 @@ def _describe(path: Path) -> Description | None:
         return None  # miles has metadata beside its samples
     missing = dict(MISSING)
     if not trained:
-        why = "there is no train_data folder: the dump has what was sampled, not what was trained on"
+        why = "there is no training data: the dump has what was sampled, not what was trained on"
         missing |= dict.fromkeys(("logp_current", "advantage", "entropy", "logp_reference"), why)
     elif payload is not None and isinstance(there := next(iter(payload["samples"]), None), Mapping):
         missing |= {
@@ -77,9 +94,7 @@ def _describe(path: Path) -> Description | None:
             if name not in there
         }
     if not sampled:
-        missing |= dict.fromkeys(
-            ("group_id", "prompt", "response", "behavior_version"), "there is no rollout_data folder"
-        )
+        missing |= dict.fromkeys(("group_id", "prompt", "response", "behavior_version"), "there is no rollout data")
     if (anchor := _anchor(sampled)) is None:
         missing["policy_version"] = (
             "the weight versions of the samples do not count the rollouts (none are logged, weights are not sent after "
@@ -113,8 +128,7 @@ def _payload(path: Path, reading: Reading) -> Any:
 
 
 def _read(path: Path, reading: Reading) -> Iterator[Step]:
-    folder = folder_of(path)
-    sampled, trained = rollouts(folder / "rollout_data"), rollouts(folder / "train_data")
+    sampled, trained = _sources(path)
     anchor = _anchor(sampled)
     ids = sorted(sampled.keys() | trained.keys())
     for number in ids:

@@ -97,7 +97,7 @@ def test_only_what_was_sampled(tmp_path: Path, known: list[list[truth.Known]]) -
     for file in (folder / "train_data").iterdir():
         file.unlink()
     found = slime.IMPORTER.describe(folder)
-    assert found is not None and "no train_data folder" in found.missing["logp_current"]
+    assert found is not None and "no training data" in found.missing["logp_current"]
     step = steps_of(slime.IMPORTER, folder)[0]
     assert_tokens(step, known[0], logp_behavior="sampler")
     assert step.tokens is not None and "logp_current" not in step.tokens
@@ -111,6 +111,18 @@ def test_only_what_was_trained_on(tmp_path: Path, known: list[list[truth.Known]]
     step = steps_of(slime.IMPORTER, folder / "train_data")[0]
     assert_tokens(step, known[0][:-1], logp_current="current", logp_behavior="sampler")
     assert "group_id" not in step.sequences and step.sequences["reward"] == [one.reward for one in known[0]]
+
+
+def test_a_folder_of_any_name(tmp_path: Path, known: list[list[truth.Known]]) -> None:
+    """As --save-debug-rollout-data path/rollout_{rollout_id}.pt writes it, and the training data's switch."""
+    folder = imitated_slime.write(tmp_path / "dump", known)
+    for file in (folder / "rollout_data").iterdir():
+        file.rename(file.with_stem(f"rollout_{file.stem}"))
+    sampled, trained = (folder / "rollout_data").rename(tmp_path / "a"), (folder / "train_data").rename(tmp_path / "b")
+    assert_tokens(steps_of(slime.IMPORTER, sampled)[2], known[2], logp_behavior="sampler")
+    assert_tokens(steps_of(slime.IMPORTER, trained)[2], known[2][:-1], logp_current="current")
+    torch.save({"model": {"weight": torch.ones(2)}}, tmp_path / "100.pt")  # somebody's checkpoint
+    assert slime.IMPORTER.describe(tmp_path) is None
 
 
 def test_a_reward_of_parts(tmp_path: Path, known: list[list[truth.Known]]) -> None:
