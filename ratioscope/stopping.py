@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -41,7 +42,9 @@ class Recorder(Protocol):
 class StopOnCritical:
     """See `stop_on_critical`."""
 
-    def __init__(self, folder: Path, every: int, report: Path, share: float) -> None:
+    def __init__(
+        self, folder: Path, every: int, report: Path, share: float, rules: Collection[str] | None = None
+    ) -> None:
         self.stop = False
         """Whether a critical finding was made; it stays so."""
         self.sentence = ""
@@ -52,7 +55,7 @@ class StopOnCritical:
         """The post-mortem report, which is there once `close` has returned."""
         self.checks, self.seconds = 0, 0.0
         """Diagnoses that were made, and how long other processes have worked on them."""
-        self._folder, self._every, self._share = folder, every, share
+        self._folder, self._every, self._share, self._rules = folder, every, share, rules
         self._steps, self._due = 0, 0.0
         self._begun = time.monotonic()
         self._check: _Process | None = None
@@ -118,11 +121,14 @@ class StopOnCritical:
         self._due = time.monotonic() + check.seconds * (1 / self._share - 1)
         try:
             findings = json.loads(check.output)["findings"]
-            grave = [each for each in findings if each["severity"] == "critical" and each["rule"] not in OF_THE_LOG]
+            grave = [each for each in findings if each["severity"] == "critical" and self._stops(each["rule"])]
             if grave:
                 self._stop(grave[0])
         except (ValueError, TypeError, KeyError):
             self._complain(check)
+
+    def _stops(self, rule: str) -> bool:
+        return rule in self._rules if self._rules is not None else rule not in OF_THE_LOG
 
     def _stop(self, finding: dict[str, Any]) -> None:
         self.finding, self.sentence = finding, _plain(f"{finding['sentence']} {finding['do']}")
@@ -154,7 +160,12 @@ class StopOnCritical:
 
 
 def stop_on_critical(
-    run: Recorder | str | Path, *, every: int = 20, report: str | Path | None = None, share: float = 0.05
+    run: Recorder | str | Path,
+    *,
+    every: int = 20,
+    report: str | Path | None = None,
+    share: float = 0.05,
+    rules: Collection[str] | None = None,
 ) -> StopOnCritical:
     """A guard that says when to stop, and writes a report around the last stable step then.
 
@@ -163,6 +174,7 @@ def stop_on_critical(
         every: so many updates lie between two diagnoses at least.
         report: .html, .pdf, .md or .json, not in the run; default: <folder>-post-mortem.html, beside it.
         share: of the time of a long run that diagnoses take: after one of 5 s the next begins 95 s later at 0.05.
+        rules: the only findings that stop it, by their names (docs/metrics.md); None: all about the training.
 
     Raises:
         RatioscopeError: a value is out of its range, or the report cannot be written there.
@@ -177,7 +189,7 @@ def stop_on_critical(
         raise RatioscopeError(f"{place.parent}: there is no such folder.")
     if folder.resolve() in place.resolve().parents:
         raise RatioscopeError(f"{place}: lies inside the run, and runs are never written to; choose another place.")
-    return StopOnCritical(folder, every, place, share)
+    return StopOnCritical(folder, every, place, share, rules)
 
 
 class _Process:

@@ -38,7 +38,8 @@ def until_judged(guard: StopOnCritical) -> None:
 
 
 def test_a_collapsed_run_is_stopped_and_has_a_post_mortem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    guard = stop_on_critical(recorded(tmp_path, collapsed=True), every=2, report=tmp_path / "why.json")
+    folder = recorded(tmp_path, collapsed=True)
+    guard = stop_on_critical(folder, every=2, report=tmp_path / "why.json")
     began = time.monotonic()
     assert not guard.step() and not guard.step() and time.monotonic() - began < 1  # it does not wait
     until_judged(guard)
@@ -47,6 +48,9 @@ def test_a_collapsed_run_is_stopped_and_has_a_post_mortem(tmp_path: Path, capsys
     assert "The last stable step is 19: " in guard.report.read_text()
     said = capsys.readouterr().err
     assert guard.sentence in said and "1 diagnosis took" in said
+    other = stop_on_critical(folder, every=1, rules=["heavy_tail"])
+    until_judged(other)
+    assert other.checks == 1 and not other.stop
 
 
 def test_a_healthy_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
