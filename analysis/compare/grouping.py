@@ -154,7 +154,8 @@ def schedule_words(schedule: Mapping[str, Any]) -> str:
     parts = [f"{key} = {schedule[key]}" for key, value in usual.items() if schedule.get(key, value) != value]
     if schedule.get("mixture"):
         parts.append(f"mixture of {len(schedule['mixture'])} versions")
-    return ", ".join(parts) or ("on-policy" if schedule else "schedule not stated")
+    # Other programs' manifests may say something of a schedule without saying when samplers get new weights.
+    return ", ".join(parts) or ("on-policy" if usual.keys() & schedule.keys() else "schedule not stated")
 
 
 def _age(setting: Setting) -> tuple[bool, float, float]:

@@ -28,10 +28,6 @@ from ratioscope.analysis.importers.source import Description, Importer, Reading,
 from ratioscope.analysis.importers.traces import DECIMALS, told
 
 _NO_TRAINER = "verifiers samples and scores; it does not train."
-_ROUNDED = (
-    "Log-probabilities are rounded to 4 decimals in the file: differences below 5e-5 are rounding, not numerics of the "
-    "sampler."
-)
 _ONE_STEP = "An evaluation has no updates: all responses are one step."
 
 
@@ -54,21 +50,19 @@ def describe(path: Path) -> Description | None:
     settings = config(configs / "resolved" / "eval.json") or config(configs / "eval.json")
     nodes = [node for node in trace.get("nodes") or [] if node.get("sampled")]
     training = at(episode, "run", "type") == "train"
-    assumed = [
+    assumed = (
         "All responses in the file are of one step." if training else _ONE_STEP,
         "A conversation that forks is a response a branch, each with the reward of the whole. A message that several "
         "branches share counts in the first.",
-    ]
-    if any(node.get("logprobs") for node in nodes):
-        assumed.append(_ROUNDED)
+    )
     return Description(
         framework="verifiers",
         format="traces",
         path=file,
         version=str(at(trace, "verifiers", "version") or ""),
         steps=1,
-        missing=_missing(nodes, training),
-        assumed=tuple(assumed),
+        missing=_missing(nodes, training, at(episode, "run", "work", "policy") is not None),
+        assumed=assumed,
         manifest=known(
             task=known(name=at(episode, "env", "name") or at(episode, "env", "id")),
             model=known(path=settings.get("model") or next((c.get("model") for c in trace.get("calls") or []), None)),
@@ -82,7 +76,7 @@ def describe(path: Path) -> Description | None:
     )
 
 
-def _missing(nodes: Sequence[Mapping[str, Any]], training: bool) -> dict[str, str]:
+def _missing(nodes: Sequence[Mapping[str, Any]], training: bool, versions: bool) -> dict[str, str]:
     missing = {}
     if not any(node.get("token_ids") for node in nodes):
         missing["token_id"] = (
@@ -94,7 +88,10 @@ def _missing(nodes: Sequence[Mapping[str, Any]], training: bool) -> dict[str, st
     for stored, column in (("trainer_logprobs", "logp_current"), ("advantages", "advantage"), ("entropies", "entropy")):
         if not any(node.get(stored) for node in nodes):
             missing[column] = why
-    return missing | {"logp_new": why}
+    missing |= {"logp_new": why, "clipped": why}
+    if not versions:
+        missing["behavior_version"] = "The file does not say which version of the weights sampled."
+    return missing
 
 
 def read(path: Path, reading: Reading) -> Iterator[Step]:
@@ -133,7 +130,7 @@ def describe_results(path: Path) -> Description | None:
         version=str(at(metadata, "version_info", "vf_version") or ""),
         steps=1,
         missing=dict.fromkeys(("token_id", "logp_behavior"), text)
-        | dict.fromkeys(("logp_current", "logp_new", "advantage", "entropy"), _NO_TRAINER),
+        | dict.fromkeys(("logp_current", "logp_new", "advantage", "entropy", "clipped"), _NO_TRAINER),
         assumed=(_ONE_STEP, "Responses to one example are one group."),
         manifest=known(
             task=known(name=metadata.get("env_id")),

@@ -44,7 +44,8 @@ def section(subject: Subject) -> Section:
     named = str(manifest.algorithm.get("name", "an unknown algorithm"))
     if manifest.source.get("framework"):
         named += f" of {manifest.source['framework']}"
-    under = f" under {schedule_words(manifest.schedule)}" if manifest.schedule else ""
+    words = schedule_words(manifest.schedule)
+    under = "" if words == "schedule not stated" else f" under {words}"
     answer = f"{named[0].upper()}{named[1:]}{under}: {size}; the run is {subject.opened.run.status}."
     blocks: list[Block] = []
     for name in _PARTS:
