@@ -15,8 +15,7 @@ from ratioscope.analysis.importers.source import Importer
 from ratioscope.analysis.importers.writing import Options, import_run
 from tests.benchmarks.timing import row, seconds
 
-STEPS, RESPONSES, PROMPT, LENGTH = 8, 64, 20, 1_000
-SAMPLED = STEPS * RESPONSES * (LENGTH - PROMPT)
+RESPONSES, PROMPT, LENGTH = 64, 20, 1_000
 
 # The lists of a line of prime-rl's token export, which has the most of all formats, and those that most have.
 _FEW = ("inference_logprobs", "trainer_logprobs")
@@ -48,9 +47,9 @@ def _line(rng: np.random.Generator, step: int, number: int, floats: Sequence[str
     )
 
 
-def _written(source: Path, floats: Sequence[str], masks: Sequence[str]) -> Path:
+def _written(source: Path, steps: int, floats: Sequence[str], masks: Sequence[str]) -> Path:
     rng = np.random.default_rng(0)
-    for step in range(STEPS):
+    for step in range(steps):
         folder = source / "token_exports" / f"step_{step}"
         folder.mkdir(parents=True)
         rows = (_line(rng, step, number, floats, masks) + "\n" for number in range(RESPONSES))
@@ -60,17 +59,21 @@ def _written(source: Path, floats: Sequence[str], masks: Sequence[str]) -> Path:
 
 
 def run() -> None:
-    """Print the reading and the import of half a million tokens, against `json.loads` of the same lines."""
+    """Print reading and importing with few lists a line and with many, against `json.loads` of the same lines."""
     with tempfile.TemporaryDirectory() as place:
         mapping = Path(place) / "mapping.toml"
         mapping.write_text(_MAPPING)
-        _compare(_written(Path(place) / "few", _FEW, ()), importer_of(mapping), "by a mapping file")
-        _compare(_written(Path(place) / "all", _ALL, _MASKS), prime_rl.IMPORTER, "of prime-rl's token export")
+        _compare(_written(Path(place) / "few", 24, _FEW, ()), importer_of(mapping), "by a mapping file")
+        _compare(_written(Path(place) / "all", 8, _ALL, _MASKS), prime_rl.IMPORTER, "of prime-rl's token export")
 
 
 def _compare(source: Path, importer: Importer, what: str) -> None:
     files = sorted(source.rglob("*.jsonl"))
     size = sum(file.stat().st_size for file in files)
+    tokens = len(files) * RESPONSES * (LENGTH - PROMPT)
+
+    def rate(taken: float) -> str:
+        return f"{tokens / taken / 1e6:.2f} M tokens/s"
 
     def python() -> None:
         for file in files:
@@ -91,11 +94,7 @@ def _compare(source: Path, importer: Importer, what: str) -> None:
         shutil.rmtree(out)
 
     baseline = seconds(python, 3)
-    print(f"  {SAMPLED:,} tokens, {size / SAMPLED:.0f} bytes each; json.loads: {_rate(baseline)}")
+    print(f"  {tokens:,} tokens, {size / tokens:.0f} bytes each; json.loads: {rate(baseline)}")
     for name, action in (("lists as arrays", read), (f"import {what}", imported)):
         taken = seconds(action, 3)
-        row(f"{name}, {_rate(taken)}", taken, baseline, "json.loads")
-
-
-def _rate(taken: float) -> str:
-    return f"{SAMPLED / taken / 1e6:.2f} M tokens/s"
+        row(f"{name}, {rate(taken)}", taken, baseline, "json.loads")

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from ratioscope import RatioscopeError
 from ratioscope import open_run as open_for_notebook
 from ratioscope.analysis.runs.store import discover, open_run
-from ratioscope.dashboard import foreign
+from ratioscope.dashboard import foreign, launcher
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.components import foreign_runs
 from ratioscope.dashboard.roots import imports_of, roots, shelves
@@ -170,6 +170,16 @@ def test_opening_what_is_no_run_yet_names_the_command(ratioscope: Ratioscope, sl
         assert f"ratioscope import {slime}" in ratioscope(name, slime).failed()
     (tmp_path / "none").mkdir()
     assert "not a run" in ratioscope("summarize", tmp_path / "none").failed()
+
+
+def test_the_dashboard_says_what_it_found(
+    ratioscope: Ratioscope, slime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[list[Path]] = []
+    monkeypatch.setattr(launcher, "serve", lambda folders, port: served.append(folders))
+    first, *_ = ratioscope("dashboard", tmp_path, "--port", "18499").succeeded().splitlines()
+    assert first.startswith(f"{slime}: slime") and first.endswith("the page Runs imports it.")
+    assert served == [[tmp_path]]
 
 
 def test_a_shell_completes_the_formats() -> None:
