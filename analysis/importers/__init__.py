@@ -8,6 +8,7 @@ from ratioscope.analysis.importers import (
     nemo_rl,
     open_instruct,
     prime_rl,
+    roll_rollouts,
     skyrl,
     slime,
     tinker_capture,
@@ -33,6 +34,7 @@ IMPORTERS: tuple[Importer, ...] = (
     completions.IMPORTER,
     verl_rollouts.IMPORTER,
     areal.IMPORTER,
+    roll_rollouts.IMPORTER,
     logging_board.IMPORTER,
 )
 """Every format that is known, those that can be told most surely first."""

@@ -62,6 +62,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "miles": lambda folder: imitated_miles.write(folder / "miles", truth.run()),
     "ROLL": lambda folder: imitated_lines.roll(folder / "roll", truth.run()),
     "RLLoggingBoard": lambda folder: imitated_lines.logging_board(folder / "board", truth.run()),
+    "text of ROLL": lambda folder: imitated_lines.roll_rollouts(folder / "roll", truth.run()),
     "AReaL": lambda folder: imitated_lines.areal(folder / "areal", truth.run()),
     "verl": lambda folder: imitated_lines.verl(folder / "verl", truth.run()),
     "NeMo-RL": nemo_rl,

@@ -7,7 +7,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope.analysis.importers import IMPORTERS, ImportProblem, Reading, areal, completions, verl_rollouts
+from ratioscope.analysis.importers import (
+    IMPORTERS,
+    ImportProblem,
+    Reading,
+    areal,
+    completions,
+    roll_rollouts,
+    verl_rollouts,
+)
 from tests.making.foreign import imitated_lines, imitated_miles, imitated_slime, skyrl, trinity, truth
 from tests.making.foreign.reading import steps_of
 from tests.making.foreign.trl import FOLDER as TRL
@@ -115,6 +123,22 @@ def test_a_prompt_has_no_version(tmp_path: Path, known: list[list[truth.Known]])
     assert found is not None and "-1" in found.missing["behavior_version_min"]
 
 
+def test_rollouts_of_roll(tmp_path: Path, known: list[list[truth.Known]]) -> None:
+    folder = imitated_lines.roll_rollouts(tmp_path / "dump", known)
+    steps = steps_of(roll_rollouts.IMPORTER, folder)
+    assert [step.number for step in steps] == [0, 1, 2]
+    sequences = steps[0].sequences
+    assert sequences["reward"] == [one.reward for one in known[0]] and steps[0].tokens is None
+    assert sequences["group_id"] == [0, 0, 1, 1, 2, 2] and sequences["environment"][:3] == ["math", "math", "code"]
+    (folder / "rollout_dump_data.step_1.jsonl").write_text(
+        '{"global_step": [1], "responses": ["a", "b"], "scores": [1]}\n'
+    )
+    with pytest.raises(
+        ImportProblem, match=r"step_1\.jsonl, line 1: global_step, responses, scores are not lists of one"
+    ):
+        list(roll_rollouts.IMPORTER.read(folder, Reading()))
+
+
 def test_no_importer_claims_what_another_wrote(tmp_path: Path, known: list[list[truth.Known]]) -> None:
     places = {
         "slime": imitated_slime.write(tmp_path / "slime", known),
@@ -122,6 +146,7 @@ def test_no_importer_claims_what_another_wrote(tmp_path: Path, known: list[list[
         "skyrl": skyrl.FOLDER,
         "trinity": trinity.FOLDER,
         "logging-board": imitated_lines.roll(tmp_path / "roll", known),
+        "roll-rollouts": imitated_lines.roll_rollouts(tmp_path / "rollouts", known),
         "areal": imitated_lines.areal(tmp_path / "areal", known),
         "verl-rollouts": imitated_lines.verl(tmp_path / "verl", known),
         "trl-completions": TRL / "plain",

@@ -1,7 +1,7 @@
 """JSON lines as ROLL, RLLoggingBoard's users, AReaL and verl write them, imitated: they need GPUs to be driven.
 
-After alibaba/ROLL 8eb27cc2: roll/pipeline/rlvr/rlvr_pipeline.py (save_metrics); HarderThenHarder/RLLoggingBoard
-cf56d5d9: README; AReaL cbff54d6: areal/infra/workflow_executor.py (_dump_trajectory, _compute_output_versions,
+After alibaba/ROLL 8eb27cc2: roll/pipeline/rlvr/rlvr_pipeline.py (save_metrics) and utils.py;
+HarderThenHarder/RLLoggingBoard cf56d5d9: README; AReaL cbff54d6: areal/infra/workflow_executor.py (_dump_trajectory, _compute_output_versions,
 _split_trajectory_for_dump), and that of 1.0.4; verl 0.9.1: verl/trainer/ppo/v1/trainer_base.py (_write_generations).
 """
 
@@ -47,6 +47,22 @@ def roll(folder: Path, steps: Sequence[Sequence[Known]], *, reference: bool = Tr
                     }
                 )
             _write(folder / f"data_20260101_00{number:02d}00_{domain}00.jsonl", rows)
+    return folder
+
+
+def roll_rollouts(folder: Path, steps: Sequence[Sequence[Known]]) -> Path:
+    """One line a file, with a list a column, as ROLL's rollout_dump_dir has them."""
+    for number, step in enumerate(steps):
+        columns = {
+            "global_step": [number] * len(step),
+            "id": [f"task {one.group}" for one in step],
+            "prompt": [one.prompt for one in step],
+            "domain": ["math" if place < 2 else "code" for place in range(len(step))],
+            "responses": [one.response for one in step],
+            "scores": [one.reward for one in step],
+            "sampling_params": ["{}"] * len(step),
+        }
+        _write(folder / f"rollout_dump_data.step_{number}.jsonl", [columns])
     return folder
 
 
