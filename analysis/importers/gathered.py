@@ -55,6 +55,15 @@ class Gathered:
             self._ids.append(seq_id)
             self._tokens.append(tokens)
 
+    def drop(self, seq_id: int, why: str) -> None:
+        """Say of a response that is there already that it never reached the loss; its tokens keep their values."""
+        self.sequences[seq_id] = dict(self.sequences[seq_id]) | {"dropped": why}
+        if seq_id in self._ids:
+            place = self._ids.index(seq_id)
+            tokens = self._tokens[place]
+            rejected = np.full(len(next(iter(tokens.values()))), why, dtype=object)
+            self._tokens[place] = dict(tokens) | {"rejected": rejected}
+
     def step(self, number: int, scalars: Mapping[str, Any] | None = None) -> Step:
         """All of it as one update; a time that no file tells is null, not the time of the import."""
         tokens = None

@@ -163,7 +163,7 @@ def _drop_equal(gathered: Gathered) -> None:
         equal.discard(next(iter(rewards), None))
     for place, sequence in enumerate(gathered.sequences):
         if sequence["group_id"] in equal:
-            gathered.sequences[place] = dict(sequence) | {"dropped": "no signal: equal rewards in its group"}
+            gathered.drop(place, "no signal: equal rewards in its group")
 
 
 def _parts(row: Mapping[str, Any]) -> dict[str, float]:

@@ -58,6 +58,8 @@ def test_groups_without_a_signal_were_dropped(run: Path) -> None:
     first, second, _ = steps_of(tinker_cookbook.IMPORTER, run)
     assert "dropped" not in first.sequences
     assert second.sequences["dropped"] == ["no signal: equal rewards in its group"] * 2 + [None] * 2
+    assert set(column(second, "rejected", 0)) == {"no signal: equal rewards in its group"}
+    assert set(column(second, "rejected", 2)) == {None}
 
 
 def test_scoring_calls_and_copies_are_no_responses(run: Path) -> None:
