@@ -157,7 +157,12 @@ PRESETS: tuple[Preset, ...] = (
     Preset(_TRL, f"loss_type=dapo, grpo, bnpo or dr_grpo, epsilon {_EPSILON}", _clip(_EPSILON), note=_TO_OLD),
     Preset(_TRL, "loss_type=cispo, epsilon_high 5 (recommended)", _cispo(4), note=_TO_OLD),
     Preset(_TRL, "loss_type=sapo, temperatures 1 and 1.05", _sapo(1, 1.05), note=_TO_OLD),
-    Preset(_TRL, "loss_type=vespo, k 2 and 3, lambda 3 and 2", _vespo(2, 3, 3, 2)),
+    Preset(
+        _TRL,
+        "loss_type=vespo, k 2 and 3, lambda 3 and 2",
+        _vespo(2, 3, 3, 2),
+        note="the ratio to vLLM is in it, truncated or masked by tokens",
+    ),
     Preset(
         _TRL,
         f"loss_type=luspo or GSPO (importance_sampling_level=sequence), epsilon {_EPSILON}",
