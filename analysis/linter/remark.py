@@ -74,7 +74,7 @@ def estimate(label: str, value: float, interval: Interval = NO_INTERVAL, note: N
 def text(remarks: Sequence[Remark]) -> str:
     """For the terminal: severity or outcome, check and sentence; below it what to do.
 
-    Checks that could not look for one and the same reason are one line.
+    Checks that did not run for one and the same reason are one line.
     """
     lines = []
     of_reason: dict[str, list[str]] = {}

@@ -1,8 +1,9 @@
 """JSON lines as ROLL, RLLoggingBoard's users, AReaL and verl write them, imitated: they need GPUs to be driven.
 
 After alibaba/ROLL 8eb27cc2: roll/pipeline/rlvr/rlvr_pipeline.py (save_metrics) and utils.py;
-HarderThenHarder/RLLoggingBoard cf56d5d9: README; AReaL cbff54d6: areal/infra/workflow_executor.py (_dump_trajectory, _compute_output_versions,
-_split_trajectory_for_dump), and that of 1.0.4; verl 0.9.1: verl/trainer/ppo/v1/trainer_base.py (_write_generations).
+HarderThenHarder/RLLoggingBoard cf56d5d9: README; AReaL cbff54d6: areal/infra/workflow_executor.py (_dump_trajectory,
+_compute_output_versions, _split_trajectory_for_dump), and that of 1.0.4; verl 0.9.1:
+verl/trainer/ppo/v1/trainer_base.py (_write_generations).
 """
 
 import json
