@@ -12,6 +12,9 @@ from ratioscope.analysis.summary.summary import StepSummary, summarise
 
 SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 NAMES = sorted(run.run_id for run in discover([SAMPLE_RUNS]))
+RECORDED = ["trl-smollm2-gcd"]
+"""Runs of other trainers; all others are those of the built-in one."""
+TRAINED = [name for name in NAMES if name not in RECORDED]
 
 
 @cache

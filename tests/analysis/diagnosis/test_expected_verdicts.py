@@ -12,7 +12,7 @@ import pytest
 
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.facts import Cause
-from tests.making.samples import NAMES, SAMPLE_RUNS
+from tests.making.samples import SAMPLE_RUNS, TRAINED
 
 HEALTHY, NOTICE, WARNING, CRITICAL = range(4)
 
@@ -100,10 +100,10 @@ EXPECTED = {
 
 
 def test_every_sample_run_has_a_verdict() -> None:
-    assert sorted(EXPECTED) == NAMES
+    assert sorted(EXPECTED) == TRAINED
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_the_rules_say_what_the_tables_say(name: str) -> None:
     expected, opened = EXPECTED[name], open_folder(SAMPLE_RUNS / name)
     values, facts = opened.summary.values, opened.facts()

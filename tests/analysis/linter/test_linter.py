@@ -118,7 +118,7 @@ def test_every_check_says_something_of_every_log(trained: Trained) -> None:
 SAMPLES = (
     "mismatch-grpo-seed0", "offline-grpo-seed0", "smollm2_sync_interval4-grpo-lr5e-06-seed0",
     "sync_interval20-grpo-seed1", "sync_interval20-red_drop-seed0", "sync_interval20-red_weight-seed0",
-    "sync_interval5_mixture4-adaptive_clip-seed0", "sync_offset10-reinforce-seed0",
+    "sync_interval5_mixture4-adaptive_clip-seed0", "sync_offset10-reinforce-seed0", "trl-smollm2-gcd",
 )  # fmt: skip
 
 
