@@ -68,10 +68,14 @@ def areal_batch() -> list[dict[str, torch.Tensor]]:
 
 
 def areal_compute_advantages(batch: list[dict[str, torch.Tensor]]) -> None:
-    """What `PPOActor._compute_advantages` does to the columns: it rolls logprobs and the mask by -1, in place."""
+    """What `PPOActor._compute_advantages` does to the columns: it rolls logprobs and the mask by -1, in place.
+
+    Without a decoupled loss and a recomputation, prox_logp becomes the sampler's.
+    """
     for one in batch:
         mask = torch.roll(one["loss_mask"].float(), -1, dims=-1)
         one["logprobs"] = torch.roll(one["logprobs"], -1, dims=-1) * mask
+        one.setdefault("prox_logp", one["logprobs"])
         one["loss_mask"], one["advantages"] = mask, (one["rewards"] - 0.5)[:, None] * mask
 
 
@@ -90,6 +94,18 @@ def test_areal_recipe_undoes_the_roll(tmp_path: Path) -> None:
     # The trap: read after compute_advantages against the same tokens, everything belongs to the token before.
     rolled = batch[0]["input_ids"][batch[0]["loss_mask"].bool()].tolist()
     assert rolled == [1, 2, 3, 7, 8] != tokens["token_id"].tolist()[:5]
+
+
+def test_areal_recipe_takes_no_copy_of_the_sampler_for_the_policy(tmp_path: Path) -> None:
+    recipe, batch = function("AReaL"), areal_batch()
+    for one in batch:
+        del one["prox_logp"]
+    before = recipe["before_advantages"](batch)
+    areal_compute_advantages(batch)
+    assert all(torch.equal(one["prox_logp"], one["logprobs"]) for one in batch)
+    with RunRecorder(tmp_path / "run") as recorder:
+        recipe["record"](recorder, 4, batch, before)
+    assert "logp_current" not in pd.read_parquet(tmp_path / "run" / "tokens")
 
 
 class Experience:

@@ -10,6 +10,7 @@ A step without an update of the policy (while the critic warms up) is no step of
 """
 
 import functools
+import logging
 import os
 import re
 import sys
@@ -25,6 +26,7 @@ from ratioscope.adapters.recording import Recording, closing
 from ratioscope.adapters.verl import manifest
 from ratioscope.adapters.verl.columns import TOKEN_FIELDS, Decode, step_columns
 
+_LOG = logging.getLogger("ratioscope")
 Method = Callable[..., Any]
 
 _FIELDS = [*TOKEN_FIELDS, "prompts", "response_mask", "rm_scores", "uid", "data_source", "extra_fields"]
@@ -69,7 +71,9 @@ class _Watched:
     """The recording of one trainer, and what is kept until its step is written."""
 
     def __init__(self) -> None:
-        new = os.environ.get("RATIOSCOPE_NEW", "")
+        new = os.environ.get("RATIOSCOPE_NEW", "0")
+        if not new.isdecimal():
+            _LOG.warning("RATIOSCOPE_NEW is %r and must be a whole number: logp_new is not scored.", new)
         folder = os.environ.get("RATIOSCOPE_RUN", "run")
         self.recording = Recording(folder, manifest.PRODUCER, new=int(new) if new.isdecimal() else 0)
         self.texts = os.environ.get("RATIOSCOPE_TEXTS", "1") != "0"
