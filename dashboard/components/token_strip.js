@@ -89,8 +89,17 @@ class Reader {
     if (place === this.current && this.at(place)?.getAttribute("aria-selected") === "true" && this.reported === place) return
     this.mark(place)
     this.reported = place
+    this.reportAfter(REPORT_AFTER, place)
+  }
+
+  // A report ends a script that is running. On the way to another page it would leave that page empty.
+  reportAfter(wait, place) {
     clearTimeout(this.timer)
-    this.timer = setTimeout(() => this.report(place), REPORT_AFTER)
+    this.timer = setTimeout(() => {
+      if (!this.root.isConnected) return
+      if (isBusy()) this.reportAfter(REPORT_AFTER, place)
+      else this.report(place)
+    }, wait)
   }
 
   mark(place) {
@@ -146,8 +155,7 @@ class Reader {
     const place = extremes[(this.rank < 0 && step < 0 ? 0 : this.rank + step + extremes.length) % extremes.length]
     if (this.holds(place)) return this.go(place)
     this.wantsFocus = true // it is in another part of the response, which the server sends
-    clearTimeout(this.timer)
-    this.report(place)
+    this.reportAfter(0, place)
   }
 
   onKey(event) {
@@ -184,6 +192,11 @@ class Reader {
     }
     return found
   }
+}
+
+const isBusy = () => {
+  const state = document.querySelector("[data-testid=stApp]")?.getAttribute("data-test-script-state")
+  return Boolean(state) && state !== "notRunning"
 }
 
 const nearer = (a, b, to) => Math.abs(a.offsetLeft - to.offsetLeft) < Math.abs(b.offsetLeft - to.offsetLeft)

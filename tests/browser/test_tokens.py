@@ -97,6 +97,20 @@ def test_hovering_shows_every_log_probability_and_markup_is_inert(open_page: Ope
     expect(page.locator("a[href^='javascript:']")).to_have_count(0)
 
 
+def test_a_choice_that_is_not_reported_yet_does_not_empty_the_next_page(open_page: OpenPage) -> None:
+    page = open_page(ADDRESS)
+    settled(page, "Tokens")
+    for place in (3, 5):
+        tokens(page).nth(place).click()
+        page.wait_for_timeout(250)  # of the 400 ms after which it is reported
+        open_page("/drift?run=words")
+        settled(page, "Drift")
+        page.wait_for_timeout(500)
+        expect(charts(page).first).to_be_visible()
+        open_page(ADDRESS)
+        settled(page, "Tokens")
+
+
 def test_from_a_spike_to_its_tokens_in_two_clicks_and_on_to_a_worst_sequence(open_page: OpenPage, words: Path) -> None:
     page = open_page("/drift?run=words")
     settled(page, "Drift")
