@@ -13,8 +13,10 @@ A pickle is a program: loading it calls whatever it names. Three ways around tha
 import io
 import pickle
 import pickletools
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,6 +56,8 @@ def torch_file(path: Path, reading: Reading, *, lazily: bool = False) -> Any:
     """
     import torch
 
+    if _is_program(path):
+        return reading.bad(path, "a TorchScript program, no dump of tensors")
     try:
         with torch.serialization.safe_globals(_ARRAYS):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
@@ -94,6 +98,13 @@ def _with_objects(path: Path, reading: Reading) -> Any:
         return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module)
     except Exception as error:  # whatever a hostile file leads to
         return reading.bad(path, f"cannot be unpickled ({_first_line(error)})")
+
+
+def _is_program(path: Path) -> bool:
+    """Whether torch would hand the file to its compiler, whatever the pickle module."""
+    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return any(name.endswith("constants.pkl") for name in archive.namelist())
+    return False
 
 
 def allowed(data: bytes, path: Path, reading: Reading, why: str) -> Any:

@@ -1,6 +1,7 @@
 """Pickles of others: read without running what they say (trap 15)."""
 
 import pickle
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,6 +92,16 @@ def test_damaged_pickles_are_refused(data: bytes, tmp_path: Path) -> None:
         plain(data)
     with pytest.raises(ImportProblem, match="cannot be unpickled"):
         allowed(data, tmp_path, Reading(unpickle=True), "")
+
+
+def test_programs_of_torch_are_not_loaded(tmp_path: Path) -> None:
+    """Torch takes a file with these names for TorchScript, and hands it to its compiler."""
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        for name in ("a/data.pkl", "a/constants.pkl", "a/version"):
+            archive.writestr(name, b"")
+    for reading in (Reading(), Reading(unpickle=True)):
+        with pytest.raises(ImportProblem, match=r"a\.pt: a TorchScript program"):
+            torch_file(tmp_path / "a.pt", reading)
 
 
 def test_what_is_no_torch_file_is_said(tmp_path: Path) -> None:
