@@ -44,7 +44,7 @@ def headline(facts: Facts) -> str:
         return "No step is on disk yet."
     level = facts.staleness
     if not level.n_known:
-        return sentence(f"{facts.unknown}, so staleness is unknown")
+        return f"Staleness is unknown: {facts.unknown}."
     text = f"Staleness is {tv_text(level.last)} now"
     if level.over:
         text += f" and was above the limit of {level.limit:g} {over_limit(level, facts)}"
@@ -96,7 +96,7 @@ def triangle_sentence(facts: Facts) -> str:
     update, staleness, ppo = facts.path.part(Cause.UPDATE), facts.path.staleness, facts.path.ppo
     if update is None or not isfinite(update.value + staleness + ppo):
         why = facts.unknown or "no log-prob of the new policy can be used"
-        return sentence(f"{why}, so the triangle of U, S and PPO's distance is unknown")
+        return f"The triangle of U, S and PPO's distance is unknown: {why}."
     both = update.value + staleness
     if both == 0:
         return "Neither the data nor the update has moved the policy."

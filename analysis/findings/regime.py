@@ -63,7 +63,7 @@ def regime(facts: Facts, setup: Setup = UNKNOWN) -> Regime:
     """
     numbers = _numbers(facts)
     if facts.control is Control.UNKNOWN:
-        origin = f"{facts.unknown[:1].upper()}{facts.unknown[1:]}, so the regime is unknown."
+        origin = f"The regime is unknown: {facts.unknown}."
         return Regime(facts.control, (), (), facts.concern, origin, "", "", numbers)
     not_logged = tuple(
         name for name, known in (("the engine's part", facts.split), ("the update", facts.updates_logged)) if not known

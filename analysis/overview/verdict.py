@@ -15,7 +15,6 @@ from ratioscope.analysis.findings.words import (
     at_most,
     chi2_source,
     largest_part,
-    sentence,
     tv_text,
     what_is_missing,
     why_not_age,
@@ -69,7 +68,7 @@ def run_verdict(
 def _origin(facts: Facts) -> str:
     """What the path from the sampler to the new policy is made of."""
     if not facts.path.parts:
-        return sentence(f"{facts.unknown}, so the distance between sampler and policy is unknown")
+        return f"The distance between sampler and policy is unknown: {facts.unknown}."
     clauses = [largest_part(facts), at_most("staleness is", facts.staleness)]
     if facts.update.n_known:
         clauses.append(at_most("update drift is", facts.update))

@@ -122,7 +122,8 @@ def does_age_hurt(effect: AgeEffect) -> str:
         )
     slope, half = abs(trend.slope), (trend.high - trend.low) / 2
     size = f"by {_slope(slope, slope - half, slope + half)} an update of age"
-    of = f"({trend.steps:,} step{'s' * (trend.steps != 1)} with several ages, {trend.groups:,} prompt groups)"
+    unit = "prompt groups" if trend.grouped else "responses, as no groups are logged"
+    of = f"({trend.steps:,} step{'s' * (trend.steps != 1)} with several ages, {trend.groups:,} {unit})"
     if effect.verdict is Verdict.HURTS:
         text = f"Age hurts: within a step staleness rises {size} {of}."
     elif effect.verdict is Verdict.DOES_NOT:

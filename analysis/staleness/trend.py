@@ -14,20 +14,23 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import cluster_interval
 
 _STALENESS = """
-    select step, group_id, version_lag::double as lag, count(*)::double as n, sum(greatest(-expm1(log_rho), 0)) as total
+    select
+        step, group_id, bool_or(grouped) as grouped, version_lag::double as lag, count(*)::double as n,
+        sum(greatest(-expm1(log_rho), 0)) as total
     from usable
     -- at lag 0 there is no age, so nothing but the engine: any age at all would look like an effect
     where version_lag >= 1 and log_rho is not null
-    group by all order by all
+    group by step, group_id, lag order by all
 """
 _REWARD = """
     with aged as (
         select step, seq_id, avg(version_lag)::double as lag from token where version_lag >= 0 group by all
     )
-    select step, group_id, lag, count(*)::double as n, sum(reward)::double as total
+    select
+        step, group_id, bool_or(grouped) as grouped, lag, count(*)::double as n, sum(reward)::double as total
     from aged join sequence using (step, seq_id)
     where reward is not null and isfinite(reward)
-    group by all order by all
+    group by step, group_id, lag order by all
 """
 
 
@@ -41,6 +44,8 @@ class Trend:
     steps: int
     """Steps that hold several ages, and the prompt groups in them."""
     groups: int
+    grouped: bool = True
+    """They are prompt groups; otherwise responses, because no groups are logged."""
 
     @property
     def rises(self) -> bool:
@@ -103,4 +108,5 @@ def within_steps(cells: pd.DataFrame) -> Trend:
     count = len(groups)
     weight = groups["leverage"].to_numpy(dtype=float)
     low, high = cluster_interval(groups["score"].to_numpy(dtype=float) + slope * weight, weight)
-    return Trend(slope, low, high, len(set(step[mixed])), count)
+    grouped = bool(cells["grouped"].any()) if "grouped" in cells else True
+    return Trend(slope, low, high, len(set(step[mixed])), count, grouped)

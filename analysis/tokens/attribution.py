@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.logged import GROUP, logged
+from ratioscope.analysis.findings.logged import GROUP, QUESTIONS, Need, logged
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.runs.database import query
 from ratioscope.analysis.runs.relations import relations
@@ -71,8 +71,8 @@ class Owner:
     """The words for one owner, from its keys and the texts of tokens or prompts."""
     phrase: str = "{}"
     """How a sentence speaks of a label."""
-    needs: tuple[str, ...] = ()
-    """Columns, one of which must be logged; those of other tables with their table's name."""
+    needs: tuple[Need, ...] = ()
+    """Columns that must be logged: of each tuple, one at least."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -88,30 +88,30 @@ _SIGNS = {1: "A > 0", 0: "A = 0", -1: "A < 0"}
 
 OWNERS: dict[str, Owner] = {
     "token": Owner(
-        "Token", ("token_id",), lambda keys, texts: _token(keys[0], texts), "the token '{}'", ("token_id",),
+        "Token", ("token_id",), lambda keys, texts: _token(keys[0], texts), "the token '{}'", (("token_id",),),
     ),
     "token_position": Owner(
         "Token at a position", ("token_id", "position"),
-        lambda keys, texts: f"'{_token(keys[0], texts)}' at position {keys[1]}", "the token {}", ("token_id",),
+        lambda keys, texts: f"'{_token(keys[0], texts)}' at position {keys[1]}", "the token {}", (("token_id",),),
     ),
     "position": Owner("Position", ("position",), lambda keys, _: f"position {keys[0]}"),
     "prompt": Owner(
         "Prompt", ("prompt",), lambda keys, texts: texts.get(keys[0], f"prompt {keys[0]}"), "the prompt '{}'",
-        ("sequences.prompt_id", "sequences.prompt"),
+        (("sequences.prompt_id", "sequences.prompt"),),
     ),
     "version": Owner(
-        "Behavior version", ("behavior_version",), lambda keys, _: f"version {keys[0]}", needs=("behavior_version",)
+        "Behavior version", ("behavior_version",), lambda keys, _: f"version {keys[0]}", needs=(("behavior_version",),)
     ),
     "version_lag": Owner(
-        "Version lag", ("version_lag",), lambda keys, _: f"lag {keys[0]}", needs=("behavior_version",)
+        "Version lag", ("version_lag",), lambda keys, _: f"lag {keys[0]}", needs=QUESTIONS["age"].needs
     ),
     "step": Owner("Step", ("step",), lambda keys, _: f"step {keys[0]}"),
     "sequence": Owner("Response", ("step", "seq_id"), lambda keys, _: f"step {keys[0]}, response {keys[1]}"),
     "group": Owner(
-        "Prompt group", ("step", "group_id"), lambda keys, _: f"step {keys[0]}, group {keys[1]}", needs=GROUP
+        "Prompt group", ("step", "group_id"), lambda keys, _: f"step {keys[0]}, group {keys[1]}", needs=(GROUP,)
     ),
     "advantage": Owner(
-        "Sign of the advantage", ("sign(advantage)::int",), lambda keys, _: _SIGNS[keys[0]], needs=("advantage",)
+        "Sign of the advantage", ("sign(advantage)::int",), lambda keys, _: _SIGNS[keys[0]], needs=(("advantage",),)
     ),
 }  # fmt: skip
 
@@ -174,8 +174,8 @@ def shares(
         parts = np.sort(_logged(connection, chosen.column))[::-1]
         why = log.sentence("update" if "log_rho_new" in chosen.ratios else "weights")
         undefined = _why_no_shares(chosen, parts, why)
-        if not undefined and by.needs and not log.has(*by.needs):
-            undefined = f"{by.title} is unknown: {log.why(*by.needs)}"
+        if not undefined and (lacking := next((need for need in by.needs if not log.meets(need)), None)):
+            undefined = f"{by.title} is unknown: {log.why(*lacking)}"
         unreliable = None if undefined else _why_no_intervals(connection, chosen)
         peak = nan if undefined else float(parts[0])
         _create_owned(connection, chosen, by, peak, _counts(connection, chosen.column, len(parts), among_top))

@@ -268,5 +268,5 @@ def test_responses_with_unusable_tokens_have_no_distance(tmp_path: Path) -> None
     assert list(failure_mode.response_staleness(run, 0, 1).index) == [0]
     assert failure_mode.response_staleness(run, 1, 1).empty
     unknown = _answer(_summary(2, s_k_bounded=np.nan))
-    assert unknown.sentence == "No step has a usable token, so the regime is unknown."
+    assert unknown.sentence == "The regime is unknown: no step has a usable token."
     assert unknown.remedy == ""

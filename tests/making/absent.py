@@ -1,12 +1,13 @@
 """Runs that lack columns, one at a time and as sources lack them together; and all that the analysis says of a run.
 
 for label, case in CASES.items():
-    run = open_run(write_run(folder / label, without(steps, case)))
-    said(run)                      # every sentence, by the function that says it
+    opened = opened_without(folder / label, case, steps)
+    said(opened), said_of_tokens(opened)     # every sentence, with what says it
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,21 +25,21 @@ from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.logged import QUESTIONS, logged
 from ratioscope.analysis.findings.regime import regime
 from ratioscope.analysis.findings.setup import setup_of
-from ratioscope.analysis.frameworks import DIALECTS, theirs
+from ratioscope.analysis.frameworks import theirs
 from ratioscope.analysis.overview.verdict import run_verdict
-from ratioscope.analysis.ratios import distributions, growth, lengths
+from ratioscope.analysis.ratios import distributions, growth
 from ratioscope.analysis.ratios import sentences as ratios
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.staleness import age, mixed_responses
-from ratioscope.analysis.summary.strata import STRATIFICATIONS, stratify
-from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, sentence, shares
+from ratioscope.analysis.summary.strata import stratify
+from ratioscope.analysis.tokens.attribution import sentence, shares
 from ratioscope.analysis.tokens.reader import read_sequence
-from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
+from ratioscope.analysis.tokens.worst_sequences import worst_sequences
 from ratioscope.analysis.variance import failure_mode
 from ratioscope.analysis.variance.truncation import truncation
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
-from tests.making.runs import Step, random_step
+from tests.making.runs import Step, random_step, write_run
 
 _LOGP = ("logp_behavior", "logp_behavior_train", "logp_current", "logp_new", "logp_reference")
 _EXACT = ("tv_current_behavior", "chi2_current_behavior", "tv_new_current")
@@ -61,18 +62,17 @@ class Absent:
 
 TOKEN_COLUMNS = (*_LOGP, "advantage", "token_id", "behavior_version", *_MASKS, "entropy", *_EXACT)
 SINGLE = {
-    **{name: Absent((name,)) for name in TOKEN_COLUMNS},
+    **{name: Absent((name,)) for name in TOKEN_COLUMNS if name not in _EXACT[1:]},
     "group_id": Absent(_GROUP),
     "group_id of tokens": Absent(("group_id",)),
     "masks": Absent(_MASKS),
     **{name: Absent((f"sequences.{name}",)) for name in ("reward", "n_tokens")},
-    **{name: Absent((f"steps.{name}",)) for name in ("policy_version", "wall_time", "eval_accuracy", "grad_norm")},
+    **{name: Absent((f"steps.{name}",)) for name in ("policy_version", "wall_time", "grad_norm")},
 }
 SOURCES = {
     "sampler, trainer and advantage": Absent(
-        ("logp_behavior_train", "logp_new", *_GROUP, *_VERSION, *_RARE),
-    ),  # prime-rl's token export
-    "sampler, old and advantage": Absent(("logp_behavior_train", "logp_new", *_GROUP, *_VERSION, *_RARE)),  # NeMo-RL
+        ("logp_behavior_train", "logp_new", *_GROUP, *_VERSION, *_RARE)
+    ),  # prime-rl's token export, NeMo-RL
     "sampler alone": Absent(
         ("logp_behavior_train", "logp_current", "logp_new", "advantage", *_RARE)
     ),  # Trinity, open-instruct, tinker
@@ -81,16 +81,14 @@ SOURCES = {
         ("logp_behavior", "logp_reference", *_EXACT, "entropy"),
     ),  # TRL that generates with the model itself
     "texts": Absent(("sequences.n_tokens", *_VERSION, *_SCALARS), texts_alone=True),  # AReaL's dump, verl's rollouts
-    "texts with lengths": Absent((*_GROUP, *_VERSION, *_SCALARS), texts_alone=True),
     "keys alone": Absent((*TOKEN_COLUMNS, *_GROUP, *_VERSION, *_SCALARS, "sequences.reward", "sequences.n_tokens")),
 }
 CASES = SINGLE | SOURCES
 
 
-def rich_steps(n: int = 5) -> list[Step]:
+def rich_steps(n: int = 3) -> list[Step]:
     """A synthetic run with every column that anything reads."""
-    steps = [random_step(np.random.default_rng(number), number, groups=9, responses=4) for number in range(n)]
-    return [replace(step, sequences=step.sequences | {"response": ["a b"] * 36}) for step in steps]
+    return [random_step(np.random.default_rng(number), number, groups=9, responses=3) for number in range(n)]
 
 
 def without(steps: Iterable[Step], absent: Absent) -> list[Step]:
@@ -114,9 +112,8 @@ def _without(step: Step, absent: Absent) -> Step:
 
 
 def said(opened: Opened) -> Iterator[tuple[str, str]]:
-    """Every sentence about a run, with what says it; what cannot be computed raises one of our errors, a sentence."""
+    """Every sentence about a run that rests on its summary and its checks, with what says it."""
     run, summary, facts = opened.run, opened.summary, opened.facts()
-    first, last = int(summary.values.index[0]), int(summary.values.index[-1])
     setup, log = setup_of(run.manifest), logged(run)
     yield "diagnose", diagnosis_text(opened)
     yield from (("check", remark.sentence) for remark in opened.remarks)
@@ -137,7 +134,12 @@ def said(opened: Opened) -> Iterator[tuple[str, str]]:
     yield "variance", failure_mode.answer(facts, setup).sentence
     yield "blind spot", failure_mode.blind_spot_sentence(failure_mode.blind_spot(summary), opened.limits)
     yield "growth of variance", failure_mode.growth_sentence(summary)
-    for name, speak in _of_tokens(run, first, last, opened).items():
+
+
+def said_of_tokens(opened: Opened) -> Iterator[tuple[str, str]]:
+    """What the rooms say that read the tokens again; what cannot be computed raises one of our errors, a sentence."""
+    index = opened.summary.values.index
+    for name, speak in _of_tokens(opened.run, int(index[0]), int(index[-1]), opened).items():
         try:
             yield name, speak()
         except RatioscopeError as error:
@@ -148,39 +150,32 @@ def _of_tokens(run: Run, first: int, last: int, opened: Opened) -> dict[str, Cal
     """What reads the tokens again."""
     speaking: dict[str, Callable[[], str]] = {
         "certificate": lambda: promises.certificate_sentence(certificate(run, gamma=0.9)),
-        "bandit": lambda: promises.certificate_sentence(certificate(run, gamma=0.0)),
         "feasibility": lambda: drift.feasibility_sentence(feasibility(run), 0.2),
         "quadrants": lambda: quadrants.quadrant_sentence(
             quadrants.by_quadrant(distributions.quadrants(run, first, last), None)
         ),
         "survival": lambda: distributions.survival(run, first, last).answer,
-        "survival of responses": lambda: distributions.survival(run, first, last, level="sequence").answer,
         "growth": lambda: growth.growth(run, first, last).answer,
-        "length trap": lambda: lengths.length_trap(run, first, last).answer,
         "staleness of responses": lambda: failure_mode.staleness_sentence(
             opened.summary, failure_mode.response_staleness(run, first, last)
         ),
         "truncation": lambda: truncation(run, first, last, "token").sentence,
         "age": lambda: age.sentence(age.version_lags(run), stratify(run, "lag"), age.age_effect(run), opened.facts()),
         "mixed": lambda: mixed_responses.sentence(mixed_responses.switching(run)),
-        "mixed by position": lambda: "; ".join(mixed_responses.by_position(run, "s_k_bounded")["note"]),
-        "by versions": lambda: str(len(mixed_responses.by_versions(run))),
-        "worst": lambda: str([len(worst_sequences(run, criterion)) for criterion in CRITERIA]),
+        "worst": lambda: str(len(worst_sequences(run, "largest_ratio")) + len(worst_sequences(run, "lowest_reward"))),
         "reader": lambda: str(len(read_sequence(run, first, 0).group)),
+        "pairs": lambda: "; ".join(pairs.measure(run)["note"]),
+        "as trl": lambda: "; ".join(theirs(run, "trl")["note"]),
+        "by outcome": lambda: "; ".join(stratify(run, "outcome").table.notes["note"]),
         **{
-            f"pairs of {level}": lambda level=level: "; ".join(pairs.measure(run, level=level)["note"])  # type: ignore[misc]
-            for level in ("token", "sequence")
+            f"shares by {owner}": lambda owner=owner: sentence(shares(run, "chi2", owner))  # type: ignore[misc]
+            for owner in ("token", "group", "advantage")
         },
-        **{f"as {name}": lambda name=name: "; ".join(theirs(run, name)["note"]) for name in DIALECTS},  # type: ignore[misc]
-        **{f"by {by}": lambda by=by: "; ".join(stratify(run, by).table.notes["note"]) for by in STRATIFICATIONS},  # type: ignore[misc]
-        **{f"shares by {owner}": lambda owner=owner: sentence(shares(run, "chi2", owner)) for owner in OWNERS},  # type: ignore[misc]
-        **{f"shares of {of}": lambda of=of: sentence(shares(run, of, "step")) for of in MEASURES},  # type: ignore[misc]
+        "shares of the update": lambda: sentence(shares(run, "update", "step")),
     }
     return speaking
 
 
-def opened_without(folder: Any, absent: Absent, steps: Iterable[Step]) -> Opened:
+def opened_without(folder: Path, absent: Absent, steps: Iterable[Step]) -> Opened:
     """A run without some columns, opened, summarised, checked and diagnosed."""
-    from tests.making.runs import write_run
-
     return open_folder(write_run(folder, without(steps, absent), source={"framework": "synthetic"}))
