@@ -180,20 +180,20 @@ def test_bad_lines_are_named(run: Path, values: dict[str, Any], said: str) -> No
     assert len(list(prime_rl.read(run, reading))) == 3 and len(reading.problems) == 1
 
 
-@pytest.mark.parametrize("value", [5, "x", [], {}, [None], {"a": 1}, True, 10**30])
 @pytest.mark.parametrize("key", ["traces", "group", "run", "env", "nodes", "rewards", "calls", "message", "logprobs"])
-def test_values_of_another_kind_are_bad_lines_and_no_crashes(run: Path, key: str, value: Any) -> None:
+def test_values_of_another_kind_are_bad_lines_and_no_crashes(run: Path, key: str) -> None:
     shutil.rmtree(run / "token_exports")
     file = run / "rollouts/step_2/train/effective/traces.jsonl"
     lines = file.read_text().splitlines()
-    episode = json.loads(lines[0])
-    trace = episode["traces"][0]
-    holder = next(one for one in (episode, trace, trace["nodes"][-1]) if key in one)
-    holder[key] = value
-    file.write_text("\n".join([json.dumps(episode), *lines[1:]]) + "\n")
-    reading = Reading(skip_bad=True)
-    assert [step.number for step in prime_rl.read(run, reading)] == [1, 2, 3]
-    assert all("traces.jsonl, line 1: " in problem for problem in reading.problems)
+    for value in (5, "x", [], {}, [None], {"a": 1}, True, 10**30):
+        episode = json.loads(lines[0])
+        trace = episode["traces"][0]
+        holder = next(one for one in (episode, trace, trace["nodes"][-1]) if key in one)
+        holder[key] = value
+        file.write_text("\n".join([json.dumps(episode), *lines[1:]]) + "\n")
+        reading = Reading(skip_bad=True)
+        assert [step.number for step in prime_rl.read(run, reading)] == [1, 2, 3]
+        assert all("traces.jsonl, line 1: " in problem for problem in reading.problems)
 
 
 def test_packed_batches_for_the_trainer_are_not_read(tmp_path: Path) -> None:
