@@ -93,11 +93,11 @@ class Reader {
   }
 
   // A report ends a script that is running. On the way to another page it would leave that page empty.
-  reportAfter(wait, place) {
+  reportAfter(wait, place, page = location.pathname) {
     clearTimeout(this.timer)
     this.timer = setTimeout(() => {
-      if (!this.root.isConnected) return
-      if (isBusy()) this.reportAfter(REPORT_AFTER, place)
+      if (!this.root.isConnected || location.pathname !== page) return
+      if (isBusy()) this.reportAfter(REPORT_AFTER, place, page)
       else this.report(place)
     }, wait)
   }
