@@ -130,7 +130,8 @@ def test_the_numbers_of_the_dialect_are_those_that_verl_computes() -> None:
     current = plain + TOKENS.level("token").ratios.behavior.numpy()
     nothing = np.zeros(0)
     step = StepTokens(
-        behavior=plain, current=current, gate=current, reference=plain, entropy=plain, advantage=plain, lag=plain,
+        behavior=plain, current=current, recomputed=plain, gate=current, reference=plain, entropy=plain,
+        advantage=plain, lag=plain,
         sequence=TOKENS.sequence.numpy(), reward=nothing, length=nothing, group=nothing.astype(np.int64),
     )  # fmt: skip
     dialect = DIALECTS["verl"]
