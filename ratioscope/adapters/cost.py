@@ -86,11 +86,15 @@ class Cost:
         megabytes = size_of(folder) / 1e6
         text = (
             f"ratioscope: {self.steps} steps recorded in {folder}. The training waited for the recorder for "
-            f"{self.recording_share:.1%} of its time ({1000 * self.recording_seconds / self.steps:.1f} ms a step)"
+            f"{_percent(self.recording_share)} of its time ({1000 * self.recording_seconds / self.steps:.1f} ms a step)"
         )
         if self.scoring_seconds:
-            text += f" and for scoring the updated policy (logp_new) for {self.scoring_share:.1%}"
+            text += f" and for scoring the updated policy (logp_new) for {_percent(self.scoring_share)}"
         return f"{text}; {megabytes:.2f} MB on disk, {megabytes / self.steps:.3f} MB a step."
+
+
+def _percent(share: float) -> str:
+    return "less than 0.1%" if share < 0.001 else f"{share:.1%}"
 
 
 def size_of(folder: Path) -> int:
