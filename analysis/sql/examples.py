@@ -51,7 +51,7 @@ where step between {first} and {last} and isfinite(log_rho)
 order by abs(log_rho) desc
 limit 100
 """,
-        ("vocabulary.text",),
+        ("tokens.log_rho", "vocabulary.text"),
     ),
     Example(
         "Where in the response does the gate clip?",
@@ -77,7 +77,7 @@ having count(*) filter (clipped) > 0
 order by clipped desc, text
 limit 40
 """,
-        ("vocabulary.text", "tokens.clipped"),
+        ("tokens.log_rho", "vocabulary.text", "tokens.clipped"),
         Drawn("bar", "text", "clipped"),
     ),
     Example(
@@ -89,7 +89,8 @@ where step between {first} and {last} and invalid is null
 group by version_lag
 order by version_lag
 """,
-        drawn=Drawn("line", "version_lag", "staleness"),
+        ("tokens.log_rho", "tokens.behavior_version"),
+        Drawn("line", "version_lag", "staleness"),
     ),
     Example(
         "How heavy is the tail, quantile by quantile?",
@@ -102,7 +103,8 @@ where step between {first} and {last} and invalid is null
 group by step
 order by step
 """,
-        drawn=Drawn("line", "step", "ratio", "quantile", logarithmic=True),
+        ("tokens.log_rho",),
+        Drawn("line", "step", "ratio", "quantile", logarithmic=True),
     ),
     Example(
         "Do long responses leave the trust region?",
@@ -114,7 +116,8 @@ where step between {first} and {last} and invalid is null
 group by step, seq_id
 order by step, seq_id
 """,
-        drawn=Drawn("scatter", "tokens", "log_ratio", "advantage"),
+        ("tokens.log_rho",),
+        Drawn("scatter", "tokens", "log_ratio", "advantage"),
     ),
     Example(
         "Do uncertain states drift more?",
@@ -125,7 +128,7 @@ where step between {first} and {last} and invalid is null and isfinite(entropy)
 group by all
 order by entropy
 """,
-        ("tokens.entropy",),
+        ("tokens.log_rho", "tokens.entropy"),
         Drawn("line", "entropy", "staleness"),
     ),
     Example(
@@ -164,6 +167,7 @@ from tokens
 group by all
 order by tokens desc
 """,
+        ("tokens.position",),
     ),
     Example(
         "Is a metric what I think it is?",
@@ -175,7 +179,7 @@ where step between {first} and {last} and invalid is null
 group by step
 order by step
 """,
-        ("tokens.logp_new", "summary.u_k"),
+        ("tokens.log_rho", "tokens.logp_new", "summary.u_k"),
         Drawn("line", "step", "by_hand"),
     ),
     Example(

@@ -96,7 +96,7 @@ def sentence(own: Judged, other: Judged) -> str:
         parts.append(f"removes {number(b['bias_proxy'])} of the ratio's mass instead of {number(a['bias_proxy'])}")
     if not np.isnan(b["permitted_drift"]):
         before = (
-            "where the run's own rule has no bound"
+            "where the rule that it is compared with has no bound"
             if np.isnan(a["permitted_drift"])
             else f"instead of {number(a['permitted_drift'])}"
         )
