@@ -295,15 +295,28 @@ def _check_last_step(found: Found, folder: Path, options: Options) -> None:
         return
     reading = Reading(after=last - 1, unpickle=options.unpickle, skip_bad=options.skip_bad)
     step = next(iter(found.importer.read(found.description.path, reading)), None)
-    now = _rows(step.sequences) if step is not None and step.number == last else 0
+    now = _trained(step.sequences) if step is not None and step.number == last else 0
     holding = [path for path, name in files if name.first_step <= last <= name.last_step]
-    then = sum(pq.read_table(path, columns=["step"], filters=[("step", "=", last)]).num_rows for path in holding)
+    then = sum(_recorded(path, last) for path in holding)
     if now != then:
         raise RatioscopeError(
             f"{folder}: step {last} had {then:,} responses when it was imported and has {now:,} in "
             f"{found.description.path} now; remove the folder and import again, and follow a source that is still "
             "written with --follow."
         )
+
+
+def _trained(sequences: Any) -> int:
+    """How many responses were not dropped: of those that were, a source may say so only steps later."""
+    dropped = sequences.get("dropped")
+    return _rows(sequences) if dropped is None else sum(why is None for why in dropped)
+
+
+def _recorded(path: Path, step: int) -> int:
+    """The same of a step in a file of ours."""
+    columns = [name for name in ("step", "dropped") if name in pq.read_schema(path).names]
+    rows = pq.read_table(path, columns=columns, filters=[("step", "=", step)])
+    return rows.column("dropped").null_count if "dropped" in columns else rows.num_rows
 
 
 # What the manifest says -----------------------------------------------------------------------------------------------

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ratioscope import RunRecorder
 from ratioscope.analysis.importers import IMPORTERS, ImportProblem, Reading, prime_rl
+from ratioscope.analysis.importers.detect import detect
+from ratioscope.analysis.importers.writing import Options, import_run, manifest_of
 from tests.making.foreign.packed import unpack
 from tests.making.foreign.reading import column, steps_of
 
@@ -201,3 +204,19 @@ def test_packed_batches_for_the_trainer_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "rollouts" / "step_1").mkdir(parents=True)
     (tmp_path / "rollouts" / "step_1" / "rank_0.bin").write_bytes(b"\x93\x01\x02\x03")
     assert not [importer.name for importer in IMPORTERS if importer.describe(tmp_path)]
+
+
+def test_a_followed_run_goes_on_when_dropped_responses_become_known(run: Path, tmp_path: Path) -> None:
+    """While it grows nobody knows whether a response will still be trained on; its step is the same one later."""
+    (found,) = detect(run)
+    later = [(run / "rollouts/step_3"), (run / "token_exports/step_3")]
+    for folder in later:
+        folder.rename(tmp_path / f"later-{folder.parent.name}")
+    growing = list(prime_rl.read(run, Reading(growing=True)))[-1]
+    assert growing.number == 2 and "dropped" not in growing.sequences
+    with RunRecorder(tmp_path / "runs" / "a", **manifest_of(found, "a")) as recorder:
+        for step in prime_rl.read(run, Reading(growing=True)):
+            recorder.record_step(step.number, sequences=step.sequences, tokens=step.tokens, scalars=step.scalars)
+    for folder in later:
+        (tmp_path / f"later-{folder.parent.name}").rename(folder)
+    assert import_run(found, tmp_path / "runs" / "a", Options()).last_step == 3
