@@ -2,8 +2,6 @@
 
 import importlib
 import logging
-import os
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -250,27 +248,29 @@ def test_without_its_variable_the_plugin_does_nothing(monkeypatch: pytest.Monkey
     assert sys.meta_path == before
 
 
-def test_verl_loads_the_plugin_by_its_entry_point(tmp_path: Path) -> None:
-    """That of pyproject.toml, as an installation writes it down."""
+def test_verl_loads_the_plugin_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of pyproject.toml, as an installation writes it down, by the code in verl/__init__.py."""
+    import verl
+
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     folder = tmp_path / "plugin-1.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1\n")
     lines = [f"{name} = {module}" for name, module in project["entry-points"]["verl.plugins"].items()]
     (folder / "entry_points.txt").write_text("\n".join(["[verl.plugins]", *lines]))
-    code = "import sys, verl; print(type(sys.meta_path[0]).__module__)"
-    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    environment = os.environ | {"RATIOSCOPE_RUN": "runs/mine", "PYTHONPATH": paths}
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert result.stdout.strip() == "ratioscope.adapters.verl", result.stderr[-2000:]
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setenv("RATIOSCOPE_RUN", "runs/mine")
+    monkeypatch.setattr("ratioscope.adapters.verl", plugin)  # put back at the end
+    monkeypatch.delitem(sys.modules, "ratioscope.adapters.verl")  # it acts when it is imported
+    importlib.reload(verl)
+    assert type(sys.meta_path[0]).__module__ == "ratioscope.adapters.verl"
 
 
 def test_trainers_are_wrapped_when_they_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     wrapped: list[str] = []
     monkeypatch.setattr(plugin, "TRAINERS", {"this": "wrap_trainer"})
-    monkeypatch.setattr("ratioscope.adapters.verl.hooks.wrap_trainer", lambda module: wrapped.append(module.__name__))
+    monkeypatch.setattr(hooks, "wrap_trainer", lambda module: wrapped.append(module.__name__))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.delitem(sys.modules, "this", raising=False)
     plugin.watch()
