@@ -7,13 +7,14 @@ from ratioscope.analysis.diagnosis.absence import not_seen
 from ratioscope.analysis.diagnosis.log import RULE
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.plain import plain
 from ratioscope.analysis.linter.verdict import verdict
 
 
 def text(opened: Opened) -> str:
-    """One paragraph a finding: severity and sentence, cause and remedy; then what makes the log doubtful, and what no
-    rule could look at."""
+    """One paragraph a finding: severity and sentence, cause and remedy; then what makes the log doubtful, what no rule
+    could look at, and what holds for every number of this log."""
     lines = [
         f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} Why: {finding.why}\n{'':<9} Do: {finding.do}"
         for finding in opened.findings
@@ -26,6 +27,7 @@ def text(opened: Opened) -> str:
         lines.append(verdict(opened.remarks))
     if unseen := not_seen(opened.summary, opened.facts()):
         lines.append(f"Not logged, so not judged: {'; '.join(unseen)}.")
+    lines += logged(opened.run).cautions
     return "\n".join(lines)
 
 
