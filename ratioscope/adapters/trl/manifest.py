@@ -99,7 +99,7 @@ def fields(trainer: Any, *, scores: bool = True, task: Mapping[str, Any] | None 
             "temperature": float(trainer.temperature),
             "top_p": float(args.top_p),
             "top_k": int(args.top_k or 0),
-            "min_p": getattr(args, "min_p", None),
+            "min_p": float(getattr(args, "min_p", None) or 0.0),
             "repetition_penalty": float(getattr(args, "repetition_penalty", 1.0)),
             "engine": engine,
         },
