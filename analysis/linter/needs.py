@@ -1,4 +1,5 @@
-"""What each check needs of a log: a check whose columns are not logged says so, once, and looks at nothing.
+"""What each check needs of a log: a check whose columns are not logged says so, once, and looks at nothing. A check
+without a row here is always asked.
 
 lacking(log, "temperature")     # "token_id is not logged." or ""
 """
@@ -49,7 +50,7 @@ _COMPARE = ("shifted", "scale", "copied_columns", "swapped")
 
 def lacking(log: Logged, check: str) -> str:
     """Why a check has nothing to look at, a sentence; "" where it has."""
-    for need in NEEDS[check]:
+    for need in NEEDS.get(check, ()):
         if not log.meets(need):
             why = "no log-probability is logged" if need == COLUMNS and log.has_tokens else log.why(*need)
             return f"{why[0].upper()}{why[1:]}." if why.startswith("no ") else f"{why}."
