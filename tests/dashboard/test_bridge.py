@@ -4,6 +4,7 @@ import csv
 import importlib
 import json
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +34,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered, and what services write by themselves, stays here."""
     monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    for name, module in [*sys.modules.items()]:  # it is asked when trackio is imported, and TRL imports trackio
+        if name.startswith("trackio") and hasattr(module, "TRACKIO_DIR"):
+            monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
 
@@ -149,7 +153,7 @@ def test_names_from_a_log_are_harmless_in_a_service(folder: Path) -> None:
 
 
 def test_a_service_that_is_not_installed_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "trackio", None)
+    monkeypatch.setitem(sys.modules, "trackio", None)
     with pytest.raises(RatioscopeError, match="pip install trackio"):
         bridge(folder, "trackio")
 
