@@ -20,7 +20,7 @@ from ratioscope.stopping import stop_on_critical
 if TYPE_CHECKING:
     from ratioscope.dashboard.notebook import open_run as open_run
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 
 __all__ = [
     "Manifest",
