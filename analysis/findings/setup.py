@@ -33,6 +33,10 @@ class Setup:
     """Whether a batch mixes versions on purpose."""
     actors: bool = False
     """Whether samplers run beside the trainer, with whatever weights they have."""
+    reuse: str = ""
+    """The settings of another framework that say how many updates are made of a generation, with their values."""
+    foreign: bool = False
+    """Whether another framework trained it, which has other names for what the built-in trainer sets."""
 
     @property
     def stops(self) -> bool | None:
@@ -75,16 +79,24 @@ class Setup:
         ways = []
         if self.actors:
             ways.append("let the actors take new weights more often, or shorten their queue")
+        elif self.reuse:
+            ways.append(f"make fewer updates of a generation ({self.reuse} now)")
         elif self.sync_interval is None or self.sync_interval > 1:
-            ways.append(f"push weights to the sampler more often ({_now('sync_interval', self.sync_interval)})")
+            ways.append(f"push weights to the sampler more often{self._now('sync_interval', self.sync_interval)}")
         if not self.actors and (self.sync_offset is None or self.sync_offset > 0):
-            ways.append(f"buffer fewer batches ({_now('sync_offset', self.sync_offset)})")
+            ways.append(f"buffer fewer batches{self._now('sync_offset', self.sync_offset)}")
         if self.mixes:
             ways.append("mix fewer or newer versions")
         if not ways:
             ways.append("find out why batches wait, because weights are pushed at every update")
         text = ", or ".join(ways)
         return f"{text[0].upper()}{text[1:]}."
+
+    def _now(self, name: str, value: int | None) -> str:
+        """What to set, for those who have such a setting."""
+        if self.foreign:
+            return ""
+        return f" (smaller {name}" + (f", {value} now)" if value is not None else ")")
 
     def closer(self, facts: Facts) -> str:
         """The remedy of staleness by its cause. Sentences."""
@@ -136,10 +148,6 @@ class Setup:
         return "Token-level importance sampling with a clip is reasonable here, and it is what this loss does."
 
 
-def _now(name: str, value: int | None) -> str:
-    return f"smaller {name}" + (f", {value} now" if value is not None else "")
-
-
 UNKNOWN = Setup()
 _DENOMINATOR = ", and keep the sampler's own log-probs as the denominator"
 
@@ -164,7 +172,12 @@ def setup_of(manifest: Manifest | None) -> Setup:
         offline=schedule.get("offline") is True,
         mixes=isinstance(mixture, list) and len(mixture) > 1,
         actors=bool(_count(schedule.get("actors"))),
+        reuse=", ".join(f"{name} {n}" for name in _REUSE if (n := _count(schedule.get(name))) is not None and n > 1),
+        foreign=bool(manifest.source),
     )
+
+
+_REUSE = ("steps_per_generation", "num_iterations")
 
 
 def _table(value: object) -> Mapping[str, Any]:
