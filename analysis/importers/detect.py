@@ -21,6 +21,8 @@ class Found:
 
     importer: Importer
     description: Description
+    place: Path
+    """The path that was described; its files may lie deeper (`description.path`)."""
 
 
 def detect(path: Path, name: str = "") -> list[Found]:
@@ -38,7 +40,7 @@ def detect(path: Path, name: str = "") -> list[Found]:
         return []
     asked = [importer for importer in IMPORTERS if name in ("", importer.name)]
     described = [(importer, _described(importer, path)) for importer in asked]
-    return [Found(importer, description) for importer, description in described if description is not None]
+    return [Found(importer, description, path) for importer, description in described if description is not None]
 
 
 def _described(importer: Importer, path: Path) -> Description | None:
@@ -48,13 +50,13 @@ def _described(importer: Importer, path: Path) -> Description | None:
     return None
 
 
-def search(path: Path) -> Iterator[Found]:
+def search(path: Path, name: str = "") -> Iterator[Found]:
     """The sources at a path or, where there is none, in the folders below it; what matches is not looked into."""
-    yield from _search(path, _DEPTH, [_MOST_FOLDERS])
+    yield from _search(path, name, _DEPTH, [_MOST_FOLDERS])
 
 
-def _search(path: Path, depth: int, left: list[int]) -> Iterator[Found]:
-    found = detect(path)
+def _search(path: Path, name: str, depth: int, left: list[int]) -> Iterator[Found]:
+    found = detect(path, name)
     yield from found
     if found or depth == 0 or (path / MANIFEST_NAME).is_file():
         return
@@ -67,32 +69,33 @@ def _search(path: Path, depth: int, left: list[int]) -> Iterator[Found]:
         if left[0] == 0:
             return
         left[0] -= 1
-        yield from _search(Path(place), depth - 1, left)
+        yield from _search(Path(place), name, depth - 1, left)
 
 
 def the_source(path: Path, name: str = "") -> Found:
-    """The one source at a path.
+    """The one source at a path or, where there is none, the one in the folders below it.
 
     Raises:
-        RatioscopeError: nothing is there, no format is recognised, or several are and none was named.
+        RatioscopeError: nothing is there, no format is recognised, or several sources or formats are.
     """
     if not path.exists():
         raise RatioscopeError(f"{path}: there is no such file or folder.")
     if (path / MANIFEST_NAME).is_file():
         raise RatioscopeError(f"{path}: this is a run of ratioscope already; ratioscope dashboard {path} opens it.")
-    found = detect(path, name)
+    found = list(search(path, name))
     if len(found) == 1:
         return found[0]
-    if found:
-        listed = " or ".join(f"--format {each.importer.name} ({each.importer.title})" for each in found)
-        raise RatioscopeError(f"{path}: several formats fit what is here; choose with {listed}.")
+    if places := list(dict.fromkeys(each.place for each in found)):
+        if len(places) == 1:
+            listed = " or ".join(f"--format {each.importer.name} ({each.importer.title})" for each in found)
+            raise RatioscopeError(f"{places[0]}: several formats fit what is here; choose with {listed}.")
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        raise RatioscopeError(
+            f"{path}: nothing to import here, but in {', '.join(map(str, places[:3]))}{more}; name one of them."
+        )
     if name:
         title = next(importer.title for importer in IMPORTERS if importer.name == name)
         raise RatioscopeError(f"{path}: no {title} is here; without --format every known format is tried.")
-    below = [] if path.is_file() else list(dict.fromkeys(str(each.description.path) for each in search(path)))
-    if below:
-        more = f" and {len(below) - 3} more" if len(below) > 3 else ""
-        raise RatioscopeError(f"{path}: nothing to import here, but in {', '.join(below[:3])}{more}; name that.")
     known = ", ".join(dict.fromkeys(importer.title for importer in IMPORTERS))
     raise RatioscopeError(
         f"{path}: none of the known formats is here ({known}); a mapping file describes any other Parquet, JSON lines "

@@ -112,14 +112,14 @@ def import_source(
         importer = importer_of(mapping)
         description = importer.describe(path)
         assert description is not None  # a mapping that does not fit raises
-        found = Found(importer, description)
+        found = Found(importer, description, path)
     else:
         found = the_source(path, format_name)
     if not quiet or dry_run:
-        say(_described(found))
+        say(_described(found, path))
     if dry_run:
         return
-    folder = to / (name or _name_of(path))
+    folder = to / (name or _name_of(found.place))
     if folder.parent.resolve() != to.resolve() or folder.name.startswith("."):
         raise RatioscopeError(
             f"{folder}: cannot be the folder of a run; give it a name without dots before it: --name."
@@ -147,7 +147,8 @@ def import_source(
     age = time.time() - last_change(found.description.path)
     if not follow and age < _FRESH:
         complain(
-            f"{path} was written to {age:.0f} s ago: its last step may not be whole yet, which --follow waits for."
+            f"{found.place} was written to {age:.0f} s ago: its last step may not be whole yet, "
+            "which --follow waits for."
         )
 
 
@@ -157,20 +158,26 @@ def _name_of(path: Path) -> str:
     return (resolved.stem if resolved.is_file() else resolved.name) or "imported"
 
 
-def _described(found: "Found") -> str:
+def _described(found: "Found", path: Path) -> str:
     description = found.description
     facts = [
         f"version {description.version}" if description.version else "",
-        f"{description.steps:,} steps" if description.steps is not None else "",
+        _many(description.steps, "step") if description.steps is not None else "",
     ]
     said = ", ".join(fact for fact in facts if fact)
     lines = [f"{description.path}: {found.importer.title}{f' ({said})' if said else ''}"]
+    if found.place != path:
+        lines.insert(0, f"{path}: nothing to import here itself, but one source in the folders below.")
     by_reason: dict[str, list[str]] = {}
     for column, why in description.missing.items():
         by_reason.setdefault(why, []).append(column)
     lines += [f"  missing  {', '.join(columns)}: {why.rstrip('.')}." for why, columns in by_reason.items()]
     lines += [f"  assumed  {sentence.rstrip('.')}." for sentence in description.assumed]
     return "\n".join(map(_flat, lines))
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'s' * (count != 1)}"
 
 
 def _flat(line: str) -> str:
@@ -183,10 +190,11 @@ def _done(done: "Imported", seconds: float) -> str:
         return f"{done.folder}: nothing is new, the run is as it was."
     left_out = f", {len(done.problems):,} left out because they cannot be read" if done.problems else ""
     rate = f" ({done.tokens / seconds / 1e6:.2g} M tokens a second)" if done.tokens > 1e5 and seconds > 0.5 else ""
-    what = f"{done.tokens:,} tokens of {done.responses:,}" if done.tokens else f"{done.responses:,}"
-    new = " new" if done.continued else ""
+    what = f"{_many(done.tokens, 'token')} of " if done.tokens else ""
+    what += _many(done.responses, "response")
+    steps = _many(done.steps, "new step" if done.continued else "step")
     return (
-        f"{done.folder}: {done.steps:,}{new} steps with {what} responses{left_out}{rate}.\n"
+        f"{done.folder}: {steps} with {what}{left_out}{rate}.\n"
         f"ratioscope diagnose {done.folder} says what is wrong, ratioscope dashboard {done.folder.parent} shows it."
     )
 

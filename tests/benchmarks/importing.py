@@ -90,7 +90,7 @@ def _compare(source: Path, importer: Importer, what: str) -> None:
         description = importer.describe(source)
         assert description is not None
         out = source.with_name("run")
-        import_run(Found(importer, description), out, Options())
+        import_run(Found(importer, description, description.path), out, Options())
         shutil.rmtree(out)
 
     baseline = seconds(python, 3)

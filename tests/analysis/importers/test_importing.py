@@ -61,7 +61,7 @@ def found_in(folder: Path, mapping: str = MAPPING) -> Found:
     importer = importer_of(file)
     description = importer.describe(folder)
     assert description is not None
-    return Found(importer, description)
+    return Found(importer, description, description.path)
 
 
 def rewards(folder: Path) -> list[float]:
@@ -306,7 +306,7 @@ def test_a_pickle_is_never_unpickled_without_leave(tmp_path: Path) -> None:
         yield Step(0, {"seq_id": [0]})
 
     description = Description("x", "x", source, unpickles="its batches are pickles")
-    found = Found(Importer("x", "x", lambda path: description, read), description)
+    found = Found(Importer("x", "x", lambda path: description, read), description, description.path)
     with pytest.raises(RatioscopeError, match=r"its batches are pickles; .* runs whatever code .* --allow-pickle"):
         import_run(found, tmp_path / "runs" / "a", Options())
     with pytest.raises(RatioscopeError, match="--allow-pickle"):
@@ -338,8 +338,9 @@ def test_what_lies_somewhere_is_found_or_it_is_said_what_could_be(tmp_path: Path
     (tmp_path / "a" / "b" / "first").touch()
     assert the_source(tmp_path / "a" / "b").importer.name == "first"
     assert [each.description.path for each in search(tmp_path)] == [tmp_path / "a" / "b"]
-    with pytest.raises(RatioscopeError, match=rf"nothing to import here, but in {tmp_path}/a/b; name that"):
-        the_source(tmp_path)
+    assert the_source(tmp_path).place == the_source(tmp_path, "first").place == tmp_path / "a" / "b"
+    with pytest.raises(RatioscopeError, match="no second log is here"):
+        the_source(tmp_path, "second")
     (tmp_path / "a" / "b" / "second").touch()
     with pytest.raises(RatioscopeError, match=r"choose with --format first \(first log\) or --format second"):
         the_source(tmp_path / "a" / "b")
@@ -347,6 +348,11 @@ def test_what_lies_somewhere_is_found_or_it_is_said_what_could_be(tmp_path: Path
     with pytest.raises(RatioscopeError, match="did you mean second"):
         the_source(tmp_path / "a" / "b", "secnd")
     (tmp_path / "c").mkdir()
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "second").touch()
+    assert the_source(tmp_path / "e").importer.name == "second"
+    with pytest.raises(RatioscopeError, match=rf"nothing to import here, but in {tmp_path}/a/b, {tmp_path}/e; name"):
+        the_source(tmp_path)
     with pytest.raises(RatioscopeError, match=r"none of the known formats .*first log, second log.*--mapping-template"):
         the_source(tmp_path / "c")
     with pytest.raises(RatioscopeError, match="no first log is here"):
@@ -398,6 +404,6 @@ def test_texts_of_tokens_come_from_a_tokenizer_in_a_folder(tmp_path: Path) -> No
 def test_a_step_that_goes_back_is_a_problem_of_the_source(tmp_path: Path) -> None:
     found = found_in(write(tmp_path / "theirs", range(1)))
     steps = [Step(1, {"seq_id": [0]}), Step(1, {"seq_id": [0]})]
-    wrong = Found(replace(found.importer, read=lambda path, reading: iter(steps)), found.description)
+    wrong = Found(replace(found.importer, read=lambda path, reading: iter(steps)), found.description, found.place)
     with pytest.raises(ImportProblem, match="step 1 comes after step 1"):
         import_run(wrong, tmp_path / "runs" / "a", Options())
