@@ -27,7 +27,8 @@ def text(opened: Opened) -> str:
         lines.append(verdict(opened.remarks))
     if unseen := not_seen(opened.summary, opened.facts()):
         lines.append(f"Not logged, so not judged: {'; '.join(unseen)}.")
-    lines += logged(opened.run).cautions
+    log = logged(opened.run)
+    lines += [f"Assumed: {said}" if said in log.assumed else said for said in log.cautions]
     return "\n".join(lines)
 
 

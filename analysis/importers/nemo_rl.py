@@ -43,9 +43,9 @@ def describe(path: Path) -> Description | None:
         return None
     missing = {
         "logp_new": "NeMo-RL does not score a batch again after its update.",
-        "behavior_version": "The file has no versions of the weights, not even where sampling runs ahead.",
+        "behavior_version": "the file has no versions of the weights, not even where sampling runs ahead.",
         "logp_behavior_train": "NeMo-RL recomputes log-probabilities with the current weights alone.",
-        "clipped": "The file does not say what the loss clipped.",
+        "clipped": "the file does not say what the loss clipped.",
         "entropy": "NeMo-RL averages the entropy and keeps no token's.",
     }
     if _unscored(_unwrapped(first)):
@@ -56,7 +56,7 @@ def describe(path: Path) -> Description | None:
         missing["token_id"] = "grpo_sync may leave token ids out, and this file has none."
         missing["group_id"] = "Groups are found by equal prompt tokens, and the file has no token ids."
     if "content" not in first:
-        missing["response"] = "The file has no texts."
+        missing["response"] = "the file has no texts."
     assumed = [
         "Responses whose prompts are equal token by token are one group: the file has no group ids.",
         "Responses with sample_loss_mask 0 were sampled and kept out of the loss, which does not say why (overlong, an "

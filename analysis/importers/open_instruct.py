@@ -50,10 +50,10 @@ def describe(path: Path) -> Description | None:
     missing = {
         "logp_current": "open-instruct does not save the log-probabilities of its trainer.",
         "logp_new": "open-instruct does not score a batch again after its update.",
-        "behavior_version": "The rollouts have no version of the weights that sampled them.",
-        "clipped": "The rollouts do not say what the loss clipped.",
-        "entropy": "The rollouts have no entropies.",
-        "response": "The rollouts hold token ids and no text.",
+        "behavior_version": "the rollouts have no version of the weights that sampled them.",
+        "clipped": "the rollouts do not say what the loss clipped.",
+        "entropy": "the rollouts have no entropies.",
+        "response": "the rollouts hold token ids and no text.",
     }
     assumed: tuple[str, ...]
     if first.get("logprobs") is None:

@@ -128,9 +128,9 @@ def _missing(folder: Folder, trace: Mapping[str, Any], export: Mapping[str, Any]
         switch = "set trainer.enable_token_export = true to have them"
         scored = any(node.get("trainer_logprobs") for node in trace.get("nodes") or [])
         if not scored:
-            missing["logp_current"] = f"The traces hold no log-probabilities of the trainer; {switch}."
-        missing["clipped"] = f"The traces do not say which tokens the loss masked; {switch}."
-        missing["entropy"] = f"The traces hold no entropies of the trainer; {switch}."
+            missing["logp_current"] = f"the traces hold no log-probabilities of the trainer; {switch}."
+        missing["clipped"] = f"the traces do not say which tokens the loss masked; {switch}."
+        missing["entropy"] = f"the traces hold no entropies of the trainer; {switch}."
     elif not any(value is not None for value in export.get("is_masked") or []):
         missing["clipped"] = "prime-rl exports the mask of its default loss alone, and this run has another."
     return missing

@@ -33,7 +33,7 @@ from ratioscope.analysis.importers.gathered import (
 from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Step
 
 TABLE = "wire_rows"
-_NOT_CAPTURED = "The capture holds what was sampled; tinker-cookbook does not write the trainer's side of it."
+_NOT_CAPTURED = "the capture holds what was sampled; tinker-cookbook does not write the trainer's side of it."
 _COLUMNS = (
     "cursor, iteration, group_idx, traj_idx, split, purpose, sampling_session_id, seq_id, sample_idx, policy_version, "
     "created_at, prompt_tokens, sampled_tokens, logprobs, metadata"
@@ -130,9 +130,9 @@ def describe(path: Path) -> Description | None:
             "advantage": _NOT_CAPTURED,
             "clipped": _NOT_CAPTURED,
             "entropy": _NOT_CAPTURED,
-            "reward": "The capture has no rewards; they are in the rollout summaries of the run's own folder.",
-            "behavior_version": "Sampler weights have names in the capture and no numbers; the name is in `adapter`.",
-            "response": "The capture holds token ids and no text.",
+            "reward": "the capture has no rewards; they are in the rollout summaries of the run's own folder.",
+            "behavior_version": "sampler weights have names in the capture and no numbers; the name is in `adapter`.",
+            "response": "the capture holds token ids and no text.",
         },
         assumed=assumed_of(file),
         manifest=manifest,

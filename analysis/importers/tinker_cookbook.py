@@ -49,7 +49,7 @@ def describe(path: Path) -> Description | None:
     )
     trainer = "tinker-cookbook writes no values of the trainer by token; its forward_backward returns them."
     missing = dict.fromkeys(("logp_current", "logp_new", "advantage", "clipped", "entropy"), trainer)
-    missing["response"] = "The summaries hold lengths and rewards; texts are in the logtree pages alone."
+    missing["response"] = "the summaries hold lengths and rewards; texts are in the logtree pages alone."
     assumed = ["A trajectory's version is the step of the sampling client, which counts iterations like the run's own."]
     if capture is None:
         missing |= {"token_id": tokens, "logp_behavior": tokens}

@@ -80,17 +80,17 @@ def _missing(nodes: Sequence[Mapping[str, Any]], training: bool, versions: bool)
     missing = {}
     if not any(node.get("token_ids") for node in nodes):
         missing["token_id"] = (
-            "The client that sampled gave texts without token ids; verifiers' renderer client gives both."
+            "the client that sampled gave texts without token ids; verifiers' renderer client gives both."
         )
     if not any(node.get("logprobs") for node in nodes):
-        missing["logp_behavior"] = "The sampled messages hold no log-probabilities."
-    why = "The file holds no values of the trainer." if training else _NO_TRAINER
+        missing["logp_behavior"] = "the sampled messages hold no log-probabilities."
+    why = "the file holds no values of the trainer." if training else _NO_TRAINER
     for stored, column in (("trainer_logprobs", "logp_current"), ("advantages", "advantage"), ("entropies", "entropy")):
         if not any(node.get(stored) for node in nodes):
             missing[column] = why
     missing |= {"logp_new": why, "clipped": why}
     if not versions:
-        missing["behavior_version"] = "The file does not say which version of the weights sampled."
+        missing["behavior_version"] = "the file does not say which version of the weights sampled."
     return missing
 
 

@@ -242,8 +242,9 @@ def sizes(evidence: Evidence) -> list[Remark]:
             )
         )
     alike = per_step.nunique() == groups.nunique() == 1
+    count, size = int(per_step.mode().iloc[-1]), int(groups.mode().iloc[-1])
     return remarks or passed(
         name,
-        f"{'Every step has' if alike else 'Most steps have'} {int(per_step.mode().iloc[-1])} groups of "
-        f"{int(groups.mode().iloc[-1])} responses.",
+        f"{'Every step has' if alike else 'Most steps have'} {count} group{'s' * (count != 1)} of "
+        f"{size} response{'s' * (size != 1)}.",
     )

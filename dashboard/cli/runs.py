@@ -55,7 +55,8 @@ def list_runs(
         named = " from ".join(str(row[key]) for key in ("algorithm", "source") if row[key])
         named = f"from {named}" if row["source"] and not row["algorithm"] else named
         last = one_line(str(row["problem"] or named or "-"))
-        say(f"{name:<{width}}  {row['status']:<11}  {row['steps']:>6} steps  {last}")
+        steps = f"{row['steps']:>6} step{'s' if row['steps'] != 1 else ' '}"
+        say(f"{name:<{width}}  {row['status']:<11}  {steps}  {last}")
 
 
 @app.command(
