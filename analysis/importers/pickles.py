@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from ratioscope.analysis.importers.source import Reading
 
 ALLOW = "--allow-pickle"
+_MOST_REPEATED = 100_000_000
 
 
 class Stand:
@@ -56,20 +57,26 @@ def torch_file(path: Path, reading: Reading, *, lazily: bool = False) -> Any:
     """
     import torch
 
-    if _is_program(path):
-        return reading.bad(path, "a TorchScript program, no dump of tensors")
+    if what := _refused(path):
+        return reading.bad(path, what)
     try:
         with torch.serialization.safe_globals(_ARRAYS):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
     except pickle.UnpicklingError:
         return _with_objects(path, reading)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever a damaged or hostile file leads to, memory that is not there included
         return reading.bad(path, f"no file of torch, or not whole ({_first_line(error)})")
 
 
 def array(values: Any) -> NDArray[Any]:
-    """A tensor, list or array as an array; numbers of formats that numpy lacks in float32."""
+    """A tensor, list or array as an array; numbers of formats that numpy lacks in float32.
+
+    Raises:
+        ValueError: it is enormous and its file is not: one stored number can be said to stand at any number of places.
+    """
     if hasattr(values, "detach"):
+        if values.numel() > max(_MOST_REPEATED, values.untyped_storage().nbytes()):
+            raise ValueError(f"a tensor of {values.numel():,} values of which few are stored")
         values = values.detach()
         return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
     return np.asarray(values)
@@ -82,7 +89,7 @@ def needs_leave(path: Path) -> str:
     try:
         with torch.serialization.safe_globals(_ARRAYS):
             return ", ".join(sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(path))))
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
+    except Exception:  # reading says what is wrong
         return ""
 
 
@@ -100,11 +107,18 @@ def _with_objects(path: Path, reading: Reading) -> Any:
         return reading.bad(path, f"cannot be unpickled ({_first_line(error)})")
 
 
-def _is_program(path: Path) -> bool:
-    """Whether torch would hand the file to its compiler, whatever the pickle module."""
-    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-        return any(name.endswith("constants.pkl") for name in archive.namelist())
-    return False
+def _refused(path: Path) -> str:
+    """Why torch shall not see a file at all; "": it may.
+
+    A program it would hand to its compiler, whatever the pickle module; what is packed it would unpack, however large.
+    """
+    with suppress(OSError, ValueError, NotImplementedError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        if any(entry.filename.endswith("constants.pkl") for entry in entries):
+            return "a TorchScript program, no dump of tensors"
+        if sum(entry.file_size for entry in entries) > path.stat().st_size:
+            return "a compressed archive, which torch.save does not write"
+    return ""
 
 
 def allowed(data: bytes, path: Path, reading: Reading, why: str) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ratioscope.analysis.importers import ImportProblem, Reading
-from ratioscope.analysis.importers.pickles import Stand, allowed, needs_leave, plain, torch_file
+from ratioscope.analysis.importers.pickles import Stand, allowed, array, needs_leave, plain, torch_file
 
 
 class Trap:
@@ -102,6 +102,18 @@ def test_programs_of_torch_are_not_loaded(tmp_path: Path) -> None:
     for reading in (Reading(), Reading(unpickle=True)):
         with pytest.raises(ImportProblem, match=r"a\.pt: a TorchScript program"):
             torch_file(tmp_path / "a.pt", reading)
+
+
+def test_small_files_of_enormous_tensors_are_not_made_room_for(tmp_path: Path) -> None:
+    path, packed = tmp_path / "a.pt", tmp_path / "packed.pt"
+    torch.save({"tensor": torch.ones(1).expand(1 << 40)}, path)
+    with pytest.raises(ValueError, match="1,099,511,627,776 values"):
+        array(torch_file(path, Reading())["tensor"])
+    with zipfile.ZipFile(path) as whole, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in whole.namelist():
+            archive.writestr(name, bytes(1 << 20))
+    with pytest.raises(ImportProblem, match=r"packed\.pt: a compressed archive"):
+        torch_file(packed, Reading())
 
 
 def test_what_is_no_torch_file_is_said(tmp_path: Path) -> None:
