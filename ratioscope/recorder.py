@@ -34,6 +34,7 @@ from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now
 Columns = Mapping[str, Any]
 
 FLUSH_ROWS = 250_000
+LAST_STEP = 2**31 - 1
 NONFINITE_KEY = b"ratioscope.nonfinite"
 VERSION_KEY = b"ratioscope.schema_version"
 
@@ -133,8 +134,8 @@ class RunRecorder:
             return
         if self._closed:
             raise RatioscopeError(f"{self.folder}: step {step} was recorded after the recorder was closed.")
-        if step < 0:
-            raise RunFormatError(f"{self.folder}: step {step} cannot be recorded, steps count from 0.")
+        if not 0 <= step <= LAST_STEP:
+            raise RunFormatError(f"{self.folder}: step {step} cannot be recorded, steps count from 0 to {LAST_STEP}.")
         if self._next_step is not None and step < self._next_step:
             raise RunFormatError(f"{self.folder}: step {step} was recorded after step {self._next_step - 1}.")
         one_row = {"wall_time": datetime.now(UTC)} | dict(scalars or {})
@@ -309,6 +310,16 @@ def _check_columns(table: schema.Table, columns: Columns) -> None:
         raise RunFormatError(f"The columns of the {table.name} table differ in length: {lengths}.")
 
 
+def check_step(step: int, tables: Mapping[str, Columns | None]) -> None:
+    """Raise the RunFormatError that recording this step would, at the cost of converting its columns."""
+    if not 0 <= step <= LAST_STEP:
+        raise RunFormatError(f"Steps count from 0 to {LAST_STEP}, this is {step}.")
+    for name, columns in tables.items():
+        if columns is not None:
+            _check_columns(schema.ALL_TABLES[name], columns)
+            to_arrow(schema.ALL_TABLES[name], columns, step)
+
+
 def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
     """One step's columns as an Arrow table in the declared types, sorted by the table's key.
 
@@ -325,19 +336,28 @@ def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
         kind = declared.type if declared else pa.float32() if name.startswith(("extra_", "reward_")) else None
         values = columns[name]
         try:
-            array = pa.array(_plain(values), from_pandas=False)  # a NaN is evidence, not a null
+            array = _array(values)
             arrays[name] = (
                 array if kind is None or array.type == kind else pc.cast(array, kind, safe=kind != pa.float32())
             )
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
             raise RunFormatError(
-                f"Column {name} of the {table.name} table cannot be stored as {kind}: {error}."
+                f"Column {name} of the {table.name} table cannot be stored as {kind}: {reason}."
             ) from None
         if declared is not None and declared.required and arrays[name].null_count:
             raise RunFormatError(f"Column {name} of the {table.name} table is required, step {step} has nulls in it.")
     length = len(next(iter(arrays.values())))
     result = pa.table({"step": pa.array([step] * length, pa.int32())} | arrays)
     return result.sort_by([(name, "ascending") for name in table.key[1:]]) if length > 1 else result
+
+
+def _array(values: Any) -> pa.Array:
+    """As Arrow; what UTF-8 cannot say (half of a surrogate pair, in text that was cut) becomes a question mark."""
+    try:
+        return pa.array(_plain(values), from_pandas=False)  # a NaN is evidence, not a null
+    except UnicodeEncodeError:
+        return pa.array([v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for v in values])
 
 
 def _plain(values: Any) -> Any:

@@ -184,3 +184,14 @@ def test_a_place_that_cannot_be_written_is_one_clear_sentence(tmp_path: Path) ->
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(RatioscopeError, match="cannot be written"):
             RunRecorder(folder)
+
+
+def test_half_a_surrogate_pair_is_stored_as_a_question_mark() -> None:
+    cut = to_arrow(schema.SEQUENCES, {"seq_id": [0, 1], "response": ["a\ud83d", None]}, 0)
+    assert cut["response"].to_pylist() == ["a?", None]
+
+
+@pytest.mark.parametrize("step", [-1, 2**31, 10**30])
+def test_a_step_that_no_column_holds_raises_at_the_call(tmp_path: Path, step: int) -> None:
+    with RunRecorder(tmp_path / "run") as recorder, pytest.raises(RunFormatError, match=f"step {step} cannot"):
+        recorder.record_step(step, sequences={"seq_id": [0]})
