@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratioscope.analysis.importers import IMPORTERS
-from ratioscope.analysis.importers.source import SURPRISES, Description, Importer
+from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.manifest import MANIFEST_NAME
 
@@ -23,6 +23,21 @@ class Found:
     description: Description
     place: Path
     """The path that was described; its files may lie deeper (`description.path`)."""
+
+    def read(self, reading: Reading) -> Iterator[Step]:
+        """The steps of the source; what its importer did not count on is said in a sentence, too.
+
+        Raises:
+            ImportProblem: something cannot be read.
+        """
+        path = self.description.path
+        try:
+            yield from self.importer.read(path, reading)
+        except RatioscopeError:
+            raise
+        except Exception as error:  # a file is anybody's, and any library's error may be about it
+            reason = (str(error).splitlines() or [""])[0][:200].rstrip(". ") or type(error).__name__
+            raise ImportProblem(f"{path}: cannot be read ({reason}).") from error
 
 
 def detect(path: Path, name: str = "") -> list[Found]:
@@ -45,7 +60,7 @@ def detect(path: Path, name: str = "") -> list[Found]:
 
 def _described(importer: Importer, path: Path) -> Description | None:
     """What an importer says of a path; None, too, where files of that name hold something else altogether."""
-    with suppress(*SURPRISES):
+    with suppress(Exception):  # anything may lie there, and nobody has said that it is of this format
         return importer.describe(path)
     return None
 

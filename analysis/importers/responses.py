@@ -225,7 +225,7 @@ def version(value: Any) -> int | None:
     """A policy version that may be text; None where it is no number, as SGLang's "default" is not."""
     try:
         return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

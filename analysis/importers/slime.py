@@ -260,7 +260,10 @@ def _anchor(sampled: Mapping[int, Path]) -> int | None:
     if not sampled:
         return None
     (first, one), (last, other) = next(iter(sampled.items())), list(sampled.items())[-1]
-    at_first, at_last = freshest(one, one.stat().st_mtime_ns), freshest(other, other.stat().st_mtime_ns)
+    try:
+        at_first, at_last = freshest(one, one.stat().st_mtime_ns), freshest(other, other.stat().st_mtime_ns)
+    except OSError:  # reading says what is wrong
+        return None
     return anchor(first, at_first, last, at_last)
 
 

@@ -29,6 +29,7 @@ _LINES, _VALUES = 1_000, 1_000_000
 """JSON lines of a batch, and numbers in them."""
 _LOOKED_AT = 50
 """Lines from which the columns of a file of JSON lines are taken."""
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 _BEING_WRITTEN = 600.0
 """Seconds: a file that cannot be read yet and has changed in so many is being written."""
 
@@ -152,10 +153,11 @@ def _by_name(
         within = file.relative_to(path).as_posix() if file != path else file.name
         match = pattern.search(within)
         text = match[1] if match else None
-        if text is None or not text.lstrip("-").isdigit():
+        number = _whole(text)
+        if number is None:
             reading.bad(file, f"its name has no step: {table.step_in_name!r} finds {text!r} in it")
             continue
-        numbered.setdefault(int(text) + table.step_offset, []).append(file)
+        numbered.setdefault(number + table.step_offset, []).append(file)
     for step in sorted(numbered):
         if step > reading.after:
             found = [
@@ -224,7 +226,7 @@ def _whole(value: Any) -> int | None:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         return int(value)
     return None
 

@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ def describe(path: Path) -> Description | None:
     else:
         run, _ = _run_of(file) or ("", 0)
         manifest = known(name=run)
-        with closing(_open(file)) as store:
+        with suppress(sqlite3.Error), closing(_open(file)) as store:  # reading says what is wrong with it
             (steps,) = store.execute(
                 f"select count(distinct iteration) from {TABLE} where run_id = ?", (run,)
             ).fetchone()

@@ -73,7 +73,7 @@ def _describe(path: Path) -> Description | None:
             first = connection.execute(f"SELECT experience_bytes FROM {_BLOB} ORDER BY id LIMIT 1").fetchone()
     except (OSError, sqlite3.Error):
         return None
-    old = first is not None and not bytes(first[0]).startswith(_MAGIC)
+    old = first is not None and isinstance(first[0], bytes) and not first[0].startswith(_MAGIC)
     return Description(
         framework="Trinity-RFT",
         format="Trinity-RFT explorer_output.db",
@@ -97,7 +97,7 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
 def _steps(connection: sqlite3.Connection, file: Path, reading: Reading) -> Iterator[Step]:
     number, rows, highest = -1, list[tuple[str, responses.Response]](), reading.after
     for row in connection.execute(_ROWS, (_first_row(connection, file, reading),)):
-        reading.bytes_read += len(row[-1] or b"")
+        reading.bytes_read += len(row[-1]) if isinstance(row[-1], bytes) else 0
         found = _experience(row, file, reading)
         if found is None:
             continue
@@ -144,11 +144,11 @@ def _experience(row: Any, file: Path, reading: Reading) -> tuple[int, str, respo
     """Batch, task and response of one row."""
     identity, task, model_version, reward, blob = row
     where = f"row {identity}"
-    if blob is None:
+    if not isinstance(blob, bytes):
         reading.bad(file, f"{where} has no blob")
         return None
     try:
-        tensors, meta = _unpacked(bytes(blob), where, file, reading)
+        tensors, meta = _unpacked(blob, where, file, reading)
         batch = responses.version((meta.get("eid") or {}).get("batch"))
     except (*responses.OTHER_SHAPE, struct.error) as error:
         reading.bad(file, f"{where} cannot be read: {responses.said(error)}")

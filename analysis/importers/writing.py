@@ -22,7 +22,7 @@ from ratioscope.analysis.importers.detect import Found
 from ratioscope.analysis.importers.source import ImportProblem, Reading, Step
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
-from ratioscope.recorder import RunRecorder
+from ratioscope.recorder import RunRecorder, check_step
 
 Texts = Callable[[int], str]
 
@@ -257,9 +257,11 @@ def _write(
     last = max(recorder.last_step, done.last_step)
     reading = Reading(after=last, growing=growing, unpickle=options.unpickle, skip_bad=options.skip_bad)
     read_before = done.bytes_read
-    for step in found.importer.read(found.description.path, reading):
+    for step in found.read(reading):
         if step.number <= last:
             raise ImportProblem(f"{found.description.path}: step {step.number} comes after step {last}.")
+        if options.skip_bad and not _fits(found, step, reading):
+            continue
         record(recorder, step)
         last = done.last_step = step.number
         done.steps += 1
@@ -268,6 +270,16 @@ def _write(
         done.bytes_read = read_before + reading.bytes_read
         tell(done)
     done.problems = tuple(dict.fromkeys([*done.problems, *reading.problems]))
+
+
+def _fits(found: Found, step: Step, reading: Reading) -> bool:
+    """Whether a step can be recorded; said where it cannot. The recorder would tell only when it writes."""
+    try:
+        check_step(step.number, {"tokens": step.tokens, "sequences": step.sequences, "messages": step.messages})
+    except RunFormatError as error:
+        reading.bad(found.description.path, f"step {step.number} is left out ({str(error).rstrip('.')})")
+        return False
+    return True
 
 
 def record(recorder: RunRecorder, step: Step) -> None:
@@ -294,7 +306,7 @@ def _check_last_step(found: Found, folder: Path, options: Options) -> None:
     if last < 0:
         return
     reading = Reading(after=last - 1, unpickle=options.unpickle, skip_bad=options.skip_bad)
-    step = next(iter(found.importer.read(found.description.path, reading)), None)
+    step = next(found.read(reading), None)
     now = _trained(step.sequences) if step is not None and step.number == last else 0
     holding = [path for path, name in files if name.first_step <= last <= name.last_step]
     then = sum(_recorded(path, last) for path in holding)

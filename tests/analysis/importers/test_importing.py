@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -163,6 +164,28 @@ def test_what_does_not_fit_the_run_format_is_said_of_the_source(tmp_path: Path) 
         write(tmp_path / "theirs", range(1)), MAPPING.replace('"mu"', '"old"').replace('= "ids"', '= "mu"')
     )
     with pytest.raises(ImportProblem, match=r"theirs: Column token_id .* cannot be stored as int32"):
+        import_run(found, tmp_path / "runs" / "a", Options())
+    assert [*(tmp_path / "runs").iterdir()] == []
+
+
+def test_a_step_that_does_not_fit_the_run_format_is_left_out_where_bad_ones_are(tmp_path: Path) -> None:
+    log = write(tmp_path / "theirs", range(2)) / "log.jsonl"
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps(row | ({"ids": [1 << 40] * 5} if row["k"] else {})) + "\n" for row in rows))
+    done = import_run(found_in(log.parent), tmp_path / "runs" / "a", Options(skip_bad=True))
+    assert done.steps == 1 and len(done.problems) == 1
+    assert "theirs: step 1 is left out (Column token_id of the tokens table" in done.problems[0]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), MemoryError(), sqlite3.DatabaseError("malformed")])
+def test_what_an_importer_did_not_count_on_is_a_sentence(tmp_path: Path, error: Exception) -> None:
+    def read(path: Path, reading: Reading) -> Iterator[Step]:
+        raise error
+        yield
+
+    found = found_in(write(tmp_path / "theirs", range(1)))
+    found = replace(found, importer=replace(found.importer, read=read))
+    with pytest.raises(ImportProblem, match=rf"theirs: cannot be read \({str(error) or 'MemoryError'}\)\.$"):
         import_run(found, tmp_path / "runs" / "a", Options())
     assert [*(tmp_path / "runs").iterdir()] == []
 
