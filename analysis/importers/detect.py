@@ -114,7 +114,7 @@ def the_source(path: Path, name: str = "") -> Found:
     known = ", ".join(dict.fromkeys(importer.title for importer in IMPORTERS))
     raise RatioscopeError(
         f"{path}: none of the known formats is here ({known}); a mapping file describes any other Parquet, JSON lines "
-        "or Arrow files: ratioscope import --mapping-template writes one to fill in."
+        f"or Arrow files: ratioscope import --mapping-template {path} prints one to fill in."
     )
 
 

@@ -242,6 +242,9 @@ def _missing(mapping: MappingFile) -> dict[str, str]:
         why = "the mapping file does not name it." if table else f"the mapping file says nothing of {name}."
         missing |= {} if table or name != "tokens" else {name: why}
         missing |= {column: why for column in _WANTED[name] if column not in mapped}
+    steps = {*(mapping.steps.columns if mapping.steps else ())}
+    if mapping.tokens is not None and "behavior_version" not in missing and "policy_version" not in steps:
+        missing["policy_version"] = "[steps] of the mapping file does not name it, so the age of no token is known."
     return missing
 
 

@@ -5,7 +5,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -36,7 +36,7 @@ class TableMap:
     """Where the values of one of our tables are, and which of their columns is which of ours."""
 
     files: str = ""
-    """Glob below the imported folder; "": those of [tokens], or the file that is imported."""
+    """Glob below the imported folder; "": those of [tokens] or else [sequences], or the file that is imported."""
     step: str = ""
     """Column with the step."""
     step_in_name: str = ""
@@ -103,11 +103,14 @@ def read_mapping(file: Path) -> MappingFile:
     if tokens is None and sequences is None:
         raise RatioscopeError(f"{file}: says nothing of tokens or responses; add a table [tokens] or [sequences].")
     assert tokens is None or isinstance(tokens, TokensMap)
+    steps, rows = tables.get("steps"), tokens or sequences
+    if steps and rows and not steps.files:
+        steps = replace(steps, files=rows.files)
     run = contents.get("run", {})
     _known(file, "[run]", _dictionary(file, "[run]", run), _MANIFEST)
     _check_run(file, run)
     digest = hashlib.sha256(json.dumps([contents, shared], sort_keys=True, default=str).encode()).hexdigest()[:8]
-    return MappingFile(file, tokens, sequences, tables.get("steps"), run, digest)
+    return MappingFile(file, tokens, sequences, steps, run, digest)
 
 
 def _table(file: Path, name: str, found: Any, shared: dict[str, Any]) -> TableMap:

@@ -19,6 +19,7 @@ _NAMES: tuple[tuple[str, str, str], ...] = (
     ("tokens", "behavior_version", r"version"),
     ("tokens", "prompt_length", r"prompt_len\w*"),
     ("step", "step", r"^(global_|train\w*_)?steps?$|iteration|rollout_id"),
+    ("tokens", "seq_id", r"^(seq|sequence|sample|response|traj\w*|rollout)_?(id|idx|index|uid)$"),
     ("sequences", "group_id", r"group|^uid$|prompt_i(d|dx)|task_id"),
     ("sequences", "reward", r"^(reward|score)s?$|total_reward"),
     ("sequences", "prompt", r"^(prompt|input|question)s?(_text)?$"),
@@ -69,9 +70,10 @@ _SEQUENCES = """
 # [sequences.rewards]                 # parts of the reward, by names of yours
 # format = "rewards.format"           # a dot leads into an object
 
-# [steps]                             # what is known of an update: one row a step
-# files = "metrics.jsonl"
+# [steps]                             # what is known of an update: of a step's rows the last value counts
+# files = "metrics.jsonl"             # without it: the files of [tokens]
 # [steps.columns]
+# policy_version = "..."              # of the weights before the update, counted as behavior_version is
 # loss = "..."
 # grad_norm = "..."
 
@@ -100,6 +102,7 @@ def template(path: Path | None) -> str:
                 taken.add(theirs)
     of_tokens = guesses.get("tokens", {})
     lists = any("list" in kind for kind in columns.values()) or not columns
+    usual = ("token_id", "logp_behavior", "logp_current", "advantage")
     text = _HEAD.format(path=path if path is not None else "PATH")
     text += "".join(_listed(file, names) for file, names in found.items())
     text += _STEP.format(step="# " + guesses.get("step", {}).get("step", 'step = "step"'))
@@ -110,7 +113,7 @@ def template(path: Path | None) -> str:
         + of_tokens.pop("prompt_length", 'prompt_length = "..."')
         + "  # tokens of the prompt in the lists",
         mask="# " + of_tokens.pop("mask", 'mask = "..."') + "  # true where the policy sampled the token",
-        columns=_lines(of_tokens, ("token_id", "logp_behavior", "logp_current", "advantage")),
+        columns=_lines(of_tokens, usual if lists else ("seq_id", *usual)),
     )
     text += _SEQUENCES.format(
         columns=_lines(guesses.get("sequences", {}), ("group_id", "reward", "prompt", "response"))

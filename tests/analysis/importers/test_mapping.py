@@ -395,6 +395,22 @@ wall_time = 't'
         assert step.scalars["wall_time"].isoformat() == "2026-01-02T03:04:05+00:00"
 
 
+def test_what_is_known_of_steps_may_stand_beside_the_tokens(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    written(folder, [response_alone(r) | {"v": r.step + 7} for r in ALL], "jsonl", "tokens")
+    text = f"""step = 'k'
+[tokens]
+files = 'tokens.jsonl'
+{COLUMNS}
+[steps.columns]
+policy_version = 'v'
+"""
+    assert [step.scalars["policy_version"] for step in steps_of(folder, text)] == [7, 8, 9]
+    said = text.replace("[steps.columns]\npolicy_version", "[tokens.constants]\nbehavior_version = 0\n[run]\nnotes")
+    description = mapped(folder, said).describe(folder)
+    assert description is not None and "age" in description.missing["policy_version"]
+
+
 def test_texts_and_rewards_alone_are_a_source(tmp_path: Path) -> None:
     rows = [
         {"k": 0, "q": [{"role": "user", "content": "x"}], "a": "y", "score": 1},
