@@ -1,5 +1,6 @@
 """`ratioscope import`: what another program wrote, as a run."""
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -195,8 +196,14 @@ def _done(done: "Imported", seconds: float) -> str:
     steps = _many(done.steps, "new step" if done.continued else "step")
     return (
         f"{done.folder}: {steps} with {what}{left_out}{rate}.\n"
-        f"ratioscope diagnose {done.folder} says what is wrong, ratioscope dashboard {done.folder.parent} shows it."
+        f"ratioscope diagnose {_quoted(done.folder)} says what is wrong, ratioscope dashboard "
+        f"{_quoted(done.folder.parent)} shows it."
     )
+
+
+def _quoted(folder: Path) -> str:
+    """As a shell takes it."""
+    return shlex.quote(str(folder))
 
 
 @contextmanager

@@ -279,6 +279,18 @@ def test_trainers_are_wrapped_when_they_are_imported(monkeypatch: pytest.MonkeyP
     assert wrapped == ["this"]
 
 
+def test_a_trainer_of_other_names_is_imported_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(plugin, "TRAINERS", {"this": "wrap_trainer"})  # which has no PPOTrainer
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    plugin.watch()
+    with caplog.at_level(logging.WARNING, logger="ratioscope"):
+        importlib.import_module("this")
+    assert "cannot wrap this, the training goes on" in caplog.text
+
+
 def test_the_folder_can_be_handed_to_a_running_cluster() -> None:
     """As docs/recording.md has it."""
     config = training.configuration("+ray_kwargs.ray_init.runtime_env.env_vars.RATIOSCOPE_RUN=/shared/runs/mine")

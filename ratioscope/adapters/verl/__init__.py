@@ -14,6 +14,7 @@ the trainer's methods are wrapped as soon as the module of the trainer is import
 
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from types import ModuleType
 
 # Modules of verl, and the function of `hooks` that wraps what is in them.
 TRAINERS = {"verl.trainer.ppo.v1.trainer_base": "wrap_trainer", "verl.trainer.ppo.ray_trainer": "wrap_old_trainer"}
+
+_LOG = logging.getLogger("ratioscope")
 
 
 class _Watch(MetaPathFinder):
@@ -55,8 +58,12 @@ def _then_wrapped(execute: Callable[[ModuleType], None]) -> Callable[[ModuleType
 
 
 def _wrap(module: ModuleType) -> None:
-    hooks = importlib.import_module("ratioscope.adapters.verl.hooks")
-    getattr(hooks, TRAINERS[module.__name__])(module)
+    """Wrap what is in a module of verl; where another version has other names, the training goes on unrecorded."""
+    try:
+        hooks = importlib.import_module("ratioscope.adapters.verl.hooks")
+        getattr(hooks, TRAINERS[module.__name__])(module)
+    except Exception as error:
+        _LOG.warning("ratioscope does not record: it cannot wrap %s, the training goes on: %s", module.__name__, error)
 
 
 def watch() -> None:
