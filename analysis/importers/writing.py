@@ -30,6 +30,8 @@ Texts = Callable[[int], str]
 _PATIENCE = 3
 # A folder with more files than these is not looked through for news and times.
 _MOST_FILES = 100_000
+# Seconds in which an import that has made its folder writes the manifest.
+_BEGINNING = 10.0
 
 
 @dataclass
@@ -81,7 +83,7 @@ def import_run(found: Found, folder: Path, options: Options, tell: Tell = lambda
                 _write(found, recorder, options, done, tell)
             return done
         _make_room(found, hidden)
-        is_mine = False
+        is_mine = not _holds_run(hidden)
         try:
             with _begun(found, hidden, folder.name, options) as recorder:
                 is_mine, done.continued = True, recorder.last_step >= 0
@@ -118,10 +120,10 @@ def follow_run(
         RatioscopeError: as `import_run`.
     """
     _check(found, folder, options)
-    if not _holds_run(folder):
-        _make_room(found, _hidden(folder))
-        if _hidden(folder).exists():  # an import that was interrupted; it grows where it is seen
-            _hidden(folder).rename(folder)
+    with _said(found):
+        if not _holds_run(folder):
+            _make_room(found, _hidden(folder))
+            _hidden(folder).rename(folder)  # new or continued, it grows where it is seen
     done = Imported(folder, continued=_holds_run(folder))
     if done.continued:
         _check_last_step(found, folder, options)
@@ -197,9 +199,11 @@ def _hidden(folder: Path) -> Path:
 
 
 def _make_room(found: Found, hidden: Path) -> None:
-    """Remove what an import left half that cannot be continued; nobody else writes there."""
-    if not hidden.exists():
+    """Make the folder, which only one of two imports can, and remove what one left half that cannot be continued."""
+    if _made(hidden):
         return
+    if not _holds_run(hidden) and time.time() - hidden.stat().st_mtime < _BEGINNING:
+        raise RatioscopeError(f"{hidden}: another import into it is beginning at the moment.")
     try:
         manifest = Manifest.read(hidden)
         if manifest.live_status() == "running":
@@ -209,6 +213,15 @@ def _make_room(found: Found, hidden: Path) -> None:
     except RunFormatError:
         pass
     shutil.rmtree(hidden, ignore_errors=True)
+    _made(hidden)
+
+
+def _made(hidden: Path) -> bool:
+    try:
+        hidden.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _check(found: Found, folder: Path, options: Options) -> None:
@@ -245,6 +258,9 @@ def _said(found: Found) -> Iterator[None]:
         yield
     except RunFormatError as error:
         raise ImportProblem(f"{found.description.path}: {error}") from None
+    except OSError as error:  # the importer's are sentences already
+        place = error.filename2 or error.filename or found.description.path
+        raise RatioscopeError(f"{place}: cannot be used ({error.strerror or error}).") from None
 
 
 # Steps ----------------------------------------------------------------------------------------------------------------

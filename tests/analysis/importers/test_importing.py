@@ -190,6 +190,30 @@ def test_what_an_importer_did_not_count_on_is_a_sentence(tmp_path: Path, error: 
     assert [*(tmp_path / "runs").iterdir()] == []
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_an_import_that_another_one_has_just_begun_is_left_alone(tmp_path: Path, follow: bool) -> None:
+    found = found_in(write(tmp_path / "theirs", range(2)))
+    begun = tmp_path / "runs" / ".a.importing"
+    begun.mkdir(parents=True)
+    with pytest.raises(RatioscopeError, match="another import into it is beginning"):
+        (followed if follow else imported)(found, tmp_path / "runs" / "a")
+    assert begun.is_dir()
+    os.utime(begun, (0, 0))  # what died before it wrote anything
+    assert (followed if follow else imported)(found, tmp_path / "runs" / "a").steps == 2
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
+
+
+def test_a_name_that_is_taken_meanwhile_is_a_sentence(tmp_path: Path) -> None:
+    found, folder = found_in(write(tmp_path / "theirs", range(2))), tmp_path / "runs" / "a"
+
+    def take(so_far: Imported) -> None:
+        (folder / "other").mkdir(parents=True, exist_ok=True)
+
+    with pytest.raises(RatioscopeError, match=r"runs/a: cannot be used \(Directory not empty\)\.$"):
+        import_run(found, folder, Options(), take)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
+
+
 def followed(found: Found, folder: Path) -> Imported:
     return follow_run(found, folder, Options(), every=0.01, quiet=0.1)
 
