@@ -5,6 +5,7 @@ import hashlib
 import streamlit as st
 
 from ratioscope.dashboard.foreign import Foreign, Imports, foreign_below
+from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.roots import roots
 
 # More sources than these are counted, not shown.
@@ -38,12 +39,12 @@ def _source(foreign: Foreign) -> None:
     state = "running" if runs else foreign.state
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge("another program's run", icon=":material/move_to_inbox:", color="blue")
-        st.text(f"{title} in {description.path}" + (f", {description.steps:,} steps" if description.steps else ""))
+        _text(f"{title} in {description.path}" + (f", {description.steps:,} steps" if description.steps else ""))
         if description.unpickles:
             pass  # the sentence below says which command does it
         elif state in ("running", "stalled"):
             done = "Imported" if foreign.state else "Being imported"
-            st.text(f"{done} as {foreign.folder.name}, and followed while it grows.")
+            _text(f"{done} as {foreign.folder.name}, and followed while it grows.")
         else:
             key = hashlib.sha256(str(foreign.folder).encode("utf-8", "replace")).hexdigest()[:12]
             label = "Bring up to date and follow" if state else "Import and follow"
@@ -51,21 +52,26 @@ def _source(foreign: Foreign) -> None:
                 _imports().start(foreign)
                 st.rerun()
     if description.unpickles:
-        st.text(
+        _text(
             f"{description.unpickles.rstrip('.')}. Only for files that you trust: "
             f"ratioscope import {description.path} --format {foreign.found.importer.name} --allow-pickle"
         )
     if problem := _imports().problem(foreign):
         st.error("It could not be imported.", icon=":material/error:")
-        st.text(problem)
+        _text(problem)
     if description.missing or description.assumed:
         with st.expander("What is missing, and what is taken for granted"):
             by_reason: dict[str, list[str]] = {}
             for column, why in description.missing.items():
                 by_reason.setdefault(why, []).append(column)
             for why, columns in by_reason.items():
-                st.text(f"Missing {', '.join(columns)}: {why.rstrip('.')}.")
+                _text(f"Missing {', '.join(columns)}: {why.rstrip('.')}.")
             for sentence in description.assumed:
-                st.text(f"Assumed: {sentence.rstrip('.')}.")
+                _text(f"Assumed: {sentence.rstrip('.')}.")
     if not state and not description.unpickles:
         st.caption("The run is written to your cache folder; nothing is written here.")
+
+
+def _text(text: str) -> None:
+    """Paths are anybody's, and what a source says of itself is, too."""
+    st.text(safe(text))
