@@ -11,6 +11,7 @@ from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.words import BEYOND
 from ratioscope.catalogue import ENTRIES
 from ratioscope.catalogue.total_variation import DISTANCES
+from ratioscope.dashboard.inert import safe
 from ratioscope.metric import Moment
 from ratioscope.notes import Note, is_unreliable
 
@@ -100,6 +101,6 @@ _WORD_JOINER = "\u2060"
 
 
 def escape(text: object) -> str:
-    """Text from a log inside Markdown: no sign that Markdown, LaTeX or Streamlit's directives act on, and no link."""
-    line = _LINKED.sub(lambda found: found[0][0] + _WORD_JOINER + found[0][1:], " ".join(str(text).splitlines()))
+    """Text from a log inside Markdown: nothing that Markdown, LaTeX, Streamlit or the browser obeys, and no link."""
+    line = _LINKED.sub(lambda found: found[0][0] + _WORD_JOINER + found[0][1:], " ".join(safe(str(text)).splitlines()))
     return "".join(f"\\{sign}" if sign in "\\`*_{}[]()#+-.!|<>$~:&" else sign for sign in line)
