@@ -317,5 +317,5 @@ def test_a_run_without_a_token_has_no_story(tmp_path: Path) -> None:
     run = open_run(damaged(SAMPLE_RUNS / NAMES[0], tmp_path / "run", range(1)))
     facts = facts_of(summarise(run), Limits(), 7, 9)
     assert facts.path.largest is None and facts.n_steps == 0
-    assert drift.path_section(facts) == "No step of the path can be measured here."
+    assert drift.path_section(facts) == "No step of the path can be measured here: no step lies in this range."
     assert drift.headline(facts) == "No step is on disk yet."

@@ -67,7 +67,7 @@ def _nothing_asked(evidence: Evidence) -> Finding | None:
     return _finding(
         evidence,
         NOTHING_TO_JUDGE,
-        f"None of {len(values)} steps has a number that a rule looks at. Nothing can be said of the run's health.",
+        f"No step of {len(values)} has a number that a rule looks at. Nothing can be said of the run's health.",
         tuple(values.index),
         "Rules look at ratios, ages, masks, advantages, entropies and rewards, and none of these is logged: that none "
         "of them found anything says nothing about the run.",

@@ -75,6 +75,8 @@ class StepSummary:
         absent = [note.text for note in notes if note.kind is Kind.NOT_LOGGED]
         if absent:
             return absent[-1]
+        if not len(self.values):
+            return "no step lies in this range"
         rows = self.values["n_tokens"] + self.values["n_invalid"]
         return "no step has a token on disk" if (rows == 0).all() else "no step has a usable token"
 

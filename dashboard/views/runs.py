@@ -61,6 +61,7 @@ def render() -> None:
     known = list(state.runs().values())
     foreign_runs(imported=False)
     if not known:
+        foreign_runs(imported=True)
         no_runs()
         st.caption("Every folder with a run.json is a run; it is listed here as soon as it appears.")
         st.code(_TEACHING.strip(), language="python")

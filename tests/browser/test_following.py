@@ -101,7 +101,7 @@ def test_a_run_that_the_link_names_appears_in_the_dark_when_it_is_there(open_pag
     expect(warning).to_be_visible()
     rng = np.random.default_rng(0)
     write_run(root / "later", [random_step(rng, number) for number in range(3)], algorithm={"name": "latecomer"})
-    expect(page.get_by_text("latecomer · ")).to_be_visible()
+    expect(page.get_by_text("latecomer", exact=True)).to_be_visible()
     expect(warning).to_have_count(0)
     expect(charts(page).nth(3)).to_be_visible()
     assert is_dark(page)

@@ -41,6 +41,7 @@ def _summary(n: int) -> StepSummary:
     values = pd.DataFrame(
         np.random.default_rng(0).uniform(0.01, 1, (n, len(keys))), index=pd.RangeIndex(n, name="step"), columns=keys
     )
+    values = values.assign(n_recomputed=0)  # ratios are to the sampler's own log-probs
     return StepSummary(values, values - 0.01, values + 0.01, {step: {} for step in range(n)}, _NO_BINS)
 
 
@@ -118,7 +119,7 @@ def test_steps_without_data_and_nonsense_in_the_url_are_survived(finished: Look)
     assert at.select_slider(key="gamma").value == "by length"
     for sentence in (
         "No step of this run lies in the chosen range.",
-        "No step of the path can be measured here.",
+        "No step of the path can be measured here: no step lies in this range.",
         "no response in these steps",
         "No usable token lies in these steps.",
     ):

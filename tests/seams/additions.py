@@ -167,6 +167,7 @@ def said(subject: Subject) -> Paragraph:
         before="from ratioscope.dashboard.sections.model import",
     ),
     Edit("dashboard/sections/__init__.py", '    "seam": seam.section,\n', before='    "staleness": '),
+    Edit("dashboard/sections/absent.py", '    "seam": ("clipping",),\n', before='    "staleness": ("age"'),
     Edit(
         "dashboard/views/seam.py",
         '''"""Seam: does it hold?"""
