@@ -34,5 +34,6 @@ def dashboard(
         check_folder(root)
     check_port(port)
     for each in foreign_below(roots):
-        say(f"{each.found.description.path}: {each.found.importer.title}; the page Runs imports it.")
+        way = "ratioscope import --allow-pickle" if each.found.description.unpickles else "the page Runs"
+        say(f"{each.found.description.path}: {each.found.importer.title}; {way} imports it.")
     serve(roots, port)

@@ -39,7 +39,8 @@ def _source(foreign: Foreign) -> None:
     state = "running" if runs else foreign.state
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge("another program's run", icon=":material/move_to_inbox:", color="blue")
-        _text(f"{title} in {description.path}" + (f", {description.steps:,} steps" if description.steps else ""))
+        count = f", {description.steps:,} step{'s' * (description.steps != 1)}" if description.steps else ""
+        _text(f"{title} in {description.path}{count}")
         if description.unpickles:
             pass  # the sentence below says which command does it
         elif state in ("running", "stalled"):
