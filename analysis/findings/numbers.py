@@ -3,6 +3,8 @@
 from math import expm1, floor, inf, isfinite, isnan, log10, nan
 
 _LARGEST, _SMALLEST = 1e6, 1e-4
+_ROUNDING = 1e-9
+"""An interval that is narrower than this part of its end is of numbers that are equal but for their rounding."""
 _LARGEST_EXPONENT = 230.0  # 1e100: a longer exponent says no more
 
 
@@ -77,7 +79,7 @@ def _decimals_within(low: float, high: float) -> int | None:
     """The decimals of a number and its interval: two digits of the half width, three of the larger end at most, but
     enough to tell the ends apart. None without an interval, and where that is too small for decimals."""
     half, largest = (high - low) / 2, max(abs(low), abs(high))
-    if not (isfinite(half) and half > 0 and _SMALLEST <= largest < _LARGEST):
+    if not (isfinite(half) and half > _ROUNDING * largest and _SMALLEST <= largest < _LARGEST):
         return None
     decimals = min(_decimals(half, 2), _decimals(largest, 3))
     return decimals if _fixed(low, decimals) != _fixed(high, decimals) else _decimals(half, 1)

@@ -138,10 +138,12 @@ def _origin(facts: Facts, not_logged: tuple[str, ...]) -> str:
         text = f"Uncontrolled off-policyness, from {' and '.join(_SOURCES[cause] for cause in facts.sources)}."
     else:
         text = (
-            "Controlled off-policyness: in the median step neither the age of the data nor the engine nor the update "
-            "is a large source"
+            "Controlled off-policyness, as far as the log shows: in the median step nothing that can be measured is a "
+            "large source"
+            if not_logged
+            else "Controlled off-policyness: in the median step neither the age of the data nor the engine nor the "
+            "update is a large source"
         )
-        text += ", as far as the log shows" if not_logged else ""
         n, of = len(facts.staleness.over), facts.staleness.n_known
         text += f"; staleness is above its limit in {n} of {of} steps." if n >= _FEWEST else "."
     if not_logged:

@@ -260,8 +260,8 @@ def _held_out(subject: Subject, steps: tuple[int, int], in_sample: Certificate) 
     """The same bounds on prompt groups that the update did not see, or how to have some."""
     if not subject.compute(has_held_out, *steps):
         said = (
-            "Nothing can be certified here: it takes prompt groups that the update did not see, with `dropped` = held "
-            "out in the log. The built-in trainer samples and logs them with the setting held_out_groups."
+            "Nothing can be certified here: it takes prompt groups that the update did not see, with 'held out' in "
+            "the column dropped. The built-in trainer samples and logs them with the setting held_out_groups."
         )
         return [Paragraph(said, small=True)]
     found = subject.compute(certificate, *steps, gamma=in_sample.gamma, held_out=True)

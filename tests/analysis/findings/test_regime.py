@@ -69,7 +69,7 @@ LINES: dict[str, tuple[dict[str, float], Control, Concern, str, str]] = {
     "not logged": (
         {"s_k_version_bounded": NAN, "s_k_engine_bounded": NAN, "u_k": NAN, "u_k_bounded": NAN},
         Control.CONTROLLED, Concern.NEITHER,
-        "as far as the log shows. The engine's part and the update are not logged.", "reasonable",
+        "large source. The engine's part and the update are not logged.", "reasonable",
     ),
     "two sources": (
         {"s_k_bounded": 0.5, "s_k_version_bounded": NAN, "s_k_engine_bounded": NAN, "u_k": 0.3},
