@@ -1,6 +1,8 @@
 """`ratioscope import`: what another program wrote, as a run."""
 
 import shlex
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,6 +107,9 @@ def import_source(
 
         say(template(path))
         return
+    if threading.current_thread() is threading.main_thread():
+        # Who starts a process in the background has it ignore Ctrl-C, which is how the dashboard ends an import.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if path is None:
         raise RatioscopeError("Name what to import: ratioscope import PATH.")
     if mapping is not None:
