@@ -6,13 +6,6 @@ from math import inf, isnan, log10
 
 from ratioscope.notes import Kind, Note
 
-SOURCES = {
-    "S0": '"Off-Policy Training in Large Language Model Reinforcement Learning: From Theory to Practice" (2025)',
-    "S1": 'Yingru Li, Jiacai Liu: "Why Off-Policy Breaks RL: An SGA Analysis Framework" (2025)',
-    "S3": '"Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm" (2025)',
-    "S4": '"Reinforcement Learning for LLM Alignment" (draft)',
-}
-
 
 class Moment(Enum):
     """Which moment of the ratio the estimator is built on."""

@@ -15,7 +15,7 @@ from ratioscope.catalogue import ENTRIES, THRESHOLDS
 from ratioscope.dashboard import cli
 from ratioscope.dashboard.cli import completion
 from ratioscope.manifest import Manifest
-from ratioscope.metric import SOURCES
+from ratioscope.sources import SOURCES
 from ratioscope.trainer.settings import load
 from tests.making import docs
 

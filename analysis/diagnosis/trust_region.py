@@ -65,7 +65,7 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         ),
         why="The batch mixes versions that have moved further than ε apart: the clip is spent on their distance, not "
         "on the update." + (" They are more versions than the window W allows." if many else ""),
-        do=(f"{advice.method} ({advice.algorithm}). {advice.sentence}" if advice else "Method One or Two (S0 5.3).")
+        do=(f"{advice.method} ({advice.algorithm}). {advice.sentence}" if advice else "Method One or Two.")
         + f" Or mix fewer versions{f': at most W = {evidence.limits.version_window:g}' if many else ''}.",
         source="S0 Observation 3.1, 5.5, 5.6",
         limit=epsilon / 2,

@@ -287,9 +287,7 @@ def _notes(n: "pd.Series[Any]", step: "pd.Series[Any]", gamma: float) -> list[st
             f"{n['n_shortened']:.0f} responses lack tokens that the loss dropped: their distances are underestimated"
         )
     if n["n_mixed"] and gamma > 0:
-        notes.append(
-            f"biased: {n['n_mixed']:.0f} responses come from several versions, the advantage assumes one (S0 6.3)"
-        )
+        notes.append(f"biased: {n['n_mixed']:.0f} responses come from several versions, the advantage assumes one")
     if pd.isna(step["largest_distance"]):
         notes.append(f"largest distance of a state: {EXACT.missing}")
     return notes

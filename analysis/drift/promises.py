@@ -172,9 +172,7 @@ def conservative_step(found: Certificate) -> str:
     if not len(step):
         return ""
     taken = step[step > 0]
-    text = (
-        "Of an update, conservative policy iteration takes the share at which its lower bound is largest (S4 eq. 61): "
-    )
+    text = "Of an update, conservative policy iteration takes the share at which its lower bound is largest: "
     if not len(taken):
         return text + f"nothing in these {len(step)} steps, because the in-sample gain is not above 0."
     text += f"{percent(_median(step))} of it in the median step"
@@ -193,7 +191,7 @@ def trust_region_sentence(found: Certificate) -> str:
         return ""
     allowed = allowed_distance(bound, horizon, gap)
     text = (
-        f"A trust region has to shrink like 1/T² (S1 5.4): with responses of up to {number(horizon)} tokens, the "
+        f"A trust region has to shrink like 1/T²: with responses of up to {number(horizon)} tokens, the "
         f"finite-horizon penalty says something only if the new policy is within {number(allowed, digits=2)} of the "
         "sampler in every state."
     )

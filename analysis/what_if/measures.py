@@ -67,7 +67,7 @@ MEASURES: dict[str, Measure] = {
         "χ², raw", "Mean (rho - 1)² of the signal tokens.", "rho_deviation", "signal", Moment.SECOND, "raw"
     ),
     "variance_proxy": Measure(
-        "Variance proxy", "Mean v² of the signal tokens: the gradient's variance grows with it (S1 4.2).",
+        "Variance proxy", "Mean v² of the signal tokens: the gradient's variance grows with it.",
         "v_squared", "signal", Moment.SECOND, "applied",
     ),
     "variance_proxy_raw": Measure(

@@ -14,6 +14,7 @@ from ratioscope.dashboard.figures.evidence import can_be_shown, sparkline
 from ratioscope.dashboard.formats import quote
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.theme import Mode
+from ratioscope.sources import linked
 
 _BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {
     Severity.NOTICE: "blue",
@@ -55,7 +56,7 @@ def notice(finding: Finding, run_id: str) -> None:
 def _reasons(finding: Finding) -> None:
     st.markdown(f"**Why** — {finding.why}")
     st.markdown(f"**Do** — {finding.do}")
-    st.caption(f"Source: {finding.source}")
+    st.caption(f"Source: {linked(finding.source)}")
 
 
 def show_me(finding: Finding, run_id: str) -> None:

@@ -18,6 +18,7 @@ from ratioscope.dashboard.roots import roots
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
+from ratioscope.sources import linked
 
 POLL_SECONDS = 2.0
 _REST = 3.0  # how many times as long as drawing took a page that follows a run leaves the processor to others
@@ -93,7 +94,7 @@ def answer(sentence: str) -> None:
 def how_to_read(explanation: str) -> None:
     """The formulas and how to read them, folded away at the end of a page; Markdown."""
     with st.expander("How to read this page", icon=":material/menu_book:"):
-        st.markdown(explanation)
+        st.markdown(linked(explanation))
 
 
 def _pick() -> Listed | None:

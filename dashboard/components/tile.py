@@ -13,6 +13,7 @@ from ratioscope.dashboard.formats import interval, number
 from ratioscope.dashboard.sections.subject import is_logged
 from ratioscope.metric import MOST_RELIANCE, Grain, Moment
 from ratioscope.notes import Kind, is_unreliable, text_of
+from ratioscope.sources import linked
 
 SPARKLINE_POINTS = 60
 
@@ -93,5 +94,5 @@ def tooltip(key: str) -> str:
             f"**Trust:** unreliable when its {CATALOGUE[metric.reliance].title.lower()} is above {MOST_RELIANCE:g}."
         )
     unit = f" Unit: {metric.unit}." if metric.unit else ""
-    lines.append(f"*Source: {metric.source}.{unit}*")
+    lines.append(f"*Source: {linked(metric.source)}.{unit}*")
     return "\n\n".join(lines)

@@ -35,7 +35,8 @@ from ratioscope.dashboard.sections.compare import comparison_sections, member_of
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Quantity, Report, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, where
 from ratioscope.errors import RatioscopeError, unknown
-from ratioscope.metric import SOURCES, Metric
+from ratioscope.metric import Metric
+from ratioscope.sources import SOURCES
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of parts done, of all, and the name of the next."""
@@ -121,7 +122,7 @@ def run_report(
         subject.verdict,
         tuple(found),
         methods(found),
-        SOURCES,
+        {name: source.title for name, source in SOURCES.items()},
         _provenance([opened], command_line([opened], chosen, steps, framework=framework)),
         asdict(opened.limits),
     )
@@ -164,7 +165,7 @@ def comparison_report(
         _verdict([*filter(None, [chosen_by.instead]), *conclusions(groups, chosen_by.metric)], runs),
         tuple(found),
         methods(found),
-        SOURCES,
+        {name: source.title for name, source in SOURCES.items()},
         _provenance(runs, command_line(runs, chosen, steps, metric, framework=framework)),
         asdict(runs[0].limits) if all(opened.limits == runs[0].limits for opened in runs) else {},
     )

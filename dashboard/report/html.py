@@ -31,6 +31,7 @@ from ratioscope.dashboard.sections.model import (
     Table,
     cell_text,
 )
+from ratioscope.sources import titled
 
 _HERE = Path(__file__).parent
 _PLOTLY = Path(plotly.__file__).with_name("package_data") / "plotly.min.js"
@@ -72,7 +73,7 @@ def _environment() -> Environment:
     kinds = {"figure": Chart, "finding": FindingBlock, "paragraph": Paragraph, "table": Table, "quantity": Quantity}
     environment.tests |= {name: lambda value, kind=kind: isinstance(value, kind) for name, kind in kinds.items()}
     environment.tests |= {"pairs": _pairs, "wordy": _wordy}
-    environment.filters |= {"formula": _formula, "exact": _exact, "quote": quote}
+    environment.filters |= {"formula": _formula, "exact": _exact, "quote": quote, "titled": titled}
     return environment
 
 

@@ -14,6 +14,7 @@ from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.report.chromium import required_chromium
 from ratioscope.dashboard.report.figures import csv_text
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Paragraph, Report, Table, cell_text
+from ratioscope.sources import titled
 
 _WIDTH, _SCALE = 900, 2.0
 
@@ -72,9 +73,9 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
         unit = f" Unit: {metric.unit}." if metric.unit else ""
         yield (
             f"**{metric.title}** ${metric.symbol}$ (`{metric.key}`): {metric.definition} ${metric.formula}$ "
-            f"{metric.reading}{unit} *{metric.source}.*"
+            f"{metric.reading}{unit} *{titled(metric.source)}.*"
         )
-    yield "\n".join(f"- **{name}** {escape(title)}" for name, title in report.sources.items())
+    yield "\n".join(f"- {escape(title)}" for title in report.sources.values())
     yield "## Provenance"
     rows = list(report.provenance)
     if report.thresholds:
@@ -95,7 +96,7 @@ def _block(block: Block, folder: str) -> Iterator[str]:
         yield f"**Do** {escape(found.do)}"
         if block.chart:
             yield from _chart(block.chart, folder)
-        yield f"Source: {escape(found.source)}."
+        yield f"Source: {escape(titled(found.source))}."
     else:
         yield from _chart(block, folder)
 

@@ -20,6 +20,7 @@ from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, 
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, named, over_steps
 from ratioscope.notes import Kind
 from ratioscope.parameters import Judged
+from ratioscope.sources import titled
 
 QUESTION = "Staleness, engine, or the update?"
 _KEYS = (STALENESS, UPDATE, PPO)
@@ -107,7 +108,7 @@ def bounded(subject: Subject) -> Chart:
     """Staleness in both forms."""
     keys = (STALENESS, "s_k")
     said = (
-        "Both agree when the mean ratio is 1. The plain form, S0's formula, misses half of what the mean ratio lacks, "
+        "Both agree when the mean ratio is 1. The plain form misses half of what the mean ratio lacks, "
         "and a heavy tail moves it."
     )
     return over_steps(
@@ -287,7 +288,7 @@ def _bounds_table(found: Certificate) -> Table:
             number(bound.times, digits=2),
             f"{bound.vacuous} of {bound.n}",
             _count(bound, found),
-            bound.source,
+            titled(bound.source),
         )
         for bound in promises.bounds(found)
         if bound.n  # the note says what the others need
@@ -341,7 +342,8 @@ def clip(subject: Subject) -> list[Piece]:
                 Paragraph("This run's clip is centred at the current policy: it asks for no policy near all versions.")
             )
         elif advice:
-            blocks.append(Paragraph(f"{sentences.advice_sentence(advice)} ({advice.source})", lead="Which clip:"))
+            said = f"{sentences.advice_sentence(advice)} ({titled(advice.source)})"
+            blocks.append(Paragraph(said, lead="Which clip:"))
         title = f"States where no policy is within ε/2 of all versions (ε = {epsilon:g})"
         draw = partial(figures.infeasible_share, found, steps=window.steps)
         said = f"Mean over the steps with several versions {share(several.mean())}, largest {share(shares.max())}."

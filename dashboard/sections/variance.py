@@ -16,6 +16,7 @@ from ratioscope.dashboard.formats import plain, share
 from ratioscope.dashboard.sections.clipping import can_judge
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers, over_steps
+from ratioscope.sources import titled
 
 if TYPE_CHECKING:
     from ratioscope.analysis.variance.truncation import Truncation
@@ -52,7 +53,7 @@ def answer(subject: Subject) -> str:
 def remedies(subject: Subject) -> list[Paragraph]:
     """What to do, where something is wrong."""
     found = failure_mode.answer(subject.facts, setup_of(subject.opened.run.manifest))
-    return [Paragraph(f"{found.remedy} ({found.source})", lead="What to do:")] if found.remedy else []
+    return [Paragraph(f"{found.remedy} ({titled(found.source)})", lead="What to do:")] if found.remedy else []
 
 
 def medians(subject: Subject) -> list[Paragraph]:

@@ -130,7 +130,5 @@ unbiased. It trades variance for bias.
 **Rows left out.** NaN, infinite and positive log-probs and non-finite advantages are excluded from every mean and
 counted; one such token leaves its response without $W$. A ratio of exactly 0
 ($\log\pi_k=-\infty$) is valid and stays.
-
-S1 is Li and Liu, "Why Off-Policy Breaks RL: An SGA Analysis Framework".
 """
     )

@@ -1,13 +1,14 @@
 """What every number means: one entry per metric, read by tooltips, `ratioscope explain`, findings and axis titles.
 
-Keys of `CATALOGUE` are those of the step summary; `ENTRIES` has those of the theory pages as well. `source` names section or equation of one of `SOURCES`; "usual" is textbook
+Keys of `CATALOGUE` are those of the step summary; `ENTRIES` has those of the theory pages as well. `source` names section or equation of one of `ratioscope.sources.SOURCES`; "usual" is textbook
 knowledge. `moment` says which moment of the ratio an estimate needs, and with that when its sample value can be trusted
 (`ratioscope.metric`).
 """
 
 from ratioscope.catalogue import divergences, learning, theory, total_variation, weights
 from ratioscope.catalogue.thresholds import EPSILON, EPSILON_STALE, THRESHOLDS
-from ratioscope.metric import MOST_RELIANCE, SOURCES, Metric, Moment
+from ratioscope.metric import MOST_RELIANCE, Metric, Moment
+from ratioscope.sources import SOURCES, titled
 
 __all__ = ["CATALOGUE", "ENTRIES", "EPSILON", "EPSILON_STALE", "THRESHOLDS", "explain"]
 
@@ -25,12 +26,13 @@ def explain(key: str) -> str:
         "",
         entry.definition,
         f"  formula   {entry.formula}",
-        f"  source    {entry.source}",
+        f"  source    {titled(entry.source)}",
     ]
     for label, text in (("unit", entry.unit), ("better", entry.better), ("read", entry.reading), ("do", entry.remedy)):
         if text:
             lines.append(f"  {label:<9} {text}")
     if entry.moment is Moment.SECOND:
         lines.append(f"  trust     unreliable when {entry.reliance} exceeds {MOST_RELIANCE:g}")
-    lines += [f"  {name}        {title}" for name, title in SOURCES.items() if name in entry.source]
+    cited = [source for name, source in SOURCES.items() if name in entry.source]
+    lines += [f"            {' '.join(filter(None, (source.title, source.address)))}" for source in cited]
     return "\n".join(lines)

@@ -16,6 +16,7 @@ from ratioscope.dashboard.theme import PALETTE
 from ratioscope.metric import KHAT_LIMIT, Grain, Metric, Moment, khat_limit
 from ratioscope.notes import Kind
 from ratioscope.schema import SEQUENCES, TOKENS
+from ratioscope.sources import titled
 from tests.making.loops import in_one_loop
 from tests.making.runs import random_step, write_run
 
@@ -126,7 +127,7 @@ def test_few_samples_are_never_an_error(moment: Moment, n: int) -> None:
 @every_metric
 def test_every_metric_can_be_explained(metric: Metric) -> None:
     text = explain(metric.key)
-    for part in (metric.title, metric.key, metric.definition, metric.formula, metric.source, metric.reading):
+    for part in (metric.title, metric.key, metric.definition, metric.formula, titled(metric.source), metric.reading):
         assert part in text
     assert ("unreliable when" in text) == (metric.moment is Moment.SECOND)
     assert metric.remedy in text and metric.unit in text

@@ -12,7 +12,7 @@ from ratioscope.dashboard.sections.compare.comparison import Look, Measure
 WINDOWS = (1, 3, 5, 10, 20, 50)
 _STATISTICS: dict[str, StatisticName] = {"mean": "mean", "IQM": "iqm"}
 _IQM = "Over the seeds: the mean, or the interquartile mean, which is the mean of the middle half."
-_WINDOW = "Over so many logged values of each run, before averaging over seeds; 1: none. S3 uses 3."
+_WINDOW = "Over so many logged values of each run, before averaging over seeds; 1: none."
 
 
 def measure() -> Measure:

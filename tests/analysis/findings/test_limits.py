@@ -11,7 +11,7 @@ from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
 from ratioscope.catalogue import EPSILON, EPSILON_STALE, THRESHOLDS
 from ratioscope.catalogue.thresholds import explain
 from ratioscope.errors import RatioscopeError
-from ratioscope.metric import SOURCES
+from ratioscope.sources import SOURCES
 from tests.analysis.diagnosis.test_rules import FROM_TOKENS, MADE_UP, RAMP, finding_of, made_up, spread
 
 every_threshold = pytest.mark.parametrize("name", THRESHOLDS)

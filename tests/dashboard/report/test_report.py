@@ -26,6 +26,7 @@ from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import SCHEMA, json_text
 from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS
 from ratioscope.dashboard.sections.model import Quantity, Report, Table
+from ratioscope.sources import titled
 from tests.dashboard.report.reading import Page, read
 from tests.making.runs import random_step, write_run
 
@@ -107,7 +108,7 @@ def test_every_definition_that_is_used_is_explained(report: Report, page: Page) 
     assert shown & ENTRIES.keys() <= explained
     for metric in report.methods:
         assert metric.definition in page.text
-        assert metric.source in page.text
+        assert titled(metric.source) in page.text
     formulas = [tag for tag, _ in page.elements if tag == "math"]
     assert len(formulas) == 2 * len(report.methods)
 
