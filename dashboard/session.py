@@ -51,6 +51,8 @@ class Session:
     leaving: Leaving | None = None
     clicked_step: int | None = None
     """The step whose dialog is open."""
+    clicked_metric: str = ""
+    """What the clicked chart is about, of the catalogue; "": nothing in particular."""
     read: str | None = None
     """The run that was read last: the first reading of another one takes time."""
     drawing_since: float | None = None

@@ -87,9 +87,13 @@ def clear_range() -> None:
             del st.query_params[key]
 
 
-def open_step(step: int) -> None:
-    """Ask for what happened in a step; the page shows it at its end (`step_dialog`)."""
-    session().clicked_step = step
+def open_step(step: int, metric: str = "") -> None:
+    """Ask for what made a metric's number in a step; the page shows it (`step_dialog`).
+
+    Args:
+        metric: of the catalogue, the one that the clicked chart is about; "": none in particular.
+    """
+    session().clicked_step, session().clicked_metric = step, metric
 
 
 def mode() -> Mode:

@@ -6,6 +6,7 @@ draw_computed(lambda: drift.path(subject, level), height=430)
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Concatenate, Literal, assert_never
 
 import pandas as pd
@@ -117,7 +118,7 @@ def say(text: str) -> None:
 def _chart(chart: Chart, caption: Caption) -> None:
     if caption == "above":
         say(chart.takeaway)
-    show = step_chart if chart.by_step else plain_chart
+    show = partial(step_chart, metric=next(iter(chart.metrics), "")) if chart.by_step else plain_chart
     show(chart.figure, key=chart.key, title=chart.title, takeaway=chart.takeaway, data=chart.data)
     if caption == "below":
         say(chart.takeaway)

@@ -1,6 +1,7 @@
 """A chart on a page: brush for the step range, click for a step, alternative text, the data behind it."""
 
 import math
+from functools import partial
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -11,16 +12,26 @@ from ratioscope.dashboard.components.plot import plot
 from ratioscope.dashboard.formats import escape
 
 
-def step_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
+def step_chart(
+    fig: go.Figure | str,
+    *,
+    key: str,
+    title: str,
+    takeaway: str,
+    data: pd.DataFrame | None = None,
+    metric: str = "",
+) -> None:
     """A chart over steps: a drag sets the step range of all charts, a double click resets it, a click opens a step.
 
     Args:
         title: plain text.
         takeaway: what the chart says, in a sentence; read aloud by screen readers.
         data: the numbers behind it, folded away beside the title.
+        metric: of the catalogue, what it is about first: a click opens what made this number.
     """
     _head(title, key, data)
-    plot(fig, key=f"chart-{key}", alt=takeaway, on_brush=_brush, on_step=state.open_step, on_reset=state.clear_range)
+    opens = partial(state.open_step, metric=metric)
+    plot(fig, key=f"chart-{key}", alt=takeaway, on_brush=_brush, on_step=opens, on_reset=state.clear_range)
 
 
 def plain_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:

@@ -87,6 +87,7 @@ def _replay(opened: Opened, place: Place) -> None:
     step_chart(
         figures.against(lines, state.mode(), share=True, steps=state.step_range(), height=300),
         key="replay",
+        metric="clip_fraction",
         title="Raw beside applied: the gate, the log",
         takeaway=sentence,
         data=frame.rename_axis("step"),
