@@ -162,6 +162,44 @@ def difference(
     return fig
 
 
+def differences(
+    shown: Sequence[tuple[Line, pd.DataFrame]],
+    metric: str,
+    mode: Mode,
+    *,
+    by: Axis = "step",
+    x: Ends = (None, None),
+    height: int = 300,
+) -> go.Figure:
+    """Several settings minus a baseline along the axis, in the settings' looks; without bands, which would overlap."""
+    ends = [_ends(table.index) for _, table in shown]
+    extent = min(low for low, _ in ends if low is not None), max(high for _, high in ends if high is not None)
+    across = scale(by, extent[1])
+    fig = base.figure(mode, height=height, x_title=across.title, y_title="minus the baseline")
+    for line, table in shown:
+        value = base.reduce(_finite(table["difference"]))
+        colour, dash, symbol = line.style
+        fig.add_scatter(
+            x=_places(value.index, across.unit), y=value.to_numpy(np.float32), name=base.plain(line.name),
+            mode="lines+markers" if CATALOGUE[metric].sparse or symbol or len(value) == 1 else "lines",
+            marker={"size": 7, "symbol": symbol, "maxdisplayed": 15} if symbol else {"size": 4},
+            line={"color": colour, "width": 2, "dash": dash}, hovertemplate="%{y:" + _number(metric) + "}",
+        )  # fmt: skip
+    base.add_threshold(fig, 0.0, "no difference", mode)
+    if is_share(metric):
+        fig.update_yaxes(tickformat=".0%")
+    fig.update_xaxes(range=_range(x, extent, across.unit, by))
+    fig.update_layout(
+        margin={"t": 12},
+        showlegend=False,
+        hovermode="x unified" if len(shown) <= _MOST_UNIFIED else "closest",
+        uirevision=f"{metric} {by}",
+    )
+    if by != "step":
+        fig.update_layout(dragmode="zoom")
+    return fig
+
+
 def extent_of(shown: Sequence[Line]) -> Ends:
     """Where the axis begins and ends over these lines."""
     ends = [_ends(line.curve.seeds.index) for line in shown if len(line.curve.seeds)]

@@ -2,26 +2,29 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
-from ratioscope.analysis.compare import Member, schedule_words
+from ratioscope.analysis.compare import Member
 from ratioscope.analysis.runs.store import Listed, signature
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.blocks import draw
+from ratioscope.dashboard.components.blocks import draw, say
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import POLL_SECONDS, answer, how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.sections.compare import QUESTION, tables
-from ratioscope.dashboard.sections.compare.comparison import Comparison
+from ratioscope.dashboard.sections.compare import QUESTION, baseline, tables
+from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.views.compare import controls, data
+from ratioscope.dashboard.views.compare.choosing import choose_runs
 from ratioscope.dashboard.views.compare.difference import difference
 from ratioscope.dashboard.views.compare.findings import findings_by_run
 from ratioscope.dashboard.views.compare.panels import panels
 from ratioscope.errors import RatioscopeError
 
-MOST_RUNS = 40
+_MOST_SAID = 2  # sentences below the answer
 _PATIENCE = 0.3  # seconds of reading before the page says that it reads
 
 _HOW_TO_READ = r"""
@@ -62,52 +65,80 @@ def render() -> None:
     if not known:
         no_runs()
         return
-    members = _members(known)
+    chosen = st.container(horizontal=True, vertical_alignment="bottom")
+    with chosen:
+        ids = choose_runs(known)
+    members = _read([known[run_id] for run_id in ids])
     if not members:
-        st.info("Choose the runs to compare.", icon=":material/stacked_line_chart:")
         return
     _follow([known[member.run_id] for member in members], members)
-    opening = st.empty()
-    comparison, absent = data.comparison(members, controls.measure())
+    opening = st.container()
+    with chosen:
+        measure, look_of = controls.controls()
+    comparison, absent = data.comparison(members, measure)
     comparison = data.by_a_metric_that_is_there(comparison)
     for reason in absent.values():
         _left_out(reason)
     if not comparison.settings:
         return
-    with opening.container():
+    with opening:
         _answer(comparison)
-    look = controls.look(comparison.settings)
+        say(baseline.differing(comparison))
+    with chosen:
+        look = look_of(comparison.settings)
+        base = controls.baseline(comparison, ids[0])
     if len(comparison.standing.without) == len(comparison.settings):
         st.info(_why_missing(comparison), icon=":material/help:")
     else:
-        if comparison.measure.by == "step":
-            _range()
-        panels(comparison, look)
-        draw(tables.ranking(comparison))
-        for table in tables.contests(comparison):
-            if len(table.rows) > 1:  # a single answer stands at the head of the page already
-                draw(table)
-        draw(*tables.over_schedules(comparison), *tables.changes(comparison))
-        if len(comparison.settings) > 1:
-            difference(comparison)
+        _difference(comparison, look, base)
     _settings(comparison, members)
     findings_by_run(members)
     how_to_read(_HOW_TO_READ)
 
 
+def _difference(comparison: Comparison, look: Look, base: int) -> None:
+    """Curves and differences beside each other, the ends below them; what few ask for is folded."""
+    if comparison.measure.by == "step":
+        _range()
+    panels(comparison, look, beside=partial(baseline.along, comparison, base, look))
+    draw(*baseline.against(comparison, base))
+    with fold("ranking", "Ranking", opened=len(comparison.settings) <= _MOST_SAID + 1) as door:
+        if door.open:
+            draw(tables.ranking(comparison))
+    contests = [table for table in tables.contests(comparison) if len(table.rows) > 1]
+    others = [*contests, *tables.over_schedules(comparison), *tables.changes(comparison)]
+    if others:
+        with fold("together", "All pairs judged together", "; ".join(table.title for table in others)) as door:
+            if door.open:
+                draw(*others)
+    if len(comparison.settings) > 1:
+        with fold("pair", "Any two settings", "A minus B, on the same prompts too") as door:
+            if door.open:
+                difference(comparison)
+
+
 def _answer(comparison: Comparison) -> None:
+    """What was found first, what decides, and how sure it is; schedule by schedule on demand."""
     first, *others = comparison.sentences
     answer(first)
-    if others:
-        st.markdown("  \n".join(map(escape, others)))
+    shown = others if len(others) <= _MOST_SAID else [others[0], others[-1]]
+    if shown:
+        st.markdown("  \n".join(map(escape, shown)))
+    if rest := others[len(shown) - 1 : -1] if len(others) > len(shown) else []:
+        with fold("more", f"{len(rest)} more", "by schedule, and on the prompts that runs share") as door:
+            if door.open:
+                st.markdown("  \n".join(map(escape, rest)))
 
 
 def _settings(comparison: Comparison, members: Sequence[Member]) -> None:
     """How the algorithms and the runs differ."""
-    differing = tables.parts(comparison.settings)
-    if differing and st.toggle("Parts of the algorithms, including equal ones", key="parts", bind="query-params"):
-        differing = tables.parts(comparison.settings, alike=True)
-    draw(*differing, *tables.other_settings(members))
+    with fold("settings", "Settings that differ", "parts of the algorithms, configuration by run") as door:
+        if not door.open:
+            return
+        differing = tables.parts(comparison.settings)
+        if differing and st.toggle("Parts of the algorithms, including equal ones", key="parts", bind="query-params"):
+            differing = tables.parts(comparison.settings, alike=True)
+        draw(*differing, *tables.other_settings(members))
 
 
 def _range() -> None:
@@ -117,43 +148,6 @@ def _range() -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(where(first, last), icon=":material/straighten:", color="blue")
             st.button("All steps", key="all-steps", on_click=state.clear_range, type="tertiary")
-
-
-def _members(known: dict[str, Listed]) -> list[Member]:
-    """The chosen runs that can be read and fit the words of the filter."""
-    wanted = state.chosen_ids()[:MOST_RUNS]
-    if st.session_state.get("compare-runs") != wanted:
-        st.session_state["compare-runs"] = wanted
-
-    def change() -> None:
-        state.choose(st.session_state["compare-runs"])
-
-    left, middle, right = st.columns([5, 2, 1], vertical_alignment="bottom")
-    chosen = left.multiselect("Runs", list(known), key="compare-runs", on_change=change, max_selections=MOST_RUNS)
-    words = middle.text_input(
-        "Only", placeholder="algorithm, schedule, tag", key="only", bind="query-params",
-        help="Compares those of the chosen runs that contain all these words in id, algorithm, schedule or tags.",
-    )  # fmt: skip
-    fitting = [run_id for run_id, listed in known.items() if _fits(listed, words)]
-
-    def choose_all() -> None:
-        state.choose(fitting[:MOST_RUNS])
-
-    right.button(
-        "All runs", on_click=choose_all, icon=":material/select_all:", width="stretch",
-        help=f"All runs that contain these words, at most {MOST_RUNS}.",
-    )  # fmt: skip
-    kept = [run_id for run_id in chosen if run_id in fitting]
-    if len(kept) < len(chosen):
-        st.text(f"{len(kept)} of {len(chosen)} chosen runs contain these words.")
-    return _read([known[run_id] for run_id in kept])
-
-
-def _fits(listed: Listed, words: str) -> bool:
-    manifest, text = listed.manifest, listed.run_id
-    if manifest is not None:
-        text += f" {manifest.algorithm.get('name')} {schedule_words(manifest.schedule)} {manifest.tags}"
-    return all(word in text.lower() for word in words.lower().split())
 
 
 def _read(listed: list[Listed]) -> list[Member]:

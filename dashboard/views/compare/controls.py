@@ -1,13 +1,15 @@
 """The controls of the Compare page; all of them are bound to the URL."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.analysis.compare import AXES, NOTHING, Setting, attributes
 from ratioscope.analysis.compare.aggregates import StatisticName
 from ratioscope.dashboard.components.metric_choice import metric_choice
-from ratioscope.dashboard.sections.compare.comparison import Look, Measure
+from ratioscope.dashboard.sections.compare.comparison import Comparison, Look, Measure
 
 WINDOWS = (1, 3, 5, 10, 20, 50)
 _STATISTICS: dict[str, StatisticName] = {"mean": "mean", "IQM": "iqm"}
@@ -15,11 +17,12 @@ _IQM = "Over the seeds: the mean, or the interquartile mean, which is the mean o
 _WINDOW = "Over so many logged values of each run, before averaging over seeds; 1: none."
 
 
-def measure() -> Measure:
-    """Metric, axis, statistic and running mean."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        with st.container(width=300):
-            metric = metric_choice("metric")
+def controls() -> tuple[Measure, Callable[[Sequence[Setting]], Look]]:
+    """What is compared, and what draws the controls of how it is drawn, which depend on the settings."""
+    with st.container(width=320):
+        metric = metric_choice("metric")
+    door = st.popover("View", icon=":material/tune:", key="view")
+    with door:
         by = st.segmented_control(
             "Along", list(AXES), default="step", required=True, key="along", bind="query-params",
             help="Updates, tokens trained on, or time since the first update.",
@@ -28,25 +31,23 @@ def measure() -> Measure:
             "Over seeds", list(_STATISTICS), default="mean", required=True, key="statistic", bind="query-params",
             help=_IQM,
         )  # fmt: skip
-        with st.container(width=170):
-            window = st.select_slider(
-                "Running mean over", WINDOWS, value=Measure.window, key="smooth", bind="query-params", help=_WINDOW
-            )
-    return Measure(metric, by, _STATISTICS.get(str(statistic), "mean"), window)
+        window = st.select_slider(
+            "Running mean over", WINDOWS, value=Measure.window, key="smooth", bind="query-params", help=_WINDOW
+        )
+    return Measure(metric, by, _STATISTICS.get(str(statistic), "mean"), window), partial(_look, door)
 
 
-def look(settings: Sequence[Setting]) -> Look:
+def _look(door: DeltaGenerator, settings: Sequence[Setting]) -> Look:
     """What colours, dashes and panels tell apart; each by algorithm, variant, schedule or any key that differs."""
     keys = [*attributes(settings), NOTHING]
     chosen = {}
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with door:
         for title, key, usual in (
             ("Colour by", "colour", Look.colour),
             ("Dash by", "dash", Look.dash),
             ("Panels by", "facet", Look.facet),
         ):
-            with st.container(width=165):
-                chosen[key] = st.selectbox(title, keys, index=keys.index(usual), key=key, bind="query-params")
+            chosen[key] = st.selectbox(title, keys, index=keys.index(usual), key=key, bind="query-params")
         seeds = st.toggle("Each seed", key="seeds", bind="query-params", help="Each seed as a faint line.")
         logarithmic = st.toggle(
             "Log scale",
@@ -55,3 +56,18 @@ def look(settings: Sequence[Setting]) -> Look:
             help="Values of 0 and less are not drawn; below 1e-9 there is only rounding.",
         )
     return Look(**chosen, seeds=seeds, logarithmic=logarithmic)
+
+
+def baseline(comparison: Comparison, first: str) -> int:
+    """The setting that all others are held against: that of the run that was chosen first, until another is."""
+    labels = comparison.labels
+    members = [{member.run_id for member in setting.members} for setting in comparison.settings]
+    usual = next((place for place, ids in enumerate(members) if first in ids), 0)
+    if len(labels) < 2:
+        return usual
+    with st.container(width=320):
+        chosen = st.selectbox(
+            "Baseline", labels, index=usual, key="baseline", bind="query-params", filter_mode="contains",
+            help="Differences are each setting minus this one; by default the setting of the run chosen first.",
+        )  # fmt: skip
+    return labels.index(chosen)

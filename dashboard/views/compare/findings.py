@@ -7,13 +7,14 @@ import streamlit as st
 
 from ratioscope.analysis.compare import Member
 from ratioscope.dashboard import state
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.views.compare import data
 from ratioscope.errors import RatioscopeError
 
 
 def findings_by_run(members: Sequence[Member]) -> None:
     """By run and rule; only when they are asked for, because the rules read every token."""
-    with st.expander("Findings by run", icon=":material/monitor_heart:", key="sick", on_change="rerun") as expander:
+    with fold("sick", "Findings by run", icon=":material/monitor_heart:") as expander:
         if not expander.open:
             return
         known, rows, silent = state.runs(), {}, []

@@ -1,6 +1,6 @@
 """The charts of the Compare page: a panel a facet on equal axes, and the key to their lines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape as attribute_text
 
 import streamlit as st
@@ -12,6 +12,7 @@ from ratioscope.dashboard.figures.line_styles import Style
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.compare import curves
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
+from ratioscope.dashboard.sections.model import Piece
 
 _LONGEST = 60  # signs of a name in the key; tables have all of it
 _IN_PLOTLY = {
@@ -31,8 +32,12 @@ _SHAPES = {
 }
 
 
-def panels(comparison: Comparison, look: Look) -> None:
-    """A chart a facet, up to four beside each other, else three; on a narrow screen they stand below each other."""
+def panels(comparison: Comparison, look: Look, beside: Callable[[], Sequence[Piece]]) -> None:
+    """A chart a facet, up to four beside each other, else three; on a narrow screen they stand below each other.
+
+    Args:
+        beside: what stands beside a single panel, below several; not asked for where there is a single setting.
+    """
     measure = comparison.measure
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(f"##### {escape(curves.heading(measure))}", width="content")
@@ -40,12 +45,21 @@ def panels(comparison: Comparison, look: Look) -> None:
             st.markdown(tooltip(measure.metric))
     _key(curves.lines(comparison.curves, look))
     charts = curves.panels(comparison, look)
+    others = list(beside()) if len(comparison.settings) > 1 else []
+    if len(charts) == 1 and others:
+        left, right = st.columns([3, 2], gap="medium")
+        with left:
+            draw(*charts)
+        with right:
+            draw(*others)
+        charts, others = [], []
     across = len(charts) if len(charts) <= MOST_IN_A_ROW else 3
-    for start in range(0, len(charts), across):
+    for start in range(0, len(charts), max(1, across)):
         columns = st.columns(across, gap="small", vertical_alignment="bottom")  # a title may take two lines
         for column, chart in zip(columns, charts[start : start + across], strict=False):
             with column:
                 draw(chart)
+    draw(*others)
     infinite = sum(len(curve.infinite) for curve in comparison.curves)
     triangles = f" Triangles: infinite values, at {infinite} points." if infinite else ""
     drag = "Drag over a panel to select steps." if measure.by == "step" else "Drag over a panel to zoom."

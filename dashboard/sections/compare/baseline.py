@@ -1,0 +1,129 @@
+"""Every setting against a baseline: in what they differ, by how far they end apart, and the difference on the way."""
+
+from dataclasses import replace
+from functools import partial
+from math import isfinite
+
+import pandas as pd
+
+from ratioscope.analysis.compare import Answer, component_differences, differences
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.figures import compare as figures
+from ratioscope.dashboard.formats import interval, number
+from ratioscope.dashboard.sections.compare import pair
+from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
+from ratioscope.dashboard.sections.compare.curves import lines
+from ratioscope.dashboard.sections.model import Chart, Piece, Table
+from ratioscope.dashboard.sections.subject import chart
+
+# Settings that follow from another one, or that every two runs have for themselves.
+_NO_CHOICE = ("algorithm.", "seed")
+_MOST_NAMED = 4
+_KEY = "baseline"  # of the chart; any two settings have one, too
+
+
+def compared_with(comparison: Comparison, baseline: int) -> dict[int, int]:
+    """Of each other setting the one that it is held against: the baseline's variant under its own schedule, if any.
+
+    All are places among the settings.
+    """
+    settings = comparison.settings
+    variant = settings[baseline].variant
+    under = {each.schedule: place for place, each in enumerate(settings) if each.variant == variant}
+    found = {place: under.get(each.schedule, baseline) for place, each in enumerate(settings)}
+    return {place: baseline if against == place else against for place, against in found.items() if place != baseline}
+
+
+def differing(comparison: Comparison) -> str:
+    """In which settings the runs differ, in one sentence; the parts of the algorithms first."""
+    table = component_differences(comparison.settings)
+    named = [str(name) for name in table.index]
+    if len(comparison.settings) == 2:
+        named = [f"{name} ({' / '.join(map(str, row))})" for name, row in zip(named, table.to_numpy(), strict=True)]
+    members = [member for setting in comparison.settings for member in setting.members]
+    named += [str(key) for key in differences(members).index if not str(key).startswith(_NO_CHOICE)]
+    if not named:
+        return ""
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED + 1 else ""
+    return f"They differ in {', '.join(named[:_MOST_NAMED] if more else named)}{more}."
+
+
+def against(comparison: Comparison, baseline: int) -> list[Table]:
+    """The end of every setting minus that of the baseline, in the order of the ranking; none of a single setting."""
+    metric, found, label = comparison.measure.metric, comparison.standing, comparison.labels
+    partner = compared_with(comparison, baseline)
+    explained = {
+        "Setting": "",
+        "Schedule": "",
+        "Minus": "The baseline's variant under the same schedule, or the baseline where it did not run under it.",
+        "Difference": "End of the setting minus end of the baseline, mean over the seeds.",
+        "95% of these runs": "The noise of the prompts, this pair by itself.",
+        "In these runs": "Whether the difference is beyond that noise.",
+        "95% over seeds": "t interval, paired where both share seeds; this pair by itself.",
+        "With other seeds": "Whether they would repeat it.",
+    }
+    rows = []
+    for place in map(int, found.ranking.index):
+        if place == baseline:
+            continue
+        answer = pair.contrast(comparison, place, partner[place])[1]
+        here, over = answer.runs, answer.difference
+        rows.append(
+            (comparison.settings[place].variant, comparison.settings[place].schedule, label[partner[place]],
+             number(metric, here.value, *here.interval), _ends(metric, *here.interval), _here(answer),
+             _ends(metric, *over.interval) if min(over.seeds) > 1 else "one seed", _repeats(answer))
+        )  # fmt: skip
+    if not rows:
+        return []
+    same = len({row[2] for row in rows}) == 1
+    kept = [column for column, head in enumerate(explained) if head != "Minus" or not same]
+    heads = tuple(head for column, head in enumerate(explained) if column in kept)
+    shown = tuple(tuple(row[column] for column in kept) for row in rows)
+    minus = f"minus {rows[0][2]}" if same else "minus the baseline"
+    note = "Each pair by itself; judged together they are below." if len(rows) > 1 else ""
+    helps = {head: explained[head] for head in heads if explained[head]}
+    return [Table(f"{CATALOGUE[metric].title} at the end, {minus}", heads, shown, note, helps)]
+
+
+def along(comparison: Comparison, baseline: int, look: Look) -> list[Piece]:
+    """The difference of every setting to the baseline along the axis; with its band where there is one."""
+    partner = compared_with(comparison, baseline)
+    if len(partner) == 1:
+        ((place, other),) = partner.items()
+        drawn_alone = pair.difference(comparison, place, other)
+        return [replace(piece, key=_KEY) if isinstance(piece, Chart) else piece for piece in drawn_alone]
+    measure, drawn = comparison.measure, lines(comparison.curves, look)
+    tables = {place: pair.contrast(comparison, place, other)[0] for place, other in partner.items()}
+    known = [(drawn[place], table) for place, table in tables.items() if len(table)]
+    if not known:
+        return []
+    by_step = measure.by == "step"
+    draw = partial(
+        figures.differences, known, measure.metric, by=measure.by, x=comparison.steps if by_step else (None, None)
+    )
+    frame = pd.concat([table.assign(setting=comparison.labels[place]).reset_index() for place, table in tables.items()])
+    title = f"{CATALOGUE[measure.metric].title}: each minus {comparison.settings[baseline].variant}"
+    said = f"{len(known)} settings minus the baseline, {comparison.labels[baseline]}."
+    return [chart(comparison.mode, _KEY, title, draw, said, frame, (measure.metric,), by_step=by_step)]
+
+
+def _here(answer: Answer) -> str:
+    if answer.runs.reason:
+        return "unknown"
+    return _word(answer, answer.runs.value) if answer.runs.differs else "not told apart"
+
+
+def _repeats(answer: Answer) -> str:
+    return f"yes, {_word(answer, answer.difference.value)}" if answer.better else "unknown"
+
+
+def _word(answer: Answer, value: float) -> str:
+    """Better or worse, for a metric that has a better way."""
+    better = CATALOGUE[answer.metric].better
+    if better not in ("higher", "lower"):
+        return "higher" if value > 0 else "lower"
+    return "better" if (value > 0) == (better == "higher") else "worse"
+
+
+def _ends(metric: str, low: float, high: float) -> str:
+    return interval(metric, low, high) if isfinite(low) else "unknown"
