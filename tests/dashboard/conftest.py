@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import streamlit
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
@@ -29,6 +31,27 @@ def one_scan_of_installed_packages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
         yield
+
+
+_expander = streamlit.expander
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_fold_is_open() -> Iterator[None]:
+    """Tests look at all of a page; those of what is folded ask for `folded`."""
+
+    def opened(*args: Any, **options: Any) -> Any:
+        return _expander(*args, **options | {"expanded": True})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streamlit, "expander", opened)
+        yield
+
+
+@pytest.fixture
+def folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages as they open."""
+    monkeypatch.setattr(streamlit, "expander", _expander)
 
 
 @pytest.fixture
