@@ -67,7 +67,7 @@ def worst_sequences(
     with relations(run, first, last) as connection:
         return connection.execute(
             f"""
-            select {chosen.value} as value, * from ({_sequences()})
+            select {chosen.value} as value, * from ({sequences_of()})
             where not isnan({chosen.rank})
             order by {chosen.rank} desc, step, seq_id
             limit {int(limit)}
@@ -75,7 +75,12 @@ def worst_sequences(
         ).df()
 
 
-def _sequences(chosen: str = "true") -> str:
+def sequences_of(chosen: str = "true") -> str:
+    """The query for responses with what their tokens say (`attribution_sequences.sql`).
+
+    Args:
+        chosen: which ones, in SQL.
+    """
     return query("tokens/attribution_sequences").replace("$chosen", chosen)
 
 
@@ -103,7 +108,7 @@ def group_of(run: Run, step: int, seq_id: int) -> pd.DataFrame:
     with relations(run, step, step) as connection:
         same = f"select group_id from %s where seq_id = {int(seq_id)}"
         chosen = f"group_id in ({same % 'sequence'} union {same % 'token'})"
-        frame = connection.execute(f"select * from ({_sequences(chosen)}) order by seq_id").df()
+        frame = connection.execute(f"select * from ({sequences_of(chosen)}) order by seq_id").df()
     if not len(frame):
         raise RatioscopeError(_missing(run, step, seq_id))
     return frame
