@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 from ratioscope.analysis.compare.aggregates import aggregate, t_interval
 from ratioscope.analysis.compare.configuration import UNSET, configuration, differing_keys
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.findings.setup import unusual
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE, ENTRIES
@@ -120,7 +122,7 @@ def settings(members: Iterable[Member]) -> list[Setting]:
         algorithm = str(manifest.algorithm.get("name", "unknown"))
         same = [flat[member.run_id] for member in members if member.run.manifest.algorithm.get("name") == algorithm]
         variant = algorithm + _in_brackets(flat[group[0].run_id], _telling(same))
-        result.append(Setting(algorithm, variant, schedule_words(manifest.schedule), tuple(group)))
+        result.append(Setting(algorithm, variant, schedule_words(manifest.schedule, manifest.sampler), tuple(group)))
     return sorted(result, key=lambda setting: (_age(setting), setting.variant))
 
 
@@ -145,8 +147,12 @@ def _in_brackets(flat: Mapping[str, Any], telling: tuple[list[str], list[str]]) 
     return f" ({', '.join(words)})" if words else ""
 
 
-def schedule_words(schedule: Mapping[str, Any]) -> str:
-    """A schedule as a panel's title."""
+def schedule_words(schedule: Mapping[str, Any], sampler: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """A schedule as a panel's title.
+
+    Args:
+        sampler: its settings; what makes it another policy with the same weights is named beside "on-policy".
+    """
     if schedule.get("offline"):
         return "offline"
     usual: dict[str, float | None] = {"sync_interval": 1, "sync_offset": 0, "switch_probability": 0.0, "actors": 0}
@@ -155,7 +161,10 @@ def schedule_words(schedule: Mapping[str, Any]) -> str:
     if schedule.get("mixture"):
         parts.append(f"mixture of {len(schedule['mixture'])} versions")
     # Other programs' manifests may say something of a schedule without saying when samplers get new weights.
-    return ", ".join(parts) or ("on-policy" if usual.keys() & schedule.keys() else "schedule not stated")
+    if parts or not usual.keys() & schedule.keys():
+        return ", ".join(parts) or "schedule not stated"
+    other = unusual(sampler)
+    return f"on-policy (sampler: {other})" if other else "on-policy"
 
 
 def _age(setting: Setting) -> tuple[bool, float, float]:

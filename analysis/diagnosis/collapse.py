@@ -1,7 +1,8 @@
 """A fall of the reward from its best level, and which metrics changed before it did, as far as that shows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 from ratioscope.analysis.diagnosis.change_points import Shift, find_shift, significant
 from ratioscope.analysis.diagnosis.evidence import Evidence, steps_of
@@ -46,7 +47,7 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="reward_collapse",
         severity=Severity.CRITICAL if fall.after < fall.best - 2 * share * abs(fall.best) else Severity.WARNING,
-        sentence=f"{fall.words}. {_order(moved)}",
+        sentence=f"{fall.words}.{_first(moved)}",
         metric=fall.metric,
         steps=steps_of(fall.low),
         numbers=(
@@ -54,10 +55,11 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
             Number(f"{title}, median since the fall", fall.after),
             evidence.latest(fall.metric),
         ),
-        why=_story(moved, fall),
-        do=_advice(moved),
+        why=_story(evidence, moved, fall),
+        do=_advice(evidence, moved, fall),
         source="S3 figures 3 and 9; S1 3",
         limit=fall.limit,
+        sure=f"{fall.noise_words} {_order(moved)}".strip(),
     )
 
 
@@ -91,13 +93,21 @@ def _dated(key: str, shift: Shift) -> str:
     return f"{CATALOGUE[key].label} {verb} from {number(shift.before)} to {number(shift.after)} {steps}"
 
 
+def _first(moved: Moved) -> str:
+    """What changed before a fall, where one metric is known to have been the first; a sentence with its space."""
+    return f" {_dated(key, moved.before[key])}, before it." if (key := _only(moved.first)) else ""
+
+
+def _only(keys: Mapping[str, Shift]) -> str:
+    return next(iter(keys)) if len(keys) == 1 else ""
+
+
 def _order(moved: Moved) -> str:
-    """What changed first, as far as it can be known."""
+    """What is not known of the order in which things changed."""
+    if _only(moved.first):
+        return "What changed before may be the cause, or have the same cause."
     if moved.before:
-        first = list(moved.first)
-        if len(first) > 1:
-            return f"{_named(first)} changed before it, at about the same time: their order is unknown."
-        return f"{_dated(first[0], moved.before[first[0]])}, before it."
+        return f"{_named(list(moved.first))} changed before it, at about the same time: their order is unknown."
     if moved.meanwhile:
         return f"{_named(list(moved.meanwhile))} changed at about the same time; which came first is unknown."
     if moved.looked_at:
@@ -105,32 +115,52 @@ def _order(moved: Moved) -> str:
     return "It came too early to tell whether another metric changed before it."
 
 
-def _story(moved: Moved, fall: Fall) -> str:
+def _story(evidence: Evidence, moved: Moved, fall: Fall) -> str:
+    of = f"of {len(moved.looked_at)} metrics that were looked at"
+    told = [_dated(key, shift) for key, shift in (moved.before | moved.meanwhile).items()]
+    if told:
+        text = (
+            f"{'; '.join(told)} (medians before and after; the chance of any such change in error is below 5%, {of})."
+        )
+        began = f" The fall began between steps {fall.still_good} and {fall.found}"
+        return text if moved.before else f"{text}{began}, so these may be causes or consequences."
+    if beside := _beside(evidence, fall):
+        return beside
     if not moved.looked_at:
         return "Too few steps come before the fall to tell a change of any other metric from its noise."
-    told = [_dated(key, shift) for key, shift in (moved.before | moved.meanwhile).items()]
-    of = f"of {len(moved.looked_at)} metrics that were looked at"
-    if not told:
-        return f"None {of} has a sustained change up to the fall that its noise and trend do not explain."
-    text = f"{'; '.join(told)} (medians before and after; the chance of any such change in error is below 5%, {of})."
-    if moved.before:
-        return f"{text} What changed before may be the cause, or have the same cause."
-    began = f"The fall began between steps {fall.still_good} and {fall.found}"
-    return f"{text} {began}, so these may be causes or consequences."
+    return f"None {of} has a sustained change up to the fall that its noise and trend do not explain."
 
 
-def _advice(moved: Moved) -> str:
+def _beside(evidence: Evidence, fall: Fall) -> str:
+    """How stale the data became between the last good step and the fall, where that is above the limit; or empty."""
+    level = evidence.facts.staleness
+    over = [step for step in level.over if fall.still_good < step <= fall.found]
+    if not over:
+        return ""
+    lag = evidence.values["version_lag"].get(over[0], nan)
+    old = f", data {lag:.0f} updates old" if lag > 0 else ""
+    text = (
+        f"Between the last good value (step {fall.still_good}) and the fall (step {fall.found}) staleness went above "
+    )
+    text += f"its limit of {level.limit:g} (step {over[0]}{old})"
+    return f"{text}; {evidence.setup.unbounded}." if evidence.setup.unbounded else f"{text}."
+
+
+def _advice(evidence: Evidence, moved: Moved, fall: Fall) -> str:
+    back = f"Go back to step {fall.still_good}, the last good state"
     if moved.before:
         return (
-            f"Go back to the last good state and look first at what changed before: {_named(list(moved.first))}. "
+            f"{back}, and look first at what changed before: {_named(list(moved.first))}. "
             "If taking that back does not prevent the fall, it was not the cause."
         )
     if moved.meanwhile:
         return (
-            f"Go back to the last good state and evaluate more often, so that the order of the fall and of "
+            f"{back}, and evaluate more often, so that the order of the fall and of "
             f"{_named(list(moved.meanwhile))} can be known."
         )
+    if _beside(evidence, fall) and (closer := evidence.setup.against_staleness(evidence.facts)):
+        return f"{closer} {back}."
     return (
-        "Go back to the last good state. The log does not show what changed first: look at which tokens and prompts "
+        f"{back}. The log does not show what changed first: look at which tokens and prompts "
         "changed, and evaluate more often, so that the fall can be dated."
     )

@@ -17,6 +17,7 @@ def text(opened: Opened) -> str:
     could look at, and what holds for every number of this log."""
     lines = [
         f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} Why: {finding.why}\n{'':<9} Do: {finding.do}"
+        + f"\n{'':<9} How sure: {finding.sure}" * bool(finding.sure)
         for finding in opened.findings
     ]
     if not lines:
@@ -55,5 +56,6 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
         "numbers": [number.to_json() for number in finding.numbers],
         "why": finding.why,
         "do": finding.do,
+        "sure": finding.sure,
         "source": finding.source,
     }

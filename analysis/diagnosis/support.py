@@ -9,6 +9,7 @@ from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of
 from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.setup import ENGINE, TRUNCATION, unusual
 from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
 from ratioscope.schema import DROPPED
@@ -56,7 +57,7 @@ def engine_differs(evidence: Evidence) -> Finding | None:
             *_floors(evidence),
         ),
         why="The same weights give other probabilities in the sampler: number format, kernels, or decoding "
-        f"transforms{_settings(evidence, _ENGINE)}. Fresher weights do not remove that.{doubt}",
+        f"transforms{_settings(evidence, ENGINE)}. Fresher weights do not remove that.{doubt}",
         do=evidence.setup.align,
         source="S0 7.1, 7.2; S1 6.2; NeMo-RL, alert on token_mult_prob_error",
         limit=limit,
@@ -96,7 +97,7 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
         why = f"The linter says why: {temperature}"
     elif dropped:
         why = "Tokens were dropped after sampling; what is left is not a sample of the sampler's policy."
-    elif settings := _settings(evidence, _TRUNCATION):
+    elif settings := _settings(evidence, TRUNCATION):
         why = f"The sampler excludes tokens that the policy can produce{settings}."
     else:
         why = (
@@ -211,20 +212,7 @@ def _dropped(evidence: Evidence) -> pd.DataFrame:
     return pd.DataFrame(columns).reindex(evidence.values.index).astype(float).fillna(0.0)
 
 
-_TRUNCATION = {"top_p": 1.0, "top_k": 0}
-_ENGINE = {"temperature": 1.0, "dtype": "float32", **_TRUNCATION}
-
-
 def _settings(evidence: Evidence, usual: Mapping[str, object]) -> str:
-    """The sampler's settings that are not the usual ones, in brackets; empty when there are none.
-
-    They end up in a page's text, so that only numbers and plain words of a log are let through.
-    """
-    sampler = evidence.run.manifest.sampler if evidence.run else {}
-    found = {key: sampler.get(key, value) for key, value in usual.items()}
-    told = [
-        f"{key} {value}"
-        for key, value in found.items()
-        if value not in (usual[key], None, -1) and (isinstance(value, int | float) or str(value).isalnum())
-    ]
-    return f" ({', '.join(told)})" if told else ""
+    """The sampler's settings that are not the usual ones, in brackets; empty when there are none."""
+    told = unusual(evidence.run.manifest.sampler if evidence.run else {}, usual)
+    return f" ({told})" if told else ""

@@ -191,6 +191,11 @@ class Facts:
         return self.concern is Concern.NEITHER and self.n_open_chi2 > self.n_chi2 / 2
 
     @property
+    def is_small(self) -> bool:
+        """In the median step neither staleness nor the update is above its limit, whatever the sources are."""
+        return self.staleness.median <= self.staleness.limit and not self.update.median > self.update.limit
+
+    @property
     def split(self) -> bool:
         """Engine and age can be separated: by the recomputed column, or because there is no age."""
         return self.path.part(Cause.ENGINE) is not None

@@ -59,14 +59,18 @@ class Fall:
     def words(self) -> str:
         """What happened, without a full stop: where it was, where it went, and where it is."""
         title = CATALOGUE[self.metric].title + f" (means of {self.window} steps)" * (self.window > 1)
-        noise = f" (each ±{number(self.noise, digits=2)} or less)" if self.noise else ""
         since = (
             "stayed low" if self.latest < self.limit else f"was low in {len(self.low)} of {self.n_after} values since"
         )
         return (
             f"{title} fell from {number(self.best)} (step {self.best_step}) to {number(self.low.iloc[0])} "
-            f"(step {self.found}){noise} and {since}; the last is {number(self.last)} (step {self.last_step})"
+            f"(step {self.found}) and {since}; the last is {number(self.last)} (step {self.last_step})"
         )
+
+    @property
+    def noise_words(self) -> str:
+        """How exact each value is, a sentence; "" where that is unknown."""
+        return f"Each value is ±{number(self.noise, digits=2)} or less." if self.noise else ""
 
 
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:

@@ -60,4 +60,6 @@ class Finding:
     do: str
     source: str
     limit: float
+    sure: str = ""
+    """What the log leaves open of it, where that is more than an interval; sentences."""
     """The threshold that was exceeded, in the metric's unit."""

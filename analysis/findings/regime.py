@@ -135,7 +135,12 @@ def _numbers(facts: Facts) -> tuple[Number, ...]:
 
 def _origin(facts: Facts, not_logged: tuple[str, ...]) -> str:
     if facts.sources:
-        text = f"Uncontrolled off-policyness, from {' and '.join(_SOURCES[cause] for cause in facts.sources)}."
+        sources = " and ".join(_SOURCES[cause] for cause in facts.sources)
+        text = (
+            f"Off-policyness is small in the median step, but no clip controls where it comes from: {sources}"
+            if facts.is_small
+            else f"Uncontrolled off-policyness, from {sources}."
+        )
     else:
         text = (
             "Controlled off-policyness, as far as the log shows: in the median step nothing that can be measured is a "
@@ -144,6 +149,7 @@ def _origin(facts: Facts, not_logged: tuple[str, ...]) -> str:
             else "Controlled off-policyness: in the median step neither the age of the data nor the engine nor the "
             "update is a large source"
         )
+    if facts.is_small:
         n, of = len(facts.staleness.over), facts.staleness.n_known
         text += f"; staleness is above its limit in {n} of {of} steps." if n >= _FEWEST else "."
     if not_logged:

@@ -6,6 +6,7 @@ setup.fresher(facts), setup.smaller_updates, setup.recentre, setup.correction
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from ratioscope.analysis.findings.facts import Cause, Facts
@@ -98,12 +99,25 @@ class Setup:
             return ""
         return f" (smaller {name}" + (f", {value} now)" if value is not None else ")")
 
+    @property
+    def unbounded(self) -> str:
+        """Of a loss that neither clips nor weights: what it does with stale tokens. A clause, or empty."""
+        return "this loss takes every token as it is" if self.stops is False and self.weighted is False else ""
+
+    def against_staleness(self, facts: Facts) -> str:
+        """The remedies of staleness in their order: its source, and a loss that stands it. A sentence, or empty."""
+        first = self.align if facts.cause_of_staleness is Cause.ENGINE else self.fresher(facts)
+        if not self.unbounded:
+            return first
+        clip = "take a loss with a clip"
+        return f"{first.removesuffix('.')}, or {clip}." if first else f"{clip[0].upper()}{clip[1:]}."
+
     def closer(self, facts: Facts) -> str:
         """The remedy of staleness by its cause. Sentences."""
         if facts.cause_of_staleness is Cause.ENGINE:
             return self.align
         text = self.fresher(facts) + " Or drop tokens with |ρ - 1| > ε_stale."
-        if self.stops is False and self.weighted is False:
+        if self.unbounded:
             text += " Until then prefer a loss with a clip to this one, which takes every token as it is."
         if facts.cause_of_staleness is Cause.ENGINE_OR_AGE:
             text += " Log logp_behavior_train for some steps to see whether it is the engine."
@@ -186,3 +200,21 @@ def _table(value: object) -> Mapping[str, Any]:
 
 def _count(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+
+
+TRUNCATION = {"top_p": 1.0, "top_k": 0}
+ENGINE = {"temperature": 1.0, "dtype": "float32", **TRUNCATION}
+"""Settings of a sampler with which it is the policy, as the built-in trainer runs it."""
+
+
+def unusual(sampler: Mapping[str, Any], usual: Mapping[str, object] = MappingProxyType(ENGINE)) -> str:
+    """The sampler's settings that are not the usual ones, "dtype int8, top_p 0.95"; empty when there are none.
+
+    They end up in a page's text, so that only numbers and plain words of a log are let through.
+    """
+    found = {key: sampler.get(key, value) for key, value in usual.items()}
+    return ", ".join(
+        f"{key} {value}"
+        for key, value in found.items()
+        if value not in (usual[key], None, -1) and (isinstance(value, int | float) or str(value).isalnum())
+    )

@@ -79,7 +79,7 @@ def why_not_age(facts: Facts) -> str:
     """Whose staleness it is on data of the current policy; empty where there is age, or nothing to explain."""
     if not facts.fresh or not facts.engine_in_ratios or not facts.staleness.mean > 0:
         return ""
-    return "every batch was sampled by the policy that it updates, so staleness is engine mismatch, or the log is wrong"
+    return "no batch is old (lag 0), so staleness is engine mismatch, or the log is wrong"
 
 
 def whose_staleness(facts: Facts) -> str:

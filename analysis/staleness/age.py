@@ -98,8 +98,7 @@ def how_old(lags: pd.DataFrame) -> str:
     low, high = int(known["lag"].min()), int(known["lag"].max())
     if low == high:
         every = "Every token" if len(known) == len(lags) else "Every token with a version"
-        text = f"{every} was sampled by the policy that it updates."
-        text = text if high == 0 else f"{every} is {high} update{'s' * (high != 1)} old."
+        text = f"{every} is {high} update{'s' * (high != 1)} old."
     else:
         text = f"The tokens are {number(mean)} updates old on average and {high} at most."
     if low < 0:

@@ -56,6 +56,8 @@ def notice(finding: Finding, run_id: str) -> None:
 def _reasons(finding: Finding) -> None:
     st.markdown(f"**Why** — {finding.why}")
     st.markdown(f"**Do** — {finding.do}")
+    if finding.sure:
+        st.markdown(f"**How sure** — {finding.sure}")
     st.caption(f"Source: {linked(finding.source)}")
 
 

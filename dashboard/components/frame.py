@@ -169,7 +169,7 @@ def _setting(run: Run) -> str:
     if manifest.algorithm.get("name") or not known:
         known.append(str(manifest.algorithm.get("name", "algorithm not stated")))
     if manifest.schedule or not known:
-        known.append(schedule_words(manifest.schedule))
+        known.append(schedule_words(manifest.schedule, manifest.sampler))
     if manifest.seed is not None:
         known.append(f"seed {manifest.seed}")
     return " · ".join(map(writable, known))

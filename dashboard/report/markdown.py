@@ -94,6 +94,8 @@ def _block(block: Block, folder: str) -> Iterator[str]:
         yield "\n".join(f"- {escape(quote(found.metric, number))}" for number in found.numbers)
         yield f"**Why** {escape(found.why)}"
         yield f"**Do** {escape(found.do)}"
+        if found.sure:
+            yield f"**How sure** {escape(found.sure)}"
         if block.chart:
             yield from _chart(block.chart, folder)
         yield f"Source: {escape(titled(found.source))}."

@@ -44,7 +44,7 @@ def section(subject: Subject) -> Section:
     named = str(manifest.algorithm.get("name", "an unknown algorithm"))
     if manifest.source.get("framework"):
         named += f" of {manifest.source['framework']}"
-    words = schedule_words(manifest.schedule)
+    words = schedule_words(manifest.schedule, manifest.sampler)
     under = "" if words == "schedule not stated" else f" under {words}"
     answer = f"{named[0].upper()}{named[1:]}{under}: {size}; the run is {subject.opened.run.status}."
     blocks: list[Block] = []

@@ -69,7 +69,7 @@ def test_as_json_undefined_is_null(ratioscope: Ratioscope, stale: Path) -> None:
     assert worst["value"] == pytest.approx(0.25, abs=1e-6)
     assert worst["interval"][0] <= worst["value"] <= worst["interval"][1]
     assert set(finding) == {
-        *("rule", "severity", "sentence", "metric", "limit", "steps", "numbers", "why", "do", "source", "page"),
+        *("rule", "severity", "sentence", "metric", "limit", "steps", "numbers", "why", "do", "sure", "source", "page"),
     }
 
 

@@ -105,7 +105,7 @@ def test_one_age_and_one_version_are_said(root: Path) -> None:
     ]
     write_run(root / "fresh", steps)
     said = sentences(visit("staleness", run="fresh"))
-    assert "Every token was sampled by the policy that it updates." in said
+    assert "Every token is 0 updates old." in said
     assert "All tokens are of the newest version: no window drops any." in said
     assert "Every response was sampled by one version" in said
 

@@ -65,11 +65,13 @@ def _row(listed: Listed) -> tuple[str, str, str, str, int]:
         return writable(listed.run_id), "", "", "", listed.steps
     seed = "" if manifest.seed is None else str(manifest.seed)
     name = str(manifest.algorithm.get("name", ""))
-    return writable(listed.run_id), writable(name), writable(schedule_words(manifest.schedule)), seed, listed.steps
+    schedule = schedule_words(manifest.schedule, manifest.sampler)
+    return writable(listed.run_id), writable(name), writable(schedule), seed, listed.steps
 
 
 def _fits(listed: Listed, words: str) -> bool:
     manifest, text = listed.manifest, listed.run_id
     if manifest is not None:
-        text += f" {manifest.algorithm.get('name')} {schedule_words(manifest.schedule)} {manifest.tags}"
+        schedule = schedule_words(manifest.schedule, manifest.sampler)
+        text += f" {manifest.algorithm.get('name')} {schedule} {manifest.tags}"
     return all(word in text.lower() for word in words.lower().split())

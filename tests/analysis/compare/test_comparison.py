@@ -52,6 +52,7 @@ def test_schedules_are_ordered_from_fresh_to_stale(members: list[Member]) -> Non
     schedules = list(dict.fromkeys(setting.schedule for setting in settings(members)))
     assert schedules == ["sync_interval = 20", "sync_offset = 10", "offline"]
     assert schedule_words({"sync_interval": 1, "sync_offset": 0, "offline": False}) == "on-policy"
+    assert schedule_words({"sync_interval": 1}, {"dtype": "int8", "top_p": 1.0}) == "on-policy (sampler: dtype int8)"
     assert schedule_words({}) == "schedule not stated"
     assert schedule_words({"max_off_policy_steps": 8}) == "schedule not stated"  # another program's, and not on-policy
     assert schedule_words({"sync_interval": 5, "mixture": [1, 1]}) == "sync_interval = 5, mixture of 2 versions"

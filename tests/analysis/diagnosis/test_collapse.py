@@ -57,10 +57,10 @@ def test_what_changed_before_a_fall_is_named_with_its_date() -> None:
 
 def test_changes_at_the_same_time_have_no_order() -> None:
     finding = collapsed({"grad_norm": from_step(50, 3.0), "u_k": from_step(50, 3.0)})
-    assert "their order is unknown" in finding.sentence
+    assert "their order is unknown" in finding.sure
     assert "Gradient norm" in finding.do and "Update drift" in finding.do
     with_the_fall = collapsed({"grad_norm": from_step(84, 3.0)})
-    assert "Gradient norm changed at about the same time; which came first is unknown" in with_the_fall.sentence
+    assert "Gradient norm changed at about the same time; which came first is unknown" in with_the_fall.sure
     assert "causes or consequences" in with_the_fall.why and "evaluate more often" in with_the_fall.do
 
 
@@ -80,8 +80,8 @@ def test_changes_at_the_same_time_have_no_order() -> None:
 )
 def test_what_is_no_change_before_a_fall_is_not_blamed(key: str, course: Series) -> None:
     finding = collapsed({key: course})
-    assert "No other metric shows a sustained change before it" in finding.sentence or (
-        key == "grad_norm" and "which came first is unknown" in finding.sentence
+    assert "No other metric shows a sustained change before it" in finding.sure or (
+        key == "grad_norm" and "which came first is unknown" in finding.sure
     )
     assert CATALOGUE[key].label not in finding.do or "order" in finding.do
 

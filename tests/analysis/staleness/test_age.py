@@ -78,7 +78,7 @@ def test_how_old_says_what_is_missing_and_what_is_impossible() -> None:
     def said(lags: list[float]) -> str:
         return age.how_old(pd.DataFrame({"step": 0, "lag": lags, "tokens": 10}))
 
-    assert said([0]) == "Every token was sampled by the policy that it updates."
+    assert said([0]) == "Every token is 0 updates old."
     assert said([3]) == "Every token is 3 updates old."
     assert said([0, 4]) == "The tokens are 2 updates old on average and 4 at most."
     assert "33.3% of them are newer" in said([-1, 0, 4])
