@@ -26,6 +26,7 @@ QUESTIONS = {
     "variance": "Which failure mode is it?",
     "staleness": "How old is the data, and does age hurt?",
     "tokens": "Which tokens did it?",
+    "metrics": "Which numbers do I want to watch?",
     "linter": "Can this log be trusted?",
     "sql": "Anything else?",
     "compare": "Is the difference real?",

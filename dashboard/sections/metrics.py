@@ -1,0 +1,106 @@
+"""What else is logged? A user's own choice of numbers by step: over the steps, and one over another."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.annotations import writable
+from ratioscope.dashboard.components.metric_choice import metric_label
+from ratioscope.dashboard.figures import metrics as figures
+from ratioscope.dashboard.formats import number, plain
+from ratioscope.dashboard.sections.model import Chart
+from ratioscope.dashboard.sections.subject import Subject, chart, over_steps
+
+QUESTION = "Which numbers do I want to watch?"
+USUAL = ("reward", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "entropy")
+"""Where nothing is chosen, as far as they are logged."""
+
+
+def choices(summary: StepSummary) -> dict[str, str]:
+    """What can be chosen, label -> key: metrics with a value, then columns of the trainer's own steps table.
+
+    A column that is a metric already, or that holds no finite number, is none.
+    """
+    known = [key for key in sorted(CATALOGUE, key=_order) if summary.values[key].notna().any()]
+    own = [str(name) for name in summary.steps if name not in CATALOGUE and _has_numbers(summary.steps[name])]
+    return {metric_label(key): key for key in known} | {f"column {writable(name)}": name for name in own}
+
+
+@cache
+def _order(key: str) -> tuple[int, str]:
+    return CATALOGUE[key].order, CATALOGUE[key].title
+
+
+def _has_numbers(column: "pd.Series[float]") -> bool:
+    return pd.api.types.is_numeric_dtype(column) and bool(np.isfinite(column.to_numpy(float, na_value=np.nan)).any())
+
+
+def values_of(summary: StepSummary, key: str) -> "pd.Series[float]":
+    """A metric or a column by step."""
+    if key in CATALOGUE:
+        return summary.values[key]
+    return summary.steps[key].astype(float).reindex(summary.values.index)
+
+
+def answer(choices: Mapping[str, str], chosen: Sequence[str]) -> str:
+    """How much there is to choose from, and how much of it is shown."""
+    own = sum(key not in CATALOGUE for key in choices.values())
+    columns = f" and {own} column{'s' * (own != 1)} of the steps table" if own else ""
+    return f"{len(choices) - own} metrics{columns} have a value in this run; {len(chosen)} are pinned here."
+
+
+def pinned(subject: Subject, chosen: Mapping[str, str]) -> list[Chart]:
+    """A chart over the steps for each, label -> key; metrics with their intervals."""
+    found = []
+    for place, (label, key) in enumerate(chosen.items()):
+        said = _extremes(key, values_of(subject.summary, key))
+        if key in CATALOGUE:
+            unit = CATALOGUE[key].unit
+            found.append(
+                over_steps(subject, [key], key=f"pin-{key}", title=label, takeaway=said, unit=unit, height=210)
+            )
+        else:
+            values = values_of(subject.shown, key)
+            draw = partial(figures.column_over_steps, values, steps=subject.steps)
+            found.append(chart(subject.mode, f"pin-{place}", label, draw, said, values.to_frame(key), by_step=True))
+    return found
+
+
+def against(subject: Subject, x: tuple[str, str], y: tuple[str, str]) -> Chart:
+    """One number over another, a point a step, coloured by the step; each is a label and a key."""
+    summary = subject.summary
+    frame = pd.DataFrame({"x": values_of(summary, x[1]), "y": values_of(summary, y[1])}).dropna()
+    draw = partial(figures.against, frame, x_title=x[0], y_title=y[0])
+    data = frame.set_axis([x[1], y[1] if y[1] != x[1] else f"{y[1]} (y)"], axis=1)
+    return chart(subject.mode, "against", f"{y[0]} over {x[0]}", draw, _together(frame), data)
+
+
+def _together(frame: pd.DataFrame) -> str:
+    """How the two go together, as a description: steps of one run are no independent sample."""
+    ranks = frame.rank()
+    if len(frame) < 3 or (ranks.std() == 0).any():
+        return f"{len(frame)} steps have both; too few that differ for a correlation."
+    rank = float(np.corrcoef(ranks["x"], ranks["y"])[0, 1])
+    return f"Rank correlation {rank:.2f} over {len(frame)} steps, which depend on each other: a description, no test."
+
+
+def _extremes(key: str, values: "pd.Series[float]") -> str:
+    known = values.dropna()
+    if not len(known):
+        return "No value in these steps."
+    low, high = int(known.argmin()), int(known.argmax())
+
+    def text(place: int) -> str:
+        value = float(known.iloc[place])
+        return number(key, value) if key in CATALOGUE else plain(value)
+
+    return f"Lowest {text(low)} in step {known.index[low]}, highest {text(high)} in step {known.index[high]}."
+
+
+def usual(chosen: Mapping[str, str]) -> Sequence[str]:
+    """Labels of `USUAL`."""
+    return [label for label, key in chosen.items() if key in USUAL]
