@@ -1,54 +1,40 @@
 """The app: navigation and frame, nothing else. `main` runs for every view."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 import streamlit as st
 
-from ratioscope.dashboard.components.frame import drawn
+from ratioscope.dashboard import warming
 from ratioscope.dashboard.components.leave import leaving
-from ratioscope.dashboard.session import session
-from ratioscope.dashboard.views import (
-    clipping,
-    compare,
-    drift,
-    linter,
-    metrics,
-    overview,
-    ratios,
-    report,
-    runs,
-    sql,
-    staleness,
-    tokens,
-    variance,
-)
+from ratioscope.dashboard.session import drawn, session
 
 
 class _Page(NamedTuple):
-    """A page: what draws it, its name in the menu, its icon, and the group of the menu that it stands in."""
+    """A page: its name in the menu, its icon, and the group of the menu that it stands in."""
 
-    render: Callable[[], None]
     title: str
     icon: str
     group: str = "One run"
 
 
+# By the module in `views` that draws it.
 PAGES = {
-    "runs": _Page(runs.render, "Runs", ":material/list:", group=""),
-    "overview": _Page(overview.render, "Overview", ":material/monitor_heart:"),
-    "drift": _Page(drift.render, "Drift", ":material/conversion_path:"),
-    "ratios": _Page(ratios.render, "Ratios", ":material/bar_chart:"),
-    "clipping": _Page(clipping.render, "Clipping", ":material/content_cut:"),
-    "variance": _Page(variance.render, "Bias and variance", ":material/balance:"),
-    "staleness": _Page(staleness.render, "Staleness", ":material/history:"),
-    "tokens": _Page(tokens.render, "Tokens", ":material/match_word:"),
-    "metrics": _Page(metrics.render, "Metrics", ":material/dashboard_customize:"),
-    "linter": _Page(linter.render, "Linter", ":material/fact_check:"),
-    "sql": _Page(sql.render, "SQL", ":material/database:"),
-    "compare": _Page(compare.render, "Compare", ":material/stacked_line_chart:", group="One or several runs"),
-    "report": _Page(report.render, "Report", ":material/description:", group="One or several runs"),
+    "runs": _Page("Runs", ":material/list:", group=""),
+    "overview": _Page("Overview", ":material/monitor_heart:"),
+    "drift": _Page("Drift", ":material/conversion_path:"),
+    "ratios": _Page("Ratios", ":material/bar_chart:"),
+    "clipping": _Page("Clipping", ":material/content_cut:"),
+    "variance": _Page("Bias and variance", ":material/balance:"),
+    "staleness": _Page("Staleness", ":material/history:"),
+    "tokens": _Page("Tokens", ":material/match_word:"),
+    "metrics": _Page("Metrics", ":material/dashboard_customize:"),
+    "linter": _Page("Linter", ":material/fact_check:"),
+    "sql": _Page("SQL", ":material/database:"),
+    "compare": _Page("Compare", ":material/stacked_line_chart:", group="One or several runs"),
+    "report": _Page("Report", ":material/description:", group="One or several runs"),
 }
 _REMEMBERED = ("run", "from", "to")
 
@@ -57,7 +43,7 @@ def main(default: str = "runs") -> None:
     """Route to a page, `default` where the URL names none; runs and step range go along from page to page."""
     st.set_page_config(page_title="ratioscope", page_icon=str(Path(__file__).with_name("icon.png")), layout="wide")
     pages = {
-        name: st.Page(page.render, title=page.title, icon=page.icon, url_path=name, default=name == default)
+        name: st.Page(_drawing(name), title=page.title, icon=page.icon, url_path=name, default=name == default)
         for name, page in PAGES.items()
     }
     session().pages = pages
@@ -70,6 +56,16 @@ def main(default: str = "runs") -> None:
     if not leaving(chosen):
         chosen.run()
         drawn()
+
+
+def _drawing(name: str) -> Callable[[], None]:
+    """What draws a page; its module is imported when the page is asked for, so that the frame is there before."""
+
+    def draw() -> None:
+        warming.wait()
+        import_module(f"ratioscope.dashboard.views.{name}").render()
+
+    return draw
 
 
 def _carry_over() -> None:

@@ -1,9 +1,6 @@
 """Starts the server with safe defaults: loopback only, no telemetry, a content security policy."""
 
-import gc
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -13,7 +10,7 @@ from starlette.responses import FileResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ratioscope.dashboard import theme
+from ratioscope.dashboard import theme, warming
 from ratioscope.dashboard.components.plot import PLOTLY_ADDRESS, PLOTLY_FILE
 from ratioscope.dashboard.roots import serve_from
 
@@ -52,20 +49,6 @@ class ContentSecurityPolicy:
         await self.app(scope, receive, send_with_policy if scope["type"] == "http" else send)
 
 
-@asynccontextmanager
-async def _warm(app: object) -> AsyncIterator[None]:
-    """Import what pages need before the first is asked for, and keep it out of every later garbage collection.
-
-    Streamlit collects after every run of a script or fragment, which takes 0.2 s over what imports leave behind.
-    """
-    import_module("ratioscope.dashboard.app")
-    import_module("torch")
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 async def _plotly(request: Request) -> FileResponse:
     """Plotly's own file, from the installed package."""
     return FileResponse(
@@ -73,14 +56,18 @@ async def _plotly(request: Request) -> FileResponse:
     )
 
 
-def serve(roots: Sequence[Path], port: int) -> None:
-    """Run the dashboard on these folders until it is stopped; blocks."""
+def serve(roots: Sequence[Path], port: int, listening: Callable[[], None] = lambda: None) -> None:
+    """Run the dashboard on these folders until it is stopped; blocks.
+
+    Args:
+        listening: called when the server answers.
+    """
     serve_from(roots)
+    warming.begin(LOOPBACK, port, listening)
     app = st.App(
         Path(__file__).parent / "entry" / "ratioscope_app.py",
         routes=[Route(PLOTLY_ADDRESS, _plotly)],
         middleware=[Middleware(ContentSecurityPolicy)],
-        lifespan=_warm,
     )
     app.run(
         config={

@@ -4,6 +4,7 @@ The URL is the view (`state`): what a link must show again is there and not here
 own keys of `st.session_state`, as Streamlit wants it.
 """
 
+import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ratioscope.dashboard.report.ordered import Made
 
 _KEY = "ratioscope"
+_REST = 3.0  # how many times as long as drawing took a page that follows a run leaves the processor to others
 
 
 @dataclass
@@ -82,3 +84,11 @@ def session() -> Session:
     if _KEY not in st.session_state:
         st.session_state[_KEY] = Session()
     return st.session_state[_KEY]
+
+
+def drawn() -> None:
+    """Note how long the page took; a page that follows a run rests for a multiple of that between two drawings."""
+    here = session()
+    if here.drawing_since is not None:
+        here.rest = _REST * (time.monotonic() - here.drawing_since)
+    here.drawing_since = None

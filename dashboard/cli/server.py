@@ -22,9 +22,11 @@ def serve(roots: list[Path], port: int, page: str = "") -> None:
     """Serve until Ctrl-C, the usual way to end it."""
     from ratioscope.dashboard import launcher
 
-    say(f"ratioscope: http://{launcher.LOOPBACK}:{port}/{page}   (Ctrl-C stops)")
+    def listening() -> None:
+        say(f"ratioscope: http://{launcher.LOOPBACK}:{port}/{page}   (Ctrl-C stops)")
+
     with suppress(KeyboardInterrupt):
-        launcher.serve(roots, port)
+        launcher.serve(roots, port, listening)
 
 
 def sample_runs_folder() -> Path | None:

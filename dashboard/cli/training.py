@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from ratioscope.trainer.config import TrainConfig
     from ratioscope.trainer.loop import Progress as TrainingProgress
 
+_TRAINER_PACKAGES = ("torch", "transformers", "pydantic")
+
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Settings, e.g. sync_interval=20.", autocompletion=completion.settings),
@@ -36,11 +39,12 @@ def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
     The sample runs are shown beside it. Ctrl-C is the usual way to stop both and ends them with exit code 0.
     """
     from ratioscope.manifest import now
-    from ratioscope.trainer.ablation import plan  # fails early when the installation lacks the trainer
 
+    for package in _TRAINER_PACKAGES:  # what is missing is said here; importing it is the trainer's, and takes seconds
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(name=package)
     check_port(port)
-    name = plan("demo", []).cells[0].config.run_name().replace(" ", "-")
-    folder = root / f"{name}-{now()[:19].replace(':', '')}"
+    folder = root / f"live-demo-{now()[:19].replace(':', '')}"
     trainer = subprocess.Popen(
         [sys.executable, "-P", "-m", "ratioscope", "train", "demo", "--folder", str(folder), "--quiet"],
         start_new_session=True,  # Ctrl-C reaches this process, which then asks the trainer to stop

@@ -21,7 +21,6 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.sources import linked
 
 POLL_SECONDS = 2.0
-_REST = 3.0  # how many times as long as drawing took a page that follows a run leaves the processor to others
 
 _STATUS = {
     "running": ("live", "green", ":material/sensors:"),
@@ -173,14 +172,6 @@ def _setting(run: Run) -> str:
     if manifest.seed is not None:
         known.append(f"seed {manifest.seed}")
     return " · ".join(map(writable, known))
-
-
-def drawn() -> None:
-    """Note how long the page took; a page that follows a run rests for a multiple of that between two drawings."""
-    here = session()
-    if here.drawing_since is not None:
-        here.rest = _REST * (time.monotonic() - here.drawing_since)
-    here.drawing_since = None
 
 
 @st.fragment(run_every=POLL_SECONDS)

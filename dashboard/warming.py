@@ -1,0 +1,56 @@
+"""What pages need is imported while the server answers already: a first page does not wait for PyTorch.
+
+One thread imports at a time: pages wait for it (`wait`), because modules that two threads import at once may be seen
+half made.
+"""
+
+import gc
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pkgutil import iter_modules
+from threading import Event, Thread
+
+from ratioscope.dashboard import views
+
+_done = Event()
+_done.set()  # nothing is under way, as in tests and notebooks
+
+
+def begin(host: str, port: int, listening: Callable[[], None]) -> None:
+    """Start the thread; it calls `listening` when the server answers on this address, and imports afterwards."""
+    _done.clear()
+    Thread(target=_warm, args=(host, port, listening), name="warming", daemon=True).start()
+
+
+def is_done() -> bool:
+    """Whether all is imported."""
+    return _done.is_set()
+
+
+def wait() -> None:
+    """Return when all is imported."""
+    _done.wait()
+
+
+def _warm(host: str, port: int, listening: Callable[[], None]) -> None:
+    try:
+        while not _answers(host, port):
+            time.sleep(0.02)
+        listening()
+        for module in iter_modules(views.__path__):
+            import_module(f"{views.__name__}.{module.name}")
+        import_module("torch")
+        # Streamlit collects after every run of a script or fragment, which takes 0.2 s over what imports leave behind.
+        gc.collect()
+        gc.freeze()
+    finally:  # a page whose module cannot be imported says why
+        _done.set()
+
+
+def _answers(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), timeout=1):
+        return True
+    return False
