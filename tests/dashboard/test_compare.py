@@ -207,7 +207,8 @@ def test_rewards_on_the_same_prompts_are_compared_on_demand(page: AppTest, on_de
 
 def test_parts_of_the_algorithms_show_what_differs_or_all(page: AppTest, on_demand: AppTest) -> None:
     assert "They differ in step (grpo / reinforce)." in sentences(page).replace("\\", "")
-    assert not [table for table in page.dataframe if "Component" in table.value]
+    (parts,) = [table.value for table in page.dataframe if "Component" in table.value]
+    assert parts.to_dict("list") == {"Component": ["step"], "grpo": ["grpo"], "reinforce": ["reinforce"]}
     (whole,) = [table.value for table in on_demand.dataframe if "Component" in table.value]
     assert list(whole.columns) == ["Component", "Differs", "grpo", "reinforce"]
     assert set(whole["Differs"][whole["grpo"] != whole["reinforce"]]) == {"yes"}

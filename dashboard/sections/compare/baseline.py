@@ -25,12 +25,13 @@ _KEY = "baseline"  # of the chart; any two settings have one, too
 def compared_with(comparison: Comparison, baseline: int) -> dict[int, int]:
     """Of each other setting the one that it is held against: the baseline's variant under its own schedule, if any.
 
-    All are places among the settings.
+    Settings of another task are left out: their numbers are other quantities. All are places among the settings.
     """
-    settings = comparison.settings
+    settings, tasks = comparison.settings, comparison.standing.tasks
+    alike = {place for place in range(len(settings)) if tasks[place] == tasks[baseline]}
     variant = settings[baseline].variant
-    under = {each.schedule: place for place, each in enumerate(settings) if each.variant == variant}
-    found = {place: under.get(each.schedule, baseline) for place, each in enumerate(settings)}
+    under = {each.schedule: place for place, each in enumerate(settings) if each.variant == variant and place in alike}
+    found = {place: under.get(each.schedule, baseline) for place, each in enumerate(settings) if place in alike}
     return {place: baseline if against == place else against for place, against in found.items() if place != baseline}
 
 
@@ -64,7 +65,7 @@ def against(comparison: Comparison, baseline: int) -> list[Table]:
     }
     rows = []
     for place in map(int, found.ranking.index):
-        if place == baseline:
+        if place not in partner:
             continue
         answer = pair.contrast(comparison, place, partner[place])[1]
         here, over = answer.runs, answer.difference
@@ -88,6 +89,8 @@ def against(comparison: Comparison, baseline: int) -> list[Table]:
 def along(comparison: Comparison, baseline: int, look: Look) -> list[Piece]:
     """The difference of every setting to the baseline along the axis; with its band where there is one."""
     partner = compared_with(comparison, baseline)
+    if not partner:
+        return []
     if len(partner) == 1:
         ((place, other),) = partner.items()
         drawn_alone = pair.difference(comparison, place, other)

@@ -18,8 +18,13 @@ def choose_runs(known: Mapping[str, Listed]) -> list[str]:
     """The chosen runs that fit the words; open as long as none is chosen, else behind one button."""
     chosen = state.chosen_ids()[:MOST_RUNS]
     if not chosen:
-        st.text("Choose the runs to compare: tick rows here, or in the list of runs.")
-        _chooser(known, chosen)
+        with st.container():
+            st.text("Choose the runs to compare: tick rows here, or in the list of runs.")
+            ticked = _rows(known, chosen)
+            st.button(
+                "Compare", key="compare-them", type="primary", icon=":material/stacked_line_chart:",
+                disabled=not ticked, on_click=state.choose, args=(ticked[:MOST_RUNS],),
+            )  # fmt: skip
         return []
     label = "1 run" if len(chosen) == 1 else f"{len(chosen)} runs"
     with st.popover(f"{label}: choose", icon=":material/checklist:", key="choose", on_change="rerun") as door:
@@ -33,30 +38,36 @@ def choose_runs(known: Mapping[str, Listed]) -> list[str]:
             on_click=state.choose, args=(fitting[:MOST_RUNS],), help=f"At most {MOST_RUNS}.",
         )  # fmt: skip
         if door.open:
-            _chooser(known, chosen)
+            _rows(known, chosen, change=True)
     kept = [run_id for run_id in chosen if run_id in fitting]
     if len(kept) < len(chosen):
         st.text(f"{len(kept)} of {len(chosen)} chosen runs contain these words.")
     return kept
 
 
-def _chooser(known: Mapping[str, Listed], chosen: list[str]) -> None:
-    """A row a run; a click on its box takes it in or leaves it out."""
+def _rows(known: Mapping[str, Listed], chosen: list[str], *, change: bool = False) -> list[str]:
+    """A row a run; returns those that are ticked, the ones chosen before first: the first is the baseline.
+
+    Args:
+        change: a tick takes a run in, or leaves it out, at once.
+    """
     ids = list(known)
 
-    def change() -> None:
-        rows = st.session_state["compare-rows"]["selection"]["rows"]
-        ticked = {ids[row] for row in rows if row < len(ids)}
-        kept = [run_id for run_id in chosen if run_id in ticked]  # the first chosen stays the baseline
-        state.choose([*kept, *(run_id for run_id in ids if run_id in ticked and run_id not in kept)][:MOST_RUNS])
+    def ticked() -> list[str]:
+        selected = st.session_state.get("compare-rows")
+        now = {ids[row] for row in selected["selection"]["rows"] if row < len(ids)} if selected else set()
+        kept = [run_id for run_id in chosen if run_id in now]
+        return [*kept, *(run_id for run_id in ids if run_id in now and run_id not in kept)]
 
     st.dataframe(
         pd.DataFrame([_row(known[run_id]) for run_id in ids], columns=_COLUMNS),
-        key="compare-rows", hide_index=True, on_select=change, selection_mode="multi-row", height=420,
+        key="compare-rows", hide_index=True, selection_mode="multi-row", height=420, width=720,
+        on_select=(lambda: state.choose(ticked()[:MOST_RUNS])) if change else "rerun",
         selection_default={"selection": {"rows": [ids.index(run_id) for run_id in chosen], "columns": [], "cells": []}},
-        column_config={"Run": st.column_config.TextColumn(width="large")},
+        column_config={"Run": st.column_config.TextColumn(width=330)},
         alt=f"Table of {len(ids)} runs to choose from",
     )  # fmt: skip
+    return ticked()
 
 
 def _row(listed: Listed) -> tuple[str, str, str, str, int]:
