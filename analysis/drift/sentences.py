@@ -13,6 +13,7 @@ from ratioscope.analysis.drift.feasibility import LOWER_BOUND, UNKNOWN, Recommen
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE, Cause, Facts, path_of
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import (
+    NO_UPDATE,
     largest_part,
     over_limit,
     sentence,
@@ -39,23 +40,33 @@ _TOO_LITTLE = {
 
 
 def headline(facts: Facts) -> str:
-    """Staleness, or the update?"""
+    """How stale against the limit, and which part of the path is the longest: two sentences about these steps."""
     if not facts.n_steps:
         return "No step is on disk yet."
     level = facts.staleness
     if not level.n_known:
         return f"Staleness is unknown: {facts.unknown}."
-    text = f"Staleness is {tv_text(level.last)} now"
+    missing = [] if facts.engine_in_ratios else what_is_missing(facts)[:1]
+    missing += [] if facts.updates_logged else [NO_UPDATE]
+    return f"{_against_the_limit(facts)}. {sentence('; '.join(filter(None, (largest_part(facts), *missing))))}"
+
+
+def _against_the_limit(facts: Facts) -> str:
+    level, largest = facts.staleness, tv_text(facts.staleness.largest)
+    if facts.n_steps == 1:
+        side = "above" if level.over else "below" if level.largest <= level.limit else "not beyond noise above"
+        return f"Staleness is {largest} in step {facts.first}, {side} the limit of {level.limit:g}"
     if level.over:
-        text += f" and was above the limit of {level.limit:g} {over_limit(level, facts)}"
-    elif level.largest <= level.limit:
-        text += f", below {level.limit:g}"
-    else:
-        text += f", and never above the limit of {level.limit:g} by more than its noise"
-    text += f". {path_sentence(facts)}"
-    if np.isfinite(facts.lag_correlation):
-        text += f" The rank correlation of staleness with the version lag is {facts.lag_correlation:.2f}."
-    return text
+        return f"Staleness was above the limit of {level.limit:g} {over_limit(level, facts)}, {largest} at its worst"
+    if level.largest <= level.limit:
+        return f"Staleness stayed below the limit of {level.limit:g}: {largest} at most in {facts.n_steps} steps"
+    return f"Staleness was never above the limit of {level.limit:g} by more than its noise: {largest} at most"
+
+
+def path_in_words(facts: Facts) -> str:
+    """Each part of the path with its share, the largest first, as a few words; empty where they cannot be added."""
+    parts = [part for part in facts.path.parts if isfinite(part.share)]
+    return ", ".join(f"{part.cause.words} {part.share:.0%}" for part in sorted(parts, key=lambda part: -part.value))
 
 
 def path_sentence(facts: Facts) -> str:

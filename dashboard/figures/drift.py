@@ -21,19 +21,29 @@ _CLIPPED = theme.metric_colour(PPO)
 # In the form of the headlines, in which the edges add up to at least the direct ways.
 _TV = "tv_bounded"
 _OTHERS = {"kl_k3": "KL", "chi2": "χ²"}
+# What the way between two policies is called.
+_PARTS = {
+    "behavior_train/behavior": "engine",
+    "current/behavior_train": "age",
+    "current/behavior": "staleness",
+    "new/current": "update",
+    "new/behavior": "what PPO clips",
+}
 
 
 def path_diagram(frame: pd.DataFrame, mode: Mode) -> go.Figure:
-    """The policies in a row, an edge a pair: as wide as its total variation, labelled with TV, KL and χ².
+    """The policies in a row, an edge a pair: as wide as its total variation, which is written at it with its interval.
 
-    The direct ways stand below the row: staleness (where it has two parts) and what PPO clips.
+    The direct ways stand below the row: staleness (where it has two parts) and what PPO clips. What else is measured
+    of a pair is said where one points at it, and in the table.
 
     Args:
         frame: `analysis.drift.pairs.measure`, not by step.
     """
     of = {(row["pair"], row["metric"]): row for row in frame.to_dict("records")}
     recomputed = not np.isnan(of["behavior_train/behavior", _TV]["value"])
-    names = ["behavior", "recomputed", "current", "new"] if recomputed else ["behavior", "current", "new"]
+    nodes = {"behavior": mode.behavior, "recomputed": mode.behavior, "current": theme.CURRENT, "new": theme.NEW}
+    names = [name for name in nodes if recomputed or name != "recomputed"]
     place = {name: float(number) for number, name in enumerate(names)}
     if recomputed:
         edges = [
@@ -41,42 +51,41 @@ def path_diagram(frame: pd.DataFrame, mode: Mode) -> go.Figure:
             ("current/behavior_train", "recomputed", "current", theme.CURRENT),
             ("new/current", "current", "new", theme.NEW),
         ]
-        bows = [("current/behavior", "behavior", "current", theme.CURRENT, -0.62)]
+        bows = [("current/behavior", "behavior", "current", theme.CURRENT, -0.6)]
     else:
         edges = [
             ("current/behavior", "behavior", "current", theme.CURRENT),
             ("new/current", "current", "new", theme.NEW),
         ]
         bows = []
-    bows.append(("new/behavior", "behavior", "new", _CLIPPED, -1.35))
-    fig = base.figure(mode, height=430, x_title="")
+    bows.append(("new/behavior", "behavior", "new", _CLIPPED, -1.4 if recomputed else -1.0))
+    fig = base.figure(mode, height=310 if recomputed else 270, x_title="")
     tvs = [row["value"] for (_, metric), row in of.items() if metric == _TV]
     largest = max([value for value in tvs if np.isfinite(value)], default=0.0)
     for pair, start, end, colour in edges:
-        ends = np.array([place[start] + 0.1, place[end] - 0.1], np.float32)
+        ends = np.array([place[start] + 0.09, place[end] - 0.15], np.float32)
         _add_edge(fig, of, pair, ends, np.zeros(2, np.float32), colour, largest)
-        _add_label(fig, of, pair, float(ends.mean()), 0.12, "bottom", mode)
+        _add_label(fig, of, pair, (place[start] + place[end]) / 2, 0.3, "bottom", mode)
     for pair, start, end, colour, depth in bows:
-        t = np.linspace(0.01, 0.99, 99)
+        t = np.linspace(0.02, 0.98, 97)
         x = place[start] + (place[end] - place[start]) * t
-        _add_edge(
-            fig, of, pair, x.astype(np.float32), (depth * 4 * t * (1 - t) - 0.1).astype(np.float32), colour, largest
-        )
-        _add_label(fig, of, pair, (place[start] + place[end]) / 2, depth - 0.16, "top", mode, in_a_row=True)
-    colours = {"behavior": mode.behavior, "recomputed": mode.behavior, "current": theme.CURRENT, "new": theme.NEW}
+        y = depth * 4 * t * (1 - t) - 0.12
+        _add_edge(fig, of, pair, x.astype(np.float32), y.astype(np.float32), colour, largest)
+        _add_label(fig, of, pair, (place[start] + place[end]) / 2, depth - 0.2, "top", mode, in_a_row=True)
     fig.add_scatter(
         x=np.array(list(place.values()), np.float32),
         y=np.zeros(len(place), np.float32),
         mode="markers+text",
         text=names,
         textposition="top center",
-        textfont={"size": 13, "color": mode.text},
-        marker={"size": 16, "color": [colours[name] for name in names], "line": {"width": 2, "color": mode.surface}},
+        textfont={"size": 12, "color": mode.muted},
+        marker={"size": 15, "color": [nodes[name] for name in names], "line": {"width": 2, "color": mode.surface}},
+        cliponaxis=False,
         hoverinfo="skip",
     )
-    fig.update_layout(showlegend=False, hovermode="closest", dragmode=False, margin={"l": 8, "r": 8, "t": 12, "b": 8})
+    fig.update_layout(showlegend=False, hovermode="closest", dragmode=False, margin={"l": 8, "r": 8, "t": 8, "b": 8})
     fig.update_xaxes(visible=False, range=[-0.35, len(names) - 0.65], fixedrange=True)
-    return fig.update_yaxes(visible=False, range=[-2.0, 1.2], fixedrange=True)
+    return fig.update_yaxes(visible=False, range=[-2.0 if recomputed else -1.6, 0.95], fixedrange=True)
 
 
 def _add_edge(fig: go.Figure, of: dict[Any, Any], pair: str, x: Any, y: Any, colour: str, largest: float) -> None:
@@ -95,7 +104,7 @@ def _add_edge(fig: go.Figure, of: dict[Any, Any], pair: str, x: Any, y: Any, col
         x=np.array([x[-1] if len(x) == 2 else x[middle]], np.float32),
         y=np.array([y[-1] if len(y) == 2 else y[middle]], np.float32),
         mode="markers",
-        marker={"symbol": "triangle-right", "size": 9 + width, "color": colour},
+        marker={"symbol": "triangle-right", "size": 8 + width, "color": colour},
         hovertemplate=f"{pair}: {numbers}<extra></extra>",
     )
 
@@ -115,23 +124,14 @@ def _add_label(
     fig: go.Figure, of: dict[Any, Any], pair: str, x: float, y: float, anchor: str, mode: Mode,
     *, in_a_row: bool = False,
 ) -> None:  # fmt: skip
-    """TV, KL and χ², each with its interval below it; a bow has room beside, an edge only above."""
-    small = "<span style='font-size:10px'>{}</span>"
-    if np.isnan(of[pair, _TV]["value"]):
-        lines = [small.format(_ends(of[pair, _TV]))]
-    elif in_a_row:
-        lines = [
-            f"<b>TV {_value(of[pair, _TV])}</b> " + small.format(_ends(of[pair, _TV])),
-            " · ".join(f"{name} {_value(of[pair, key])}" for key, name in _OTHERS.items()),
-        ]
-    else:
-        lines = []
-        for key, name in {_TV: "TV", **_OTHERS}.items():
-            value = f"{name} {_value(of[pair, key])}"
-            lines += [f"<b>{value}</b>" if key == _TV else value, small.format(_ends(of[pair, key]))]
+    """Which part of the path it is, its total variation and the interval of that; below each other, or in a row."""
+    row = of[pair, _TV]
+    value = "" if np.isnan(row["value"]) else f"<b>{_value(row)}</b>"
+    ends = f"<span style='font-size:11px;color:{mode.muted}'>{_ends(row)}</span>"
     fig.add_annotation(
-        x=x, y=y, text="<br>".join(lines), showarrow=False, yanchor=anchor, font={"size": 12, "color": mode.text}
-    )
+        x=x, y=y, text=("  " if in_a_row else "<br>").join(filter(None, (_PARTS[pair], value, ends))),
+        showarrow=False, yanchor=anchor, font={"size": 13, "color": mode.text},
+    )  # fmt: skip
 
 
 def triangle(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None]) -> go.Figure:

@@ -23,6 +23,10 @@ from ratioscope.parameters import Judged
 from ratioscope.sources import titled
 
 QUESTION = "Staleness, engine, or the update?"
+FORMS = (
+    "Both forms agree when the mean ratio is 1. The plain form misses half of what the mean ratio lacks, and a heavy "
+    "tail moves it."
+)
 _KEYS = (STALENESS, UPDATE, PPO)
 _NUMBERS = (Cause.AGE.key, Cause.ENGINE.key, "s_k", "ratio_mean", "kl_k3")
 _LEVELS: dict[tuple[Level, Aggregation], str] = {
@@ -71,13 +75,18 @@ def answer(subject: Subject) -> str:
     return sentences.headline(subject.facts)
 
 
+def path_in_words(subject: Subject) -> str:
+    """The parts of the path with their shares, for a line that can be opened."""
+    return sentences.path_in_words(subject.facts)
+
+
 def distances(subject: Subject) -> Chart:
     """Staleness, update, and what PPO clips, with their limits."""
     of = subject.opened.limits
     limits = {STALENESS: Limit(of.staleness, "ε<sub>stale</sub>/2"), UPDATE: Limit(of.update, "ε/2")}
     title = named(subject, {STALENESS: "Staleness", UPDATE: "update", PPO: "the distance that PPO clips"})
     return over_steps(
-        subject, _KEYS, key="distances", title=title, unit="total variation", height=340, takeaway=answer(subject),
+        subject, _KEYS, key="distances", title=title, unit="total variation", height=280, takeaway=answer(subject),
         limits=[limits[key] for key in subject.known(limits)],
     )  # fmt: skip
 
@@ -107,13 +116,9 @@ def divergence(subject: Subject) -> Chart:
 def bounded(subject: Subject) -> Chart:
     """Staleness in both forms."""
     keys = (STALENESS, "s_k")
-    said = (
-        "Both agree when the mean ratio is 1. The plain form misses half of what the mean ratio lacks, "
-        "and a heavy tail moves it."
-    )
     return over_steps(
         subject, keys, key="bounded", title="Staleness, bounded and plain form", unit="total variation",
-        takeaway=f"{course(subject.summary, *keys)} {said}", beside=("ratio_mean",),
+        takeaway=course(subject.summary, *keys), beside=("ratio_mean",),
     )  # fmt: skip
 
 
@@ -123,14 +128,6 @@ def mean_ratio(subject: Subject) -> Chart:
         subject, ("ratio_mean",), key="mean-ratio", title="Mean ratio: are the denominators right?",
         unit="mean ρ", limits=(Limit(1.0, "must be 1"),), takeaway=course(subject.summary, "ratio_mean"),
         beside=("ratio_mean_z",),
-    )  # fmt: skip
-
-
-def lag(subject: Subject) -> Chart:
-    """Version lag over the steps."""
-    return over_steps(
-        subject, ("version_lag",), key="lag", title="Age of the data", unit="updates", height=220,
-        takeaway=course(subject.summary, "version_lag"),
     )  # fmt: skip
 
 
@@ -171,13 +168,13 @@ def path(subject: Subject, level: Level = "token", aggregation: Aggregation = "t
     """
     window = subject.window(_TOKENS)
     frame = subject.compute(measure, *window.steps, level=level, aggregation=aggregation)
-    title = f"behavior → current → new, {window.words}; width is total variation"
+    title = f"behavior → current → new, {window.words}; numbers and widths are total variations"
     facts = subject.opened.facts(window.steps)
     facts_of = facts if (level, aggregation) == ("token", "token") else sentences.of_pairs(facts, frame)
     draw = partial(figures.path_diagram, frame)
     return [
         chart(subject.mode, "path", title, draw, sentences.path_section(facts_of, _LEVELS[level, aggregation]), frame),
-        _path_table(frame, f"The path in numbers, {window.words}"),
+        *_path_tables(frame, f"The path in numbers, {window.words}"),
     ]
 
 
@@ -202,29 +199,39 @@ def _notes(of: pd.DataFrame) -> str:
     return "; ".join(told)
 
 
-def _path_table(frame: pd.DataFrame, title: str) -> Table:
+# What decides stands first, the rest in a table of its own: both fit into a narrow page.
+_FIRST = ("tv_bounded", "kl_k3", "chi2")
+
+
+def _path_tables(frame: pd.DataFrame, title: str) -> list[Table]:
     """One row a pair of policies: value and interval in words."""
-    rows = []
+    rows, told = [], []
     for pair, of_pair in frame.groupby("pair", sort=False):
         of = of_pair.set_index("metric")
         if (of["note_kind"] == Kind.NOT_LOGGED).all():
             continue  # the diagram says so
-        cells = []
+        cells = {}
         for key in _DISTANCES:
             value, low, high = (float(of[name].astype(float)[key]) for name in ("value", "low", "high"))
             if key.startswith("tv"):
-                cells.append(estimate(STALENESS, value, low, high))  # as any total variation is written
+                cells[key] = estimate(STALENESS, value, low, high)  # as any total variation is written
                 continue
             write = share if key == "ess" else plain
             ends = write(low, low, high), write(high, low, high)
             between = interval_text(-inf if key == "ess" and low == 0 else low, high, *ends)  # 0: open below
-            cells.append(write(value, low, high) + (f" ({between})" if between else ""))
-        note = _notes(of)
-        rows.append((PAIRS[str(pair)].title, *cells, f"{int(of['n'].iloc[0]):,}", note))
+            cells[key] = write(value, low, high) + (f" ({between})" if between else "")
+        name = PAIRS[str(pair)].title
+        rows.append((name, cells, f"{int(of['n'].iloc[0]):,}"))
+        told += [f"{name}: {note}." for note in [_notes(of)] if note]
+    others = [key for key in _DISTANCES if key not in _FIRST]
     help_of = dict(_DISTANCES.values()) | {"Units": "Number of tokens or responses in the average."}
-    note = "In brackets: 95% intervals over prompt groups; no brackets: undefined."
-    return Table(title, ("Pair", *(name for name, _ in _DISTANCES.values()), "Units", "Note"), tuple(rows), note,
-                 help_of)  # fmt: skip
+    note = " ".join(["In brackets: 95% intervals over prompt groups; no brackets: undefined.", *told])
+    return [
+        Table(title, ("Pair", *(_DISTANCES[key][0] for key in _FIRST)),
+              tuple((name, *(cells[key] for key in _FIRST)) for name, cells, _ in rows), note, help_of),
+        Table("Plain form, mean ratio and sample", ("Pair", *(_DISTANCES[key][0] for key in others), "Units"),
+              tuple((name, *(cells[key] for key in others), units) for name, cells, units in rows), "", help_of),
+    ]  # fmt: skip
 
 
 def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
@@ -244,7 +251,7 @@ def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
     draw = partial(figures.certificate_terms, found.terms, steps=window.steps)
     terms = ("surrogate", "update_penalty", "staleness_penalty", "improvement_bound")
     blocks: list[Piece] = [chart(subject.mode, "certificate", title, draw, sentence, found.terms, terms, by_step=True)]
-    blocks += [_bounds_table(found), *_held_out(subject, window.steps, found)]
+    blocks += [*_bounds_tables(found), *_held_out(subject, window.steps, found)]
     blocks += [
         Paragraph(text) for text in (promises.conservative_step(found), promises.trust_region_sentence(found)) if text
     ]
@@ -273,27 +280,26 @@ def _held_out(subject: Subject, steps: tuple[int, int], in_sample: Certificate) 
         title = "Improvement by whole responses: held-out prompts and the batch"
         said = promises.gains_sentence(gains)
         blocks.append(chart(subject.mode, "held-out", title, draw, said, gains, ("gain",), by_step=True))
-    return [*blocks, _bounds_table(found)]
+    return [*blocks, *_bounds_tables(found)]
 
 
-def _bounds_table(found: Certificate) -> Table:
-    """One row a bound: what it takes, and whether it says anything here."""
+def _bounds_tables(found: Certificate) -> list[Table]:
+    """One row a bound: whether it says anything here, and in a table of its own what it is."""
     above = "Certified" if found.held_out else "Lower end above 0"
+    bounds = [bound for bound in promises.bounds(found) if bound.n]  # the note says what the others need
     rows = tuple(
         (
             bound.name,
-            bound.against,
             number(bound.gain),
             number(bound.penalty),
-            number(bound.times, digits=2),
             f"{bound.vacuous} of {bound.n}",
             _count(bound, found),
-            titled(bound.source),
         )
-        for bound in promises.bounds(found)
-        if bound.n  # the note says what the others need
+        for bound in bounds
     )
-    head = ("Bound", "Against", "Gain", "Penalty", "× difference", "Vacuous", above, "Source")
+    details = tuple(
+        (bound.name, bound.against, number(bound.times, digits=2), titled(bound.source)) for bound in bounds
+    )
     help_of = {
         "Against": "Whose return the new policy's is compared with.",
         "Gain": "Median over the steps, in units of reward.",
@@ -308,7 +314,11 @@ def _bounds_table(found: Certificate) -> Table:
         "it what the sampler cannot draw (top-k, top-p)."
     )
     title = "What each bound says on held-out prompts" if found.held_out else "What each bound says, in-sample"
-    return Table(title, head, rows, note, help_of)
+    of = "Held-out bounds: where from" if found.held_out else "Bounds: where from"
+    return [
+        Table(title, ("Bound", "Gain", "Penalty", "Vacuous", above), rows, note, help_of),
+        Table(of, ("Bound", "Against", "× difference", "Source"), details, "", help_of),
+    ]
 
 
 def _count(bound: promises.Bound, found: Certificate) -> str:

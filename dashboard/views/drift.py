@@ -6,7 +6,8 @@ import streamlit as st
 
 from ratioscope.analysis.drift.pairs import Aggregation, Level
 from ratioscope.dashboard.components.as_reported import as_reported
-from ratioscope.dashboard.components.blocks import beside, draw, draw_computed, page_subject, say
+from ratioscope.dashboard.components.blocks import beside, computed, draw, draw_computed, page_subject, say
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
@@ -37,75 +38,87 @@ def render() -> None:
     if nothing_here(subject, "drift"):
         return
     opening(subject, "drift", drift.answer(subject))
-    metric_row(opened.summary, TILES)
-    _over_steps(subject)
-    path = st.container()
-    _exact(subject)
-    bound, feasible, reported = st.container(), st.container(), st.container()
-    _how_to_read()
-    with path:  # what reads tokens comes after all that does not
-        _path(subject)
-    with bound:
-        _certificate(subject)
-    with feasible:
-        st.subheader("Can a clip around 1 be met?", anchor=False)
-        draw_computed(partial(drift.clip, subject), height=300)
-    with reported:
-        as_reported(subject, "drift")
-
-
-def _over_steps(subject: Subject) -> None:
     draw(drift.distances(subject))
-    beside(drift.triangle(subject), drift.bounded(subject), caption="below")
-    beside(drift.divergence(subject), drift.mean_ratio(subject))
-    draw(drift.lag(subject))
+    metric_row(opened.summary, TILES)
+    _path(subject)
+    if parts := drift.triangle(subject):
+        with fold("triangle", "Staleness and update against what PPO clips") as door:
+            if door.open:
+                draw(*parts, caption="above")
+    metrics = ("s_k", "kl_k1", "kl_k2", "kl_k3", "ratio_mean")
+    with fold("forms", "Plain form, KL and mean ratio", metrics=metrics) as door:
+        if door.open:
+            beside(drift.bounded(subject), drift.divergence(subject), drift.mean_ratio(subject), across=2)
+            say(drift.FORMS)
+    _exact(subject)
+    _certificate(subject)
+    _clip(subject)
+    as_reported(subject, "drift")
+    _how_to_read()
 
 
 def _path(subject: Subject) -> None:
-    st.subheader("The path, edge by edge", anchor=False)
-    level = st.selectbox(
-        "Ratio of",
-        list(LEVELS),
-        key="pathlevel",
-        bind="query-params",
-        width=340,
-        help="Geometric means and means of means are not importance ratios, so their mean need not be 1.",
-    )
-    draw_computed(partial(drift.path, subject, *LEVELS[level]), height=430, caption="above")
-    draw(*drift.rounding(subject))
+    with fold("path", "The path of policies", drift.path_in_words(subject), opened=True) as door:
+        if not door.open:
+            return
+        level = st.selectbox(
+            "Ratio of",
+            list(LEVELS),
+            key="pathlevel",
+            bind="query-params",
+            width=340,
+            help="Geometric means and means of means are not importance ratios, so their mean need not be 1.",
+        )
+        found = computed(partial(drift.path, subject, *LEVELS[level]), height=310)
+    if found is None:
+        return
+    with door:
+        draw(found[0], caption="above")
+    with fold("pathnumbers", "The path in numbers") as numbers:
+        if numbers.open:
+            draw(*found[1:], *drift.rounding(subject))
 
 
 def _exact(subject: Subject) -> None:
-    st.subheader("Exact against sampled", anchor=False)
     compared = drift.exact(subject)
-    if not compared:
-        st.info(
-            "Full distributions were not logged, so nothing checks the samples. A training loop that has all "
-            "logits can log tv_current_behavior and tv_new_current for every token; the built-in trainer does with "
-            "exact=true.",
-            icon=":material/info:",
-        )
-        return
-    say(compared[0].takeaway)
-    beside(*compared)
-    draw(*drift.standard_errors(subject))
+    with fold("exact", "Exact against sampled", "" if compared else "full distributions are not logged") as door:
+        if not door.open:
+            return
+        if not compared:
+            say(
+                "Nothing checks the samples here. A training loop that has all logits can log tv_current_behavior and "
+                "tv_new_current for every token; the built-in trainer does with exact=true."
+            )
+            return
+        say(compared[0].takeaway)
+        beside(*compared)
+        draw(*drift.standard_errors(subject))
 
 
 def _certificate(subject: Subject) -> None:
-    st.subheader("What theory says of the updates: the certificate", anchor=False)
-    if subject.log.absent("certificate"):
-        draw(*drift.bound(subject))
-        return
-    gamma = st.select_slider(
-        "Discount γ",
-        list(DISCOUNTS),
-        key="gamma",
-        bind="query-params",
-        width=420,
-        help="How far the effect of an update reaches: 1/(1 − γ) tokens. By length: γ = 1 − 1/mean response length. "
-        "0: the whole response is one action.",
-    )
-    draw_computed(partial(drift.bound, subject, DISCOUNTS[gamma]), height=400, caption="above")
+    absent = subject.log.absent("certificate")
+    with fold("certificate", "What theory says of the updates", "not known here" if absent else "") as door:
+        if not door.open:
+            return
+        if absent:
+            draw(*drift.bound(subject))
+            return
+        gamma = st.select_slider(
+            "Discount γ",
+            list(DISCOUNTS),
+            key="gamma",
+            bind="query-params",
+            width=420,
+            help="How far the effect of an update reaches: 1/(1 − γ) tokens. By length: γ = 1 − 1/mean response "
+            "length. 0: the whole response is one action.",
+        )
+        draw_computed(partial(drift.bound, subject, DISCOUNTS[gamma]), height=400, caption="above")
+
+
+def _clip(subject: Subject) -> None:
+    with fold("clip", "Can a clip around 1 be met?") as door:
+        if door.open:
+            draw_computed(partial(drift.clip, subject), height=300)
 
 
 def _how_to_read() -> None:

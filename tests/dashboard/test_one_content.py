@@ -15,7 +15,7 @@ DASHBOARD = Path(dashboard.__file__).parent
 # Where a call has its titles and questions: places of arguments; `title=` wherever there is one.
 TITLES = {
     "Chart": (1,), "Section": (1, 2), "Table": (0,), "chart": (2,),
-    "page_head": (1,), "run_page": (1,), "subheader": (0,),
+    "page_head": (1,), "run_page": (1,), "subheader": (0,), "fold": (1,),
 }  # fmt: skip
 HEADING = re.compile(r"#{2,6} ")
 FEWEST_WORDS = 4
@@ -76,7 +76,7 @@ def test_a_view_repeats_nothing_of_a_section() -> None:
 
 def test_no_title_comes_twice() -> None:
     found = [(title, file) for file, module in sources("views", "sections") for title in titles(module)]
-    assert {"The path, edge by edge", "How the runs went", "Noise floor", QUESTIONS["tokens"]} <= set(dict(found))
+    assert {"The path of policies", "How the runs went", "Noise floor", QUESTIONS["tokens"]} <= set(dict(found))
     places: dict[str, set[str]] = {}
     for title, file in found:
         places.setdefault(title, set()).add(file)

@@ -120,4 +120,4 @@ def test_the_opening_sentences_name_the_limits_that_hold(tmp_path: Path) -> None
     said = overview.headline(summary, facts_of(summary, moved), diagnose(summary, limits=moved))
     assert "(limit 0.4)" in said and "(limit 0.05)" in said
     assert "above the limit of 0.2 in 6 of 6 steps" in drift_sentences.headline(facts_of(summary))
-    assert "below 0.4" in drift_sentences.headline(facts_of(summary, moved))
+    assert "below the limit of 0.4" in drift_sentences.headline(facts_of(summary, moved))
