@@ -25,6 +25,7 @@ PAGES = {
     "runs": _Page("Runs", ":material/list:", group=""),
     "overview": _Page("Overview", ":material/monitor_heart:"),
     "drift": _Page("Drift", ":material/conversion_path:"),
+    "engine": _Page("Engine", ":material/sync_problem:"),
     "ratios": _Page("Ratios", ":material/bar_chart:"),
     "clipping": _Page("Clipping", ":material/content_cut:"),
     "variance": _Page("Bias and variance", ":material/balance:"),

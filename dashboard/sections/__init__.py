@@ -13,6 +13,7 @@ from dataclasses import replace
 from ratioscope.dashboard.sections import (
     clipping,
     drift,
+    engine,
     findings,
     frameworks,
     learning,
@@ -32,6 +33,7 @@ SECTIONS: dict[str, Callable[[Subject], Section]] = {
     "findings": findings.section,
     "learning": learning.section,
     "drift": drift.section,
+    "engine": engine.section,
     "ratios": ratios.section,
     "clipping": clipping.section,
     "variance": variance.section,

@@ -21,6 +21,7 @@ QUESTIONS = {
     "runs": "Which runs are there, and which need attention?",
     "overview": "Is this run healthy?",
     "drift": "Staleness, engine, or the update?",
+    "engine": "Is the engine mismatch hurting?",
     "ratios": "How heavy are the tails?",
     "clipping": "What did the loss throw away?",
     "variance": "Which failure mode is it?",

@@ -1,0 +1,9 @@
+-- grain: one token with a known engine's part, with what places it in its response.
+create or replace temp table placed as
+select
+    engine_token.*, engine, rank, environment, adapter,
+    max(position) over (partition by step, seq_id) as last_position,
+    min(position) over (partition by step, seq_id, turn) as turn_start,
+    max(turn) over (partition by step, seq_id) - min(turn) over (partition by step, seq_id) + 1 as n_turns
+from engine_token
+left join (select step, seq_id, engine, rank, environment, adapter from sequence) as response using (step, seq_id);

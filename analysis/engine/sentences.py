@@ -1,0 +1,145 @@
+"""What the Engine page says: the verdict with the number that decides, what it is like, where it sits."""
+
+from ratioscope.analysis.engine.measured import Measured
+from ratioscope.analysis.engine.remedies import title_of, to_log
+from ratioscope.analysis.engine.signature import Like, Signature
+from ratioscope.analysis.engine.verdict import Effect, EngineFacts, Kind, Verdict
+from ratioscope.analysis.engine.where import Where
+from ratioscope.analysis.findings.logged import Logged
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.words import tv_text
+from ratioscope.metric import not_logged
+
+
+def answer(facts: EngineFacts, like: Signature | None, log: Logged, framework: str = "") -> str:
+    """Is it hurting, by the number that decides first; and what it is like, or what to log."""
+    if facts.verdict is Verdict.CANNOT_TELL:
+        return f"Cannot tell: {_why_not(facts, log)}. {what_to_log(facts, framework)}".strip()
+    first = _hurts(facts) if facts.verdict is Verdict.HURTS else _does_not(facts)
+    looks = looks_like(like) if like else ""
+    return f"{first} {looks}".strip()
+
+
+def _hurts(facts: EngineFacts) -> str:
+    effect = facts.decides
+    if effect is not None and effect.exceeded:
+        return f"It hurts: {_exceeded(effect, facts)}."
+    alarm = facts.alarm.sentence if facts.alarm else ""
+    return f"It hurts: {alarm[:1].lower()}{alarm[1:]}"
+
+
+def _does_not(facts: EngineFacts) -> str:
+    scope = ""
+    if facts.fresh_only and facts.n_known < facts.n_steps:
+        scope = f", in {facts.n_known} of {facts.n_steps} steps, those with data of the policy's own version"
+    return (
+        f"It does not hurt: with the same weights sampler and trainer are {tv_text(facts.mean)} apart in total "
+        f"variation (limit {number(facts.effects[0].limit)}){scope}."
+    )
+
+
+def _size(effect: Effect, facts: EngineFacts) -> str:
+    return (
+        f"with the same weights sampler and trainer are {tv_text(effect.value)} apart in total variation, above the "
+        f"limit of {number(effect.limit)} in {len(facts.over)} of {facts.n_known} steps"
+    )
+
+
+def _exceeded(effect: Effect, facts: EngineFacts) -> str:
+    value, limit = number(effect.value), number(effect.limit)
+    match effect.kind:
+        case Kind.SIZE:
+            return _size(effect, facts)
+        case Kind.VARIANCE:
+            return f"the ratio of the two engines alone has a variance χ² of {value} (limit {limit})"
+        case Kind.CLIP:
+            return f"{percent(effect.value)} of the clipped tokens would be kept, were the engines the same"
+        case Kind.BIAS:
+            return (
+                "good and bad responses differ in it, which moves the surrogate by "
+                f"{value} × what an update gains (limit {limit})"
+            )
+
+
+def _why_not(facts: EngineFacts, log: Logged) -> str:
+    if "tokens" in facts.missing:
+        return log.why("logp_behavior")
+    if facts.over:
+        return (
+            f"only {facts.n_known} step{'s' * (facts.n_known > 1)} can be judged, {tv_text(facts.mean)} in total "
+            "variation, and three have to show it"
+        )
+    if "logp_behavior" in facts.missing:
+        return not_logged("logp_behavior").text
+    if "logp_behavior_train" in facts.missing:
+        return "the sampling version is not recomputed by the trainer, and no token is of the policy's own version"
+    return "no token of these steps is known to both engines"
+
+
+def what_to_log(facts: EngineFacts, framework: str = "") -> str:
+    """The columns that are missing, with the setting of the run's framework where one is known. A sentence or none."""
+    words = {
+        "logp_behavior": "logp_behavior, the sampler's own log-probs",
+        "logp_behavior_train": "logp_behavior_train, the same version recomputed by the trainer, for some steps",
+        "tokens": "tokens with logp_behavior and logp_behavior_train",
+    }
+    if not facts.missing:
+        return ""
+    setting = to_log(framework)
+    by = f" ({title_of(framework)}: {setting})" if setting else ""
+    return f"Log {' and '.join(words[name] for name in facts.missing)}{by}."
+
+
+def looks_like(like: Signature) -> str:
+    """What it is like. A sentence."""
+    match like.like:
+        case Like.NOTHING:
+            return "The engines agree to the last digits."
+        case Like.TEMPERATURE:
+            return f"It looks like a temperature: the sampler drew at {number(like.number)} × the trainer's."
+        case Like.TRUNCATION:
+            return f"It looks like truncation (top-p, top-k): the mean ratio, {number(like.number)}, is the kept mass."
+        case Like.ROUNDING:
+            return "It looks like rounding: small, to both sides, and gone where the policy is sure."
+        case Like.WEIGHTS:
+            return (
+                "It looks like other weights, or coarser ones: to both sides, gone where the policy is sure, but large."
+            )
+    if like.vanishes is False:
+        return "It does not vanish where the policy is sure, as a difference of number formats would."
+    return "It is like nothing that is known here."
+
+
+def sits(found: Where | None) -> str:
+    """Where half of it sits. A sentence; "" where nothing is known."""
+    if found is None:
+        return ""
+    smallest = found.smallest
+    if smallest is None:
+        return (
+            "It sits nowhere in particular: half of it takes about half of the tokens, whichever way they are divided."
+        )
+    held, tokens = percent(smallest.share_of_distance), percent(smallest.share_of_tokens)
+    return f"{held} of it sits in {tokens} of the tokens: {smallest.words}."
+
+
+def equal(measured: Measured) -> str:
+    """How many tokens both engines give the very same log-probability."""
+    return f"{percent(measured.equal)} of the tokens have the very same log-probability in both engines."
+
+
+def against_parts(facts: EngineFacts) -> str:
+    """The engine's part beside the others. A sentence."""
+    if not facts.n_known:
+        return "The engine's part is not known; this is the rest of the path."
+    said = f"The engine's part is {tv_text(facts.mean)} on average"
+    others = [
+        f"{tv_text(value)} of {name}"
+        for name, value in (("age", facts.age), ("the update", facts.update))
+        if value == value
+    ]
+    if others:
+        said += f", beside {' and '.join(others)}"
+    if abs(facts.trend) > 0.5:
+        said += f"; it {'rises' if facts.trend > 0 else 'falls'} over the run (rank correlation {facts.trend:.2f})"
+    return f"{said}."

@@ -1,0 +1,88 @@
+"""Engine: is the engine mismatch hurting?"""
+
+from functools import partial
+
+import streamlit as st
+
+from ratioscope.analysis.engine import sentences
+from ratioscope.analysis.engine.remedies import title_of
+from ratioscope.analysis.engine.verdict import Verdict
+from ratioscope.dashboard.components.blocks import draw, draw_computed, page_subject, say
+from ratioscope.dashboard.components.fold import fold
+from ratioscope.dashboard.components.frame import how_to_read, run_page
+from ratioscope.dashboard.components.opening import opening
+from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.sections import engine
+from ratioscope.dashboard.sections.subject import Subject
+
+TILES = ("s_k_engine_bounded", "s_k_bounded", "u_k", "ratio_mean")
+
+
+def render() -> None:
+    """The page."""
+    opened = run_page("Engine", engine.QUESTION)
+    if opened is None:
+        return
+    subject = page_subject(opened)
+    said = st.container()
+    if len(subject.summary.values):
+        with said, st.skeleton(height=48):
+            sentence = engine.answer(subject)
+    else:
+        sentence = engine.answer(subject)
+    with said:
+        opening(subject, "engine", sentence)
+    if len(subject.summary.values):
+        draw(*engine.parts(subject), caption="below")
+        metric_row(opened.summary, TILES)
+        _folds(subject)
+    _how_to_read()
+
+
+def _folds(subject: Subject) -> None:
+    if engine.differs(subject):
+        with fold("where", "Where it sits", sentences.sits(engine.placed(subject)), icon=":material/place:") as door:
+            if door.open:
+                draw_computed(partial(engine.places, subject), height=300)
+        signs = engine.like(subject)
+        with fold("kind", "What it is like", sentences.looks_like(signs) if signs else "") as door:
+            if door.open:
+                draw_computed(partial(engine.kind, subject), height=300)
+    if engine.measured(subject) is not None:
+        with fold("effects", "What it does", "size, variance, clip, bias, each against its limit") as door:
+            if door.open:
+                draw(*engine.effects(subject))
+    own, *others = engine.frameworks(subject)
+    hurts = engine.facts(subject).verdict is Verdict.HURTS
+    with fold("remedy", "What to set", title_of(own), opened=hurts) as door:
+        if door.open:
+            draw(*engine.remedy(subject, own))
+    with fold("others", "The same in other frameworks", ", ".join(map(title_of, others))) as door:
+        if door.open:
+            for key in others:
+                draw(*engine.remedy(subject, key))
+            say("Read from the releases and files that docs/frameworks.md names.")
+
+
+def _how_to_read() -> None:
+    how_to_read(
+        r"""
+Two engines that hold the same weights should give a token the same probability: the sampler's $b$ and the trainer's
+$b'$. With $x=b'-b$ of their log-probabilities, the engine's part is $\mathrm{mean}(1-e^{x})^+$, a total variation in
+the form of all parts of the path. It is known where the trainer recomputes the version that sampled
+(logp_behavior_train), and on tokens that the policy's own version sampled (lag 0).
+
+It *hurts* where one of these is beyond its limit: its size in a tenth of the steps (three at least), beyond noise; the
+variance of its ratio, $\mathrm{mean}(e^x-1)^2$, for a loss that multiplies by ratios; the share of the clipped tokens
+that would be kept without it; and its bias, $\sum A(e^x-1)$ against what the update gains,
+$\sum A(\rho_{k+1}-\rho_k)$: the engine then decides more of the surrogate than the update does. A finding about the
+sampler that is more than good to know counts as well.
+
+Skew compares corrections $-(r-1)A$ by the trainer's and by the sampler's denominators, by the sign of the advantage:
+a KL does not see it.
+
+A difference of logits moves a log-probability by about $1-p$ times itself, so that rounding and other weights follow
+the dashed line. A temperature does not; truncation shifts all of them down, and the mean ratio is the mass that was
+kept.
+"""
+    )
