@@ -14,10 +14,12 @@ from ratioscope.analysis.tokens.reader import Elsewhere, Reading, same_prompt_in
 from ratioscope.dashboard import state
 from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.conversation import between, draw_messages
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.sequences import reading, sequence_table
 from ratioscope.dashboard.components.token_colours import COLOURINGS, Colouring, is_logged
 from ratioscope.dashboard.components.token_strip import PART, details, texts_of, token_strip
 from ratioscope.dashboard.formats import escape, plain, share
+from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
@@ -40,8 +42,12 @@ def open_sequence(step: int, seq_id: int, position: int | None = None) -> None:
     session().token_jumps += 1
 
 
-def sequence_reader(opened: Opened, step: int, seq_id: int) -> None:
-    """The open response with its group; a fragment, so going from token to token draws nothing else again."""
+def sequence_reader(opened: Opened, step: int, seq_id: int, position: int | None = None) -> None:
+    """The open response with its group; a fragment, so going from token to token draws nothing else again.
+
+    Args:
+        position: of the token that it opens at, where the URL names none.
+    """
     here = session()
     if here.reopens_reader:
         here.reopens_reader = False
@@ -50,7 +56,7 @@ def sequence_reader(opened: Opened, step: int, seq_id: int) -> None:
         read = reading(Window.of(opened.run, step, step), seq_id)
     except RatioscopeError as error:
         st.warning(f"Step {step}, response {seq_id} cannot be read.", icon=":material/search_off:")
-        st.text(str(error))
+        st.text(safe(str(error)))
         return
     st.markdown(f"##### Step {step}, response {seq_id}")
     _facts(read)
@@ -59,18 +65,38 @@ def sequence_reader(opened: Opened, step: int, seq_id: int) -> None:
     if len(read.tokens):
         colouring = _colouring(read)
         token = url_number("token")
-        rows = read.tokens["position"].tolist()
-        _strip(read, colouring, f"here-{opened.run_id}", rows.index(token) if token in rows else None)
+        _strip(read, colouring, f"here-{opened.run_id}", _row(read, position if token is None else token))
     else:
         draw_messages(read)
         _without_tokens(opened, read)
-    left, right = st.columns(2, gap="large")
-    with left:
-        _group(read)
-    with right:
-        other = _other(opened, read)
-    if other is not None:
-        _beside(other[0], other[1], colouring or COLOURINGS["current"])
+    _group(read)
+    with fold("same", "The same prompt in another run", opened="other" in st.query_params) as door:
+        other = _other(opened, read) if door.open else None
+        if other is not None:
+            _beside(other[0], other[1], colouring or COLOURINGS["current"])
+
+
+def short_reader(opened: Opened, step: int, seq_id: int, position: int | None) -> None:
+    """A response with its facts, its texts and its tokens, open at one of them; nothing of it is in the URL."""
+    try:
+        read = reading(Window.of(opened.run, step, step), seq_id)
+    except RatioscopeError as error:
+        st.warning(f"Step {step}, response {seq_id} cannot be read.", icon=":material/search_off:")
+        st.text(safe(str(error)))
+        return
+    st.markdown(f"##### Response {seq_id}")
+    _facts(read)
+    if len(read.tokens):
+        known = [colouring for colouring in COLOURINGS.values() if is_logged(read.tokens, colouring)]
+        _strip(read, (known or [COLOURINGS["current"]])[0], "short", _row(read, position), main=False)
+    else:
+        _texts(read)
+        _without_tokens(opened, read)
+
+
+def _row(read: Reading, position: int | None) -> int | None:
+    rows = read.tokens["position"].tolist()
+    return rows.index(position) if position in rows else None
 
 
 def _without_tokens(opened: Opened, read: Reading) -> None:
@@ -204,7 +230,7 @@ def _texts(read: Reading) -> None:
             st.caption(key.capitalize() if text is not None else f"The {key} is not logged.")
             if text is not None:
                 long = len(text) > _LONGEST_CODE or text.count("\n") > 5
-                st.code(text, language=None, wrap_lines=True, height=160 if long else "content")
+                st.code(safe(text), language=None, wrap_lines=True, height=160 if long else "content")
 
 
 def _colouring(read: Reading) -> Colouring:
@@ -227,15 +253,17 @@ def _group(read: Reading) -> None:
     if group < 0:  # of a response that has none
         st.caption("Which responses answer the same prompt is not logged (group_id).")
         return
-    st.markdown(f"###### Prompt group {group}: {len(read.group)} response{'s' * (len(read.group) != 1)}")
-    sequence_table(
-        read.group.drop(columns=["prompt"]),
-        key="group",
-        alt=f"The responses of prompt group {group} in step {read.step}",
-        chosen=(read.step, read.seq_id),
-        on_choice=_open_and_rerun,
-        height=300,
-    )
+    number = len(read.group)
+    with fold("group", f"Prompt group {group}", f"{number} response{'s' * (number != 1)} to the same prompt") as door:
+        if door.open:
+            sequence_table(
+                read.group.drop(columns=["prompt"]),
+                key="group-table",
+                alt=f"The responses of prompt group {group} in step {read.step}",
+                chosen=(read.step, read.seq_id),
+                on_choice=_open_and_rerun,
+                height=300,
+            )
 
 
 def _open_and_rerun(step: int, seq_id: int) -> None:
@@ -252,7 +280,6 @@ def _responses(window: Window, other: Window, prompt_id: int | None, prompt: str
 
 def _other(opened: Opened, read: Reading) -> tuple[Opened, tuple[int, int]] | None:
     """The same prompt in another run: picker and table; returns that run, and the step and seq_id to read in it."""
-    st.markdown("###### The same prompt in another run")
     known = {name: run for name, run in state.runs().items() if name != opened.run_id and not run.problem}
     if not known:
         st.caption("There is no other run in the folders of this dashboard.")
@@ -272,7 +299,7 @@ def _other(opened: Opened, read: Reading) -> tuple[Opened, tuple[int, int]] | No
         return _found(opened, read, known[picked])
     except RatioscopeError as error:
         st.error("This run cannot be read.", icon=":material/error:")
-        st.text(str(error))
+        st.text(safe(str(error)))
         return None
 
 
@@ -312,7 +339,7 @@ def _beside(other: Opened, place: tuple[int, int], colouring: Colouring) -> None
         read = reading(Window.of(other.run, place[0], place[0]), place[1])
     except RatioscopeError as error:
         st.warning("The response of the other run cannot be read.", icon=":material/search_off:")
-        st.text(str(error))
+        st.text(safe(str(error)))
         return
     st.markdown(f"##### {escape(other.run_id)}: step {place[0]}, response {place[1]}")
     _facts(read)

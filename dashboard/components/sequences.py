@@ -1,4 +1,7 @@
-"""Worst responses as a table, for the Tokens page and a step's dialog; computed once for each state of a run."""
+"""Worst responses as a table, for the Tokens page and a step's dialog; computed once for each state of a run.
+
+What a number is made of stands first: `analysis.tokens.contributions`, of the metric that a chart or a finding names.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,13 +10,21 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.runs.window import Window
+from ratioscope.analysis.tokens.contributions import Contributions, contributions
 from ratioscope.analysis.tokens.reader import Reading, read_sequence
-from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
+from ratioscope.analysis.tokens.worst_sequences import CRITERIA
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.components.token_strip import text_of
+from ratioscope.dashboard.inert import safe
 
-# Of `analysis.tokens.worst_sequences`, those shown, in this order.
+# Those shown, in this order.
 _COLUMNS = {
     "step": st.column_config.NumberColumn("Step", format="%d", width=55),
     "seq_id": st.column_config.NumberColumn("Resp.", format="%d", width=55),
+    "share": st.column_config.ProgressColumn("Share", format="percent", min_value=0, max_value=1, width=110),
+    "token": st.column_config.TextColumn("Token", width=90, help="The one with the largest part, or the farthest."),
+    "position": st.column_config.NumberColumn("at", format="%d", width=50, help="Position of this token."),
+    "ratio": st.column_config.NumberColumn("ρ", format="%.3g", width=70, help="Of this token: current / behavior."),
     "response": st.column_config.TextColumn("Response", width=150),
     "reward": st.column_config.NumberColumn("Reward", format="%.3g", width=70),
     "advantage": st.column_config.NumberColumn(
@@ -43,9 +54,9 @@ _COLUMNS = {
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def worst(window: Window, criterion: str) -> pd.DataFrame:
-    """The twenty worst responses of these steps."""
-    return worst_sequences(window.run(), criterion, *window.steps)
+def worst(window: Window, by: str) -> Contributions:
+    """The twenty responses of these steps that make a number, or that a criterion puts first."""
+    return contributions(window.run(), by, *window.steps)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
@@ -58,16 +69,35 @@ def reading(window: Window, seq_id: int) -> Reading:
     return read_sequence(window.run(), window.first, seq_id)
 
 
-def criterion_picker(key: str, names: Sequence[str], *, in_url: bool) -> str:
-    """A select box of what responses are sorted by; returns its key."""
+def label(by: str) -> str:
+    """What responses are sorted by, in a list to choose from."""
+    return CATALOGUE[by].label if by in CATALOGUE else CRITERIA[by].title
+
+
+def by_picker(key: str, names: Sequence[str], *, asked: str = "", in_url: bool) -> str:
+    """A select box of what responses are sorted by; returns its key.
+
+    Args:
+        names: the usual one first.
+        asked: a metric that stands there first, as a chart or a finding names it.
+    """
+    if asked in CATALOGUE and asked not in names:
+        names = [*names, asked]
     chosen = st.selectbox(
-        "Worst by",
+        "Sorted by their part of",
         names,
-        format_func=lambda name: CRITERIA[name].title,
+        index=names.index(asked) if asked in names else 0,
+        format_func=label,
         key=key,
         bind="query-params" if in_url else None,
     )
     return chosen if chosen in names else names[0]
+
+
+def position_of(frame: pd.DataFrame, place: tuple[int, int]) -> int | None:
+    """The position of the token that stands for a response of the table; None where there is none."""
+    row = frame[(frame["step"] == place[0]) & (frame["seq_id"] == place[1])]
+    return int(row["position"].iloc[0]) if len(row) and pd.notna(row["position"].iloc[0]) else None
 
 
 def sequence_table(
@@ -75,7 +105,7 @@ def sequence_table(
     *,
     key: str,
     alt: str,
-    criterion: str | None = None,
+    what: str = "",
     chosen: tuple[int, int] | None = None,
     on_choice: Callable[[int, int], None] | None = None,
     height: int = 320,
@@ -83,9 +113,9 @@ def sequence_table(
     """A table of responses, one of which can be selected.
 
     Args:
-        frame: step, seq_id and any of the columns of `analysis.tokens.worst_sequences`.
+        frame: step, seq_id and any of the columns of `analysis.tokens.contributions`.
         key: of the widget; what the table holds is added to it, so that a selection means the row it was made on.
-        criterion: the one whose `value` stands first.
+        what: the shares are of.
         chosen: step and seq_id of the row that is marked.
         on_choice: is called with step and seq_id of the row that the user has chosen, before the page is drawn.
 
@@ -93,15 +123,13 @@ def sequence_table(
         step and seq_id of the marked row.
     """
     places = list(zip(frame["step"].astype(int), frame["seq_id"].astype(int), strict=True))
-    shown = ["value"] * (criterion is not None) + [
-        name for name in _COLUMNS if name in frame and _says_something(name, frame[name])
-    ]
-    config: dict[str, Any] = {name: _COLUMNS[name] for name in shown if name != "value"}
-    if criterion is not None:
-        meant = CRITERIA[criterion]
-        unit = f" ({meant.unit})" if meant.unit else ""
-        config["value"] = st.column_config.NumberColumn("Value", format="%.3g", width=75, help=f"{meant.title}{unit}.")
-    widget = f"{key}-{hash((criterion, tuple(places))) & 0xFFFFFFFF:08x}"
+    shown = [name for name in _COLUMNS if name in frame and _says_something(name, frame[name])]
+    config: dict[str, Any] = {name: _COLUMNS[name] for name in shown}
+    if "share" in shown:
+        config["share"] = st.column_config.ProgressColumn(
+            "Share", format="percent", min_value=0, max_value=1, width=110, help=f"Of {what} in these steps."
+        )
+    widget = f"{key}-{hash((what, tuple(places))) & 0xFFFFFFFF:08x}"
 
     def choose() -> None:
         rows = st.session_state[widget]["selection"]["rows"]
@@ -109,7 +137,7 @@ def sequence_table(
             on_choice(*places[rows[0]])
 
     selection = st.dataframe(
-        frame[shown],
+        _inert(frame[shown]),
         key=widget,
         hide_index=True,
         on_select=choose if on_choice is not None else "rerun",
@@ -121,6 +149,19 @@ def sequence_table(
     )
     rows = selection["selection"]["rows"]
     return places[rows[0]] if rows and rows[0] < len(places) else None
+
+
+def _inert(frame: pd.DataFrame) -> pd.DataFrame:
+    """Texts of a log without signs that turn the direction of a cell; of a token, what cannot be seen made visible."""
+    frame = frame.copy()
+    for name, shown in (("prompt", safe), ("response", safe), ("dropped", safe), ("token", _visible)):
+        if name in frame:
+            frame[name] = [shown(text) if isinstance(text, str) else None for text in frame[name]]
+    return frame
+
+
+def _visible(token: str) -> str:
+    return text_of(token, None, 0)
 
 
 def _says_something(name: str, column: "pd.Series[Any]") -> bool:

@@ -13,7 +13,7 @@ COLUMNS = ("ratio_max", "ratio_min")
 
 def extremes(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None] = (None, None)) -> go.Figure:
     """Largest and smallest ratio of a token by step, on a logarithmic axis; 0 and infinity are not on it."""
-    fig = base.figure(mode, height=300, y_title="ρ")
+    fig = base.figure(mode, height=280, y_title="ρ")
     base.log_axis(fig)
     # The colours of the reader: above 1 orange, below 1 blue.
     for key, name, colour in zip(COLUMNS, ("largest", "smallest"), (theme.NEW, theme.CURRENT), strict=True):

@@ -9,8 +9,10 @@ import pandas as pd
 
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.summary.summary import StepSummary
-from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, sentence, shares
-from ratioscope.analysis.tokens.worst_sequences import CRITERIA, worst_sequences
+from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, shares
+from ratioscope.analysis.tokens.attribution import sentence as carried
+from ratioscope.analysis.tokens.contributions import USUAL, contributions, sentence
+from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.dashboard.figures import tokens as figures
 from ratioscope.dashboard.formats import plain, share
 from ratioscope.dashboard.sections.absent import not_said
@@ -24,39 +26,44 @@ TOKENS = 200_000
 MEASURE, OWNER, TOP = "rho_squared", "token_position", 0.01
 """The sum and its grouping that the answer is about, and the share of the tokens with the largest parts."""
 
-_CRITERION, _WORST, _LONGEST = "largest_log_weight", 10, 300
+_WORST, _LONGEST = 10, 300
 _NONE, _UNLOGGED = "–", "not logged"
 
-
+_NUMBERS = (
+    USUAL, "s_k_bounded", "u_k", "s_k_version", "s_k_engine", "tv_new_behavior", "chi2_token", "log1p_chi2_seq",
+    "ess_token", "ess_seq", "kl_k3", "clip_fraction",
+)  # fmt: skip
+"""Metrics that have parts."""
 _NEEDS = {
-    "most_clipped": "clip_fraction",
     "lowest_reward": "reward",
     "highest_reward": "reward",
     "lowest_entropy": "entropy",
     "highest_entropy": "entropy",
     "oldest_version": "version_lag",
     "longest": "response_length",
+    "largest_advantage": "",
+    "first": "",
 }
-"""Of which metric there must be one; ratios, unless it is named here."""
+"""What is no part of any number, and of which metric there must be one; ratios, unless it is named here."""
+_COVERED = ("largest_deviation", "largest_chi2", "most_clipped")
+"""Criteria that are a metric's parts."""
 
 
-def criteria(summary: StepSummary) -> list[str]:
-    """What the responses of a run can be sorted by; the first is the usual one."""
-    without = ("largest_advantage", "first")
-    known = [
-        name for name in CRITERIA
-        if name in without or summary.values[_NEEDS.get(name, "ratio_max")].notna().any()
-    ]  # fmt: skip
-    first = _CRITERION if _CRITERION in known else next((name for name in known if name in _NEEDS), "first")
-    return [first, *(name for name in known if name != first)]
+def numbers(summary: StepSummary) -> list[str]:
+    """What the responses of a run can be sorted by, metrics and criteria; the first is the usual one."""
+    metrics = [key for key in _NUMBERS if summary.values[key].notna().any()]
+    needed = {name: _NEEDS.get(name, "ratio_max") for name in CRITERIA if name not in _COVERED}
+    others = [name for name, need in needed.items() if not need or summary.values[need].notna().any()]
+    return [*metrics, *sorted(others, key=lambda name: not needed[name])]
 
 
 def section(subject: Subject) -> Section:
-    """The extremes, the worst responses with their texts, and which tokens carry Σρ²."""
+    """The extremes, and the responses that make the staleness, with their texts."""
     window = subject.window(TOKENS)
-    blocks: list[Block] = [extremes(subject), *attempt(subject, lambda: [_worst(subject, window)])]
     if not subject.log.has_ratios:
+        blocks: list[Block] = [extremes(subject), *attempt(subject, lambda: [_worst(subject, window)])]
         return Section("tokens", "Tokens", QUESTION, without_ratios(subject), tuple(blocks))
+    blocks = [extremes(subject), *attempt(subject, lambda: [_worst(subject, window), _carried(subject, window)])]
     try:
         said = answer(subject, window)
     except RatioscopeError as error:
@@ -64,18 +71,22 @@ def section(subject: Subject) -> Section:
     return Section("tokens", "Tokens", QUESTION, said, tuple(blocks))
 
 
+def usual(subject: Subject) -> str:
+    """What responses are sorted by where nothing is asked for."""
+    return numbers(subject.opened.summary)[0]
+
+
 def answer(subject: Subject, window: Window) -> str:
-    """Which tokens carry Σρ².
+    """Which responses make the staleness, and by which token.
 
     Raises:
         RatioscopeError: these steps do not tell.
     """
-    return f"{window.words.capitalize()}: {sentence(owned(subject, window))}"
+    return sentence(subject.compute(contributions, usual(subject), *window.steps, limit=_WORST), window.words)
 
 
-def without_value(window: Window, criterion: str) -> str:
-    """What stands where no response has what they are sorted by."""
-    return f"No response in {window.words} has a value for: {CRITERIA[criterion].title}."
+def _carried(subject: Subject, window: Window) -> Paragraph:
+    return Paragraph(f"{window.words.capitalize()}: {carried(owned(subject, window))}")
 
 
 def without_ratios(subject: Subject) -> str:
@@ -121,16 +132,19 @@ def extremes(subject: Subject) -> Chart:
 
 
 def _worst(subject: Subject, window: Window) -> Piece:
-    criterion = criteria(subject.opened.summary)[0]
-    found = subject.compute(worst_sequences, criterion, *window.steps, limit=_WORST)
-    if not len(found):
-        return Paragraph(without_value(window, criterion))
-    return _table(found, f"{CRITERIA[criterion].title}: the {len(found)} worst of {window.words}")
+    found = subject.compute(contributions, usual(subject), *window.steps, limit=_WORST)
+    if not len(found.frame):
+        return Paragraph(sentence(found, window.words))
+    by = f"by their part of {found.what}" if found.half else f"by {found.what}"
+    return _table(found.frame, f"The {len(found.frame)} largest of {window.words} {by}")
 
 
 def _table(worst: pd.DataFrame, title: str) -> Table:
     columns: dict[str, Callable[[dict[Hashable, Any]], str]] = {
         "Step / response": lambda row: f"{int(row['step'])} / {int(row['seq_id'])}",
+        "Share": lambda row: share(row["share"]),
+        "Token": lambda row: _text(row["token"]) if pd.notna(row["token"]) else _NONE,
+        "ρ": lambda row: plain(row["ratio"]),
         "log W": lambda row: plain(row["log_w"]),
         "max log ρ": lambda row: plain(row["max_log_ratio"]),
         "min log ρ": lambda row: plain(row["min_log_ratio"]),

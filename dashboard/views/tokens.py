@@ -1,25 +1,35 @@
-"""Tokens: which tokens did it?"""
+"""Tokens: which tokens did it?
+
+Answer, tiles, table and reader are of one window: the step of a link, else the chosen steps, else the latest ones.
+"""
 
 from dataclasses import replace
 from functools import partial
 
 import streamlit as st
 
+from ratioscope.analysis.findings.facts import STALENESS
 from ratioscope.analysis.runs.window import Window
-from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, sentence
-from ratioscope.analysis.tokens.worst_sequences import CRITERIA
+from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution
+from ratioscope.analysis.tokens.attribution import sentence as carried
+from ratioscope.analysis.tokens.contributions import Contributions, sentence
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import computed, draw, page_subject
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
 from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
-from ratioscope.dashboard.components.sequences import criterion_picker, sequence_table, worst
+from ratioscope.dashboard.components.sequences import by_picker, label, position_of, sequence_table, worst
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape, share
+from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.sections import tokens
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
 
-TILES = ("ratio_max", "top1pct_share", "khat_token", "clip_fraction")
+TILES = ("ratio_max", "top1pct_share", "clip_fraction")
+"""Beside the number that the responses are sorted by."""
 
 _THESE, _THIS = "these steps", "this step"
 
@@ -46,72 +56,96 @@ def render() -> None:
         return
     subject = page_subject(opened)
     said = st.container()
-    metric_row(opened.summary, TILES)
-    has_ratios = subject.log.has_ratios
-    left, right = st.columns([2, 3], gap="medium") if has_ratios else (None, st.container())
-    if left is not None:
-        with left:
-            draw(tokens.extremes(subject))
-            st.caption("Click a step to open it.")
-    with right:
-        window, place = _worst(subject)
+    if subject.log.has_ratios:
+        draw(tokens.extremes(subject))
+    window = _window(subject)
+    tiles = st.container()
+    found, by = _found(subject, window)
+    with tiles:
+        keys = dict.fromkeys((by if by in CATALOGUE else STALENESS, *TILES))
+        metric_row(opened.summary.up_to(*window.steps), subject.applicable(keys))
+    with said:
+        if not subject.log.has_ratios:
+            answer(tokens.without_ratios(subject))
+        elif found is not None:
+            opening(subject, "tokens", sentence(found, window.words))
+    place = _worst(window, found, by)
     if place is not None:
         st.fragment(sequence_reader)(opened, *place)
-    with said:
-        if not has_ratios:
-            answer(tokens.without_ratios(subject))
-            return
-        owns = computed(partial(tokens.answer, subject, window), height=48)
-        if owns is not None:
-            opening(subject, "tokens", owns)
-    st.divider()
-    _attribution(subject, window)
+    if subject.log.has_ratios:
+        _attribution(subject, window)
     how_to_read(_EXPLANATION)
 
 
-def _worst(subject: Subject) -> tuple[Window, tuple[int, int] | None]:
-    """The table of the worst responses; returns its steps, and the step and seq_id to read."""
-    step, seq_id = url_number("step"), url_number("seq")
-    window = subject.window(tokens.TOKENS)
+def _window(subject: Subject) -> Window:
+    """The steps that everything on the page is about: the one of a link, the chosen ones, or the latest."""
+    window, step = subject.window(tokens.TOKENS), url_number("step")
+    where = st.query_params.get("where", "")
+    alone = where == _THIS or (where != _THESE and state.step_range() == (None, None))
+    return replace(window, first=step, last=step) if step is not None and alone else window
+
+
+def _found(subject: Subject, window: Window) -> tuple[Contributions | None, str]:
+    """The worst responses, and what they are sorted by; None after an error, which is shown."""
     picker, scope = st.columns([3, 2], vertical_alignment="bottom")
     with picker:
-        criterion = criterion_picker("by", tokens.criteria(subject.opened.summary), in_url=True)
+        asked = st.query_params.get("show", "")
+        by = by_picker("by", tokens.numbers(subject.opened.summary), asked=asked, in_url=True)
+    step = url_number("step")
     if step is not None:
+        to = _THESE if window.first == window.last == step else _THIS
+        words = subject.window(tokens.TOKENS).words if to == _THESE else f"step {step}"
         with scope:
-            where = st.segmented_control(
-                "Responses of", [_THESE, _THIS], default=_THESE, key="where", bind="query-params"
-            )
-        if where == _THIS:
-            window = replace(window, first=step, last=step)
-    chosen = (step, seq_id) if step is not None and seq_id is not None else None
+            st.button(f"Responses of {words}", key="where", on_click=_look_at, args=(to,), type="tertiary")
     try:
         with st.spinner("Searching for the worst responses"):
-            frame = worst(window, criterion)
+            return worst(window, by), by
     except RatioscopeError as error:
         st.error("The responses cannot be read.", icon=":material/error:")
-        st.text(str(error))
-        return window, chosen
-    if not len(frame):
-        st.info(tokens.without_value(window, criterion))
-        return window, chosen
-    places = list(zip(frame["step"], frame["seq_id"], strict=True))
-    shown = chosen or (int(places[0][0]), int(places[0][1]))
+        st.text(safe(str(error)))
+        return None, by
+
+
+def _look_at(where: str) -> None:
+    st.query_params["where"] = where
+
+
+def _worst(window: Window, found: Contributions | None, by: str) -> tuple[int, int, int | None] | None:
+    """The table of the worst responses; returns step and seq_id to read, and the position of the token to open at."""
+    step, seq_id = url_number("step"), url_number("seq")
+    chosen = (step, seq_id) if step is not None and seq_id is not None else None
+    if found is None or not len(found.frame):
+        if found is not None:
+            st.info(escape(sentence(found, window.words)))
+        return (*chosen, None) if chosen else None
+    frame = found.frame
+    shown = chosen or (int(frame["step"].iloc[0]), int(frame["seq_id"].iloc[0]))
+
+    def choose(step: int, seq_id: int) -> None:
+        if window.first < window.last:
+            _look_at(_THESE)
+        open_sequence(step, seq_id, position_of(frame, (step, seq_id)))
+
     sequence_table(
         frame,
         key="worst",
-        alt=f"The {len(frame)} worst responses of {window.words} by: {CRITERIA[criterion].title}",
-        criterion=criterion,
+        alt=f"The first {len(frame)} responses of {window.words} by: {label(by)}",
+        what=found.what,
         chosen=shown,
-        on_choice=open_sequence,
-        height=300,
+        on_choice=choose,
+        height=216,
     )
-    st.caption(f"The {len(frame)} worst of {window.words}. Select a row to read its tokens.")
-    return window, shown
+    return (*shown, position_of(frame, shown))
 
 
 def _attribution(subject: Subject, window: Window) -> None:
     """Which tokens carry a sum: the choice, the sentence, the table."""
-    st.markdown(f"##### Which tokens carry it? {window.words.capitalize()}")
+    with fold("carry", "Which tokens, prompts or versions carry it?", window.words) as door:
+        if door.open:
+            _owned(subject, window)
+
+
+def _owned(subject: Subject, window: Window) -> None:
     pickers = st.columns([2, 2, 3], vertical_alignment="bottom")
     with pickers[0]:
         measure = st.selectbox(
@@ -139,12 +173,11 @@ def _attribution(subject: Subject, window: Window) -> None:
     if owned.undefined:
         st.info(f"{owned.undefined}.")
         return
-    if (measure, owner, top) != (tokens.MEASURE, names[0], True):
-        st.text(sentence(owned))
+    st.text(safe(carried(owned)))
     _owners(owned)
-    carried = ", ".join(f"{100 * part:g}% carry {share(carried)}" for part, carried in owned.top.items())
+    tops = ", ".join(f"{100 * part:g}% carry {share(of)}" for part, of in owned.top.items())
     notes = " ".join(f"{note[0].upper()}{note[1:]}." for note in owned.notes)
-    st.caption(escape(f"Of {owned.n_tokens:,} tokens, the largest {carried}. {notes}"))
+    st.caption(escape(f"Of {owned.n_tokens:,} tokens, the largest {tops}. {notes}"))
 
 
 def _owners(owned: Attribution) -> None:
@@ -159,7 +192,8 @@ def _owners(owned: Attribution) -> None:
 
     percent = st.column_config.NumberColumn
     st.dataframe(
-        frame.drop(columns=["owner"]).dropna(axis="columns", how="all"),  # withheld intervals
+        # Without withheld intervals.
+        frame.drop(columns=["owner"]).dropna(axis="columns", how="all").assign(label=list(map(safe, frame["label"]))),
         key=widget,
         hide_index=True,
         on_select=choose,
@@ -181,6 +215,6 @@ def _owners(owned: Attribution) -> None:
             "seq_id": percent("Sequence", format="%d"),
             "position": percent("Position", format="%d"),
         },
-        alt=sentence(owned),
+        alt=safe(carried(owned)),
     )
     st.caption("Select a row to read its largest token.")

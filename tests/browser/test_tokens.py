@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from ratioscope.analysis.findings.facts import STALENESS
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.tokens.contributions import contributions
 from ratioscope.analysis.tokens.reader import Reading, extremes, read_sequence
-from ratioscope.analysis.tokens.worst_sequences import worst_sequences
 from ratioscope.dashboard.components.token_colours import COLOURINGS
 from tests.browser.actions import charts, settled, tick
 from tests.browser.conftest import MARKUP, OpenPage
@@ -55,13 +56,15 @@ def test_keys_go_to_the_extremes_and_the_token_into_the_url(open_page: OpenPage,
     ranked = extremes(read.tokens["log_rho"], COLOURINGS["current"].edges[1])
     assert len(ranked) > 2
     page.locator(".strip .token[tabindex='0']").focus()
-    expect(in_focus(page)).to_have_attribute("data-place", str(ranked[0]))
+    culprit = int((read.tokens["ratio"] - 1).abs().to_numpy().argmax())
+    expect(in_focus(page)).to_have_attribute("data-place", str(culprit))
+    following = ranked[ranked.index(culprit) + 1]
     page.keyboard.press("n")
-    expect(in_focus(page)).to_have_attribute("data-place", str(ranked[1]))
+    expect(in_focus(page)).to_have_attribute("data-place", str(following))
     page.keyboard.press("n")
     page.keyboard.press("p")
-    expect(in_focus(page)).to_have_attribute("data-place", str(ranked[1]))
-    expect(page).to_have_url(re.compile(rf"token={ranked[1]}(&|$)"))
+    expect(in_focus(page)).to_have_attribute("data-place", str(following))
+    expect(page).to_have_url(re.compile(rf"token={following}(&|$)"))
     page.keyboard.press("End")
     expect(in_focus(page)).to_have_attribute("data-place", str(len(read.tokens) - 1))
     page.keyboard.press("ArrowLeft")
@@ -125,10 +128,13 @@ def test_from_a_spike_to_its_tokens_in_two_clicks_and_on_to_a_worst_sequence(ope
     expect(dialog).to_have_count(0)
 
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(dialog.get_by_role("heading", name="Response", exact=False).first).to_be_visible()
     tick(dialog.locator("[data-testid=stDataFrame]").first, 2)
+    worst = contributions(open_run(words), STALENESS, 1, 1).frame
+    expect(dialog.get_by_role("heading", name=f"Response {worst.iloc[1]['seq_id']}", exact=True)).to_be_visible()
+    dialog.get_by_role("button", name="Open on the Tokens page").click()
     settled(page, "Tokens")
     expect(dialog).to_have_count(0)
-    worst = worst_sequences(open_run(words), "largest_log_weight", 1, 1)
     assert_open(page, worst.iloc[1])
 
     tick(page.locator("[data-testid=stDataFrame]").first, 3)

@@ -13,8 +13,8 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.tokens.contributions import contributions, sentence
 from ratioscope.analysis.tokens.reader import read_sequence
-from ratioscope.analysis.tokens.worst_sequences import worst_sequences
 from ratioscope.dashboard.components import token_strip
 from ratioscope.dashboard.components.token_colours import COLOURINGS, classes, legend
 from ratioscope.dashboard.roots import serve_from
@@ -24,7 +24,7 @@ from tests.making.runs import random_step, write_run
 
 Look = Callable[..., AppTest]
 
-HOSTILE = "EVIL<img src=x onerror=alert(1)> ![](http://127.0.0.2/x) **bold**"
+HOSTILE = "EVIL\u202e\x07<img src=x onerror=alert(1)> ![](http://127.0.0.2/x) **bold**"
 STYLE = (Path(token_strip.__file__).parent / "token_strip.css").read_text(encoding="utf-8")
 
 
@@ -64,16 +64,40 @@ def strips(at: AppTest) -> list[dict[str, Any]]:
     return [json.loads(proto.json) for proto in protos if proto.component_name == "ratioscope_token_strip"]
 
 
+def element_cells(element: Any) -> list[str]:
+    """Texts of a table."""
+    if element.type != "arrow_data_frame":
+        return []
+    return [str(text) for column in element.value.select_dtypes("object") for text in element.value[column]]
+
+
 def test_without_a_link_the_worst_sequence_is_open(served: Path) -> None:
     at = visit("tokens", run="here")
-    worst = worst_sequences(open_run(served / "here"), "largest_log_weight").iloc[0]
+    found = contributions(open_run(served / "here"), "s_k")
+    worst = found.frame.iloc[0]
+    assert sentence(found, "steps 0 to 4") in sentences(at)
     assert f"##### Step {worst['step']:.0f}, response {worst['seq_id']:.0f}" in sentences(at)
     assert len(strips(at)[0]["texts"]) == worst["n_tokens"]
+    assert strips(at)[0]["chosen"] == worst["position"]
+    assert "1% of the tokens carry" in sentences(at)
 
 
-def test_the_page_opens_with_who_owns_the_sum(served: Path) -> None:
-    said = sentences(visit("tokens", run="here"))
-    assert "Steps 0 to 4: 1% of the tokens carry" in re.sub(r"\\(.)", r"\1", said)
+@pytest.mark.parametrize(("link", "window"), [
+    ({"step": "2"}, "step 2"),
+    ({"step": "2", "seq": "4"}, "step 2"),
+    ({"step": "2", "where": "these steps"}, "steps 0 to 4"),
+    ({"step": "2", "from": "1", "to": "3"}, "steps 1 to 3"),
+    ({"step": "2", "from": "1", "to": "3", "where": "this step"}, "step 2"),
+])  # fmt: skip
+def test_answer_tiles_and_table_are_of_the_steps_of_the_link(served: Path, link: dict[str, str], window: str) -> None:
+    at = visit("tokens", run="here", show="chi2_token", **link)
+    run, steps = open_run(served / "here"), [int(number) for number in re.findall(r"\d+", window)]
+    found = contributions(run, "chi2_token", steps[0], steps[-1])
+    assert sentence(found, window) in sentences(at)
+    table = at.dataframe[0].value
+    assert table["seq_id"].tolist() == found.frame["seq_id"].tolist()
+    assert at.selectbox(key="by").value == "chi2_token"
+    assert f"##### Step 2, response {link['seq']}" in sentences(at) if "seq" in link else True
 
 
 def test_a_link_restores_sequence_token_colour_and_criterion(served: Path) -> None:
@@ -89,13 +113,6 @@ def test_a_link_restores_sequence_token_colour_and_criterion(served: Path) -> No
     assert {"log p current", "log p new", "log p reference", "gate", "entropy (nats)", "version lag"} <= fields.keys()
 
 
-def test_one_step_can_be_looked_at_alone(served: Path) -> None:
-    at = visit("tokens", run="here", step="2", where="this step")
-    assert "worst of step 2." in sentences(at)
-    assert "##### Step 2, response" in sentences(at)
-    assert "Which tokens carry it? Step 2" in sentences(at)
-
-
 @pytest.mark.parametrize(("step", "seq"), [("99", "0"), ("1", "777")])
 def test_a_sequence_that_is_not_there_is_said(served: Path, step: str, seq: str) -> None:
     said = sentences(visit("tokens", run="here", step=step, seq=seq))
@@ -107,7 +124,7 @@ def test_a_sequence_that_is_not_there_is_said(served: Path, step: str, seq: str)
 def test_a_senseless_link_is_no_link(served: Path, value: str) -> None:
     at = visit("tokens", run="here", step=value, seq=value, token=value, beside=value, other=value, by=value)
     assert "##### Step" in sentences(at)
-    assert at.selectbox(key="by").value == "largest_log_weight"
+    assert at.selectbox(key="by").value == "s_k"
 
 
 def test_the_same_prompt_of_another_run_is_beside_it_in_the_same_colours(served: Path) -> None:
@@ -127,11 +144,13 @@ def test_a_run_without_prompts_cannot_have_the_same_one(served: Path) -> None:
 
 def test_hostile_text_stays_text(served: Path) -> None:
     at = visit("tokens", run="here", step="3", seq="4", other="there", owner="Prompt")
-    assert strips(at)[0]["texts"][0].startswith("EVIL<img")
+    assert strips(at)[0]["texts"][0].startswith("EVIL⟨202E⟩⟨7⟩<img")
     for element in elements(at):
         if element.type in ("markdown", "caption", "alert", "button"):
             text = str(getattr(element, "value", "")) + str(getattr(element, "label", ""))
             assert "<" not in re.sub(r"\\.", "", text) if "EVIL" in text else True
+        told = [*(getattr(element, name, "") for name in ("value", "label")), *element_cells(element)]
+        assert not re.search("[\u202e\x07]", " ".join(map(str, told)))
     assert "innerHTML" not in (Path(token_strip.__file__).parent / "token_strip.js").read_text(encoding="utf-8")
 
 
@@ -147,7 +166,7 @@ def test_a_colour_that_is_not_logged_is_not_offered(look: Look, colour: str) -> 
 
 def test_steps_without_data_are_said(served: Path) -> None:
     at = visit("tokens", run="here", **{"from": "500", "to": "900"})
-    assert "No response in steps 500 to 900 has a value for: log W farthest from 0." in sentences(at)
+    assert "Steps 500 to 900: staleness, plain form has no value." in sentences(at)
     assert not strips(at)
 
 
@@ -215,19 +234,20 @@ def _dialog_script() -> None:
     from ratioscope.dashboard.components.step_dialog import show_step
     from ratioscope.dashboard.session import session
 
-    session().clicked_step = st.session_state.get("step", 3)
+    session().clicked_step, session().clicked_metric = st.session_state.get("step", 3), "chi2_token"
     show_step(state.open_listed(state.runs()["here"]))
 
 
 def test_the_dialog_of_a_step_has_its_numbers_and_worst_sequences(served: Path) -> None:
     at = AppTest.from_function(_dialog_script, default_timeout=60).run()
     assert not at.exception
-    assert {"Staleness", "Update drift", "Ratio, maximum"} <= {metric.label for metric in at.metric}
-    worst = worst_sequences(open_run(served / "here"), "largest_log_weight", 3, 3)
-    assert at.dataframe[0].value["seq_id"].tolist() == worst["seq_id"].tolist()
+    assert [metric.label for metric in at.metric][:2] == ["Token χ²", "Staleness"]
+    found = contributions(open_run(served / "here"), "chi2_token", 3, 3)
+    assert sentence(found, "step 3") in sentences(at)
+    assert at.dataframe[0].value["seq_id"].tolist() == found.frame["seq_id"].tolist()
+    assert len(strips(at)[0]["texts"]) == found.frame["n_tokens"].iloc[0]
     at.selectbox(key="step-by").set_value("lowest_reward").run()
     assert at.dataframe[0].value["reward"].is_monotonic_increasing
-    assert [button.label for button in at.button] == ["All about this step on the Tokens page", "Read the worst"]
 
 
 def test_a_step_that_is_not_there_opens_nothing(served: Path) -> None:
