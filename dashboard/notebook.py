@@ -67,8 +67,8 @@ class OpenRun:
 
     @property
     def verdict(self) -> str:
-        """Five questions about the run, each with a sentence that answers it."""
-        return "\n".join(f"{question} {sentence}" for question, sentence in subject_of(self._opened).verdict)
+        """What happened, since when, why, what to change and how sure that is, a line each."""
+        return "\n".join(f"{question} {sentence}" for question, sentence in subject_of(self._opened).verdict.pairs)
 
     @property
     def figures(self) -> dict[str, str]:

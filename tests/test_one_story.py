@@ -93,13 +93,13 @@ def of_findings(findings: Iterable[Finding], run: Run | None = None) -> Iterator
 
 def said_of(summary: StepSummary, facts: Facts) -> list[str]:
     """What the pages of a window say."""
-    verdict = dict(run_verdict(summary, [], [], facts.limits, facts.first, facts.last))
+    verdict = dict(run_verdict(summary.up_to(facts.first, facts.last), [], [], facts.limits).pairs)
     mode = failure_mode.answer(facts).sentence
-    told_apart = [("cannot tell whether variance" in text.lower()) for text in (mode, verdict["Bias or variance?"])]
+    told_apart = ["cannot tell whether variance" in mode.lower(), "χ²" in verdict["How sure?"]]
     assert told_apart[0] is told_apart[1], (mode, verdict)
     return [
         drift.headline(facts), drift.path_section(facts), drift.triangle_sentence(facts), regime(facts).sentence,
-        mode, verdict["Staleness, engine or update?"],
+        mode, verdict["What happened?"],
     ]  # fmt: skip
 
 

@@ -59,7 +59,8 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
         do=_advice(evidence, moved, fall),
         source="S3 figures 3 and 9; S1 3",
         limit=fall.limit,
-        sure=f"{fall.noise_words} {_order(moved)}".strip(),
+        unexplained=not (moved.before or moved.meanwhile or _beside(evidence, fall)),
+        sure=_sure(moved, fall),
     )
 
 
@@ -98,21 +99,26 @@ def _first(moved: Moved) -> str:
     return f" {_dated(key, moved.before[key])}, before it." if (key := _only(moved.first)) else ""
 
 
+def _sure(moved: Moved, fall: Fall) -> str:
+    text = "; ".join(filter(None, (fall.noise_words, _order(moved))))
+    return f"{text[0].upper()}{text[1:]}"
+
+
 def _only(keys: Mapping[str, Shift]) -> str:
     return next(iter(keys)) if len(keys) == 1 else ""
 
 
 def _order(moved: Moved) -> str:
-    """What is not known of the order in which things changed."""
+    """What is not known of the order in which things changed, a clause with its full stop."""
     if _only(moved.first):
-        return "What changed before may be the cause, or have the same cause."
+        return "what changed before may be the cause, or have the same cause."
     if moved.before:
         return f"{_named(list(moved.first))} changed before it, at about the same time: their order is unknown."
     if moved.meanwhile:
         return f"{_named(list(moved.meanwhile))} changed at about the same time; which came first is unknown."
     if moved.looked_at:
-        return "No other metric shows a sustained change before it."
-    return "It came too early to tell whether another metric changed before it."
+        return "no other metric shows a sustained change before it."
+    return "it came too early to tell whether another metric changed before it."
 
 
 def _story(evidence: Evidence, moved: Moved, fall: Fall) -> str:
@@ -132,10 +138,10 @@ def _story(evidence: Evidence, moved: Moved, fall: Fall) -> str:
 
 
 def _beside(evidence: Evidence, fall: Fall) -> str:
-    """How stale the data became between the last good step and the fall, where that is above the limit; or empty."""
+    """That staleness went above its limit between the last good step and the fall, for the first time; or empty."""
     level = evidence.facts.staleness
-    over = [step for step in level.over if fall.still_good < step <= fall.found]
-    if not over:
+    over = level.over
+    if not over or not fall.still_good < over[0] <= fall.found:
         return ""
     lag = evidence.values["version_lag"].get(over[0], nan)
     old = f", data {lag:.0f} updates old" if lag > 0 else ""

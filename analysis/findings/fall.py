@@ -69,8 +69,8 @@ class Fall:
 
     @property
     def noise_words(self) -> str:
-        """How exact each value is, a sentence; "" where that is unknown."""
-        return f"Each value is ±{number(self.noise, digits=2)} or less." if self.noise else ""
+        """How exact each value is, a clause; "" where that is unknown."""
+        return f"Each value is ±{number(self.noise, digits=2)} or less" if self.noise else ""
 
 
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:

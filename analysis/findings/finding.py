@@ -62,4 +62,6 @@ class Finding:
     limit: float
     sure: str = ""
     """What the log leaves open of it, where that is more than an interval; sentences."""
+    unexplained: bool = False
+    """Whether the log shows nothing of where it comes from, so that `why` and `do` say no more than that."""
     """The threshold that was exceeded, in the metric's unit."""

@@ -1,1 +1,1 @@
-"""Is this run healthy: the verdict in five sentences."""
+"""Is this run healthy: what happened, since when, why, what to change, how sure."""

@@ -1,17 +1,37 @@
-"""The answer of the Overview page, in words."""
+"""What happened to a run, and what is fine about it, in words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ratioscope.analysis.findings.course import is_unsteady, learning
-from ratioscope.analysis.findings.facts import Facts
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE, Cause, Facts, Level, heavy_tails
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import at_most
 from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.summary.summary import StepSummary
 
+OUTCOMES = ("diverged", "reward_collapse")
+"""Rules that find what a run is for to be lost: what happened, whatever is graver among its causes."""
+
+
+def grave(findings: Sequence[Finding]) -> list[Finding]:
+    """What is more than a notice."""
+    return [finding for finding in findings if finding.severity > Severity.NOTICE]
+
+
+def leading(findings: Sequence[Finding]) -> Finding | None:
+    """The finding that says what happened; None: nothing graver than a notice.
+
+    Args:
+        findings: of `diagnose`, worst first.
+    """
+    found = grave(findings)
+    return next((finding for finding in found if finding.rule in OUTCOMES), found[0] if found else None)
+
 
 def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Remark] = ()) -> str:
-    """Is this run healthy? The text may quote the log.
+    """What happened? The text may quote the log.
 
     Args:
         summary: of the steps that `facts` are of.
@@ -19,12 +39,12 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
         remarks: of `lint`, worst first.
     """
     doubts = [remark for remark in remarks if remark.is_problem]
-    grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
+    lead = leading(findings)
     if not facts.n_steps:
-        return grave[0].sentence if grave else "No step is on disk yet."
+        return lead.sentence if lead else "No step is on disk yet."
     steps = f"{facts.n_steps} step{'s' * (facts.n_steps > 1)}"
-    if grave:
-        said = f"{len(grave)} finding{'s' * (len(grave) > 1)} in {steps}. {grave[0].sentence}"
+    if lead:
+        said = lead.sentence
     elif not facts.staleness.n_known:
         said = f"Cannot tell from {steps}: {facts.unknown}."
     elif doubts:
@@ -34,9 +54,77 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
         staleness = at_most("staleness", facts.staleness)
         if facts.staleness.n_known < facts.n_steps:
             staleness += ", not known in every step"
+        if Cause.ENGINE in facts.sources:
+            staleness += f", most of it from {Cause.ENGINE.words}"
         opening = "Learning is not steady" if is_unsteady(summary) else "Nothing to worry about"
-        said = f"{opening} in {steps}: {staleness}, {at_most('update drift', facts.update)}"
-        said += f"; {len(findings)} notice{'s' * (len(findings) > 1)}." if findings else "."
+        said = f"{opening} in {steps}: {staleness}."
     # The finding of a fall says what evaluation accuracy did.
-    fell = bool(grave) and grave[0].rule == "reward_collapse"
+    fell = lead is not None and lead.rule == "reward_collapse"
     return f"{said} {'' if fell else learning(summary, facts.limits)}".strip()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of trouble: the metric that shows it, the rules that look for it, and what is said where none found it."""
+
+    metric: str
+    rules: tuple[str, ...]
+    words: Callable[[StepSummary, Facts], str]
+    """Empty: there is nothing to find fault with, and nothing to call fine."""
+
+
+def _of_level(name: str, level: Level) -> str:
+    return "" if level.over else at_most(name, level)
+
+
+def _tails(summary: StepSummary, facts: Facts) -> str:
+    return "" if len(heavy_tails(summary, facts.limits)) else "no heavy tail of the ratios"
+
+
+def _clipped(summary: StepSummary, _: Facts) -> str:
+    clipped = summary.values["clip_fraction"]
+    return f"clip fraction {percent(clipped.mean())} on average" if clipped.max() > 0 else "no token clipped"
+
+
+def _entropy(summary: StepSummary, _: Facts) -> str:
+    known = summary.values["entropy"].dropna()
+    return f"entropy {number(known.iloc[0], digits=2)} nats at first, {number(known.iloc[-1], digits=2)} at the end"
+
+
+def _groups(summary: StepSummary, _: Facts) -> str:
+    return f"{percent(summary.values['zero_advantage_group_fraction'].mean())} of the prompt groups without a signal"
+
+
+_KINDS = (
+    _Kind(
+        STALENESS,
+        ("sampler_not_following", "engine_mismatch", "denominator_wrong", "truncated_support", "staleness_high",
+         "staleness_growing", "kl_high", "bias_regime"),
+        lambda _, facts: _of_level("staleness", facts.staleness),
+    ),
+    _Kind(UPDATE, ("update_large", "trust_region_infeasible"),
+          lambda _, facts: _of_level("update drift", facts.update)),
+    _Kind("khat_token", ("heavy_tail", "ess_collapse", "variance_regime", "length_trap"), _tails),
+    _Kind("clip_fraction", ("clip_saturated", "clip_zero"), _clipped),
+    _Kind("entropy", ("entropy_collapse",), _entropy),
+    _Kind("zero_advantage_group_fraction", ("zero_signal",), _groups),
+)  # fmt: skip
+_HELD_BACK = {"nothing_to_judge", "log_broken"}
+_KNOWN = 0.8
+"""In so large a share of the steps a metric has to be there before it is called fine."""
+
+
+def fine(summary: StepSummary, facts: Facts, findings: Sequence[Finding]) -> str:
+    """What rules looked at and found nothing about, each with its number; "" where there is nothing.
+
+    What is not logged is not fine.
+    """
+    found = {finding.rule for finding in findings}
+    if found & _HELD_BACK:
+        return ""
+    told = [
+        kind.words(summary, facts)
+        for kind in _KINDS
+        if not found & {*kind.rules} and summary.values[kind.metric].notna().mean() >= _KNOWN
+    ]
+    return f"Fine: {', '.join(filter(None, told))}." if any(told) else ""

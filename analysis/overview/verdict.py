@@ -1,149 +1,178 @@
-"""A run in five sentences: is it healthy, where does off-policyness come from, bias or variance, trust, what to change.
+"""What a run comes to, as its page and its report say it: what happened, since when, why, what to change, how sure.
 
-for question, sentence in run_verdict(summary, findings, remarks, limits): ...
+found = run_verdict(summary, findings, remarks, limits, setup=setup)
+for answer in found.answers: answer.question, answer.text, answer.finding
+found.fine                           # what rules looked at and found nothing about
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from re import split
 
 from ratioscope.analysis.diagnosis.absence import not_seen
+from ratioscope.analysis.diagnosis.evidence import LATEST
 from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unreliable_steps
+from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import of_log1p
-from ratioscope.analysis.findings.setup import UNKNOWN, Setup
-from ratioscope.analysis.findings.words import (
-    at_most,
-    chi2_source,
-    largest_part,
-    tv_text,
-    what_is_missing,
-    why_not_age,
-)
 from ratioscope.analysis.linter.remark import Outcome, Remark
 from ratioscope.analysis.linter.verdict import outcomes
-from ratioscope.analysis.overview.sentences import headline
+from ratioscope.analysis.overview.sentences import OUTCOMES, fine, grave, headline, leading
 from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.catalogue import CATALOGUE
 
-QUESTIONS = (
-    "Is it healthy?",
-    "Staleness, engine or update?",
-    "Bias or variance?",
-    "Can the numbers be trusted?",
+WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
+    "What happened?",
+    "Since when?",
+    "Why?",
     "What to change?",
+    "How sure?",
 )
+_LONGEST = 2
+"""Sentences of an answer."""
+_CONSEQUENCES = {*OUTCOMES, "zero_signal", "entropy_collapse", "files_left_out"}
+"""Rules whose findings are no cause of a fall."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One of `QUESTIONS` with its answer, text as in the log."""
+
+    question: str
+    text: str
+    finding: Finding | None = None
+    """Whose evidence it is; None: that of no single finding."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that is said first of a run; of one without a grave finding what happened and how sure that is."""
+
+    answers: tuple[Answer, ...]
+    fine: str
+    lead: Finding | None
+    """The finding that says what happened."""
+    cause: Finding | None
+    """Another one that says more of why."""
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Questions and answers."""
+        return tuple((answer.question, answer.text) for answer in self.answers)
 
 
 def run_verdict(
-    summary: StepSummary,
-    findings: Sequence[Finding],
-    remarks: Sequence[Remark],
-    limits: Limits,
-    first: int | None = None,
-    last: int | None = None,
-    setup: Setup = UNKNOWN,
-) -> tuple[tuple[str, str], ...]:
-    """Each of `QUESTIONS` with its answer, text as in the log.
+    summary: StepSummary, findings: Sequence[Finding], remarks: Sequence[Remark], limits: Limits
+) -> Verdict:
+    """The answers about a whole run, as rules look at all of it.
 
     Args:
-        summary: of the whole run, which findings are about.
         findings: of `diagnose`, worst first.
         remarks: of `lint`.
-        limits: those of the run's project.
-        first, last: the steps that the report is about, both included; None is the first or last there is.
-        setup: what was run.
     """
-    inside, facts = summary.up_to(first, last), facts_of(summary, limits, first, last)
+    facts, lead = facts_of(summary, limits), leading(findings)
+    what = Answer(WHAT, headline(summary, facts, findings, remarks), lead)
     if not facts.n_steps:
-        return ((QUESTIONS[0], headline(inside, facts, findings)),)
-    sentences = (
-        headline(summary, facts_of(summary, limits), findings, remarks),
-        _origin(facts),
-        failure_mode(facts, setup),
-        _trust(inside, facts, remarks),
-        _change(findings, facts, remarks),
+        return Verdict((what,), "", lead, None)
+    sure = Answer(SURE, _sure(summary, facts, lead, remarks))
+    told = fine(summary, facts, findings)
+    if lead is None:
+        doubts = [remark for remark in remarks if remark.is_problem]
+        change = (Answer(CHANGE, _first(doubts[0].do)),) if doubts else ()
+        return Verdict((what, *change, sure), told, None, None)
+    cause = _cause(lead, findings)
+    origin = cause if cause and lead.unexplained else lead
+    answers = (
+        what,
+        Answer(SINCE, _since(summary, limits, lead, findings), lead),
+        Answer(WHY, _why(lead, cause), cause or lead),
+        Answer(CHANGE, _first(origin.do), origin),
+        sure,
     )
-    return tuple(zip(QUESTIONS, sentences, strict=True))
+    return Verdict(answers, told, lead, cause)
 
 
-def _origin(facts: Facts) -> str:
-    """What the path from the sampler to the new policy is made of."""
-    if not facts.path.parts:
-        return f"The distance between sampler and policy is unknown: {facts.unknown}."
-    clauses = [largest_part(facts), at_most("staleness is", facts.staleness)]
-    if facts.update.n_known:
-        clauses.append(at_most("update drift is", facts.update))
-    return "; ".join(filter(None, (*clauses, why_not_age(facts), *what_is_missing(facts)))) + "."
+def _first(text: str, n: int = _LONGEST) -> str:
+    """Its first sentences."""
+    return " ".join(split(r"(?<=[.?!])\s+(?=[A-Z(])", text.strip())[:n])
 
 
-def failure_mode(facts: Facts, setup: Setup) -> str:
-    """Bias or variance, for what was run, and where the tails leave it open."""
-    if facts.concern is Concern.UNKNOWN:
-        return f"Cannot tell: {facts.unknown}."
-    limits, level = facts.limits, facts.staleness
-    numbers = f"total variation {tv_text(level.median)} (limit {level.limit:g})"
-    numbers += f", χ² of whole responses {of_log1p(facts.log_chi2)} ({chi2_source(facts)}; limit {limits.chi2:g}), "
-    numbers += "medians over the steps"
-    if facts.concern is Concern.BIAS:
-        return f"Bias is the primary concern: {numbers}."
-    if setup.weighted is False:
-        return (
-            "This loss multiplies by no ratio, so all of its mismatch is bias, which is below its limit in the median "
-            f"step: {numbers}."
-        )
-    if facts.concern is Concern.VARIANCE:
-        return f"Variance is the concern, which a trust region does not see: {numbers}."
-    if facts.variance_is_open:
-        return (
-            f"Bias is small; cannot tell whether variance is, because the χ² of whole responses rests on "
-            f"the largest ratio in {facts.n_open_chi2} of {facts.n_chi2} steps and may be above its limit there: "
-            f"{numbers}."
-        )
-    if facts.n_infinite_chi2:
-        return (
-            f"Bias is small; cannot tell whether variance is, because from full distributions the χ² is infinite in "
-            f"{facts.n_infinite_chi2} of {facts.n_exact_chi2} steps: {numbers}."
-        )
-    return f"Neither is large: {numbers}."
+def _cause(lead: Finding, findings: Sequence[Finding]) -> Finding | None:
+    """Beside what happened: the worst of the other findings that can be a cause of it, and began before it was over."""
+    if lead.rule not in OUTCOMES or not lead.steps:
+        return None
+    candidates = (each for each in grave(findings) if each is not lead and each.rule not in _CONSEQUENCES)
+    return next((each for each in candidates if each.steps and min(each.steps) <= min(lead.steps)), None)
 
 
-def _trust(summary: StepSummary, facts: Facts, remarks: Sequence[Remark]) -> str:
-    """What the linter says, in how many steps tails are too heavy, and what is not logged."""
+def _since(summary: StepSummary, limits: Limits, lead: Finding, findings: Sequence[Finding]) -> str:
+    """When it began, and what else began when."""
+    begun = _when(summary, lead)
+    if lead.rule == "reward_collapse" and (fall := fall_of(summary, limits)) is not None:
+        begun = f"Between step {fall.still_good}, the last good one, and step {fall.found}"
+    others = [(min(each.steps), each) for each in grave(findings) if each is not lead and each.steps]
+    told = [f"step {first} ({CATALOGUE[each.metric].label})" for first, each in sorted(others, key=lambda one: one[0])]
+    return f"{begun}." + (f" Other findings begin in {', '.join(told)}." if told else "")
+
+
+def _when(summary: StepSummary, finding: Finding) -> str:
+    """The steps of a finding, without a full stop."""
+    if not finding.steps:
+        return "It is about the whole run"
+    first, last, n = min(finding.steps), max(finding.steps), len(finding.steps)
+    if n == 1:
+        return f"In step {first}"
+    index = summary.values.index
+    if n == LATEST < len(index) and first == int(index[-LATEST]):
+        return f"In the last {LATEST} steps at least, which are those that were looked at"
+    if n == len(index):
+        return "In every step, from the first one on"
+    end = "the end" if last == int(index[-1]) else f"step {last}"
+    whole = n == int(((index >= first) & (index <= last)).sum())
+    return f"From step {first} to {end}" + (", in every step" if whole else f", in {n} of these steps")
+
+
+def _why(lead: Finding, cause: Finding | None) -> str:
+    if cause is None or not lead.unexplained:
+        return _first(lead.why)
+    return f"{_first(lead.why, 1)} Found from step {min(cause.steps)} on: {cause.sentence}"
+
+
+def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Remark]) -> str:
+    """What the finding leaves open, what the linter says, and what is not logged."""
     checks = outcomes(remarks)
     passed = sum(outcome is Outcome.PASSED for outcome in checks.values())
     unknown = sum(outcome is Outcome.NOT_CHECKED for outcome in checks.values())
     problems = [remark for remark in remarks if remark.is_problem]
-    noticed = sum(any(one.severity and one.check == check for one in remarks) for check in checks)
-    asides = [f"{noticed} with a remark" * bool(noticed), f"{unknown} could not run" * bool(unknown)]
-    counts = ", ".join(filter(None, (f"{passed} of {len(checks)} checks of the log passed", *asides)))
+    counts = f"{passed} of {len(checks)} checks of the log passed" + f", {unknown} could not run" * bool(unknown)
     if any(problem.severity is Severity.CRITICAL for problem in problems):
-        text = f"The log cannot be trusted as it is ({counts}): {problems[0].sentence.rstrip('.')}"
+        trust = f"The log cannot be trusted as it is ({counts}): {problems[0].sentence.rstrip('.')}"
     elif problems:
-        text = f"With care ({counts}): {problems[0].sentence.rstrip('.')}"
+        trust = f"With care ({counts}): {problems[0].sentence.rstrip('.')}"
     elif 2 * unknown > len(checks):
-        text = f"Unknown ({counts})"
+        trust = f"Whether the log can be trusted is unknown ({counts})"
     else:
-        text = f"No check found a problem in the log ({counts})"
-    counts_of = {words: unreliable_steps(summary, key) for words, key in _MOMENTS.items()}
-    told = [f"{words} in {n} of {of} steps" for words, (n, of) in counts_of.items() if n]
-    if told:
-        text += f"; unreliable are {' and '.join(told)}"
-    unseen = not_seen(summary, facts)
-    return f"{text}." + (f" Not logged, so not judged: {'; '.join(unseen)}." if unseen else "")
+        trust = f"No check found a problem in the log ({counts})"
+    doubtful, known = unreliable_steps(summary, "ratio_mean")
+    if doubtful:
+        trust += f"; means of the ratio are unreliable in {doubtful} of {known} steps"
+    if unseen := not_seen(summary, facts):
+        trust += f"; not logged, so not judged: {'; '.join(unseen)}"
+    if lead is None and (unseen_tail := _open_variance(facts)):
+        trust += f"; {unseen_tail}"
+    return f"{lead.sure if lead else ''} {trust}.".strip()
 
 
-# What is counted is that of a metric for each moment of the ratio.
-_MOMENTS = {"means of the ratio": "ratio_mean", "squares of the ratio (χ², effective sample size)": "chi2_token"}
-
-
-def _change(findings: Sequence[Finding], facts: Facts, remarks: Sequence[Remark]) -> str:
-    grave = [finding for finding in findings if finding.severity > Severity.NOTICE]
-    if grave:
-        return grave[0].do
-    doubts = [remark for remark in remarks if remark.is_problem]
-    if doubts:
-        return doubts[0].do
-    if findings:
-        return f"Nothing needs to change. Consider: {findings[0].do.removeprefix('Nothing. ')}"
-    if not facts.staleness.n_known:
-        return f"Cannot tell: {facts.unknown}."
-    return "Nothing: no rule has found anything."
+def _open_variance(facts: Facts) -> str:
+    """Why it cannot be told whether variance is large, a clause; empty where it can, or where something is."""
+    if facts.variance_is_open:
+        return (
+            f"the χ² of whole responses rests on the largest ratio in {facts.n_open_chi2} of {facts.n_chi2} steps and "
+            "may be above its limit"
+        )
+    if facts.concern is Concern.NEITHER and facts.n_infinite_chi2:
+        return (
+            f"from full distributions the χ² is infinite in {facts.n_infinite_chi2} of {facts.n_exact_chi2} steps, "
+            "so whether variance is large cannot be told"
+        )
+    return ""

@@ -119,7 +119,7 @@ def run_report(
         "run",
         manifest.name,
         f"{manifest.algorithm.get('name', 'algorithm not stated')}, {where(int(index[0]), int(index[-1]))}",
-        subject.verdict,
+        subject.verdict.pairs,
         tuple(found),
         methods(found),
         {name: source.title for name, source in SOURCES.items()},

@@ -1,7 +1,7 @@
 """What a section is about, a run and some of its steps, and the pieces that sections share: charts, tables, numbers."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import sep
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -13,10 +13,9 @@ from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.facts import Facts, unreliable_steps
 from ratioscope.analysis.findings.logged import Logged, logged
-from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.findings.words import FEW_GROUPS, are_few
 from ratioscope.analysis.linter import Remark, lint
-from ratioscope.analysis.overview.verdict import run_verdict
+from ratioscope.analysis.overview.verdict import Verdict, run_verdict
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import Steps, Window, window_of
 from ratioscope.analysis.summary.summary import StepSummary
@@ -118,12 +117,15 @@ class Subject:
             return self.opened.remarks
         return lint(self.opened.run, *self.checked.steps, limits=self.opened.limits)
 
-    @property
-    def verdict(self) -> tuple[tuple[str, str], ...]:
-        """The questions about a run with their answers; see `run_verdict`."""
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What the run comes to, all of it: rules look at every step."""
         opened = self.opened
-        setup = setup_of(opened.run.manifest)
-        return run_verdict(opened.summary, opened.findings, self.remarks, opened.limits, *self.steps, setup)
+        found = run_verdict(opened.summary, opened.findings, opened.remarks, opened.limits)
+        if self.steps == (None, None):
+            return found
+        what, *others = found.answers
+        return replace(found, answers=(replace(what, question="What happened in the whole run?"), *others))
 
     def window(self, tokens: int = TOKENS) -> Window:
         """The steps that are looked at token by token."""

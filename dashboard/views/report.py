@@ -30,7 +30,7 @@ _WHAT = {
 }
 
 _HOW_TO_READ = """
-A report has the verdict in five sentences, what was run, the findings with their evidence, the figures of each
+A report has the verdict in five answers, what was run, the findings with their evidence, the figures of each
 page with captions computed from the data, and for several runs first the comparison. Methods has every definition
 used, with its source; Provenance says how to make the report again.
 

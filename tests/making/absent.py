@@ -121,7 +121,7 @@ def said(opened: Opened) -> Iterator[tuple[str, str]]:
     yield from (("cautions", caution) for caution in log.cautions)
     yield from (("course", course(summary, key)) for key in CATALOGUE)
     yield "regime", regime(facts, setup).sentence
-    yield from run_verdict(summary, opened.findings, opened.remarks, opened.limits, setup=setup)
+    yield from run_verdict(summary, opened.findings, opened.remarks, opened.limits).pairs
     yield "drift", drift.headline(facts)
     yield "path", drift.path_section(facts)
     yield "triangle", drift.triangle_sentence(facts)

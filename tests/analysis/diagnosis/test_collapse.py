@@ -80,7 +80,7 @@ def test_changes_at_the_same_time_have_no_order() -> None:
 )
 def test_what_is_no_change_before_a_fall_is_not_blamed(key: str, course: Series) -> None:
     finding = collapsed({key: course})
-    assert "No other metric shows a sustained change before it" in finding.sure or (
+    assert "no other metric shows a sustained change before it" in finding.sure or (
         key == "grad_norm" and "which came first is unknown" in finding.sure
     )
     assert CATALOGUE[key].label not in finding.do or "order" in finding.do

@@ -52,8 +52,8 @@ def test_of_a_run_without_a_usable_token_nothing_is_claimed(tmp_path: Path) -> N
     assert overview.headline(summary, facts_of(summary), []).startswith(
         "Cannot tell from 6 steps: no step has a usable"
     )
-    said = dict(run_verdict(summary, [], [], Limits()))
-    assert said["What to change?"] == "Cannot tell: no step has a usable token."
+    found = run_verdict(summary, [], [], Limits())
+    assert not found.fine and "no step has a usable token" in found.answers[0].text
 
 
 @pytest.mark.parametrize(("factor", "fires"), [(0.9, False), (1.1, True)])
@@ -117,7 +117,8 @@ def test_a_run_without_the_new_policy_is_judged_by_what_it_logs(tmp_path: Path) 
 def test_the_opening_sentences_name_the_limits_that_hold(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.25, drift=0.01)
     moved = Limits(epsilon_stale=0.8, epsilon=0.1, kl=1, mult_prob_error=2)
-    said = overview.headline(summary, facts_of(summary, moved), diagnose(summary, limits=moved))
+    found = run_verdict(summary, diagnose(summary, limits=moved), [], moved)
+    said = f"{found.answers[0].text} {found.fine}"
     assert "(limit 0.4)" in said and "(limit 0.05)" in said
     assert "above the limit of 0.2 in 6 of 6 steps" in drift_sentences.headline(facts_of(summary))
     assert "below the limit of 0.4" in drift_sentences.headline(facts_of(summary, moved))

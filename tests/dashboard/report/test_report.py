@@ -16,7 +16,7 @@ from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.translation import translate
 from ratioscope.analysis.overview.sentences import headline
-from ratioscope.analysis.overview.verdict import QUESTIONS, run_verdict
+from ratioscope.analysis.overview.verdict import QUESTIONS
 from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard import notebook
 from ratioscope.dashboard.cli import app
@@ -52,7 +52,8 @@ def test_every_page_is_written_whatever_is_logged(strange: dict[str, Path], kind
     report = run_report(open_folder(strange[kind]), pages=list(SECTIONS))
     assert [section.key for section in report.sections] == list(SECTIONS)
     assert all(section.answer for section in report.sections)
-    assert [question for question, _ in report.verdict] == list(QUESTIONS)
+    asked = [question for question, _ in report.verdict]
+    assert asked == [question for question in QUESTIONS if question in asked] and asked[0] == QUESTIONS[0]
     assert not re.search(r"\b(nan|None|inf)\b", read(html(report)).text.split("Provenance")[0])
     jsonschema.validate(json.loads(json_text(report)), json.loads(SCHEMA.read_text(encoding="utf-8")))
 
@@ -187,13 +188,6 @@ def test_runs_of_one_name_in_two_folders_stay_apart(tmp_path: Path) -> None:
     contents = json.loads(output.read_text(encoding="utf-8"))
     assert {section["run"] for section in contents["sections"]} == {"", *map(str, folders)}
     assert contents["subtitle"] == "2 settings, by evaluation accuracy"
-
-
-def test_a_chi_square_that_overflows_is_a_power_of_e_and_no_traceback(opened: Opened) -> None:
-    values = opened.summary.values.assign(log1p_chi2_seq=811.0, log1p_chi2_seq_predicted=811.0, s_k=0.01)
-    summary = replace(opened.summary, values=values)
-    sentences = dict(run_verdict(summary, [], [], opened.limits))
-    assert "χ² of whole responses e^811" in sentences["Bias or variance?"]
 
 
 def test_the_command_names_the_thresholds_that_were_chosen(opened: Opened, tmp_path: Path) -> None:
