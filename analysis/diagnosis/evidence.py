@@ -11,14 +11,18 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.facts import Cause, Facts, Level, facts_of, parts_by_step, steps_above
+from ratioscope.analysis.engine.measured import TOKENS, measure
+from ratioscope.analysis.engine.verdict import EngineFacts, engine_by_step, engine_facts
+from ratioscope.analysis.findings.facts import ROUNDING_TV, Cause, Facts, Level, facts_of, parts_by_step, steps_above
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.regime import Regime, regime
 from ratioscope.analysis.findings.setup import Setup, setup_of
 from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.runs.window import window_of
 from ratioscope.analysis.staleness.following import Following, Reference, following, reference_of
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
@@ -95,6 +99,17 @@ class Evidence:
     def parts(self) -> "dict[Cause, Series[float]]":
         """The parts of the path by step."""
         return parts_by_step(self.values, self.facts.fresh)
+
+    @cached_property
+    def engine(self) -> EngineFacts:
+        """Whether the sampler's engine hurts. Tokens are read where it is more than rounding, or known on few steps."""
+        tv, _ = engine_by_step(self.summary)
+        measured, n_tokens = None, self.values["n_tokens"]
+        if self.run is not None and len(n_tokens) and (len(tv) < _LEAST_STEPS or tv.mean() > ROUNDING_TV):
+            log = logged(self.run)
+            if log.has("logp_behavior") and (log.has_versions or log.has("logp_behavior_train")):
+                measured = measure(self.run, *window_of(self.run, n_tokens, (None, None), TOKENS).steps)
+        return engine_facts(self.summary, self.facts, measured, self.setup)
 
     @cached_property
     def regime(self) -> Regime:

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.engine.sentences import exceeded
+from ratioscope.analysis.engine.verdict import Kind, Verdict
 from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
@@ -19,23 +21,31 @@ _MOST = 0.5
 
 
 def engine_differs(evidence: Evidence) -> Finding | None:
-    """The engine's part of staleness: above NeMo-RL's alert, or more than age adds and than is usual."""
-    values, facts = evidence.values, evidence.facts
-    engine, age = evidence.parts.get(Cause.ENGINE), evidence.parts.get(Cause.AGE)
-    if engine is None:
+    """The engine hurts (`analysis.engine.verdict`), or is more than age adds and than is usual."""
+    values, facts, found = evidence.values, evidence.facts, evidence.engine
+    if found.verdict is Verdict.CANNOT_TELL:
         return None
+    engine, limit, age = found.tv, evidence.limits.engine, evidence.parts.get(Cause.AGE)
     # On data of the current policy staleness is the engine's, whether or not the sampling version is recomputed.
-    key = STALENESS if facts.fresh else Cause.ENGINE.key
-    engine, limit = engine.dropna(), evidence.limits.engine
-    high = engine[engine.index.isin(evidence.above(key, limit).index)]
+    key = STALENESS if found.fresh_only or facts.fresh else Cause.ENGINE.key
+    high = engine.loc[list(found.over)]
     matters = engine > evidence.limits.engine_to_update * values["u_k"].loc[engine.index].fillna(np.inf)
     of_age = 0.0 if age is None else age.loc[engine.index]
     larger = engine[(engine > of_age) & matters & (engine > max(_noise_floor(evidence), HEALTHY_TV))]
-    if evidence.often(high):
+    decides = found.decides
+    if decides is not None and decides.exceeded and decides.kind is Kind.SIZE:
         severity, steps = Severity.WARNING, high
         sentence = f"The sampler's engine is {tv_text(high.max())} away from the trainer's with the same weights "
         sentence += f"(limit {number(limit)}) {share_text(high, evidence)}."
-    elif evidence.often(larger) and len(larger) > _MOST * len(engine) and facts.cause_of_staleness is Cause.ENGINE:
+    elif decides is not None and decides.exceeded:
+        severity, steps = Severity.WARNING, engine
+        sentence = f"The sampler's engine differs from the trainer's, and it hurts: {exceeded(decides, found)}."
+    elif (
+        Cause.ENGINE in evidence.parts
+        and evidence.often(larger)
+        and len(larger) > _MOST * len(engine)
+        and facts.cause_of_staleness is Cause.ENGINE
+    ):
         severity, steps = Severity.NOTICE, larger
         sentence = "More of the staleness comes from the sampler's engine than from old weights "
         sentence += f"{share_text(larger, evidence)}: {_engine_against_age(facts)} (means)."

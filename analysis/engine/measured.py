@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ratioscope import schema
 from ratioscope.analysis.findings.setup import Setup, setup_of
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.relations import relations
@@ -18,7 +19,6 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval
 from ratioscope.catalogue import THRESHOLDS
 from ratioscope.parameters import Judged
-from ratioscope.schema import SEQUENCES, TOKENS
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ class Measured:
     """n, tv and the lower end of its interval by step."""
 
 
+TOKENS = 200_000
+"""Of a whole run the latest steps with so many tokens are looked at; of chosen steps all are."""
+
+
 def measure(run: Run, first: int | None = None, last: int | None = None) -> Measured | None:
     """None where no token has a known engine's part.
 
@@ -63,7 +67,7 @@ def measure(run: Run, first: int | None = None, last: int | None = None) -> Meas
     """
     bounds = clip_bounds(run, setup_of(run.manifest))
     low, high = bounds or (1 - THRESHOLDS["epsilon"].value, 1 + THRESHOLDS["epsilon"].value)
-    with relations(run, first, last, tables=(SEQUENCES, TOKENS)) as connection:
+    with relations(run, first, last, tables=(schema.SEQUENCES, schema.TOKENS)) as connection:
         connection.execute(query("engine/tokens"))
         groups = connection.execute(filled("engine/sums", low=f"{low!r}", high=f"{high!r}")).df()
     return _of(groups, clip_is_known=bounds is not None) if len(groups) else None

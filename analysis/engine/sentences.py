@@ -21,11 +21,11 @@ def answer(facts: EngineFacts, like: Signature | None, log: Logged, framework: s
 
 
 def _hurts(facts: EngineFacts) -> str:
-    effect = facts.decides
-    if effect is not None and effect.exceeded:
-        return f"It hurts: {_exceeded(effect, facts)}."
-    alarm = facts.alarm.sentence if facts.alarm else ""
-    return f"It hurts: {alarm[:1].lower()}{alarm[1:]}"
+    effect, alarm = facts.decides, facts.alarm
+    if effect is None or not effect.exceeded or (alarm and alarm.rule == "sampler_not_following"):
+        said = alarm.sentence if alarm else ""
+        return f"It hurts: {said[:1].lower()}{said[1:]}"
+    return f"It hurts: {exceeded(effect, facts)}."
 
 
 def _does_not(facts: EngineFacts) -> str:
@@ -45,7 +45,8 @@ def _size(effect: Effect, facts: EngineFacts) -> str:
     )
 
 
-def _exceeded(effect: Effect, facts: EngineFacts) -> str:
+def exceeded(effect: Effect, facts: EngineFacts) -> str:
+    """What an effect beyond its limit is. A clause."""
     value, limit = number(effect.value), number(effect.limit)
     match effect.kind:
         case Kind.SIZE:
@@ -133,11 +134,8 @@ def against_parts(facts: EngineFacts) -> str:
     if not facts.n_known:
         return "The engine's part is not known; this is the rest of the path."
     said = f"The engine's part is {tv_text(facts.mean)} on average"
-    others = [
-        f"{tv_text(value)} of {name}"
-        for name, value in (("age", facts.age), ("the update", facts.update))
-        if value == value
-    ]
+    known = [("age", facts.age), ("the update", facts.update)]
+    others = [f"{tv_text(value)} of {name}" for name, value in known if value > 0]
     if others:
         said += f", beside {' and '.join(others)}"
     if abs(facts.trend) > 0.5:

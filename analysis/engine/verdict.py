@@ -1,6 +1,6 @@
 """Is the engine mismatch hurting: hurts, does not, cannot tell; decided once, for the page, the report and the finding.
 
-found = engine_facts(summary, facts, log, measured, setup)
+found = engine_facts(summary, facts, measured, setup)
 found.verdict, found.decides, found.missing
 
 It hurts where one of its effects is beyond a limit: its size, the variance of its ratio, the tokens that it clips, its
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.engine.measured import Measured
-from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
+from ratioscope.analysis.findings.facts import ROUNDING_TV, STALENESS, Cause, Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.logged import Logged
@@ -93,9 +93,10 @@ class EngineFacts:
 def engine_facts(
     summary: StepSummary,
     facts: Facts,
-    log: Logged,
     measured: Measured | None,
     setup: Setup,
+    *,
+    missing: tuple[str, ...] = (),
     findings: Sequence[Finding] = (),
 ) -> EngineFacts:
     """Decide it for the steps of `summary`.
@@ -104,6 +105,7 @@ def engine_facts(
         summary: of these steps alone.
         facts: of the same steps.
         measured: their tokens; None where they were not looked at, or nothing is known on them.
+        missing: what to log where nothing is known; see `missing_columns`.
         findings: of the run, worst first.
     """
     tv, over = _by_step(summary, facts, measured)
@@ -120,7 +122,7 @@ def engine_facts(
         verdict=verdict if len(tv) else Verdict.CANNOT_TELL,
         alarm=alarm,
         effects=effects,
-        missing=() if len(tv) else _missing(log),
+        missing=() if len(tv) else missing,
         tv=tv,
         over=over,
         n_steps=len(values),
@@ -159,34 +161,37 @@ def _effects(
     setup: Setup,
 ) -> tuple[Effect, ...]:  # fmt: skip
     least = max(_LEAST_STEPS, limits.step_share * len(tv))
-    found = [Effect(Kind.SIZE, _mean(tv, values["n_ratios"]), limits.engine, len(over) >= least)]
+    mean = _mean(tv, values["n_ratios"])
+    found = [Effect(Kind.SIZE, mean, limits.engine, len(over) >= least)]
     if measured is None:
         return tuple(found)
+    more = mean > ROUNDING_TV  # two number formats of the same weights: whatever that does, it is nobody's fault
     chi2 = measured.chi2
     if setup.level == "sequence":  # the loss multiplies by products: as the tokens predict it
         length = float(values["response_length"].median())
         chi2 = expm1(min(length * log1p(chi2), 700.0)) if isfinite(length) else chi2
     weighted = setup.weighted is not False
-    found.append(Effect(Kind.VARIANCE, chi2, limits.chi2, weighted and chi2 > limits.chi2))
+    found.append(Effect(Kind.VARIANCE, chi2, limits.chi2, more and weighted and chi2 > limits.chi2))
     if not isnan(measured.by_engine):
-        decides = measured.clipped > _SOME_CLIPPED and measured.by_engine > _HALF
+        decides = more and measured.clipped > _SOME_CLIPPED and measured.by_engine > _HALF
         found.append(Effect(Kind.CLIP, measured.by_engine, _HALF, decides))
     if not isnan(measured.bias + measured.gain):
-        found.append(_bias(measured, limits))
+        found.append(_bias(measured, limits, more))
     return tuple(found)
 
 
-def _bias(measured: Measured, limits: Limits) -> Effect:
+def _bias(measured: Measured, limits: Limits, more: bool) -> Effect:
     """Beyond its noise, too large to be rounding, and more than the set share of what the update gains."""
     low, high = measured.bias_interval
     sure = max(low, -high, 0.0)  # NaN ends: not sure of anything
     gain = abs(measured.gain)
     ratio = abs(measured.bias) / gain if gain > 0 else inf if measured.bias else 0.0
     limit = limits.engine_to_update
-    return Effect(Kind.BIAS, ratio, limit, sure > limits.mean_ratio_trifle and sure > limit * gain)
+    return Effect(Kind.BIAS, ratio, limit, more and sure > limits.mean_ratio_trifle and sure > limit * gain)
 
 
-def _missing(log: Logged) -> tuple[str, ...]:
+def missing_columns(log: Logged) -> tuple[str, ...]:
+    """Of a log that does not tell, what it would take."""
     if not log.has_tokens:
         return ("tokens",)
     names = ("logp_behavior",) if not log.has("logp_behavior") else ()

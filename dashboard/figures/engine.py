@@ -32,10 +32,17 @@ def parts(
         colour = _COLOURS.get(cause, mode.text)
         finite = values.where(np.isfinite(values))
         sparse = finite.notna().mean() < 1
+        if cause is Cause.ENGINE and sparse:  # known in some steps: a line would join what is not known
+            known = base.reduce(finite.dropna())
+            fig.add_scatter(
+                x=known.index.to_numpy(np.int32), y=base.single(known), name=word(cause), mode="markers",
+                marker={"size": 6, "color": colour}, hovertemplate="%{y:.3g}",
+            )  # fmt: skip
+            continue
         base.add_line(fig, finite, name=word(cause), colour=colour, width=2.2 if cause is Cause.ENGINE else 1.4,
                       marks=cause is Cause.ENGINE and bool(sparse))  # fmt: skip
     largest = max((float(values.max()) for values in series.values() if values.notna().any()), default=0.0)
-    if largest > limit / 4:
+    if Cause.ENGINE in series and largest > limit / 4:
         base.add_threshold(fig, limit, "engine's<br>limit", mode)
     fig.update_yaxes(rangemode="tozero")
     index = next(iter(series.values())).index if series else pd.Index([], dtype=int)

@@ -5,10 +5,10 @@ from functools import partial
 import pandas as pd
 
 from ratioscope.analysis.engine import sentences
-from ratioscope.analysis.engine.measured import Measured, measure
+from ratioscope.analysis.engine.measured import TOKENS, Measured, measure
 from ratioscope.analysis.engine.remedies import REMEDIES, framework_of, remedies, title_of
 from ratioscope.analysis.engine.signature import Like, Signature, signature
-from ratioscope.analysis.engine.verdict import EngineFacts, Kind, Verdict, engine_by_step, engine_facts
+from ratioscope.analysis.engine.verdict import EngineFacts, Kind, Verdict, engine_by_step, engine_facts, missing_columns
 from ratioscope.analysis.engine.where import DIMENSIONS, Where, where
 from ratioscope.analysis.findings.facts import Cause, parts_by_step
 from ratioscope.analysis.findings.numbers import number, percent
@@ -19,8 +19,6 @@ from ratioscope.dashboard.sections.model import Block, Paragraph, Piece, Section
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart
 
 QUESTION = "Is the engine mismatch hurting?"
-# What looks at single tokens to place it looks at the latest steps with so many of them.
-_TOKENS = 200_000
 
 
 def section(subject: Subject) -> Section:
@@ -35,8 +33,8 @@ def section(subject: Subject) -> Section:
 
 def measured(subject: Subject) -> Measured | None:
     """The tokens of these steps, as far as the engine is known on them."""
-    first, last = subject.steps
-    return subject.compute(measure, first, last)
+    steps = subject.steps if None not in subject.steps else subject.window(TOKENS).steps
+    return subject.compute(measure, *steps)
 
 
 def facts(subject: Subject) -> EngineFacts:
@@ -45,10 +43,10 @@ def facts(subject: Subject) -> EngineFacts:
     return engine_facts(
         subject.summary,
         subject.facts,
-        subject.log,
         measured(subject),
         setup_of(subject.opened.run.manifest),
-        subject.opened.findings if whole else (),
+        missing=missing_columns(subject.log),
+        findings=subject.opened.findings if whole else (),
     )
 
 
@@ -56,7 +54,7 @@ def placed(subject: Subject) -> Where | None:
     """Where it sits, over the latest steps with so many tokens; None where it is not known or is nowhere."""
     if measured(subject) is None:
         return None
-    return subject.compute(where, *subject.window(_TOKENS).steps)
+    return subject.compute(where, *subject.window(TOKENS).steps)
 
 
 def like(subject: Subject) -> Signature | None:
@@ -156,7 +154,7 @@ def places(subject: Subject) -> list[Piece]:
             for holding in found.holdings
         ]
     )  # fmt: skip
-    title = f"Where half of it sits, {subject.window(_TOKENS).words}"
+    title = f"Where half of it sits, {subject.window(TOKENS).words}"
     drawn = chart(subject.mode, "engine-where", title, partial(figures.holds, rows), sentences.sits(found), rows)
     return [drawn, _strata(found)]
 

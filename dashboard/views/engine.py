@@ -45,7 +45,7 @@ def _folds(subject: Subject) -> None:
             if door.open:
                 draw_computed(partial(engine.places, subject), height=300)
         signs = engine.like(subject)
-        with fold("kind", "What it is like", sentences.looks_like(signs) if signs else "") as door:
+        with fold("kind", "What it is like", signs.like.value if signs else "", icon=":material/fingerprint:") as door:
             if door.open:
                 draw_computed(partial(engine.kind, subject), height=300)
     if engine.measured(subject) is not None:
