@@ -6,9 +6,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ratioscope.analysis.compare.configuration import UNSET, configuration
+from ratioscope.analysis.compare.configuration import UNSET, configuration_of
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.tasks import is_task_key
+from ratioscope.manifest import Manifest
 
 Kind = Literal["part", "parameters", "setting"]
 
@@ -38,7 +39,12 @@ class Component(NamedTuple):
 
 def configured(setting: Setting) -> dict[str, str]:
     """What was set, as text by key. A length makes no other algorithm, for runs are compared where all have been."""
-    flat = configuration(setting.members[0].run)
+    return configured_in(setting.members[0].run.manifest)
+
+
+def configured_in(manifest: Manifest) -> dict[str, str]:
+    """The same of a run that is only listed."""
+    flat = configuration_of(manifest)
     return {key: str(value) for key, value in flat.items() if key not in ("updates", "algorithm.name")}
 
 
@@ -48,7 +54,7 @@ def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Co
     A change has one direction: from what does something to what does not, and from small numbers to large ones. The
     other way round it is none.
     """
-    keys = _differing(before, after)
+    keys = differing(before, after)
     parts = [key for key in keys if key.startswith(_PARTS)]
     parameters = [key for key in keys if key.startswith(_PARAMETERS)]
     rest = [key for key in keys if key not in parts and key not in parameters]
@@ -70,14 +76,15 @@ def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Co
 def components_between(a: Setting, b: Setting) -> tuple[str, ...]:
     """The names of the components in which two settings of one schedule differ, for saying that they are too many."""
     flat_a, flat_b = configured(a), configured(b)
-    keys = _differing(flat_a, flat_b)
+    keys = differing(flat_a, flat_b)
     parts = [key for key in keys if key.startswith(_PARTS)]
     shared = [key for key in keys if not parts or (key in flat_a and key in flat_b)]
     names = [key.removeprefix(_PARTS).removeprefix(_PARAMETERS).removeprefix("optimiser.") for key in (*parts, *shared)]
     return tuple(dict.fromkeys(_SIDE.sub("", name) for name in names))
 
 
-def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+def differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+    """The keys in which two settings (`configured`) differ."""
     return [key for key in dict.fromkeys((*a, *b)) if _differs(key, a.get(key, UNSET), b.get(key, UNSET))]
 
 

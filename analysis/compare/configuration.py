@@ -4,13 +4,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ratioscope.analysis.runs.store import Run
+from ratioscope.manifest import Manifest
 
 UNSET = "-"
 
 
 def configuration(run: Run) -> dict[str, Any]:
     """What was set, flat: {"schedule.sync_interval": 20, ...}; the seed is not part of it."""
-    manifest = run.manifest
+    return configuration_of(run.manifest)
+
+
+def configuration_of(manifest: Manifest) -> dict[str, Any]:
+    """The same of a run that is only listed."""
     sections = {
         "algorithm": manifest.algorithm,
         "schedule": manifest.schedule,

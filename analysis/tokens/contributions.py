@@ -56,6 +56,14 @@ ORDERS = {
 }
 """Metrics of which no response has a share, and the criterion by which they are listed."""
 
+PLAIN = {
+    "s_k_bounded": "s_k",
+    "s_k_version_bounded": "s_k_version",
+    "s_k_engine_bounded": "s_k_engine",
+    "tv_new_behavior_bounded": "tv_new_behavior",
+}
+"""Of a total variation in the bounded form, in which no token weighs more than 1, the plain form."""
+
 _FEW = 3
 """So many responses are named."""
 _LONGEST_TOKEN = 20
@@ -261,9 +269,9 @@ def sentence(found: Contributions, words: str) -> str:
     culprit = _culprit(frame)
     if found.half is None:
         return f"{_named(frame, 1, words)} comes first by {_inside(found.what)}{f': {culprit}' if culprit else ''}."
-    if found.half > min(_FEW, found.n - 1):
+    if not stands_out(found):
         return (
-            f"In {words} no few responses stand out: the largest of {found.n:,} makes "
+            f"In {words} no response stands out: the largest of {found.n:,} makes "
             f"{percent(float(frame['share'].iloc[0]))} of {_inside(found.what)}."
         )
     carried = percent(float(frame["share"].head(found.half).sum()))
@@ -272,6 +280,11 @@ def sentence(found: Contributions, words: str) -> str:
     if not culprit or not frame["token_share"].iloc[0] > 0.5 * frame["share"].iloc[0]:
         return text
     return f"{text} Most of {'it' if found.half == 1 else 'the first'} is {culprit}."
+
+
+def stands_out(found: Contributions) -> bool:
+    """Whether a few responses make half of the number, so that they are named."""
+    return found.half is not None and found.half <= min(_FEW, found.n - 1)
 
 
 def _named(frame: pd.DataFrame, n: int, words: str) -> str:

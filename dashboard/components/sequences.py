@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.runs.window import Window
-from ratioscope.analysis.tokens.contributions import Contributions, contributions
+from ratioscope.analysis.tokens.contributions import PLAIN, Contributions, contributions, sentence, stands_out
 from ratioscope.analysis.tokens.reader import Reading, read_sequence
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
@@ -57,6 +57,14 @@ _COLUMNS = {
 def worst(window: Window, by: str) -> Contributions:
     """The twenty responses of these steps that make a number, or that a criterion puts first."""
     return contributions(window.run(), by, *window.steps)
+
+
+def in_the_plain_form(window: Window, by: str, found: Contributions) -> str:
+    """What a few responses make of the plain form, where none stands out in the bounded one; else empty."""
+    if by not in PLAIN or stands_out(found):
+        return ""
+    plain = worst(window, PLAIN[by])
+    return sentence(plain, window.words) if stands_out(plain) else ""
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

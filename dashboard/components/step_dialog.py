@@ -8,9 +8,17 @@ from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.contributions import sentence
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.components.blocks import say
 from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.sequence_reader import short_reader
-from ratioscope.dashboard.components.sequences import by_picker, label, position_of, sequence_table, worst
+from ratioscope.dashboard.components.sequences import (
+    by_picker,
+    in_the_plain_form,
+    label,
+    position_of,
+    sequence_table,
+    worst,
+)
 from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.formats import escape, estimate, number
 from ratioscope.dashboard.inert import safe
@@ -43,14 +51,16 @@ def _content(opened: Opened, step: int) -> None:
     said = st.container()
     asked = session().clicked_metric
     by = by_picker("step-by", numbers(opened.summary), asked=asked, in_url=False)
+    window = Window.of(opened.run, step, step)
     try:
-        found = worst(Window.of(opened.run, step, step), by)
+        found = worst(window, by)
     except RatioscopeError as error:
         st.error("The responses of this step cannot be read.", icon=":material/error:")
         st.text(safe(str(error)))
         return
     with said:
-        st.markdown(f"**{escape(sentence(found, f'step {step}'))}**")
+        st.markdown(f"**{escape(sentence(found, window.words))}**")
+        say(in_the_plain_form(window, by, found))
         _numbers(opened, step, by if by in CATALOGUE else asked)
     chosen: tuple[int, int] | None = None
     if len(found.frame):

@@ -15,12 +15,21 @@ from ratioscope.analysis.tokens.attribution import sentence as carried
 from ratioscope.analysis.tokens.contributions import Contributions, sentence
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.blocks import computed, draw, page_subject
+from ratioscope.dashboard.components.blocks import computed, draw, page_subject, say
+from ratioscope.dashboard.components.explained import explained
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
 from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
-from ratioscope.dashboard.components.sequences import by_picker, label, position_of, sequence_table, worst
+from ratioscope.dashboard.components.sequences import (
+    by_picker,
+    in_the_plain_form,
+    label,
+    position_of,
+    sequence_table,
+    worst,
+)
+from ratioscope.dashboard.components.siblings import sibling_runs
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape, share
 from ratioscope.dashboard.inert import safe
@@ -69,11 +78,14 @@ def render() -> None:
             answer(tokens.without_ratios(subject))
         elif found is not None:
             opening(subject, "tokens", sentence(found, window.words))
+            say(in_the_plain_form(window, by, found))
     place = _worst(window, found, by)
     if place is not None:
         st.fragment(sequence_reader)(opened, *place)
     if subject.log.has_ratios:
         _attribution(subject, window)
+    explained(opened, window)
+    sibling_runs(opened.run_id, "tokens")
     how_to_read(_EXPLANATION)
 
 

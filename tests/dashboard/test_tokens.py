@@ -32,8 +32,9 @@ STYLE = (Path(token_strip.__file__).parent / "token_strip.css").read_text(encodi
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs with hostile texts on the same prompts, and one that names no prompt."""
     folder = tmp_path_factory.mktemp("tokens")
-    for name in ("here", "there", "bare"):
-        with RunRecorder(folder / name, vocabulary=lambda token: HOSTILE, algorithm={"name": "grpo"}) as recorder:
+    for seed, name in enumerate(("here", "there", "bare")):
+        algorithm = {"name": "grpo"}
+        with RunRecorder(folder / name, vocabulary=lambda token: HOSTILE, algorithm=algorithm, seed=seed) as recorder:
             for step in make_steps(5):
                 number = len(step.sequences["seq_id"])
                 texts = {
@@ -80,6 +81,8 @@ def test_without_a_link_the_worst_sequence_is_open(served: Path) -> None:
     assert len(strips(at)[0]["texts"]) == worst["n_tokens"]
     assert strips(at)[0]["chosen"] == worst["position"]
     assert "1% of the tokens carry" in sentences(at)
+    assert "Differs only in seed: 0 → 1" in sentences(at)
+    assert "What differs in steps 0 to 4 from the rest of the run is unknown" in sentences(at)
 
 
 @pytest.mark.parametrize(("link", "window"), [

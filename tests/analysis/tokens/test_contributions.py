@@ -52,7 +52,7 @@ def test_two_tokens_that_make_most_of_a_number_are_named(tmp_path: Path) -> None
     assert said.startswith("Response 3 of step 3 makes 57.5% of staleness, plain form.")
     assert said.endswith("Most of it is its token 't6' at position 1, with ρ = 157.")
     assert contributions(run, "ratio_max", 3, 3).frame["seq_id"].tolist()[:2] == [3, 6]
-    assert "no few responses stand out: the largest of 10" in sentence(contributions(run, "s_k_bounded"), "step 3")
+    assert "no response stands out: the largest of 10" in sentence(contributions(run, "s_k_bounded"), "step 3")
 
 
 def test_what_has_no_parts_is_listed_and_says_so(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Runs that differ from one in a single setting, or in the seed alone: known from their manifests.
+
+siblings("mine", {"mine": manifest, "other": other})
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ratioscope.analysis.compare.changed_component import changed_component, configured_in, differing
+from ratioscope.analysis.compare.grouping import schedule_words
+from ratioscope.manifest import Manifest
+
+SEED = "seed"
+
+
+@dataclass(frozen=True)
+class Sibling:
+    """A run that differs in one thing."""
+
+    run_id: str
+    what: str
+    """The setting; text as in the logs."""
+    here: str
+    there: str
+
+    @property
+    def words(self) -> str:
+        """The setting, from what, to what."""
+        return f"{self.what}: {self.here} → {self.there}"
+
+
+def siblings(run_id: str, manifests: Mapping[str, Manifest]) -> tuple[Sibling, ...]:
+    """The other runs that differ from one in one setting, then those that differ in the seed alone.
+
+    A setting is a part of the algorithm with its parameters, a parameter (both sides of a bound are one), the schedule,
+    or another key of the configuration. Where a setting differs, the seeds are the same.
+    """
+    here = manifests[run_id]
+    flat = configured_in(here)
+    found = [
+        sibling
+        for other, manifest in manifests.items()
+        if other != run_id and (sibling := _sibling(other, here, flat, manifest)) is not None
+    ]
+    return tuple(sorted(found, key=lambda sibling: (sibling.what == SEED, sibling.what, sibling.there)))
+
+
+def _sibling(run_id: str, here: Manifest, flat: Mapping[str, str], there: Manifest) -> Sibling | None:
+    other = configured_in(there)
+    keys = differing(flat, other)
+    if here.seed != there.seed or not keys:
+        if keys or None in (here.seed, there.seed) or here.seed == there.seed:
+            return None
+        return Sibling(run_id, SEED, str(here.seed), str(there.seed))
+    if all(key.startswith("schedule.") for key in keys):
+        return Sibling(run_id, "schedule", *(schedule_words(run.schedule, run.sampler) for run in (here, there)))
+    if change := changed_component(flat, other):
+        return Sibling(run_id, ", ".join(change.names), ", ".join(change.before), ", ".join(change.after))
+    if change := changed_component(other, flat):
+        return Sibling(run_id, ", ".join(change.names), ", ".join(change.after), ", ".join(change.before))
+    return None
