@@ -11,7 +11,7 @@ from enum import Enum
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.facts import STALENESS, Facts
+from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text, whose_staleness
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR
@@ -76,23 +76,43 @@ def age_effect(run: Run, first: int | None = None, last: int | None = None) -> A
 
 
 def sentence(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts) -> str:
-    """How old is the data, does age hurt, and is it age at all?
+    """Does age hurt, how old is the data, and is it age at all? What decides, in two sentences.
+
+    Where version numbers are wrong or missing, that is what decides.
 
     Args:
         lags: of `version_lags`.
         strata: by "lag".
         facts: of the steps that `strata` and `effect` are of.
     """
+    old, doubts = _old(lags)
+    aged = bool((lags["lag"] > 0).any())
+    trend = in_short(effect) if aged and effect.verdict is not Verdict.ONE_AGE else ""
+    one_age = _ONE_AGE if aged and effect.verdict is Verdict.ONE_AGE else ""
+    whose = whose_staleness(facts)
+    engine = whose if facts.cause_of_staleness is Cause.ENGINE else ""  # then it is not about age
+    said = dict.fromkeys((trend, engine, old, _above(strata, facts), one_age, whose))
+    return " ".join([old, doubts] if doubts else list(filter(None, said))[:2])
+
+
+def details(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts) -> str:
+    """What the answer rests on, with its intervals, and what it leaves out."""
     hurts = does_age_hurt(effect) if (lags["lag"] > 0).any() else ""
-    said = (how_old(lags), hurts, _above(strata, facts), whose_staleness(facts), _of_fresh_tokens(strata, facts))
-    return " ".join(filter(None, said))
+    told = sentence(lags, strata, effect, facts)
+    said = (hurts, _above(strata, facts), whose_staleness(facts), _of_fresh_tokens(strata, facts))
+    return " ".join(text for text in said if text and text not in told)
 
 
 def how_old(lags: pd.DataFrame) -> str:
     """Mean and largest age of the tokens, what has no version, and what is newer than it can be."""
+    return " ".join(filter(None, _old(lags)))
+
+
+def _old(lags: pd.DataFrame) -> tuple[str, str]:
+    """How old, and what is doubtful about it."""
     known = lags.dropna()
     if not len(known):
-        return "Versions are not logged: the age of the data is unknown."
+        return "Versions are not logged: the age of the data is unknown.", ""
     total = lags["tokens"].sum()
     mean = float(np.average(known["lag"], weights=known["tokens"]))
     low, high = int(known["lag"].min()), int(known["lag"].max())
@@ -101,25 +121,40 @@ def how_old(lags: pd.DataFrame) -> str:
         text = f"{every} is {high} update{'s' * (high != 1)} old."
     else:
         text = f"The tokens are {number(mean)} updates old on average and {high} at most."
+    doubts = []
     if low < 0:
         ahead = known.loc[known["lag"] < 0, "tokens"].sum() / total
-        text += (
-            f" {percent(ahead)} of them are newer than the policy that they update, so the version numbers are wrong."
+        doubts.append(
+            f"{percent(ahead)} of them are newer than the policy that they update, so the version numbers are wrong."
         )
     if len(known) < len(lags):
         unknown = lags.loc[lags["lag"].isna(), "tokens"].sum() / total
-        text += f" {percent(unknown)} of the tokens have no logged version."
-    return text
+        doubts.append(f"{percent(unknown)} of the tokens have no logged version.")
+    return text, " ".join(doubts)
+
+
+_ONE_AGE = (
+    "No step holds tokens of two ages (lag 0 aside, which has no age), so an effect of age cannot be separated from "
+    "training time."
+)
+
+
+def in_short(effect: AgeEffect) -> str:
+    """The verdict with one number."""
+    slope = number(abs(effect.staleness.slope))
+    return {
+        Verdict.HURTS: f"Age hurts: within a step staleness rises by {slope} an update of age.",
+        Verdict.DOES_NOT: f"Age does not hurt: within a step staleness falls by {slope} an update of age.",
+        Verdict.CANNOT_TELL: "Whether age hurts is unknown: the difference within steps may be chance.",
+        Verdict.ONE_AGE: _ONE_AGE,
+    }[effect.verdict]
 
 
 def does_age_hurt(effect: AgeEffect) -> str:
     """The verdict in words, with the slopes per update of age."""
     trend = effect.staleness
     if effect.verdict is Verdict.ONE_AGE:
-        return (
-            "No step holds tokens of two ages (lag 0 aside, which has no age), so an effect of age cannot be separated "
-            "from training time."
-        )
+        return _ONE_AGE
     slope, half = abs(trend.slope), (trend.high - trend.low) / 2
     size = f"by {_slope(slope, slope - half, slope + half)} an update of age"
     unit = "prompt groups" if trend.grouped else "responses, as no groups are logged"

@@ -74,7 +74,7 @@ def effect(tokens: Tokens, parameter: str, value: float) -> FilterEffect:
 
 
 def sentence(found: FilterEffect) -> str:
-    """What the filter would drop, and how stale the rest would be."""
+    """What the filter changes most: how many tokens there are, or how stale they are."""
     values = found.numbers.values
     name = f"ε_stale = {found.value:g}"
     if found.parameter == "max_lag":
@@ -82,11 +82,10 @@ def sentence(found: FilterEffect) -> str:
     if np.isnan(values["kept_tokens"]):
         return f"{name}: {found.numbers.notes['kept_tokens']}."
     dropped = 1 - values["kept_tokens"]
-    interval = found.numbers.intervals.get("kept_tokens")
-    between = f" ({percent(1 - interval.high)} to {percent(1 - interval.low)})" if interval else ""
-    text = f"{name} would drop {percent(dropped)}{between} of the tokens that carry a signal"
+    text = f"{name} would drop {percent(dropped)} of the tokens that carry a signal"
     if np.isnan(values["staleness"]):
         return f"{text}: nothing would be left."
-    return (
-        f"{text}; what is kept has a staleness of {values['staleness']:.2g} instead of {values['staleness_raw']:.2g}."
-    )
+    before, after = values["staleness_raw"], values["staleness"]
+    if before > 0 and abs(after / before - 1) > dropped:
+        return f"{name} would take staleness from {before:.2g} to {after:.2g}."
+    return f"{text}."

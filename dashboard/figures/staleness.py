@@ -24,7 +24,7 @@ def lag_heat_map(
     Args:
         lags: of `analysis.staleness.age.version_lags`; more steps or lags than fit are put together.
     """
-    fig = base.figure(mode, height=320, y_title="version lag, updates")
+    fig = base.figure(mode, height=280, y_title="version lag, updates")
     known = lags.dropna()
     if not len(known):
         return fig
@@ -45,7 +45,7 @@ def lag_heat_map(
         zmin=0,
         zmax=1,
         colorbar={
-            "title": {"text": "share of tokens", "font": {"size": 11, "color": mode.muted}},
+            "title": {"text": "tokens", "font": {"size": 11, "color": mode.muted}},
             "tickformat": ".0%",
             "nticks": 5,
             "tickfont": {"color": mode.muted, "size": 11},
@@ -59,6 +59,17 @@ def lag_heat_map(
     return base.set_steps(fig, steps, summary.values.index)
 
 
+def one_lag_a_step(
+    lags: pd.DataFrame, summary: StepSummary, mode: Mode, steps: tuple[int | None, int | None] = (None, None)
+) -> go.Figure:
+    """Age over the steps where all tokens of a step are of one age: a line, no map."""
+    fig = base.figure(mode, height=280, y_title="version lag, updates")
+    base.add_line(fig, lags.set_index("step")["lag"], name="version lag", colour=mode.behavior, legend=False)
+    base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
+    fig.update_yaxes(rangemode="tozero")
+    return base.set_steps(fig, steps, summary.values.index)
+
+
 def by_lag(rows: pd.DataFrame, key: str, title: str, mode: Mode, limits: tuple[Limit, ...] = ()) -> go.Figure:
     """A metric by lag as bars with 95 % intervals; open circles where it is unreliable.
 
@@ -67,7 +78,7 @@ def by_lag(rows: pd.DataFrame, key: str, title: str, mode: Mode, limits: tuple[L
         key: of the metric.
         title: of the y axis.
     """
-    fig = base.figure(mode, height=300, x_title="version lag, updates", y_title=title)
+    fig = base.figure(mode, height=280, x_title="version lag, updates", y_title=title)
     rows = rows.assign(label=rows["label"].str.removeprefix("lag "))
     shown = rows[np.isfinite(rows["value"])]
     fig.add_bar(

@@ -4,8 +4,10 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.findings.facts import STALENESS, Cause
+from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
+from ratioscope.analysis.findings.numbers import interval_text
 from ratioscope.analysis.staleness import age, mixed_responses
+from ratioscope.analysis.staleness.filters import FilterEffect
 from ratioscope.analysis.summary.strata import Strata, stratify
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import staleness as figures
@@ -26,8 +28,9 @@ def section(subject: Subject) -> Section:
     blocks: list[Block] = [key_numbers(subject, ("version_lag", STALENESS, Cause.AGE.key, Cause.ENGINE.key))]
     if subject.log.has_versions:
         blocks += [
-            lags(subject),
+            *ages(subject),
             *(attempt(subject, partial(by_lag, subject)) if subject.log.has_ratios else ()),
+            *attempt(subject, partial(details, subject)),
             *attempt(subject, partial(versions, subject)),
         ]
     return Section("staleness", "Staleness", QUESTION, answer(subject), tuple(blocks))
@@ -39,12 +42,27 @@ def answer(subject: Subject) -> str:
     if not subject.log.has_ratios:
         return age.how_old(found)
     try:
-        strata = _strata(subject)
+        return age.sentence(found, *_rests_on(subject))
     except RatioscopeError:
         return f"{age.how_old(found)} No token in {subject.window(TOKENS).words}."
+
+
+def details(subject: Subject) -> list[Paragraph]:
+    """What the answer rests on, and of which tokens it is.
+
+    Raises:
+        RatioscopeError: these steps hold none.
+    """
+    if not subject.log.has_ratios:
+        return []
+    tokens = float(_strata(subject).metric(STALENESS)["n_tokens"].iloc[-1])
+    said = age.details(_lags(subject), *_rests_on(subject))
+    return [Paragraph(f"{said} Of {subject.window(TOKENS).words}, {count(tokens)} tokens.".strip(), small=True)]
+
+
+def _rests_on(subject: Subject) -> tuple[Strata, age.AgeEffect, Facts]:
     steps = subject.window(TOKENS).steps
-    effect = subject.compute(age.age_effect, *steps)
-    return age.sentence(found, strata, effect, subject.opened.facts(steps))
+    return _strata(subject), subject.compute(age.age_effect, *steps), subject.opened.facts(steps)
 
 
 def _lags(subject: Subject) -> pd.DataFrame:
@@ -57,32 +75,40 @@ def _strata(subject: Subject) -> Strata:
     return subject.compute(stratify, "lag", *subject.window(TOKENS).steps)
 
 
-def looked_at(subject: Subject) -> Paragraph:
-    """Of which tokens the metrics by age are.
-
-    Raises:
-        RatioscopeError: these steps hold none.
-    """
-    tokens = float(_strata(subject).metric(STALENESS)["n_tokens"].iloc[-1])
-    return Paragraph(f"Tokens by age: {subject.window(TOKENS).words}, {count(tokens)} tokens.", small=True)
+def has_ages(subject: Subject) -> bool:
+    """Whether tokens of several ages are compared; of one age there is no metric by age."""
+    try:
+        return len(_strata(subject).labels) > 2  # the last is of all tokens
+    except RatioscopeError:
+        return False
 
 
-def lags(subject: Subject) -> Chart:
-    """Version lag and step, coloured by the share of the step's tokens."""
+def ages(subject: Subject) -> list[Chart]:
+    """Version lag over the steps: a line, or, where steps hold several, a map; nothing where all tokens are of one."""
     found = _lags(subject).dropna()  # without the version
-    draw = partial(figures.lag_heat_map, found, subject.shown, steps=subject.steps)
-    return chart(subject.mode, "lags", "How old the tokens of each step are", draw, age.how_old(found), found,
-                 ("version_lag",), by_step=True)  # fmt: skip
+    if found["lag"].nunique() < 2:
+        return []
+    several = found["step"].duplicated().any()
+    draw = partial(
+        figures.lag_heat_map if several else figures.one_lag_a_step, found, subject.shown, steps=subject.steps
+    )
+    return [chart(subject.mode, "lags", "How old the tokens of each step are", draw, age.how_old(found), found,
+                  ("version_lag",), by_step=True)]  # fmt: skip
 
 
-def by_lag(subject: Subject, metric: str | None = None) -> tuple[Piece, Table]:
-    """A metric by version lag, in words where it has no value, and as a table; default: the staleness that speaks.
+def by_lag(subject: Subject, metric: str | None = None) -> tuple[Piece, ...]:
+    """A metric by version lag, in words where it has no value, and as a table; nothing where there is one lag.
+
+    Args:
+        metric: of the catalogue; default: staleness.
 
     Raises:
         RatioscopeError: these steps hold no token.
     """
     key = metric or STALENESS
     rows, entry = _strata(subject).metric(key), CATALOGUE[key]
+    if not has_ages(subject):
+        return ()
     words = [
         estimate(key, row["value"], row["low"], row["high"], from_cells(row["note_kind"], row["note"]))
         for row in rows.to_dict("records")
@@ -102,7 +128,27 @@ def by_lag(subject: Subject, metric: str | None = None) -> tuple[Piece, Table]:
     limits = {"s_k": (staleness,), STALENESS: (staleness,), "khat_token": (Limit(0.7, "means unreliable"),)}
     draw = partial(figures.by_lag, rows, key, "share" if is_share(key) else entry.unit, limits=limits.get(key, ()))
     said = "; ".join(f"{rows['label'].iloc[place]}: {words[place]}" for place in dict.fromkeys((known[0], known[-1])))
-    return chart(subject.mode, "by-lag", title, draw, f"{entry.title}, {said}.", rows, (key,)), table
+    return chart(
+        subject.mode, "by-lag" if metric is None else "by-lag-of", title, draw, f"{entry.title}, {said}.", rows, (key,)
+    ), table
+
+
+def filtered(found: FilterEffect) -> Table:
+    """What a filter changes, as logged and filtered."""
+    of = {key: float(value) for key, value in found.numbers.row.items() if not isinstance(value, str)}
+    dropped, fewest, most = (1 - of[key] for key in ("kept_tokens", "kept_tokens_upper", "kept_tokens_lower"))
+    between = interval_text(fewest, most, share(fewest), share(most))
+    after = estimate(STALENESS, of["staleness"], of["staleness_lower"], of["staleness_upper"])
+    rows = (
+        ("Signal tokens dropped", share(0.0), share(dropped) + (f" ({between})" if between else "")),
+        ("Staleness of the kept", plain(of["staleness_raw"]), after),
+    )
+    return Table("", ("", "As logged", "Filtered"), rows)
+
+
+def several_versions(subject: Subject) -> str:
+    """How many responses have tokens of several versions, for a line that can be opened."""
+    return mixed_responses.sentence(subject.compute(mixed_responses.switching, *subject.steps))
 
 
 def versions(subject: Subject) -> list[Piece]:
@@ -114,7 +160,7 @@ def versions(subject: Subject) -> list[Piece]:
     found = subject.compute(mixed_responses.switching, *subject.steps)
     sentence = mixed_responses.sentence(found)
     if not found["several"].any():
-        return [Paragraph(sentence)]
+        return [Paragraph(sentence, small=True)]
     draw = partial(figures.switching_share, found, steps=subject.steps)
     title = "Responses with tokens of several versions"
     several = chart(subject.mode, "switching", title, draw, sentence, found, by_step=True)

@@ -8,18 +8,21 @@ import streamlit as st
 
 from ratioscope.analysis import what_if
 from ratioscope.analysis.diagnosis.opened import Opened
+from ratioscope.analysis.findings.facts import STALENESS
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.staleness import filters as age_filters
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.blocks import computed, draw, page_subject
+from ratioscope.dashboard.components.blocks import beside, computed, draw, draw_computed, page_subject
 from ratioscope.dashboard.components.chart import plain_chart
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row, tooltip
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.formats import count, plain
 from ratioscope.dashboard.sections import clipping, staleness
+from ratioscope.dashboard.sections.model import Paragraph
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
 
@@ -28,8 +31,8 @@ METRICS = (
     *("s_k_bounded", "s_k_version_bounded", "s_k_engine_bounded", "clip_fraction", "ess_token", "khat_token"),
     *("chi2_token", "ratio_mean", "u_k", "entropy", "s_k", "s_k_version", "s_k_engine"),
 )
-# Filters look at a sample of the tokens.
-SAMPLED_TOKENS = 100_000
+# With more tokens filters look at a sample of them: so many are swept in less than a second.
+SAMPLED_TOKENS = 500_000
 
 
 def render() -> None:
@@ -41,62 +44,62 @@ def render() -> None:
     if nothing_here(subject, "staleness"):
         return
     said = st.container()
-    metric_row(opened.summary, TILES)
-    draw(staleness.lags(subject))
     with said, st.skeleton(height=48):
         sentence = staleness.answer(subject)
     with said:
         opening(subject, "staleness", sentence)
-    if subject.log.has_versions:
-        with said:
-            looked_at = computed(partial(staleness.looked_at, subject), height=20)
-            if looked_at is not None:
-                draw(looked_at)
-        if looked_at is not None:
-            _by_lag(subject)
+    aged = subject.log.has_versions and subject.log.has_ratios and staleness.has_ages(subject)
+    beside(staleness.by_lag(subject)[:1] if aged else (), staleness.ages(subject))
+    metric_row(opened.summary, TILES)
+    if aged:
+        _by_lag(subject)
     if clipping.can_judge(subject):
-        _what_if(opened, subject.window(staleness.TOKENS))
+        with fold("whatif", "What if stale tokens or old versions were dropped?") as door:
+            if door.open:
+                _what_if(opened, subject.window(staleness.TOKENS))
     if subject.log.has_versions:
         _versions(subject)
     _explain()
 
 
 def _by_lag(subject: Subject) -> None:
-    metrics = subject.known(METRICS)
-    if not metrics:
-        return
-    st.markdown(f"##### By age, {subject.window(staleness.TOKENS).words}")
-    choice, about = st.columns([3, 2], gap="medium", vertical_alignment="bottom")
-    metric = choice.selectbox(
-        "Metric by age",
-        metrics,
-        format_func=lambda key: CATALOGUE[key].title,
-        key="bylag",
-        bind="query-params",
-    )
-    with about.popover("About this metric", icon=":material/help:"):
-        st.markdown(tooltip(metric))
-    bars, table = staleness.by_lag(subject, metric)
-    left, right = st.columns([3, 2], gap="medium")
-    with left:
-        draw(bars)
-    with right:
-        draw(table)
+    with fold("byage", "Other metrics by age, and in numbers") as door:
+        if not door.open:
+            return
+        draw_computed(partial(staleness.details, subject), height=40)
+        metrics = subject.known(METRICS)
+        choice, about = st.columns([3, 2], gap="medium", vertical_alignment="bottom")
+        metric = choice.selectbox(
+            "Metric by age",
+            metrics,
+            format_func=lambda key: CATALOGUE[key].title,
+            key="bylag",
+            bind="query-params",
+        )
+        with about.popover("About this metric", icon=":material/help:"):
+            st.markdown(tooltip(metric))
+        bars, table = staleness.by_lag(subject, metric)
+        left, right = st.columns([3, 2], gap="medium")
+        if metric != STALENESS or isinstance(bars, Paragraph):  # that one is the page's chart
+            with left:
+                draw(bars)
+        with right if metric != STALENESS else left:
+            draw(table)
 
 
 def _versions(subject: Subject) -> None:
-    st.markdown("##### Versions inside a response")
-    found = computed(partial(staleness.versions, subject), height=260)
-    if found is None or len(found) == 1:
-        draw(*(found or ()))
+    found = computed(partial(staleness.versions, subject), height=20)
+    if found is None:
         return
-    several, *others = found
-    left, right = st.columns(2, gap="medium")
-    with left:
-        draw(several, caption="above")
-    with right:
-        draw(*others[:1])
-    draw(*others[1:])
+    if len(found) == 1:
+        draw(*found)
+        return
+    with fold("versions", "Versions inside a response", staleness.several_versions(subject)) as door:
+        if not door.open:
+            return
+        several, *others = found
+        beside(several, others[0])
+        draw(*others[1:])
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
@@ -124,15 +127,14 @@ def _effect(window: Window, most: int | None, parameter: str, value: float) -> a
 
 @st.fragment
 def _what_if(opened: Opened, window: Window) -> None:
-    st.markdown("##### What if stale tokens or old versions were dropped?")
-    everything = st.toggle(
+    sizes = opened.summary.values["n_tokens"].loc[window.first : window.last]
+    everything = sizes.sum() <= SAMPLED_TOKENS or st.toggle(
         "All tokens",
         key="allaged",
         bind="query-params",
         help=f"Otherwise a random sample of whole prompt groups with at most {count(SAMPLED_TOKENS)} tokens is used.",
     )
-    most = None if everything else SAMPLED_TOKENS
-    at = (window, most)
+    at = (window, None if everything else SAMPLED_TOKENS)
     with st.skeleton(height=320):
         tokens = _tokens(*at)
     if tokens is None:
@@ -150,7 +152,7 @@ def _what_if(opened: Opened, window: Window) -> None:
             key="stalecut",
             bind="query-params",
         )
-        st.markdown(age_filters.sentence(_effect(*at, "epsilon_stale", stale)))
+        _filtered(_effect(*at, "epsilon_stale", stale))
     with right:
         lags_kept = opened.limits.version_window - 1
         if oldest > 0:
@@ -160,7 +162,7 @@ def _what_if(opened: Opened, window: Window) -> None:
                 key="lagcut",
                 bind="query-params",
             )
-            st.markdown(age_filters.sentence(_effect(*at, "max_lag", float(lag))))
+            _filtered(_effect(*at, "max_lag", float(lag)))
         elif lags:
             st.info("All tokens are of the newest version: no window drops any.", icon=":material/info:")
     with st.skeleton(height=480):
@@ -174,6 +176,12 @@ def _what_if(opened: Opened, window: Window) -> None:
         with right:
             _curves(curves["max_lag"], "W - 1", float(lag), None, top)
     st.caption(what_if.SELECTION_CAVEAT + _own_filters(opened))
+
+
+def _filtered(found: age_filters.FilterEffect) -> None:
+    st.markdown(age_filters.sentence(found))
+    if not np.isnan(found.numbers.values["kept_tokens"]):
+        draw(staleness.filtered(found))
 
 
 def _curves(curve: pd.DataFrame, name: str, chosen: float, applied: float | None, top: float) -> None:

@@ -31,7 +31,7 @@ TILES = {
     "tokens": tokens.TILES,
     "linter": linter.TILES,
 }
-N_CHARTS = {"overview": 6, "drift": 7, "ratios": 8, "clipping": 5, "variance": 5, "staleness": 4}
+N_CHARTS = {"overview": 6, "drift": 7, "ratios": 8, "clipping": 5, "variance": 5, "staleness": 2}
 
 NO_RUN = "There are no runs in the folders of this dashboard."
 NO_STEP = "No step is on disk yet."

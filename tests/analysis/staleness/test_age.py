@@ -88,8 +88,9 @@ def test_how_old_says_what_is_missing_and_what_is_impossible() -> None:
 
 
 def said_of(run: Run) -> str:
-    """The answer of the Staleness page."""
-    return age.sentence(age.version_lags(run), stratify(run, "lag"), age.age_effect(run), facts_of(summarise(run)))
+    """The answer of the Staleness page, and what it rests on."""
+    of = age.version_lags(run), stratify(run, "lag"), age.age_effect(run), facts_of(summarise(run))
+    return f"{age.sentence(*of)} {age.details(*of)}"
 
 
 def drifting(slope: float, later: float, rng: np.random.Generator) -> pd.DataFrame:
