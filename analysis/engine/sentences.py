@@ -14,7 +14,7 @@ from ratioscope.metric import not_logged
 def answer(facts: EngineFacts, like: Signature | None, log: Logged, framework: str = "") -> str:
     """Is it hurting, by the number that decides first; and what it is like, or what to log."""
     if facts.verdict is Verdict.CANNOT_TELL:
-        return f"Cannot tell: {_why_not(facts, log)}. {what_to_log(facts, framework)}".strip()
+        return f"Cannot tell: {_why_not(facts, log)}. {'' if facts.broken else what_to_log(facts, framework)}".strip()
     first = _hurts(facts) if facts.verdict is Verdict.HURTS else _does_not(facts)
     looks = looks_like(like) if like else ""
     return f"{first} {looks}".strip()
@@ -45,6 +45,15 @@ def _size(effect: Effect, facts: EngineFacts) -> str:
     )
 
 
+def beyond(effect: Effect, facts: EngineFacts) -> str:
+    """Whether an effect is beyond its limit, in a table's cell."""
+    if effect.kind is Kind.SIZE and facts.over:
+        return f"in {len(facts.over)} of {facts.n_known} steps"
+    if effect.value > effect.limit and not effect.exceeded:
+        return "not beyond its noise" if effect.kind is Kind.BIAS else "too little of it"
+    return "yes" if effect.exceeded else "no"
+
+
 def exceeded(effect: Effect, facts: EngineFacts) -> str:
     """What an effect beyond its limit is. A clause."""
     value, limit = number(effect.value), number(effect.limit)
@@ -63,6 +72,8 @@ def exceeded(effect: Effect, facts: EngineFacts) -> str:
 
 
 def _why_not(facts: EngineFacts, log: Logged) -> str:
+    if facts.broken:
+        return "the linter found the log broken, and numbers made of it would describe the damage"
     if "tokens" in facts.missing:
         return log.why("logp_behavior")
     if facts.over:

@@ -27,8 +27,10 @@ from ratioscope.analysis.summary.summary import StepSummary
 _LEAST_STEPS = 3
 # Of the clipped tokens, those that the engine put there: above this it decides what is clipped, where so many are.
 _HALF, _SOME_CLIPPED = 0.5, 0.01
-RULES = ("sampler_not_following", "engine_mismatch", "denominator_wrong", "truncated_support")
-"""Rules of the diagnosis that are about the sampler: what they find is said beside the verdict, worst first."""
+RULES = ("sampler_not_following", "denominator_wrong", "truncated_support")
+"""Rules of the diagnosis that are about the sampler: what they find in these steps counts."""
+BROKEN = "log_broken"
+"""The rule that finds that numbers of the log would describe damage."""
 
 
 class Verdict(Enum):
@@ -69,6 +71,8 @@ class EngineFacts:
     """Columns without which nothing can be told; empty where something can."""
     alarm: Finding | None
     """The worst finding about the sampler that is more than good to know."""
+    broken: bool
+    """The linter found the log broken: nothing is decided from its numbers."""
     tv: "pd.Series[float]"
     """The engine's total variation by step, where it is known."""
     over: tuple[int, ...]
@@ -114,13 +118,15 @@ def engine_facts(
     update = values[Cause.UPDATE.key].dropna()
     effects = _effects(tv, over, measured, values, facts.limits, setup) if len(tv) else ()
     alarms = (one for one in findings if one.rule in RULES and one.severity > Severity.NOTICE)
-    alarm = next(alarms, None)
+    alarm = next((one for one in alarms if values.index.isin(one.steps).any()), None)
+    broken = any(one.rule == BROKEN for one in findings)
     few = len(over) > 0 and len(tv) < _LEAST_STEPS
     hurts = any(effect.exceeded for effect in effects) or alarm is not None
     verdict = Verdict.HURTS if hurts else Verdict.CANNOT_TELL if few else Verdict.DOES_NOT
     return EngineFacts(
-        verdict=verdict if len(tv) else Verdict.CANNOT_TELL,
+        verdict=verdict if len(tv) and not broken else Verdict.CANNOT_TELL,
         alarm=alarm,
+        broken=broken,
         effects=effects,
         missing=() if len(tv) else missing,
         tv=tv,

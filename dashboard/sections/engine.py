@@ -39,14 +39,13 @@ def measured(subject: Subject) -> Measured | None:
 
 def facts(subject: Subject) -> EngineFacts:
     """What is so of these steps."""
-    whole = subject.steps == (None, None)
     return engine_facts(
         subject.summary,
         subject.facts,
         measured(subject),
         setup_of(subject.opened.run.manifest),
         missing=missing_columns(subject.log),
-        findings=subject.opened.findings if whole else (),
+        findings=subject.opened.findings,
     )
 
 
@@ -106,18 +105,19 @@ _EFFECTS = {
 def effects(subject: Subject) -> list[Piece]:
     """What it does, each effect against its limit; and what is measured beside."""
     found, tokens = facts(subject), measured(subject)
-    rows: list[tuple[str, str, str, str]] = []
+    rows: list[tuple[str, str, str, str, str]] = []
     for effect in found.effects:
         name, meaning = _EFFECTS[effect.kind]
         write = percent if effect.kind is Kind.CLIP else number
-        rows.append((name, write(effect.value), write(effect.limit), meaning))
+        rows.append((name, write(effect.value), write(effect.limit), sentences.beyond(effect, found), meaning))
     if tokens is not None:
         rows += _beside(tokens)
     note = f"{tokens.n_tokens:,} tokens of {tokens.n_steps} steps." if tokens is not None else ""
-    return [Table("What it does", ("Effect", "Value", "Limit", "Meaning"), tuple(rows), note)] if rows else []
+    head = ("Effect", "Value", "Limit", "Beyond it", "Meaning")
+    return [Table("What it does", head, tuple(rows), note)] if rows else []
 
 
-def _beside(tokens: Measured) -> list[tuple[str, str, str, str]]:
+def _beside(tokens: Measured) -> list[tuple[str, str, str, str, str]]:
     skews = [percent(abs(skew)) for skew in (tokens.skew_positive, tokens.skew_negative)]
     values = {
         "Mean ratio": (number(tokens.mean_ratio, digits=4), "Of trainer over sampler; below 1 tokens are left out."),
@@ -135,7 +135,7 @@ def _beside(tokens: Measured) -> list[tuple[str, str, str, str]]:
             "What the trainer's own denominators change of the correction, by the sign of the advantage.",
         ),
     }
-    return [(name, value, "", meaning) for name, (value, meaning) in values.items() if value != "–"]
+    return [(name, value, "", "", meaning) for name, (value, meaning) in values.items() if value != "–"]
 
 
 def places(subject: Subject) -> list[Piece]:

@@ -1,0 +1,101 @@
+"""Whether the engine hurts: the finding renders the verdict, its numbers are those of an independent computation."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.engine.measured import measure
+from ratioscope.analysis.engine.sentences import answer
+from ratioscope.analysis.engine.signature import Like, signature
+from ratioscope.analysis.engine.verdict import BROKEN, Kind, Verdict, engine_facts, missing_columns
+from ratioscope.analysis.engine.where import where
+from ratioscope.analysis.findings.facts import facts_of
+from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.logged import logged
+from ratioscope.analysis.findings.setup import UNKNOWN
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
+from tests.making.engines import engine_steps
+from tests.making.runs import write_run
+
+
+@pytest.mark.parametrize(
+    ("size", "verdict", "like"), [(0.01, Verdict.DOES_NOT, Like.ROUNDING), (0.2, Verdict.HURTS, Like.WEIGHTS)]
+)
+def test_the_finding_renders_the_verdict(tmp_path: Path, size: float, verdict: Verdict, like: Like) -> None:
+    write_run(tmp_path / "run", list(engine_steps("noise", size)))
+    run = open_run(tmp_path / "run")
+    evidence = Evidence(summarise(run), run)
+    finding, measured = RULES["engine_mismatch"](evidence), measure(run)
+    assert evidence.engine.verdict is verdict and measured is not None
+    assert (finding is not None and finding.severity is Severity.WARNING) == (verdict is Verdict.HURTS)
+    assert signature(measured, where(run), ()).like is like
+
+
+@pytest.mark.parametrize(("kind", "size"), [("temperature", 1.2), ("top_p", 0.9)])
+def test_what_the_linter_found_is_what_it_is_like(tmp_path: Path, kind: str, size: float) -> None:
+    """Without the recomputed column: on data of the policy's own version the engine is all that is left."""
+    write_run(tmp_path / "run", list(engine_steps(kind, size, recomputed=False)))
+    opened = open_folder(tmp_path / "run")
+    measured = measure(opened.run)
+    found = engine_facts(opened.summary, opened.facts(), measured, UNKNOWN, findings=opened.findings)
+    assert found.verdict is Verdict.HURTS and found.fresh_only and measured is not None
+    signs = signature(measured, where(opened.run), opened.remarks)
+    assert signs.like is (Like.TEMPERATURE if kind == "temperature" else Like.TRUNCATION)
+    assert signs.number == pytest.approx(size if kind == "temperature" else measured.mean_ratio, rel=1e-3)
+    said = answer(found, signs, logged(opened.run))
+    assert said.startswith("It hurts: with the same weights") and "in 3 of 3 steps" in said
+    (finding,) = [one for one in opened.findings if one.rule == "engine_mismatch"]
+    assert finding.severity is Severity.WARNING
+    broken = Finding(BROKEN, Severity.CRITICAL, "", "", (0,), (), "", "", "", 0.0)
+    undecided = engine_facts(opened.summary, opened.facts(), measured, UNKNOWN, findings=[broken])
+    assert undecided.verdict is Verdict.CANNOT_TELL and "broken" in answer(undecided, signs, logged(opened.run))
+
+
+def test_numbers_are_those_of_an_independent_computation(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", list(engine_steps("noise", 0.2)))
+    run = open_run(tmp_path / "run")
+    measured, tokens, summary = measure(run), run.read("tokens"), summarise(run)
+    assert measured is not None
+    b, t, new, a = (
+        tokens[name].to_numpy(np.float64) for name in ("logp_behavior", "logp_behavior_train", "logp_new", "advantage")
+    )
+    assert measured.tv == pytest.approx(np.maximum(1 - np.exp(t - b), 0).mean())
+    by_step = summary.values["s_k_engine_bounded"].to_numpy(float)
+    assert measured.by_step["tv"].to_numpy() == pytest.approx(by_step)
+    low = summary.low["s_k_engine_bounded"].to_numpy(float)
+    assert measured.by_step["low"].to_numpy() == pytest.approx(low)
+    assert measured.bias == pytest.approx(np.sum(a * (np.exp(t - b) - 1)) / np.abs(a).sum())
+    correction_train, correction_sampler = -(np.exp(new - t) - 1) * a, -(np.exp(new - b) - 1) * a
+    for sign, skew in ((1, measured.skew_positive), (-1, measured.skew_negative)):
+        moved = (correction_train - correction_sampler)[np.sign(a) == sign].sum()
+        assert skew == pytest.approx(moved / np.abs(correction_sampler).sum())
+
+
+def test_without_the_samplers_own_log_probs_it_says_what_to_log(tmp_path: Path) -> None:
+    steps = [step.with_tokens(logp_behavior=None) for step in engine_steps("noise", 0.2, steps=1)]
+    write_run(tmp_path / "run", steps)
+    run = open_run(tmp_path / "run")
+    summary, log = summarise(run), logged(run)
+    found = engine_facts(summary, facts_of(summary), measure(run), UNKNOWN, missing=missing_columns(log))
+    assert found.verdict is Verdict.CANNOT_TELL and found.missing == ("logp_behavior",)
+    said = answer(found, None, log, "trl")
+    assert said.startswith("Cannot tell: logp_behavior is not logged. Log") and "use_vllm=True" in said
+
+
+def test_a_bias_beyond_its_noise_decides_alone(tmp_path: Path) -> None:
+    """The trainer's engine gives more to good responses and less to bad ones: small, and all to one side."""
+    steps = []
+    for step in engine_steps("noise", 0.0, groups=24):
+        a, b = step.tokens["advantage"], step.tokens["logp_behavior"]
+        shifted = np.minimum(b + 0.02 * np.sign(a), -1e-6).astype(np.float32)
+        steps.append(step.with_tokens(logp_behavior_train=shifted))
+    write_run(tmp_path / "run", steps)
+    run = open_run(tmp_path / "run")
+    found = Evidence(summarise(run), run).engine
+    assert found.verdict is Verdict.HURTS and found.decides is not None and found.decides.kind is Kind.BIAS
+    assert "surrogate" in answer(found, None, logged(run))
