@@ -8,6 +8,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from ratioscope.dashboard import warming
+from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.leave import leaving
 from ratioscope.dashboard.session import drawn, session
 
@@ -38,11 +39,17 @@ PAGES = {
     "report": _Page("Report", ":material/description:", group="One or several runs"),
 }
 _REMEMBERED = ("run", "from", "to")
+_SIDEBAR = 208  # pixels
+_STYLE = f"<style>{Path(__file__).with_name('components').joinpath('style.css').read_text('utf-8')}</style>"
 
 
 def main(default: str = "runs") -> None:
     """Route to a page, `default` where the URL names none; runs and step range go along from page to page."""
-    st.set_page_config(page_title="ratioscope", page_icon=str(Path(__file__).with_name("icon.png")), layout="wide")
+    st.set_page_config(
+        page_title="ratioscope", page_icon=str(Path(__file__).with_name("icon.png")), layout="wide",
+        initial_sidebar_state=_SIDEBAR,
+    )  # fmt: skip
+    st.html(_STYLE)
     pages = {
         name: st.Page(_drawing(name), title=page.title, icon=page.icon, url_path=name, default=name == default)
         for name, page in PAGES.items()
@@ -54,6 +61,7 @@ def main(default: str = "runs") -> None:
         menu.setdefault(page.group, []).append(pages[name])
     chosen = st.navigation(menu)
     _carry_over()
+    st.set_page_config(page_title=_tab_title(chosen.title))
     if not leaving(chosen):
         chosen.run()
         drawn()
@@ -67,6 +75,13 @@ def _drawing(name: str) -> Callable[[], None]:
         import_module(f"ratioscope.dashboard.views.{name}").render()
 
     return draw
+
+
+def _tab_title(page: str) -> str:
+    """What a browser's tab is called: tabs of one tool must be told apart."""
+    runs = st.query_params.get_all("run")
+    of = [writable(runs[0])] if len(runs) == 1 else [f"{len(runs)} runs"] if runs else []
+    return " · ".join((*of, page, "ratioscope"))
 
 
 def _carry_over() -> None:

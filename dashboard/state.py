@@ -87,6 +87,15 @@ def clear_range() -> None:
             del st.query_params[key]
 
 
+SMOOTHING = (1, 5, 10, 20, 50)
+
+
+def lines() -> tuple[int, bool]:
+    """How lines over the steps are drawn: the running mean's width in steps, and whether the axis is logarithmic."""
+    widths = {str(width): width for width in SMOOTHING}
+    return widths.get(st.query_params.get("mean", ""), 1), st.query_params.get("logy") == "true"
+
+
 def open_step(step: int, metric: str = "") -> None:
     """Ask for what made a metric's number in a step; the page shows it (`step_dialog`).
 

@@ -16,10 +16,10 @@ from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.chart import flat_chart, plain_chart, step_chart
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table, cell_text, has_content
-from ratioscope.dashboard.sections.subject import Arguments, Result, Subject
+from ratioscope.dashboard.sections.subject import Arguments, Result, Subject, flat
 from ratioscope.errors import RatioscopeError
 
 Caption = Literal["", "above", "below"]
@@ -59,7 +59,7 @@ def _computed(
 
 def page_subject(opened: Opened) -> PageSubject:
     """What a run's page is about: the brushed steps, in the browser's colours."""
-    return PageSubject(opened, state.step_range(), state.mode())
+    return PageSubject(opened, state.step_range(), state.mode(), *state.lines())
 
 
 def draw(*blocks: Piece, caption: Caption = "") -> None:
@@ -116,6 +116,9 @@ def say(text: str) -> None:
 
 
 def _chart(chart: Chart, caption: Caption) -> None:
+    if says := flat(chart):
+        flat_chart(says, key=chart.key, data=chart.data)
+        return
     if caption == "above":
         say(chart.takeaway)
     show = partial(step_chart, metric=next(iter(chart.metrics), "")) if chart.by_step else plain_chart

@@ -29,15 +29,24 @@ def step_chart(
         data: the numbers behind it, folded away beside the title.
         metric: of the catalogue, what it is about first: a click opens what made this number.
     """
-    _head(title, key, data)
     opens = partial(state.open_step, metric=metric)
-    plot(fig, key=f"chart-{key}", alt=takeaway, on_brush=_brush, on_step=opens, on_reset=state.clear_range)
+    with st.container(gap=None):
+        _head(title, key, data)
+        plot(fig, key=f"chart-{key}", alt=takeaway, on_brush=_brush, on_step=opens, on_reset=state.clear_range)
 
 
 def plain_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
     """A chart whose x axis is not the step; a drag zooms."""
-    _head(title, key, data)
-    plot(fig, key=f"chart-{key}", alt=takeaway)
+    with st.container(gap=None):
+        _head(title, key, data)
+        plot(fig, key=f"chart-{key}", alt=takeaway)
+
+
+def flat_chart(says: str, *, key: str, data: pd.DataFrame) -> None:
+    """One line in place of a chart whose lines are all flat, with the table behind it."""
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.caption(escape(says), width="content")
+        _data(data, key)
 
 
 def _head(title: str, key: str, data: pd.DataFrame | None) -> None:

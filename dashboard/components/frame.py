@@ -157,6 +157,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
             follow = st.toggle("Follow", value=True, key="follow", help="Show new steps as they arrive.")
             _follow(listed, opened, follow=follow, since=time.monotonic())
         _range_bar(opened)
+        _lines()
         link()
     if manifest.status_reason:
         st.text(manifest.status_reason)
@@ -217,6 +218,19 @@ def _range_bar(opened: Opened) -> None:
     if first is not None:
         st.button(
             "All steps", key="all-steps", on_click=state.clear_range, icon=":material/zoom_out_map:", type="tertiary"
+        )
+
+
+def _lines() -> None:
+    """How the lines over the steps are drawn, on all pages of a run."""
+    with st.popover("Lines", icon=":material/show_chart:", type="tertiary", key="lines"):
+        st.select_slider(
+            "Running mean over", state.SMOOTHING, value=1, key="mean", bind="query-params",
+            help="Steps, centred. What was logged stays visible behind it; bands and marks are those of single steps "
+            "and are not drawn then. 1: as logged.",
+        )  # fmt: skip
+        st.toggle(
+            "Log scale", key="logy", bind="query-params", help="Values of 0 and less are not drawn on a log scale."
         )
 
 

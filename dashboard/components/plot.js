@@ -31,6 +31,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
     parentElement.append(chart);
   }
   chart.setAttribute("aria-label", data.alt);
+  chart.dataset.events = data.events.join(" ");
   chart.style.height = `${figure.layout.height}px`; // room is kept while Plotly loads
   chart.report = (name, value) => data.events.includes(name) && setTriggerValue(name, value);
 
@@ -90,18 +91,30 @@ function listen(Plotly, chart) {
     Plotly.relayout(chart, { selections: [] }); // the page answers with the new range
     chart.report("brush", [Math.min(...range), Math.max(...range)]);
   });
-  // A double click begins as a click: wait for the second one before a step is opened.
-  let click;
-  chart.on("plotly_click", (event) => {
+  // A double click is two clicks, and the second may be reported before or after it: neither opens a step.
+  let click, clicked = -Infinity;
+  const again = () => {
+    const before = clicked;
+    clicked = performance.now();
     clearTimeout(click);
-    click = setTimeout(() => chart.report("step", event.points[0].x), DOUBLE_CLICK_MS);
+    return clicked - before < DOUBLE_CLICK_MS;
+  };
+  chart.on("plotly_click", (event) => {
+    const step = event.points[0].x;
+    if (!again()) click = setTimeout(() => chart.report("step", step), DOUBLE_CLICK_MS);
   });
   const reset = () => {
-    clearTimeout(click);
+    again();
     chart.report("reset", true);
   };
   chart.on("plotly_doubleclick", reset);
   chart.on("plotly_deselect", reset); // what a double click is called where a drag selects
+
+  // One cursor for all charts over steps.
+  if (chart.dataset.events?.includes("step")) {
+    chart.on("plotly_hover", (event) => point(chart, event.xvals?.[0] ?? event.points[0].x));
+    chart.on("plotly_unhover", () => point(chart, null));
+  }
 
   // Arrow keys go from step to step, Enter is a click.
   let place = null;
@@ -118,6 +131,26 @@ function listen(Plotly, chart) {
     }
   };
   chart.addEventListener("keydown", keys, { signal: chart.listening.signal });
+}
+
+// A thin line at a step in every other chart over steps; null takes it away.
+function point(source, step) {
+  for (const chart of document.querySelectorAll(".ratioscope-plot")) {
+    const axis = chart._fullLayout?.xaxis;
+    if (chart === source || !axis || !chart.dataset.events?.includes("step")) continue;
+    let line = chart.querySelector(":scope > .ratioscope-cursor");
+    if (!line) {
+      line = document.createElement("div");
+      line.className = "ratioscope-cursor";
+      line.setAttribute("aria-hidden", "true");
+      chart.append(line);
+    }
+    const across = step === null ? NaN : axis.d2p(step);
+    line.hidden = !(across >= 0 && across <= axis._length);
+    if (line.hidden) continue;
+    const { t, h } = chart._fullLayout._size;
+    Object.assign(line.style, { left: `${axis._offset + across}px`, top: `${t}px`, height: `${h}px` });
+  }
 }
 
 function longest(chart) {

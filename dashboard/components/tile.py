@@ -1,6 +1,7 @@
-"""A metric tile: words and symbol, the last value with its interval, the change, a sparkline, whether to trust it."""
+"""A metric tile: words and symbol, the median of the chosen steps, the worst and the last one, a sparkline."""
 
 from collections.abc import Sequence
+from math import inf
 
 import pandas as pd
 import streamlit as st
@@ -8,6 +9,7 @@ import streamlit as st
 from ratioscope.analysis.findings.words import few_groups
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import state
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.dashboard.formats import interval, number
 from ratioscope.dashboard.sections.subject import is_logged
@@ -16,71 +18,93 @@ from ratioscope.notes import Kind, is_unreliable, text_of
 from ratioscope.sources import linked
 
 SPARKLINE_POINTS = 60
+ACROSS = 4
+_WIDTH, _HEIGHT = 200, 26  # of a sparkline, in its own units: it is as wide as its tile
 
 
-def metric_row(summary: StepSummary, keys: Sequence[str], across: int = 0) -> None:
-    """Tiles of equal width beside each other; none of a metric that is not logged: the page says what is not.
+def metric_row(summary: StepSummary, keys: Sequence[str]) -> None:
+    """Tiles of the chosen steps of the summary; none of a metric that is not logged: the page says what is not.
 
-    Args:
-        across: how many stand in a row; default: all.
+    Four stand beside each other, on a narrow screen two.
     """
-    shown, across = [key for key in keys if is_logged(summary, key)], across or max(1, len(keys))
-    for start in range(0, len(shown), across):
-        for column, key in zip(st.columns(across), shown[start : start + across], strict=False):
-            with column:
-                metric_tile(summary, key)
+    summary = summary.up_to(*state.step_range())
+    shown = [key for key in keys if is_logged(summary, key)]
+    for start in range(0, len(shown), ACROSS):
+        with st.container(key=f"tiles-{start}"):
+            for column, key in zip(st.columns(ACROSS), shown[start : start + ACROSS], strict=False):
+                with column:
+                    metric_tile(summary, key)
 
 
 def metric_tile(summary: StepSummary, key: str) -> None:
     """One bordered tile; says in place why a value is undefined or unreliable."""
     metric = CATALOGUE[key]
     series = summary.values[key].dropna()
-    if not len(series):
-        reason = text_of(summary.last_note(key))
-        st.metric(
-            f"{metric.label} ${metric.symbol}$",
-            "–",
-            delta=reason,
-            delta_color="off",
-            delta_arrow="off",
-            help=tooltip(key),
-            border=True,
-            height="stretch",
-        )
-        return
-    step = int(series.index[-1])
     symbol = f" ${metric.symbol}$" if len(metric.label) + len(metric.symbol) < 30 else ""  # a tile is narrow
+    if not len(series):
+        value, beside = "–", text_of(summary.last_note(key))
+    elif len(series) == 1:
+        value, beside = _one_step(summary, key, int(series.index[0]))
+    else:
+        value, beside = number(key, float(series.median())), _course(key, series)
+    with st.container(border=True, height="stretch", gap=None):
+        st.metric(
+            f"{metric.label}{symbol}", value, delta=beside, delta_color="off", delta_arrow="off",
+            help=f"{_MEDIAN if len(series) > 1 else ''}{tooltip(key)}",
+        )  # fmt: skip
+        if len(series) > 1:
+            st.image(_sparkline(series, *CATALOGUE[key].possible), width="stretch", alt="")
+
+
+_MEDIAN = "The median of the chosen steps, and below it the most extreme one and the last.\n\n"
+
+
+def _one_step(summary: StepSummary, key: str, step: int) -> tuple[str, str]:
+    """The value of the only step that has one; its interval, or why there is none."""
     value, low, high = (float(frame[key].loc[step]) for frame in (summary.values, summary.low, summary.high))
-    st.metric(
-        f"{metric.label}{symbol}",
-        number(key, value, low, high),
-        delta=_beside(summary, key, step),
-        delta_color="off",
-        delta_arrow="off",
-        help=tooltip(key),
-        border=True,
-        height="stretch",
-        chart_data=_sparkline(series),
-    )
-
-
-def _beside(summary: StepSummary, key: str, step: int) -> str:
-    """The interval, or why there is none."""
-    low, high, note = float(summary.low[key].loc[step]), float(summary.high[key].loc[step]), summary.note(step, key)
+    text, note = number(key, value, low, high), summary.note(step, key)
     ends = interval(key, low, high)
     if note and note.kind is Kind.INFINITE:
-        return note.text
+        return text, note.text
     if not ends:
-        return "unreliable: no interval" if is_unreliable(note) else f"step {step}"
+        return text, "unreliable: no interval" if is_unreliable(note) else f"step {step}"
     rests_on = (
         "" if CATALOGUE[key].grain is Grain.STEP else few_groups(float(summary.values["effective_groups"].loc[step]))
     )
-    return f"{'unreliable' if is_unreliable(note) else '95%'}: {ends}" + (f", {rests_on}" if rests_on else "")
+    return text, f"{'unreliable' if is_unreliable(note) else '95%'}: {ends}" + (f", {rests_on}" if rests_on else "")
 
 
-def _sparkline(series: "pd.Series[float]") -> list[float]:
-    finite = series[series.abs() != float("inf")]
-    return [float(f"{value:.4g}") for value in reduce(finite, SPARKLINE_POINTS)]
+def _course(key: str, series: "pd.Series[float]") -> str:
+    """The most extreme step, on the side that is worse, and the last one."""
+    if series.nunique() == 1:
+        return "in every step"
+    falls = CATALOGUE[key].better == "higher"
+    place = int(series.argmin() if falls else series.argmax())
+    worst, last = number(key, float(series.iloc[place])), number(key, float(series.iloc[-1]))
+    return f"{'lowest' if falls else 'highest'} {worst} (step {series.index[place]}), last {last}"
+
+
+def _sparkline(series: "pd.Series[float]", lowest: float, highest: float) -> str:
+    """The course as an SVG without axes; from what is lowest possible, where that is known: noise stays small."""
+    drawn = reduce(series[series.abs() != inf], SPARKLINE_POINTS)
+    if not len(drawn):
+        return _svg("")
+    low = lowest if lowest > -inf else float(drawn.min())
+    high = max(float(drawn.max()), low + 1e-12)
+    if low == drawn.min() == drawn.max():
+        high = low + 1
+    room = high - low if lowest > -inf else max(high - low, 0.1 * abs(high))
+    x = (drawn.index - drawn.index[0]) / max(1, drawn.index[-1] - drawn.index[0]) * _WIDTH
+    y = _HEIGHT - 2 - (drawn.to_numpy() - low) / room * (_HEIGHT - 4)
+    return _svg(" ".join(f"{across:.1f},{down:.1f}" for across, down in zip(x, y, strict=True)))
+
+
+def _svg(points: str) -> str:
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{_WIDTH}' height='{_HEIGHT}' viewBox='0 0 {_WIDTH} {_HEIGHT}' "
+        f"preserveAspectRatio='none'><polyline points='{points}' fill='none' stroke='{state.mode().muted}' "
+        "stroke-width='1.3' vector-effect='non-scaling-stroke'/></svg>"
+    )
 
 
 def tooltip(key: str) -> str:

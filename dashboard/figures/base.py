@@ -33,7 +33,7 @@ def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "
     layout = go.Layout(
         template="none",
         height=height,
-        margin={"l": 56, "r": 20, "t": 30, "b": 44},
+        margin={"l": 56, "r": 20, "t": 26, "b": 44},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": theme.FONT, "color": mode.text, "size": 13},

@@ -127,7 +127,7 @@ def _add_label(
     """Which part of the path it is, its total variation and the interval of that; below each other, or in a row."""
     row = of[pair, _TV]
     value = "" if np.isnan(row["value"]) else f"<b>{_value(row)}</b>"
-    ends = f"<span style='font-size:11px;color:{mode.muted}'>{_ends(row)}</span>"
+    ends = f"<span style='font-size:11px'>{_ends(row)}</span>"
     fig.add_annotation(
         x=x, y=y, text=("  " if in_a_row else "<br>").join(filter(None, (_PARTS[pair], value, ends))),
         showarrow=False, yanchor=anchor, font={"size": 13, "color": mode.text},

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.findings.course import sync_steps
@@ -35,8 +36,14 @@ def over_steps(
     logarithmic: bool = False,
     height: int = 300,
     steps: tuple[int | None, int | None] = (None, None),
+    smoothing: int = 1,
 ) -> go.Figure:
-    """Metrics of one unit over steps, each with its 95 % band and open circles where it is unreliable."""
+    """Metrics of one unit over steps, each with its 95 % band and open circles where it is unreliable.
+
+    Args:
+        smoothing: lines are running means over so many steps, of all values there are; what was logged stays faintly
+            visible in place of the band, so that no extreme is hidden.
+    """
     fig = base.figure(mode, height=height, y_title=y_title)
     if logarithmic:
         base.log_axis(fig)
@@ -47,10 +54,15 @@ def over_steps(
         positive = finite.where(finite > ROUNDING) if logarithmic else finite
         # Of 0 or all of n Wilson's interval is as wide as groups are few: drawn, it would be a comb. Tiles quote it.
         inside = ~series.isin([0.0, 1.0]) if is_share(key) else positive.notna()
-        base.add_band(fig, summary.low[key].where(inside), summary.high[key].where(inside), colour)
+        smoothed = smoothing > 1 and not CATALOGUE[key].sparse
+        if smoothed:
+            base.add_line(fig, positive, name="as logged", colour=theme.rgba(colour, 0.3), width=1, legend=False)
+            fig.data[-1].hoverinfo, fig.data[-1].hovertemplate = "skip", None
+        else:
+            base.add_band(fig, summary.low[key].where(inside), summary.high[key].where(inside), colour)
         base.add_line(
             fig,
-            positive,
+            _running_mean(positive, smoothing) if smoothed else positive,
             name=label(key),
             colour=colour,
             number=".1%" if percent else ".3g",
@@ -58,7 +70,8 @@ def over_steps(
             legend=len(keys) > 1,
         )
         base.add_infinite(fig, series, mode)
-    untrusted = [key for key in keys if not summary.trusted(key).all() and summary.values[key].notna().any()]
+    marked = [] if smoothing > 1 else keys
+    untrusted = [key for key in marked if not summary.trusted(key).all() and summary.values[key].notna().any()]
     for key in untrusted:
         series = summary.values[key]
         base.add_untrusted(fig, series.where(series > ROUNDING) if logarithmic else series, summary.trusted(key), mode)
@@ -74,6 +87,11 @@ def over_steps(
     elif not logarithmic and keys != ["ratio_mean"] and (summary.values[list(keys)].min() >= 0).all():
         fig.update_yaxes(rangemode="tozero")
     return base.set_steps(fig, steps, summary.values.index)
+
+
+def _running_mean(series: "pd.Series[float]", width: int) -> "pd.Series[float]":
+    """Centred, over the values that there are; gaps stay gaps."""
+    return series.rolling(width, center=True, min_periods=1).mean().where(series.notna())
 
 
 def learning_curves(summary: StepSummary) -> list[tuple[str, list[str], str]]:

@@ -44,6 +44,10 @@ class Subject:
     steps: Steps = (None, None)
     mode: theme.Mode = theme.LIGHT
     """The colours that figures are drawn in."""
+    smoothing: int = 1
+    """Lines over steps are running means over so many of them; 1: as logged."""
+    logarithmic: bool = False
+    """Whether the values over steps have a logarithmic axis, where all are positive."""
     framework: str = ""
     """Whose numbers are asked for, a key of `analysis.frameworks.DIALECTS`; "": the run's, or all."""
 
@@ -200,11 +204,20 @@ def over_steps(
     """
     shown, keys = subject.shown, subject.known(keys) or list(keys)
     figure = drawn_over_steps(
-        shown, keys, subject.mode, limits=limits, y_title=unit, logarithmic=logarithmic, height=height,
-        steps=subject.steps,
+        shown, keys, subject.mode, limits=limits, y_title=unit, logarithmic=logarithmic or subject.logarithmic,
+        height=height, steps=subject.steps, smoothing=subject.smoothing,
     )  # fmt: skip
     data = with_intervals(shown, (*keys, *subject.known(beside)))
     return Chart(key, title, figure, takeaway, data, tuple(keys), by_step=True)
+
+
+def flat(chart: Chart) -> str:
+    """What a chart over steps says whose metrics never change; "" where there is something to look at."""
+    keys = [key for key in chart.metrics if key in chart.data and chart.data[key].notna().any()]
+    if not chart.by_step or not keys or len(chart.data) < 2 or (chart.data[keys].nunique() > 1).any():
+        return ""
+    told = [f"{CATALOGUE[key].title} {number(key, float(chart.data[key].dropna().iloc[0]))}" for key in keys]
+    return f"{'; '.join(told)} in every step."
 
 
 def named(subject: Subject, words: Mapping[str, str]) -> str:

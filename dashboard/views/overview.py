@@ -50,7 +50,7 @@ def render() -> None:
             for finding in notices:
                 notice(finding, opened.run_id)
 
-    metric_row(summary, subject.applicable(TILES), across=4)
+    metric_row(summary, subject.applicable(TILES))
     say(subject.cannot_clip)
 
     beside(*learning.overview(subject), across=2)

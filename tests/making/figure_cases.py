@@ -13,6 +13,7 @@ from ratioscope.analysis.clipping.rule_shape import Density, Profile
 from ratioscope.analysis.compare import Member, Setting, curves, difference_over
 from ratioscope.analysis.compare import settings as grouped
 from ratioscope.analysis.drift import pairs
+from ratioscope.analysis.findings.facts import Cause
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.ratios import sentences as heavy_tails
 from ratioscope.analysis.ratios.distributions import Survival, survival
@@ -25,9 +26,11 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import (
     clipping,
     drift,
+    engine,
     evidence,
     frameworks,
     linter,
+    metrics,
     ratios,
     series,
     staleness,
@@ -119,6 +122,12 @@ def material(folder: Path) -> Material:
     return Material(
         summary, grouped(members), runs[0], tail, growth(runs[0], 0, 2), numbers_by_step(summary.values, _COLUMNS)
     )
+
+
+def _held() -> pd.DataFrame:
+    """Strata of a distance, as the engine's figures take them."""
+    numbers = {name: [0.1, 0.2, 0.4] for name in ("share_of_tokens", "share_of_distance", "uncertainty", "apart", "n")}
+    return pd.DataFrame({"words": [HOSTILE, "b", "c"]} | numbers)
 
 
 _SHARE = ("share", "low", "high")
@@ -279,6 +288,40 @@ CASES: tuple[Case, ...] = (
         lambda m, mode, steps: comparison.difference(
             difference_over(m.settings[0], m.settings[1], "reward")[0], "reward", mode, x=steps
         ),
+    ),
+    Case(
+        "compare.differences",
+        lambda m, mode, steps: comparison.differences(
+            [
+                (line, difference_over(m.settings[1], m.settings[0], "reward")[0])
+                for line in comparison.lines(curves(m.settings, "reward"))
+            ],
+            "reward",
+            mode,
+            x=steps,
+        ),
+    ),
+    Case(
+        "metrics.column_over_steps",
+        lambda m, mode, steps: metrics.column_over_steps(m.summary.values["u_k"], mode, steps=steps),
+        plotted=("u_k",),
+    ),
+    Case(
+        "metrics.against",
+        lambda m, mode, steps: metrics.against(
+            m.summary.values[["u_k", "s_k"]].set_axis(["x", "y"], axis=1), mode, x_title=HOSTILE, y_title=HOSTILE
+        ),
+        over_steps=False,
+        plotted=("s_k",),
+    ),
+    Case(
+        "engine.parts",
+        lambda m, mode, steps: engine.parts({Cause.ENGINE: m.summary.values["u_k"]}, 0.1, mode, steps),
+        plotted=("u_k",),
+    ),
+    Case("engine.holds", lambda m, mode, steps: engine.holds(_held(), mode), over_steps=False),
+    Case(
+        "engine.against_probability", lambda m, mode, steps: engine.against_probability(_held(), mode), over_steps=False
     ),
     Case("drift.path_diagram", lambda m, mode, steps: drift.path_diagram(pairs.measure(m.run), mode), over_steps=False),
     Case("drift.triangle", lambda m, mode, steps: drift.triangle(m.summary, mode, steps)),

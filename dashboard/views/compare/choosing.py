@@ -20,6 +20,7 @@ def choose_runs(known: Mapping[str, Listed]) -> list[str]:
     if not chosen:
         with st.container():
             st.text("Choose the runs to compare: tick rows here, or in the list of runs.")
+            _by_words(known)
             ticked = _rows(known, chosen)
             st.button(
                 "Compare", key="compare-them", type="primary", icon=":material/stacked_line_chart:",
@@ -27,22 +28,29 @@ def choose_runs(known: Mapping[str, Listed]) -> list[str]:
             )  # fmt: skip
         return []
     label = "1 run" if len(chosen) == 1 else f"{len(chosen)} runs"
-    with st.popover(f"{label}: choose", icon=":material/checklist:", key="choose", on_change="rerun") as door:
-        words = st.text_input(
-            "Only", placeholder="algorithm, schedule, tag", key="only", bind="query-params",
-            help="Compares those of the chosen runs that contain all these words in id, algorithm, schedule or tags.",
-        )  # fmt: skip
-        fitting = [run_id for run_id, listed in known.items() if _fits(listed, words)]
-        st.button(
-            "All that contain these words" if words else "All runs", key="all-runs", icon=":material/select_all:",
-            on_click=state.choose, args=(fitting[:MOST_RUNS],), help=f"At most {MOST_RUNS}.",
-        )  # fmt: skip
+    door = st.popover(f"{label}: choose", icon=":material/checklist:", key="choose", on_change="rerun")
+    with door:
+        fitting = _by_words(known)
         if door.open:
             _rows(known, chosen, change=True)
     kept = [run_id for run_id in chosen if run_id in fitting]
     if len(kept) < len(chosen):
         st.text(f"{len(kept)} of {len(chosen)} chosen runs contain these words.")
     return kept
+
+
+def _by_words(known: Mapping[str, Listed]) -> list[str]:
+    """The runs that contain the words, and a button that chooses them all."""
+    words = st.text_input(
+        "Only", placeholder="algorithm, schedule, tag", key="only", bind="query-params",
+        help="Compares those of the chosen runs that contain all these words in id, algorithm, schedule or tags.",
+    )  # fmt: skip
+    fitting = [run_id for run_id, listed in known.items() if _fits(listed, words)]
+    st.button(
+        "All that contain these words" if words else "All runs", key="all-runs", icon=":material/select_all:",
+        on_click=state.choose, args=(fitting[:MOST_RUNS],), help=f"At most {MOST_RUNS}.",
+    )  # fmt: skip
+    return fitting
 
 
 def _rows(known: Mapping[str, Listed], chosen: list[str], *, change: bool = False) -> list[str]:
