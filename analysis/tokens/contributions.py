@@ -18,7 +18,7 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.runs.database import filled
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.tokens.worst_sequences import CRITERIA, sequences_of
+from ratioscope.analysis.tokens.worst_sequences import CRITERIA, sequences_of, worst_sequences
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import unknown
 from ratioscope.metric import Grain, Metric
@@ -130,7 +130,7 @@ class Contributions:
     """The largest first: the columns of `attribution_sequences.sql`, and share (of the number; NaN where there are
     none), position, token_share, ratio and token (its text or else its id) of the token with the largest part of it."""
     n: int
-    """Responses that were asked about."""
+    """Responses that were looked at; where there are no shares, those that are listed."""
     half: int | None
     """How many of the largest make half of the number; None where they have no shares."""
     why_no_shares: str
@@ -170,12 +170,9 @@ def contributions(
     return Contributions(by, parts.what, top, n, half, why)
 
 
-def what_of(by: str) -> str:
-    """What responses are listed by, in words for a list to choose from."""
-    if by in CRITERIA:
-        return CRITERIA[by].title
-    key = STAND_INS.get(by, by)
-    return CRITERIA[ORDERS[key]].title if key in ORDERS else f"Share of {_parts_of(CATALOGUE[key]).what}"
+def has_parts(key: str) -> bool:
+    """Whether responses have a share of a metric."""
+    return key in CATALOGUE and key not in ORDERS and key not in STAND_INS
 
 
 def _parts_of(metric: Metric) -> _Parts:
@@ -213,21 +210,13 @@ def _rows(parts: _Parts) -> str:
 
 def _listed(run: Run, by: str, criterion: str, first: int | None, last: int | None, limit: int) -> Contributions:
     """The responses by a criterion; nothing has a share."""
-    chosen = CRITERIA[criterion]
+    top = worst_sequences(run, criterion, first, last, limit).drop(columns="value")
+    top = top.assign(position=None, share=float("nan"), token_share=float("nan"))
+    farthest = {"largest_ratio": "log_rho", "largest_weight": "log_rho", "smallest_ratio": "-log_rho"}
     with relations(run, first, last) as connection:
-        frame = connection.execute(
-            f"""
-            select step, seq_id, count(*) over () as n from ({sequences_of()})
-            where not isnan({chosen.rank}) order by {chosen.rank} desc, step, seq_id limit {int(limit)}
-            """
-        ).df()
-        n = int(frame["n"].iloc[0]) if len(frame) else 0
-        top = frame.drop(columns="n").assign(position=None, share=float("nan"), token_share=float("nan"))
-        farthest = {"largest_ratio": "log_rho", "largest_weight": "log_rho", "smallest_ratio": "-log_rho"}
-        top = _with_tokens(connection, run, _with_numbers(connection, top), farthest.get(criterion, "abs(log_rho)"))
-    return Contributions(
-        by, chosen.title, top, n, None, f"no response has a value for: {chosen.title}" if not n else ""
-    )
+        top = _with_tokens(connection, run, top, farthest.get(criterion, "abs(log_rho)"))
+    title = CRITERIA[criterion].title
+    return Contributions(by, title, top, len(top), None, "" if len(top) else f"no response has a value for: {title}")
 
 
 def _with_numbers(connection: duckdb.DuckDBPyConnection, top: pd.DataFrame) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.tokens.attribution import OWNERS, shares
-from ratioscope.analysis.tokens.contributions import ORDERS, STAND_INS, USUAL, Contributions, contributions
+from ratioscope.analysis.tokens.contributions import USUAL, Contributions, contributions, has_parts
 from ratioscope.analysis.tokens.contributions import sentence as who
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.tails import Array
@@ -132,7 +132,7 @@ def explain(run: Run, summary: StepSummary, first: int, last: int) -> Explanatio
     every = {key: found for key in (*_METRICS, *_SETTING) if (found := _compared(key, summary, first, last))}
     ordered = sorted(every.values(), key=lambda found: -found.size)
     moved = [found for found in ordered if found.is_far]
-    by = next((found.key for found in moved if found.key not in ORDERS.keys() | STAND_INS.keys()), "")
+    by = next((found.key for found in moved if has_parts(found.key)), "")
     by = by or USUAL * bool(moved and USUAL in every)
     one = next((found.step for found in moved if found.key == by and abs(found.units) < _FAR), None)
     steps = (first, last) if one is None else (one, one)

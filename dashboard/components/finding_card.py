@@ -7,6 +7,7 @@ import streamlit as st
 
 from ratioscope.analysis.diagnosis import Finding, Severity
 from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.analysis.tokens.contributions import has_parts
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.plot import plot
 from ratioscope.dashboard.evidence import PAGE_OF
@@ -62,13 +63,12 @@ def _reasons(finding: Finding) -> None:
 
 
 def show_me(finding: Finding, run_id: str) -> None:
-    """The link to the page and the steps that are the evidence."""
+    """The links to the page and the steps that are the evidence, and to the responses that make its number."""
     query = {"run": run_id, "show": finding.metric}
     if len(finding.steps) > 1:
         query |= {"from": str(min(finding.steps)), "to": str(max(finding.steps))}
-    st.page_link(
-        session().pages[PAGE_OF[finding.rule]],
-        label="Show me",
-        icon=":material/arrow_forward:",
-        query_params=query,
-    )
+    pages = session().pages
+    with st.container(horizontal=True, gap="xsmall", width="content"):
+        if has_parts(finding.metric):
+            st.page_link(pages["tokens"], label="Responses", icon=":material/match_word:", query_params=query)
+        st.page_link(pages[PAGE_OF[finding.rule]], label="Show me", icon=":material/arrow_forward:", query_params=query)

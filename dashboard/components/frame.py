@@ -12,8 +12,10 @@ from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Listed, Run, signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.annotations import writable
+from ratioscope.dashboard.components.explained import explain_link
 from ratioscope.dashboard.components.step_dialog import show_step
 from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.roots import roots
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
@@ -172,7 +174,7 @@ def _setting(run: Run) -> str:
         known.append(schedule_words(manifest.schedule, manifest.sampler))
     if manifest.seed is not None:
         known.append(f"seed {manifest.seed}")
-    return " · ".join(map(writable, known))
+    return safe(" · ".join(map(writable, known)))
 
 
 @st.fragment(run_every=POLL_SECONDS)
@@ -200,6 +202,7 @@ def _range_bar(opened: Opened) -> None:
     end = opened.summary.last_step
     if first is not None and last is not None:
         st.badge(where(first, last), icon=":material/straighten:", color="blue")
+        explain_link(opened)
     with st.popover("Steps", icon=":material/straighten:", type="tertiary", key="steps", on_change="rerun") as popover:
         if popover.open:
             st.caption("Or drag over any chart. Click a point to open its step.")

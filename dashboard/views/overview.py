@@ -7,9 +7,11 @@ from ratioscope.analysis.overview.sentences import headline
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import PageSubject, beside, draw, page_subject, say
+from ratioscope.dashboard.components.explained import explained
 from ratioscope.dashboard.components.finding_card import finding_cards, notice
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
+from ratioscope.dashboard.components.siblings import sibling_runs
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections import learning, setting
@@ -54,7 +56,9 @@ def render() -> None:
     say(subject.cannot_clip)
 
     beside(*learning.overview(subject), across=2)
+    explained(opened)
     as_reported(subject, "overview")
+    sibling_runs(opened.run_id)
     how_to_read(
         r"""
 Findings come first, worst first: each gives the measurement, the likely cause and what to change; *Show me* opens the

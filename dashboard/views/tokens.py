@@ -8,7 +8,6 @@ from functools import partial
 
 import streamlit as st
 
-from ratioscope.analysis.findings.facts import STALENESS
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution
 from ratioscope.analysis.tokens.attribution import sentence as carried
@@ -37,8 +36,8 @@ from ratioscope.dashboard.sections import tokens
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
 
-TILES = ("ratio_max", "top1pct_share", "clip_fraction")
-"""Beside the number that the responses are sorted by."""
+TILES = ("s_k", "ratio_max", "top1pct_share", "clip_fraction")
+"""The first ones beside the number that the responses are sorted by."""
 
 _THESE, _THIS = "these steps", "this step"
 
@@ -71,8 +70,8 @@ def render() -> None:
     tiles = st.container()
     found, by = _found(subject, window)
     with tiles:
-        keys = dict.fromkeys((by if by in CATALOGUE else STALENESS, *TILES))
-        metric_row(opened.summary.up_to(*window.steps), subject.applicable(keys))
+        keys = dict.fromkeys((*([by] if by in CATALOGUE else []), *TILES))
+        metric_row(opened.summary.up_to(*window.steps), subject.applicable(keys)[: len(TILES)])
     with said:
         if not subject.log.has_ratios:
             answer(tokens.without_ratios(subject))
