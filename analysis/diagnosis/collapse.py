@@ -144,11 +144,9 @@ def _beside(evidence: Evidence, fall: Fall) -> str:
     if not over or not fall.still_good < over[0] <= fall.found:
         return ""
     lag = evidence.values["version_lag"].get(over[0], nan)
-    old = f", data {lag:.0f} updates old" if lag > 0 else ""
-    text = (
-        f"Between the last good value (step {fall.still_good}) and the fall (step {fall.found}) staleness went above "
-    )
-    text += f"its limit of {level.limit:g} (step {over[0]}{old})"
+    old = f" (data {lag:.0f} updates old)" if lag > 0 else ""
+    text = f"Staleness went above its limit of {level.limit:g} in step {over[0]}{old}, between the last good value and "
+    text += "the fall"
     return f"{text}; {evidence.setup.unbounded}." if evidence.setup.unbounded else f"{text}."
 
 

@@ -83,7 +83,7 @@ def _tails(summary: StepSummary, facts: Facts) -> str:
 
 def _clipped(summary: StepSummary, _: Facts) -> str:
     clipped = summary.values["clip_fraction"]
-    return f"clip fraction {percent(clipped.mean())} on average" if clipped.max() > 0 else "no token clipped"
+    return f"clip fraction {percent(clipped.mean())} on average" if clipped.max() > 0 else ""
 
 
 def _entropy(summary: StepSummary, _: Facts) -> str:

@@ -164,7 +164,7 @@ def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Seq
 
 
 def _open_variance(facts: Facts) -> str:
-    """Why it cannot be told whether variance is large, a clause; empty where it can, or where something is."""
+    """Why it is unknown whether variance is large, a clause; empty where it is known, or where bias is large."""
     if facts.variance_is_open:
         return (
             f"the χ² of whole responses rests on the largest ratio in {facts.n_open_chi2} of {facts.n_chi2} steps and "
@@ -173,6 +173,6 @@ def _open_variance(facts: Facts) -> str:
     if facts.concern is Concern.NEITHER and facts.n_infinite_chi2:
         return (
             f"from full distributions the χ² is infinite in {facts.n_infinite_chi2} of {facts.n_exact_chi2} steps, "
-            "so whether variance is large cannot be told"
+            "so whether variance is large is unknown"
         )
     return ""

@@ -7,9 +7,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.runs.window import Steps
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.series import Limit, over_steps
 from ratioscope.dashboard.theme import Mode
@@ -22,30 +22,18 @@ def can_be_shown(finding: Finding, summary: StepSummary) -> bool:
     return bool(finding.steps) and len(_finite(summary, finding.metric)) > 0
 
 
-def sparkline(finding: Finding, summary: StepSummary, mode: Mode) -> go.Figure:
-    """The metric without axes, as large as a line of a card."""
-    fig = base.figure(mode, height=72)
-    series = _finite(summary, finding.metric)
-    base.add_line(fig, series, name="", colour=theme.metric_colour(finding.metric), legend=False, width=1.5)
-    mark_steps(fig, finding, summary, mode, size=4)
-    if isfinite(finding.limit):
-        fig.add_hline(y=finding.limit, line={"color": mode.muted, "width": 1, "dash": "dash"})
-    fig.update_layout(margin={"l": 4, "r": 4, "t": 4, "b": 4})
-    fig.update_xaxes(visible=False)
-    fig.update_yaxes(visible=False)
-    return fig
-
-
-def evidence(finding: Finding, summary: StepSummary, mode: Mode) -> go.Figure:
+def evidence(
+    finding: Finding, summary: StepSummary, mode: Mode, height: int = 300, steps: Steps = (None, None)
+) -> go.Figure:
     """The metric over the steps with its intervals, the limit, and the steps that the finding is about."""
     limits = [Limit(finding.limit, "limit")] if isfinite(finding.limit) else []
     unit = CATALOGUE[finding.metric].unit
-    fig = over_steps(summary, [finding.metric], mode, limits=limits, y_title=unit)
+    fig = over_steps(summary, [finding.metric], mode, limits=limits, y_title=unit, height=height, steps=steps)
     mark_steps(fig, finding, summary, mode)
     return fig
 
 
-def mark_steps(fig: go.Figure, finding: Finding, summary: StepSummary, mode: Mode, size: int = 5) -> None:
+def mark_steps(fig: go.Figure, finding: Finding, summary: StepSummary, mode: Mode) -> None:
     """A dot in the severity's colour on each step that the finding is about."""
     series = _finite(summary, finding.metric)
     concerned = base.reduce(series.loc[series.index.isin(finding.steps)], _MOST_MARKS)
@@ -54,7 +42,7 @@ def mark_steps(fig: go.Figure, finding: Finding, summary: StepSummary, mode: Mod
         y=concerned,
         name="concerned",
         mode="markers",
-        marker={"size": size, "color": mode.severity[finding.severity]},
+        marker={"size": 5, "color": mode.severity[finding.severity]},
         showlegend=False,
         hoverinfo="skip",
     )

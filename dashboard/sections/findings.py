@@ -4,6 +4,7 @@ from functools import partial
 
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.runs.window import Steps
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.evidence import can_be_shown, evidence
 from ratioscope.dashboard.sections.model import Chart, FindingBlock, Section
@@ -20,11 +21,18 @@ def section(subject: Subject) -> Section:
         notices = len(found) - grave
         answer = f"{grave or 'No'} finding{'s' * (grave != 1)} of severity warning or critical, {notices or 'no'} "
         answer += f"notice{'s' * (notices != 1)}; {len(RULES)} rules checked the whole run."
-    blocks = tuple(FindingBlock(f"finding-{finding.rule}", finding, _evidence(subject, finding)) for finding in found)
+    blocks = tuple(
+        FindingBlock(f"finding-{finding.rule}", finding, evidence_chart(subject, finding)) for finding in found
+    )
     return Section("findings", "Findings", "What is wrong, why, and what to change?", answer, blocks)
 
 
-def _evidence(subject: Subject, finding: Finding) -> Chart | None:
+def evidence_chart(subject: Subject, finding: Finding, height: int = 300, steps: Steps = (None, None)) -> Chart | None:
+    """Its metric over the steps with those that it is about; None where there is nothing to draw.
+
+    Args:
+        steps: those that the figure shows; the rest is beyond its edges.
+    """
     metric = CATALOGUE[finding.metric]
     summary = subject.opened.summary  # rules look at all steps, whatever range the report is about
     if not can_be_shown(finding, summary):
@@ -32,5 +40,5 @@ def _evidence(subject: Subject, finding: Finding) -> Chart | None:
     first, last = min(finding.steps), max(finding.steps)
     span = f"step {first}" if first == last else f"{len(finding.steps)} steps between {first} and {last}"
     return chart(subject.mode, f"finding-{finding.rule}", f"{metric.title} over the steps",
-                 partial(evidence, finding, summary), f"{finding.sentence} Dots: {span}.",
+                 partial(evidence, finding, summary, height=height, steps=steps), f"{finding.sentence} Dots: {span}.",
                  with_intervals(summary, [metric.key]), [metric.key], by_step=True)  # fmt: skip

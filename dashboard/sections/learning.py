@@ -23,6 +23,11 @@ def section(subject: Subject) -> Section:
     return Section("learning", "Learning", "Is it learning, and what does it cost?", answer, (numbers, *blocks))
 
 
+def first(subject: Subject) -> list[Chart]:
+    """Whether it learns, and how off-policy it is: what a healthy run is judged by."""
+    return [*curves(subject)[:1], _off_policy(subject)]
+
+
 def overview(subject: Subject) -> list[Chart]:
     """A run at a glance: a chart a question."""
     return [

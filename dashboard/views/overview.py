@@ -1,38 +1,27 @@
-"""Overview: is this run healthy?"""
+"""Overview: is this run healthy, and if not: what happened, since when, why, what to change, how sure?"""
 
 import streamlit as st
 
-from ratioscope.analysis.diagnosis import Severity
-from ratioscope.analysis.overview.sentences import headline
+from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.overview.sentences import grave
+from ratioscope.analysis.overview.verdict import Verdict
 from ratioscope.dashboard import theme
+from ratioscope.dashboard.components.answers import answers
 from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import PageSubject, beside, draw, page_subject, say
 from ratioscope.dashboard.components.explained import explained
-from ratioscope.dashboard.components.finding_card import finding_cards, notice
+from ratioscope.dashboard.components.finding_card import details, show_me
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
 from ratioscope.dashboard.components.siblings import sibling_runs
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.sections import learning, setting
-from ratioscope.dashboard.sections.model import has_content
+from ratioscope.dashboard.sections import findings, learning, setting
+from ratioscope.dashboard.sections.absent import not_said
+from ratioscope.dashboard.sections.model import Chart, has_content
 
-TILES = ("reward", "eval_accuracy", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "khat_token", "entropy")
-
-
-def _origin(subject: PageSubject) -> None:
-    """Where an imported run comes from, folded away; its label is text of the log."""
-    blocks = list(filter(has_content, setting.origin(subject)))
-    if not blocks:
-        return
-    manifest = subject.opened.run.manifest
-    of = " ".join(str(manifest.source[name]) for name in ("framework", "version") if manifest.source.get(name))
-    told = [f"{len(manifest.assumed)} assumption{'s' * (len(manifest.assumed) != 1)}"] if manifest.assumed else []
-    told += [f"{len(manifest.missing)} missing column{'s' * (len(manifest.missing) != 1)}"] if manifest.missing else []
-    label = ": ".join(filter(None, (f"From {of}" if of else "Where this run comes from", ", ".join(told))))
-    with st.expander(escape(label), icon=":material/input:", key="origin", on_change="rerun") as door:
-        if door.open:
-            draw(*blocks)
+TILES = ("reward", "eval_accuracy", "s_k_bounded", "u_k")
 
 
 def render() -> None:
@@ -40,29 +29,26 @@ def render() -> None:
     opened = run_page("Overview", "Is this run healthy?")
     if opened is None:
         return
-    subject, summary, facts = page_subject(opened), opened.summary, opened.facts()
-    opening(subject, "overview", headline(summary, facts, opened.findings, opened.remarks))
-    draw(*setting.cautions(subject))
+    subject = page_subject(opened)
+    verdict = subject.verdict
+    shown = _bad_night(subject, verdict) if verdict.lead else _healthy(subject, verdict)
+    metric_row(opened.summary, [key for key in subject.applicable(TILES) if key in subject.known(TILES)])
+    for finding in grave(opened.findings):
+        if finding is not verdict.lead:
+            _finding(subject, finding)
+    _notices(subject)
+    with fold("charts", "Charts", "reward, entropy, length and what they cost") as door:
+        if door.open:
+            above = {chart.key for chart in shown}
+            beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
     _origin(subject)
-    grave = [finding for finding in opened.findings if finding.severity > Severity.NOTICE]
-    notices = opened.findings[len(grave) :]
-    finding_cards(grave, summary, subject.mode, opened.run_id)
-    if notices:
-        with st.expander(f"{len(notices)} notice{'s' * (len(notices) > 1)}", icon=theme.SEVERITY_ICON[Severity.NOTICE]):
-            for finding in notices:
-                notice(finding, opened.run_id)
-
-    metric_row(summary, subject.applicable(TILES))
-    say(subject.cannot_clip)
-
-    beside(*learning.overview(subject), across=2)
     explained(opened)
     as_reported(subject, "overview")
     sibling_runs(opened.run_id)
     how_to_read(
         r"""
-Findings come first, worst first: each gives the measurement, the likely cause and what to change; *Show me* opens the
-page and the steps with its evidence. A `ratioscope.toml` beside the run overrides the default limits.
+The answers are about the whole run, as the rules that find them look at all of it. Each link opens the page and the
+steps with the evidence. A `ratioscope.toml` beside the run overrides the default limits.
 
 A run is off-policy for two reasons: the data are old or come from another engine (staleness $S_k^+$), and the update
 moves the policy (update drift $U_k$). Both small: on-policy in effect. Bands are 95% intervals over prompt groups,
@@ -70,3 +56,80 @@ open circles are unreliable values, ticks mark the steps where new weights reach
 Drag over a chart to select steps in all charts, double click to reset, click a step to see its worst responses.
 """
     )
+
+
+def _bad_night(subject: PageSubject, verdict: Verdict) -> list[Chart]:
+    """The five answers, and beside them what shows what happened and why."""
+    concerned = [finding for finding in (verdict.lead, verdict.cause) if finding is not None]
+    height = 480 // len(concerned)
+    found = [findings.evidence_chart(subject, finding, height, subject.steps) for finding in concerned]
+    charts = [chart for chart in found if chart is not None] or learning.first(subject)
+    left, right = st.columns([6, 7], gap="medium")
+    with left:
+        answers(subject, verdict)
+        _asides(subject, verdict)
+    with right:
+        draw(*charts)
+    return charts
+
+
+def _healthy(subject: PageSubject, verdict: Verdict) -> list[Chart]:
+    """One sentence, the main charts."""
+    what, *others = verdict.answers
+    opening(subject, "overview", what.text)
+    for answer in others:
+        say(f"{answer.question} {answer.text}")
+    _asides(subject, verdict, unsaid=False)
+    if subject.opened.findings:
+        show_me(subject.opened.findings[0], subject.opened.run_id, "See the first notice")
+    charts = learning.first(subject)
+    beside(*charts, across=2)
+    return charts
+
+
+def _asides(subject: PageSubject, verdict: Verdict, *, unsaid: bool = True) -> None:
+    """What is fine, what the log does not say, and what holds for every number of it."""
+    say(verdict.fine)
+    if unsaid:
+        say(not_said(subject, "overview"))
+    say(subject.cannot_clip)
+    draw(*setting.cautions(subject))
+
+
+def _finding(subject: PageSubject, finding: Finding) -> None:
+    word, icon = finding.severity.word.capitalize(), theme.SEVERITY_ICON[finding.severity]
+    with fold(f"finding-{finding.rule}", word, finding.sentence, icon=icon) as door:
+        if door.open:
+            details(finding, subject.opened.run_id)
+            if chart := findings.evidence_chart(subject, finding, 240, subject.steps):
+                draw(chart)
+
+
+def _notices(subject: PageSubject) -> None:
+    """A line each, behind one."""
+    found = [finding for finding in subject.opened.findings if finding.severity is Severity.NOTICE]
+    if not found:
+        return
+    icon, names = theme.SEVERITY_ICON[Severity.NOTICE], [finding.rule.replace("_", " ") for finding in found]
+    title = f"{len(found)} notice{'s' * (len(found) > 1)}"
+    with fold("notices", title, ", ".join(names), icon=icon) as door:
+        if door.open:
+            for finding in found:
+                with st.container(border=True, gap="xsmall"):
+                    st.markdown(f"**{escape(finding.sentence)}**")
+                    details(finding, subject.opened.run_id)
+
+
+def _origin(subject: PageSubject) -> None:
+    """Where an imported run comes from; its label is text of the log."""
+    blocks = list(filter(has_content, setting.origin(subject)))
+    if not blocks:
+        return
+    manifest = subject.opened.run.manifest
+    of = " ".join(str(manifest.source[name]) for name in ("framework", "version") if manifest.source.get(name))
+    told = [f"{len(manifest.assumed)} assumption{'s' * (len(manifest.assumed) != 1)}"] if manifest.assumed else []
+    told += [f"{len(manifest.missing)} missing column{'s' * (len(manifest.missing) != 1)}"] if manifest.missing else []
+    title = f"From {of}" if of else "Where this run comes from"
+    with fold("origin", title, ", ".join(told), icon=":material/input:") as door:
+        if door.open:
+            draw(*blocks)

@@ -64,11 +64,12 @@ def test_an_algorithm_without_a_gate_has_no_clip_fraction(root: Path) -> None:
     without = {"name": "reinforce", "parts": {"gate": "none", "weight": "none", "level": "token"}}
     write_run(root / "gateless", steps, algorithm=without, schedule=SCHEDULE)
     write_run(root / "contradicted", make_steps(3), algorithm=without, schedule=SCHEDULE)
-    for page, line in (("clipping", 1), ("overview", 1)):
+    for page in ("clipping", "overview"):
         said = visit(page, run="gateless")
-        assert sentences(said).count("The algorithm has no gate: it clips no token.") == line
+        assert sentences(said).count("The algorithm has no gate: it clips no token.") == 1
         assert not any(metric.label.startswith("Clip fraction") for metric in said.metric)
-        assert any(metric.label.startswith("Clip fraction") for metric in visit(page, run="contradicted").metric)
+    said = visit("clipping", run="contradicted")
+    assert any(metric.label.startswith("Clip fraction") for metric in said.metric)
 
 
 def test_the_first_view_is_the_rule_that_was_applied(stated: str) -> None:

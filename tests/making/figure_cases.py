@@ -369,12 +369,6 @@ CASES: tuple[Case, ...] = (
     ),
     Case("staleness.by_position", lambda m, mode, steps: staleness.by_position(_strata("at "), mode), over_steps=False),
     Case(
-        "evidence.sparkline",
-        lambda m, mode, steps: evidence.sparkline(_finding(), m.summary, mode),
-        over_steps=False,
-        plotted=("s_k",),
-    ),
-    Case(
         "evidence.evidence",
         lambda m, mode, steps: evidence.evidence(_finding(), m.summary, mode),
         over_steps=False,

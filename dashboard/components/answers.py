@@ -1,0 +1,23 @@
+"""The answers about a run, each with one link to what shows it."""
+
+import streamlit as st
+
+from ratioscope.analysis.overview.verdict import Verdict
+from ratioscope.dashboard.components.blocks import PageSubject
+from ratioscope.dashboard.evidence import link_of
+from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.session import session
+
+
+def answers(subject: PageSubject, verdict: Verdict) -> None:
+    """Question, answer and link below each other; the first one, what happened, in bold."""
+    pages, tokens = session().pages, subject.log.has_tokens
+    for place, answer in enumerate(verdict.answers):
+        with st.container(gap=None):
+            with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+                st.caption(answer.question, width="content")
+                link = link_of(answer, subject.opened.run_id, has_tokens=tokens)
+                if link is not None:
+                    page = pages[link.page]
+                    st.page_link(page, label=link.label or page.title, icon=page.icon, query_params=link.query)
+            st.markdown(f"**{escape(answer.text)}**" if place == 0 else escape(answer.text))
