@@ -86,9 +86,18 @@ def path_section(facts: Facts, level: str = "tokens") -> str:
     """
     steps = f"Step {facts.first}" if facts.first == facts.last else f"Steps {facts.first} to {facts.last}"
     text = f"{steps}, {level.lower()}: {path_sentence(facts)}" if facts.path.parts else path_sentence(facts)
-    if isfinite(facts.path.ppo):
-        text += f" Measured directly, the new policy is {tv_text(facts.path.ppo)} from the sampler."
-    return text
+    return " ".join([text, *_direct(facts)])
+
+
+def _direct(facts: Facts) -> list[str]:
+    known = isfinite(facts.path.ppo)
+    return [f"Measured directly, the new policy is {tv_text(facts.path.ppo)} from the sampler."] if known else []
+
+
+def path_beside(facts: Facts) -> str:
+    """What a path says beside its parts, which the headline has named: why, what is missing, and the direct way."""
+    told = [sentence(clause) for clause in (why_not_age(facts), *what_is_missing(facts)) if clause]
+    return " ".join([*told, *_direct(facts)])
 
 
 def of_pairs(facts: Facts, frame: pd.DataFrame) -> Facts:

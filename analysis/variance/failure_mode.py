@@ -18,7 +18,7 @@ from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import number, of_log1p
 from ratioscope.analysis.findings.regime import log_chi2_of_responses, regime
 from ratioscope.analysis.findings.setup import UNKNOWN, Setup
-from ratioscope.analysis.findings.words import chi2_source, tv_text
+from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import cluster_intervals, sums
@@ -33,6 +33,9 @@ class Answer:
     """Which failure mode it is, as far as the log can tell."""
 
     sentence: str
+    """What matters and the number that decides it: one sentence, and a second where something is left open."""
+    rests_on: str
+    """Where the off-policyness comes from, and what is said against the numbers."""
     remedy: str
     """What to do; empty where nothing is known."""
     source: str
@@ -47,28 +50,42 @@ def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
         setup: what was run, which the remedy is for.
     """
     if not facts.n_steps:
-        return Answer("No step of this run lies in the chosen range.", "", "", ())
+        return Answer("No step of this run lies in the chosen range.", "", "", "", ())
     found = regime(facts, setup)
     if found.concern is Concern.UNKNOWN:
-        return Answer(found.sentence, found.remedy, found.source, found.numbers)
-    about_variance = " ".join(filter(None, (_doubted_chi2(facts), _infinite_chi2(facts))))
-    sentence, remedy = f"{found.sentence} {about_variance}".strip(), found.remedy
-    if found.concern is Concern.NEITHER and about_variance and setup.weighted is not False:
-        level = facts.staleness
-        size = (
-            f"Bias is small: total variation is {tv_text(level.median)}, at most {level.limit:g}. Cannot tell whether "
-            f"variance is: the χ² of whole responses looks like {of_log1p(facts.log_chi2)} "
-            f"({chi2_source(facts)}; median over the steps), but "
-            f"{about_variance[0].lower()}{about_variance[1:]}"
-        )
-        until = (
+        return Answer(found.sentence, "", found.remedy, found.source, found.numbers)
+    doubts = [doubt for doubt in (_doubted_chi2(facts), _infinite_chi2(facts)) if doubt]
+    is_open = found.concern is Concern.NEITHER and bool(doubts) and setup.weighted is not False
+    remedy = found.remedy
+    if is_open and setup.truncate and facts.variance_is_open:
+        remedy += (
             f" Until the variance is known: {setup.truncate[:1].lower()}{setup.truncate[1:]}; it adds little bias here."
         )
-        sentence, remedy = (
-            f"{found.origin} {size}",
-            found.remedy + until * bool(setup.truncate and facts.variance_is_open),
-        )
-    return Answer(sentence, remedy, found.source, found.numbers)
+    sentence = _cannot_tell(facts, doubts[0]) if is_open else _what_matters(facts, setup)
+    return Answer(sentence, " ".join([found.origin, *doubts]), remedy, found.source, found.numbers)
+
+
+def _cannot_tell(facts: Facts, doubt: str) -> str:
+    level = facts.staleness
+    return (
+        f"Bias is small: total variation is {tv_text(level.median)} in the median step, at most {level.limit:g}. "
+        f"Cannot tell whether variance is: {doubt[0].lower()}{doubt[1:]}"
+    )
+
+
+def _what_matters(facts: Facts, setup: Setup) -> str:
+    level, variation = facts.staleness, f"total variation is {tv_text(facts.staleness.median)}"
+    chi2 = f"the χ² of whole responses is {of_log1p(facts.log_chi2)}"
+    if facts.concern is Concern.BIAS:
+        return f"Bias is the primary concern: {variation} in the median step, above {level.limit:g}."
+    if facts.concern is Concern.VARIANCE:
+        size = f"{chi2} in the median step, above {facts.limits.chi2:g}"
+        if setup.weighted is False:
+            return (
+                f"Bias is small: {variation}. Importance weights would vary too much, and this loss has none: {size}."
+            )
+        return f"Variance is the concern, which a trust region does not see: {size}."
+    return f"Neither bias nor variance is large: {variation} and {chi2} in the median step."
 
 
 def _doubted_chi2(facts: Facts) -> str:
@@ -123,7 +140,6 @@ def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
         return "No step has both a total variation and a χ² of its ratios."
     near, far = limits.staleness, limits.chi2
     hidden = (known["tv"] <= near) & (known["chi2_seq"] > far)
-    tokens = (known["tv"] <= near) & (known["chi2_token"] > far)
     if not hidden.any():
         return (
             f"In none of {len(known)} steps does a total variation of at most {near:g} hide a χ² of whole responses "
@@ -135,9 +151,7 @@ def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
     doubt = "" if sure.any() else ", which cannot be trusted: it rests on the largest ratio, as in all of these steps"
     return (
         f"In {int(hidden.sum())} of {len(known)} steps the total variation is at most {near:g} and the χ² of whole "
-        f"responses above {far:g}, that of tokens in {int(tokens.sum())}; at step {worst} a total variation of "
-        f"{known['tv'].loc[worst]:.2g} goes with a χ² of {number(known['chi2_seq'].loc[worst])} "
-        f"({'as the tokens predict it' if known['predicted'].loc[worst] else 'measured'}){doubt}."
+        f"responses above {far:g}, most so in step {worst}{doubt}."
     )
 
 

@@ -42,7 +42,7 @@ def blind_spot_axes(points: pd.DataFrame, tv_limit: float, chi2_limit: float) ->
     right = max(1.6 * tv_limit, 1.08 * float(tv.max()) if len(tv) else 0.0)
     low, high = min([limit - 2, *logs]), max([limit + 2, *logs])
     pad = 0.05 * (high - low)
-    return Axes((-0.03 * right, right), (low - pad, high + 4 * pad))
+    return Axes((-0.03 * right, right), (low - pad, high + 2.5 * pad))
 
 
 def blind_spot(
@@ -55,7 +55,7 @@ def blind_spot(
         column: chi2_token or chi2_seq.
     """
     of = "tokens" if column == "chi2_token" else "whole responses"
-    fig = base.figure(mode, height=440, x_title="total variation of tokens", y_title=f"χ² of {of}")
+    fig = base.figure(mode, height=310, x_title="total variation of tokens", y_title=f"χ² of {of}")
     base.log_axis(fig)
     known = points.dropna(subset=["tv", column])
     tv, chi2 = known["tv"], known[column]
@@ -63,49 +63,59 @@ def blind_spot(
     drawn = known[finite & (chi2 > ROUNDING)]
     half = base.MOST_POINTS // 2
     drawn = drawn.loc[base.reduce(drawn["tv"], half).index.union(base.reduce(drawn[column], half).index)]
+    _add_regimes(fig, mode, axes, tv_limit, chi2_limit)
+    if column == "chi2_token":
+        _add_least_chi2(fig, axes, mode)
     fig.add_scatter(
         x=drawn["tv"].to_numpy(np.float32),
         y=drawn[column].to_numpy(np.float32),
         mode="lines",
         line={"color": mode.muted, "width": 0.7},
-        opacity=0.35,
+        opacity=0.25,
         hoverinfo="skip",
         showlegend=False,
     )
-    if column == "chi2_token":
-        _add_least_chi2(fig, axes, mode)
     trusted = drawn["tv_trusted"] & drawn[f"{column}_trusted"]
     for name, chosen, symbol in (
-        ("reliable", drawn[trusted], "circle"),
         ("unreliable", drawn[~trusted], "circle-open"),
+        ("reliable", drawn[trusted], "circle"),
     ):
         if len(chosen):
             _add_steps(fig, chosen["tv"], chosen[column], chosen.index, name, symbol)
-            _add_legend(fig, name, symbol, mode)
     low, high = (10.0**end for end in axes.log_chi2)
     beyond, below = known[~finite], known[finite & (chi2 <= ROUNDING)]
-    for name, marks, height, symbol in (
-        (f"infinite in {len(beyond)} steps", beyond, high / 1.15, "triangle-up"),
-        (f"on-policy in {len(below)} steps", below, low * 1.15, "triangle-down"),
+    for name, marks, height, symbol, anchor in (
+        (f"infinite in {len(beyond)} steps", beyond, high / 1.15, "triangle-up", "top"),
+        (f"on-policy in {len(below)} steps", below, low * 1.15, "triangle-down", "bottom"),
     ):
         if len(marks):
             shown = marks.iloc[:: -(-len(marks) // base.MOST_POINTS)]
             places = shown["tv"].clip(upper=axes.tv[1])
             _add_steps(fig, places, pd.Series(height, index=shown.index), shown.index, name, symbol, at_edge=True)
-            _add_legend(fig, name, symbol, mode)
-    _add_regimes(fig, mode, tv_limit, chi2_limit)
+            fig.add_annotation(
+                x=float(places.max()), y=float(np.log10(height)), text=name, showarrow=False, xanchor="left",
+                yanchor=anchor, xshift=8, font={"size": 11, "color": mode.muted},
+            )  # fmt: skip
     fig.update_layout(
         hovermode="closest",
         dragmode="zoom",
+        showlegend=False,
+        margin={"t": 40},
         coloraxis={
             "colorscale": list(zip((0, 1), mode.sequential, strict=True)),
             "cmin": int(points.index.min()) if len(points) else 0,
             "cmax": int(points.index.max()) if len(points) else 1,
-            "colorbar": _colour_bar("update k", mode),
+            "colorbar": _colour_bar("", mode)
+            | {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom", "len": 0.5}
+            | {"thickness": 6, "nticks": 4, "ticksuffix": ""},
         },
     )
-    fig.update_xaxes(range=axes.tv, showgrid=True)
-    return fig.update_yaxes(range=axes.log_chi2)
+    fig.add_annotation(
+        x=0.48, y=1.02, xref="paper", yref="paper", text="step", showarrow=False, xanchor="right", yanchor="bottom",
+        font={"size": 11, "color": mode.muted},
+    )  # fmt: skip
+    fig.update_xaxes(range=axes.tv, showgrid=False)
+    return fig.update_yaxes(range=axes.log_chi2, showgrid=False)
 
 
 def _add_steps(
@@ -143,34 +153,44 @@ def _add_least_chi2(fig: go.Figure, axes: Axes, mode: Mode) -> None:
     chi2 = np.geomspace(10 ** axes.log_chi2[0], 10 ** axes.log_chi2[1], 200)
     tv = np.where(chi2 <= 1, np.sqrt(chi2) / 2, chi2 / (1 + chi2))
     inside = tv <= axes.tv[1]
+    x, y = tv[inside].astype(np.float32), chi2[inside].astype(np.float32)
+    corner = np.array([axes.tv[1]] * 2, np.float32), np.array([y[-1], y[0]], np.float32)
     fig.add_scatter(
-        x=tv[inside].astype(np.float32),
-        y=chi2[inside].astype(np.float32),
-        name="least χ² at this total variation",
-        showlegend=False,
-        mode="lines",
-        line={"color": mode.exact, "width": 1.4, "dash": "dash"},
-        hoverinfo="skip",
-    )
+        x=np.concatenate([x, corner[0]]), y=np.concatenate([y, corner[1]]), name="no policies", mode="lines",
+        line={"width": 0}, fill="toself", fillcolor=theme.rgba(mode.grid, 0.7), hoverinfo="skip", showlegend=False,
+    )  # fmt: skip
+    fig.add_scatter(
+        x=x, y=y, name="least χ² at this total variation", showlegend=False, mode="lines",
+        line={"color": mode.exact, "width": 1.4, "dash": "dash"}, hoverinfo="skip",
+    )  # fmt: skip
+    fig.add_annotation(
+        x=1, y=0, xref="paper", yref="paper", text="no two policies<br>lie below the curve", showarrow=False,
+        xanchor="right", yanchor="bottom", align="right", xshift=-4, font={"size": 11, "color": mode.muted},
+    )  # fmt: skip
 
 
-def _add_regimes(fig: go.Figure, mode: Mode, tv_limit: float, chi2_limit: float) -> None:
-    """Both limits as lines, and what each corner is called."""
-    line = {"color": mode.muted, "width": 1, "dash": "dash"}
+def _add_regimes(fig: go.Figure, mode: Mode, axes: Axes, tv_limit: float, chi2_limit: float) -> None:
+    """What lies beyond each limit as a region, and what each corner is called."""
+    (left, right), (low, high), limit = axes.tv, axes.log_chi2, float(np.log10(max(chi2_limit, ROUNDING)))
+    (_, bias), (_, variance) = TERMS["B"], TERMS["C_variance"]
+    for colour, ends in (
+        (bias, {"x0": tv_limit, "x1": right, "y0": 10**low, "y1": 10**high}),
+        (variance, {"x0": left, "x1": right, "y0": 10**limit, "y1": 10**high}),
+    ):
+        fig.add_shape(type="rect", **ends, fillcolor=theme.rgba(colour, 0.1), line={"width": 0}, layer="below")
+    line = {"color": mode.muted, "width": 1, "dash": "dot"}
     fig.add_vline(x=tv_limit, line=line)
-    fig.add_hline(y=chi2_limit, line=line)
+    fig.add_hline(y=10**limit, line=line)
     corners = (
-        ("<b>variance</b>,<br>not seen in TV", 0, "paper", 1),
-        ("<b>bias</b> and<br>variance", 1, "paper", 1),
-        ("<b>neither</b>", tv_limit, "x", 0),
-        ("<b>bias</b>", 1, "paper", 0),
+        ("<b>variance</b>,<br>not seen in TV", left, high, "left", "top"),
+        ("<b>bias</b> and<br><b>variance</b>", right, high, "right", "top"),
+        ("<b>neither</b>", left, limit, "left", "top"),
+        ("<b>bias</b>", right, limit, "right", "top"),
     )
-    for name, x, reference, y in corners:
-        left = x == 0
+    for name, x, y, side, edge in corners:
         fig.add_annotation(
-            x=x, y=y, xref=reference, yref="paper", text=name, showarrow=False, xshift=4 if left else -4,
-            xanchor="left" if left else "right", yanchor="top" if y else "bottom",
-            align="left" if left else "right", font={"size": 12, "color": mode.muted},
+            x=x, y=y, text=name, showarrow=False, xshift=4 if side == "left" else -4, xanchor=side, yanchor=edge,
+            align=side, font={"size": 12, "color": mode.text}, bgcolor=theme.rgba(mode.surface, 0.6), borderpad=1,
         )  # fmt: skip
 
 

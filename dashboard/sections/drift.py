@@ -80,6 +80,13 @@ def path_in_words(subject: Subject) -> str:
     return sentences.path_in_words(subject.facts)
 
 
+def path_beside(subject: Subject, level: Level, aggregation: Aggregation) -> str:
+    """What the path says that the answer has not; empty where they are not of the same numbers."""
+    facts = subject.facts
+    same = (level, aggregation) == ("token", "token") and subject.window(_TOKENS).steps == (facts.first, facts.last)
+    return sentences.path_beside(facts) if same else ""
+
+
 def distances(subject: Subject) -> Chart:
     """Staleness, update, and what PPO clips, with their limits."""
     of = subject.opened.limits

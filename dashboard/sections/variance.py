@@ -26,6 +26,9 @@ QUESTION = "Which failure mode is it?"
 SWEPT = 100_000
 """So many tokens are swept over the cap, a random sample of whole prompt groups."""
 
+LEVELS = ("log1p_chi2_seq", "log1p_chi2_seq_predicted", "ess_token", "ess_seq")
+"""What is shown of tokens and of whole responses."""
+
 # Of whole responses it is what the tokens predict where that is more: not the catalogue's chi2_seq.
 _COLUMNS = {"chi2_seq": "chi2_seq_or_predicted", "chi2_seq_trusted": "chi2_seq_or_predicted_trusted"}
 # What looks at single tokens looks at the latest steps with so many of them.
@@ -36,6 +39,7 @@ def section(subject: Subject) -> Section:
     """The blind spot, tokens against responses, truncated importance sampling, gradient probes."""
     blocks: list[Block] = [
         *remedies(subject),
+        *rests_on(subject),
         key_numbers(subject, (STALENESS, "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq")),
         *blind_spot(subject),
         growth(subject),
@@ -47,20 +51,25 @@ def section(subject: Subject) -> Section:
 
 def answer(subject: Subject) -> str:
     """Of these steps."""
-    return failure_mode.answer(subject.facts, setup_of(subject.opened.run.manifest)).sentence
+    return _answer(subject).sentence
+
+
+def _answer(subject: Subject) -> failure_mode.Answer:
+    return failure_mode.answer(subject.facts, setup_of(subject.opened.run.manifest))
 
 
 def remedies(subject: Subject) -> list[Paragraph]:
     """What to do, where something is wrong."""
-    found = failure_mode.answer(subject.facts, setup_of(subject.opened.run.manifest))
+    found = _answer(subject)
     return [Paragraph(f"{found.remedy} ({titled(found.source)})", lead="What to do:")] if found.remedy else []
 
 
-def medians(subject: Subject) -> list[Paragraph]:
-    """The numbers that the answer is taken from."""
-    found = failure_mode.answer(subject.facts, setup_of(subject.opened.run.manifest)).numbers
-    words = (f"{number.label.removesuffix(', median')} {plain(number.value)}" for number in found)
-    return [Paragraph(f"Medians over these steps: {' · '.join(words)}.", small=True)] if found else []
+def rests_on(subject: Subject) -> list[Piece]:
+    """What the answer rests on: where the off-policyness comes from, what is doubtful, and the medians."""
+    found = _answer(subject)
+    rows = tuple((number.label.removesuffix(", median"), plain(number.value)) for number in found.numbers)
+    said = [Paragraph(found.rests_on, small=True)] if found.rests_on else []
+    return [*said, Table("Medians over these steps", ("Metric", "Median"), rows)]
 
 
 def blind_spot(subject: Subject) -> list[Chart]:
@@ -83,7 +92,7 @@ def blind_spot(subject: Subject) -> list[Chart]:
 def growth(subject: Subject) -> Chart:
     """χ² of whole responses, measured and as the tokens predict it."""
     return over_steps(
-        subject, ("log1p_chi2_seq", "log1p_chi2_seq_predicted"), key="growth",
+        subject, LEVELS[:2], key="growth",
         title="log(1 + χ²) of responses: measured, and predicted", unit="nats",
         takeaway=failure_mode.growth_sentence(subject.summary), beside=("chi2_token", "response_length"),
     )  # fmt: skip
@@ -92,7 +101,7 @@ def growth(subject: Subject) -> Chart:
 def sample_size(subject: Subject) -> Chart:
     """Effective sample size of tokens and responses."""
     return over_steps(
-        subject, ("ess_token", "ess_seq"), key="variance-ess", unit="share of the sample",
+        subject, LEVELS[2:], key="variance-ess", unit="share of the sample",
         title="Effective sample size of tokens and responses", limits=(Limit(subject.opened.limits.ess, "limit"),),
         takeaway="Share of the tokens and of the responses that importance weights leave effective.",
     )  # fmt: skip

@@ -73,7 +73,9 @@ def _path(subject: Subject) -> None:
     if found is None:
         return
     with door:
-        draw(found[0], caption="above")
+        beside_answer = drift.path_beside(subject, *LEVELS[level])
+        say(beside_answer)
+        draw(found[0], caption="" if beside_answer else "above")
     with fold("pathnumbers", "The path in numbers") as numbers:
         if numbers.open:
             draw(*found[1:], *drift.rounding(subject))

@@ -5,6 +5,7 @@ from functools import partial
 import streamlit as st
 
 from ratioscope.dashboard.components.blocks import beside, computed, draw, page_subject, say
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
@@ -33,43 +34,40 @@ def render() -> None:
         _probes(subject)
         _how_to_read()
         return
-    draw(*variance.remedies(subject), *variance.medians(subject))
-    metric_row(opened.summary, TILES)
     _blind_spot(subject)
+    metric_row(opened.summary, TILES)
+    draw(*variance.remedies(subject))
+    with fold("basis", "What this rests on") as door:
+        if door.open:
+            draw(*variance.rests_on(subject))
     _levels(subject)
-    responses, sweep = st.container(), st.container()
+    if clipping.can_judge(subject):
+        with fold("truncation", "Truncated importance sampling: bias against variance") as door:
+            if door.open:
+                _truncation(subject)
     _probes(subject)
     _how_to_read()
-    with responses:  # what reads tokens comes after all that does not
-        levels = computed(partial(variance.levels, subject), height=320)
-        if levels is not None:
-            draw(levels)
-    with sweep:
-        if clipping.can_judge(subject):
-            _truncation(subject)
 
 
 def _blind_spot(subject: Subject) -> None:
-    st.subheader("The blind spot: total variation against χ²", anchor=False)
     panels = variance.blind_spot(subject)
-    say(
-        f"{panels[0].takeaway} Bias goes with total variation, variance with χ²; a bound on one does not bound "
-        "the other. Both panels have the same axes: TV, which a trust region limits, is the same in both; only χ² "
-        "differs. For whole responses, χ² is the value that the tokens predict where the sample shows less. The dashed "
-        "curve is the least χ² at a given total variation."
-    )
     beside(*panels)
+    say(f"{panels[0].takeaway} Open circles cannot be trusted.")
 
 
 def _levels(subject: Subject) -> None:
-    st.subheader("Tokens against whole responses", anchor=False)
-    growth = variance.growth(subject)
-    say(growth.takeaway)
-    beside(growth, variance.sample_size(subject))
+    with fold("levels", "Tokens against whole responses", metrics=variance.LEVELS) as door:
+        if not door.open:
+            return
+        growth = variance.growth(subject)
+        say(growth.takeaway)
+        beside(growth, variance.sample_size(subject))
+        found = computed(partial(variance.levels, subject), height=320)
+        if found is not None:
+            draw(found)
 
 
 def _truncation(subject: Subject) -> None:
-    st.subheader("Truncated importance sampling: bias against variance", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox(
             "Truncate the ratio of",
@@ -102,19 +100,22 @@ def _truncation(subject: Subject) -> None:
 
 def _probes(subject: Subject) -> None:
     """The SGA lemma on the run's gradient probes, or how to log probes."""
-    st.subheader("What bias and variance cost a step: the terms of the SGA lemma", anchor=False)
     estimators = variance.estimators(subject)
-    if not estimators:
-        draw(variance.probes_table(variance.probes(subject)))
-        st.info(
-            "This run made no gradient probes. A probe estimates the true gradient from fresh on-policy samples and "
-            "the algorithm's own one several times, on other prompts, and so tells bias from variance. The built-in "
-            "trainer makes them with the setting probe_every; other training loops hand them to "
-            "`RunRecorder.record_step` as `probes`.",
-            icon=":material/science:",
-        )
-        st.code("ratioscope train sync_interval probe_every=10 probe_batches=8", language="shell")
-        return
+    title = "What bias and variance cost a step: the terms of the SGA lemma"
+    with fold("probes", title, "" if estimators else "no gradient probe is logged") as door:
+        if door.open and estimators:
+            _lemma(subject, estimators)
+        elif door.open:
+            draw(variance.probes_table(variance.probes(subject)))
+            say(
+                "A probe estimates the true gradient from fresh on-policy samples and the algorithm's own one several "
+                "times, on other prompts, and so tells bias from variance. The built-in trainer makes them with the "
+                "setting probe_every; other training loops hand them to RunRecorder.record_step as probes."
+            )
+            st.code("ratioscope train sync_interval probe_every=10 probe_batches=8", language="shell")
+
+
+def _lemma(subject: Subject, estimators: list[str]) -> None:
     left, middle, right = st.columns(3, gap="medium")
     eta = left.select_slider(
         "Learning rate η", LEARNING_RATES, value=1e-3, format_func=lambda rate: f"{rate:g}", key="eta",
@@ -149,7 +150,8 @@ makes TV small, never the other way round:
 
 $$\mathrm{TV}\le\tfrac12\sqrt{\chi^2}\ \ (\chi^2\le1),\qquad\mathrm{TV}\le\frac{\chi^2}{1+\chi^2}\ \ (\chi^2>1)$$
 
-is the dashed curve: no policies lie below it, and χ² has no upper limit. For responses of $T$ independent tokens,
+is the dashed curve: no policies lie below it, and χ² has no upper limit. Both panels have the same axes; of whole
+responses χ² is the value that the tokens predict where the sample shows less. For responses of $T$ independent tokens,
 $\log(1+\chi^2_{\mathrm{seq}})=T\log(1+\chi^2_{\mathrm{token}})$: variance grows exponentially with the length.
 
 Truncation at $C$ trades one for the other: $\min(\rho,C)$ removes $\mathbb{E}(\rho-C)^+$ of the mass (bias) and caps

@@ -65,7 +65,7 @@ def test_the_path_has_a_row_for_every_pair_with_its_interval(look: Look, gallery
     row = frame[(frame["pair"] == "new/current") & (frame["metric"] == "tv_bounded")].iloc[0]
     shown = table.set_index("Pair")["TV"][PAIRS["new/current"].title]
     assert shown.startswith(f"{row['value']:.3g} ({row['low']:.3g} to ")
-    assert drift_answers.path_section(facts_of(summarise(open_run(gallery / "finished")))) in sentences(at)
+    assert drift_answers.path_beside(facts_of(summarise(open_run(gallery / "finished")))) in sentences(at)
 
 
 def test_the_recomputed_policy_is_a_node_where_it_is_logged(gallery: Path, tmp_path: Path) -> None:

@@ -110,10 +110,10 @@ def test_the_page_opens_with_the_regime_and_what_to_do(look: Look, gallery: Path
 
 def test_a_regime_that_the_tails_do_not_show_is_said_to_be_unknown() -> None:
     near = _summary(10, s_k_bounded=0.01, chi2_token=0.01, log1p_chi2_seq=0.1, ratio_mean=1.0)
-    assert "neither bias nor variance is large" in _answer(near).sentence
+    assert "Neither bias nor variance is large" in _answer(near).sentence
     doubted = _answer(_doubting(near, "log1p_chi2_seq", "log1p_chi2_seq_predicted"))
     assert "Cannot tell whether variance is" in doubted.sentence
-    assert "neither" not in doubted.sentence
+    assert "either" not in doubted.sentence
     assert "Until the variance is known: truncate or mask the ratio" in doubted.remedy
 
 
@@ -133,7 +133,7 @@ def test_hidden_variance_is_counted_with_the_moved_limits() -> None:
         _summary(4, s_k_bounded=[0.01, 0.1, 0.3, 0.1], log1p_chi2_seq=[0.1, 2, 2, 3], ratio_mean=1)
     )
     assert failure_mode.blind_spot_sentence(points).startswith("In 2 of 4 steps")
-    assert "at step 3" in failure_mode.blind_spot_sentence(points)
+    assert "in step 3" in failure_mode.blind_spot_sentence(points)
     none = failure_mode.blind_spot_sentence(points, Limits(chi2=100.0))
     assert none.startswith("In none of 4 steps")
 
@@ -222,7 +222,7 @@ def test_the_level_of_the_url_is_swept(look: Look, finished: Look) -> None:
 
 def test_without_probes_the_page_says_how_to_record_them(look: Look) -> None:
     at = look("variance", "finished")
-    assert "This run made no gradient probes." in sentences(at)
+    assert "No gradient probe in these steps" in sentences(at)
     assert "probe_every=10" in sentences(at)
     assert "eta" not in {slider.key for slider in at.select_slider}
 
