@@ -10,6 +10,7 @@ import streamlit as st
 from ratioscope.dashboard import warming
 from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.leave import leaving
+from ratioscope.dashboard.demo import demo
 from ratioscope.dashboard.session import drawn, session
 
 
@@ -38,13 +39,17 @@ PAGES = {
     "compare": _Page("Compare", ":material/stacked_line_chart:", group="One or several runs"),
     "report": _Page("Report", ":material/description:", group="One or several runs"),
 }
+# In a demo alone.
+_START = {"start": _Page("Start", ":material/play_circle:", group="")}
 _REMEMBERED = ("run", "from", "to")
 _SIDEBAR = 208  # pixels
 _STYLE = f"<style>{Path(__file__).with_name('components').joinpath('style.css').read_text('utf-8')}</style>"
 
 
-def main(default: str = "runs") -> None:
+def main(default: str = "") -> None:
     """Route to a page, `default` where the URL names none; runs and step range go along from page to page."""
+    shown = {**_START, **PAGES} if demo() else PAGES
+    default = default or next(iter(shown))
     st.set_page_config(
         page_title="ratioscope", page_icon=str(Path(__file__).with_name("icon.png")), layout="wide",
         initial_sidebar_state=_SIDEBAR,
@@ -52,12 +57,12 @@ def main(default: str = "runs") -> None:
     st.html(_STYLE)
     pages = {
         name: st.Page(_drawing(name), title=page.title, icon=page.icon, url_path=name, default=name == default)
-        for name, page in PAGES.items()
+        for name, page in shown.items()
     }
     session().pages = pages
     st.logo(str(Path(__file__).with_name("icon.png")), size="large")
     menu: dict[str, list[st.Page]] = {}
-    for name, page in PAGES.items():
+    for name, page in shown.items():
         menu.setdefault(page.group, []).append(pages[name])
     chosen = st.navigation(menu)
     _carry_over()
@@ -71,7 +76,8 @@ def _drawing(name: str) -> Callable[[], None]:
     """What draws a page; its module is imported when the page is asked for, so that the frame is there before."""
 
     def draw() -> None:
-        warming.wait()
+        if name not in _START:  # which needs little, and is there before the rest
+            warming.wait()
         import_module(f"ratioscope.dashboard.views.{name}").render()
 
     return draw

@@ -78,6 +78,7 @@ def serve(roots: Sequence[Path], port: int, listening: Callable[[], None] = lamb
             "server.fileWatcherType": "none",
             "browser.gatherUsageStats": False,
             "client.toolbarMode": "viewer",
+            "logger.level": "error",  # it warns of a tick that comes after its page has gone
             "logger.hideWelcomeMessage": True,  # the command prints the URL, once
             "client.showErrorDetails": "type",
             "runner.magicEnabled": False,

@@ -63,8 +63,8 @@ class Session:
     """Seconds that a page which follows a run waits between two drawings."""
     ticked_runs: list[str] = field(default_factory=list)
     """In the list of runs."""
-    reads_all_runs: bool = False
-    """Whether the list of runs reads the older ones, too."""
+    saw_live_run: bool = False
+    """Whether the demo has opened the page of its live run."""
     report: "Made | None" = None
     refused_rule: str = ""
     """Why the last move of a what-if slider was refused."""

@@ -1,4 +1,6 @@
-"""What pages need is imported while the server answers already: a first page does not wait for PyTorch.
+"""What pages need is imported while the server answers already, and then runs are read.
+
+A first page does not wait for PyTorch, which few pages need.
 
 One thread imports at a time: pages wait for it (`wait`), because modules that two threads import at once may be seen
 half made.
@@ -10,10 +12,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from threading import Event, Thread
 
 from ratioscope.dashboard import views
+from ratioscope.dashboard.demo import demo, stage
+from ratioscope.dashboard.roots import shelves
 
 _done = Event()
 _done.set()  # nothing is under way, as in tests and notebooks
@@ -42,12 +47,26 @@ def _warm(host: str, port: int, listening: Callable[[], None]) -> None:
         listening()
         for module in iter_modules(views.__path__):
             import_module(f"{views.__name__}.{module.name}")
+        reader = import_module("ratioscope.dashboard.watching.reader")
+        reader.server_reader().processes = reader.processes()
+        live = demo()
+        reader.server_reader().first = frozenset(folder for _, folder, _ in live.guided) if live else frozenset()
+        reader.server_reader().follow(_places)
+        _done.set()
         import_module("torch")
         # Streamlit collects after every run of a script or fragment, which takes 0.2 s over what imports leave behind.
         gc.collect()
         gc.freeze()
     finally:  # a page whose module cannot be imported says why
         _done.set()
+
+
+def _places() -> list[Path]:
+    """Where runs are to be read; of a demo that has no step yet the guided ones alone: the trainer needs the cores."""
+    live = demo()
+    if live and not (stage(live).has_steps or stage(live).ended):
+        return [folder for _, folder, _ in live.guided]
+    return shelves()
 
 
 def _answers(host: str, port: int) -> bool:

@@ -25,6 +25,9 @@ HEARTBEAT_SECONDS = 2.0
 STALLED_AFTER_SECONDS = 20.0
 INTERRUPTED_AFTER_SECONDS = 600.0
 
+# The key in `extra` under which a trainer that learns before its first update says how far it is: step, accuracy, goal.
+WARM_START = "warm_start"
+
 
 def now() -> str:
     """The time as ISO 8601 in UTC."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import MANIFEST_NAME, Manifest
+from ratioscope.manifest import MANIFEST_NAME, WARM_START, Manifest
 from ratioscope.ratios import log_ratio, total_variation
 from ratioscope.recorder import RunRecorder
 from ratioscope.trainer import checkpoint, held_out, record, tasks
@@ -76,10 +76,19 @@ class Trainer:
             flush_seconds=flush_seconds,
             **({} if resume else record.manifest_fields(config)),
         )
+
+        def note(step: int, accuracy: float) -> None:
+            # With the next sign of life it is on disk, for those who wait for the first step.
+            self.recorder.manifest.extra[WARM_START] = {
+                "step": step, "accuracy": accuracy, "goal": config.warm_start.accuracy,
+            }  # fmt: skip
+            warm_up(step, accuracy)
+
         try:
             if resume:
                 self._check_repeatable(state)
-            self.initial, self.vocabulary = warm_started(config, self.task, warm_up)
+            self.initial, self.vocabulary = warm_started(config, self.task, note)
+            self.recorder.manifest.extra.pop(WARM_START, None)
             self.initial.requires_grad_(False)
             self.model = copy.deepcopy(self.initial).requires_grad_(True)
             self.learner = Learner(config, self.model, self.task.response_length, self.initial)

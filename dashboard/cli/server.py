@@ -18,12 +18,12 @@ def check_port(port: int) -> None:
             raise RatioscopeError(f"Port {port} is taken; choose another with --port.") from None
 
 
-def serve(roots: list[Path], port: int, page: str = "") -> None:
+def serve(roots: list[Path], port: int) -> None:
     """Serve until Ctrl-C, the usual way to end it."""
     from ratioscope.dashboard import launcher
 
     def listening() -> None:
-        say(f"ratioscope: http://{launcher.LOOPBACK}:{port}/{page}   (Ctrl-C stops)")
+        say(f"ratioscope: http://{launcher.LOOPBACK}:{port}/   (Ctrl-C stops)")
 
     with suppress(KeyboardInterrupt):
         launcher.serve(roots, port, listening)

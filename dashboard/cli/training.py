@@ -34,10 +34,11 @@ Overrides = Annotated[
 
 @app.command(epilog=examples("demo", "demo --port 8600"))
 def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
-    """Train a short run and open the dashboard on it.
+    """Train a short run that collapses, and open the dashboard on it.
 
     The sample runs are shown beside it. Ctrl-C is the usual way to stop both and ends them with exit code 0.
     """
+    from ratioscope.dashboard import demo as demo_of
     from ratioscope.manifest import now
 
     for package in _TRAINER_PACKAGES:  # what is missing is said here; importing it is the trainer's, and takes seconds
@@ -50,9 +51,10 @@ def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
         start_new_session=True,  # Ctrl-C reaches this process, which then asks the trainer to stop
     )
     samples = sample_runs_folder()
+    demo_of.begin(folder, trainer, samples)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # by way of `finally`
     try:
-        serve([root, *([samples] if samples else [])], port, page=f"overview?run={folder.name}")
+        serve([root, *([samples] if samples else [])], port)
     finally:
         _stop(trainer)
 

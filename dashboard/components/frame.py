@@ -12,6 +12,7 @@ from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Listed, Run, signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.annotations import writable
+from ratioscope.dashboard.components.alarm import alarm
 from ratioscope.dashboard.components.explained import explain_link
 from ratioscope.dashboard.components.step_dialog import show_step
 from ratioscope.dashboard.formats import escape
@@ -163,6 +164,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
         link()
     if manifest.status_reason:
         st.text(manifest.status_reason)
+    alarm(listed, opened)
 
 
 def _setting(run: Run) -> str:

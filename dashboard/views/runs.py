@@ -24,7 +24,6 @@ from ratioscope.dashboard.components.run_list import (
     LEGEND,
     NEEDS_HEADLINES,
     NO_STEP_YET,
-    NOT_READ,
     ORDERS,
     Line,
     line,
@@ -32,10 +31,7 @@ from ratioscope.dashboard.components.run_list import (
 )
 from ratioscope.dashboard.roots import shelves
 from ratioscope.dashboard.session import session
-from ratioscope.dashboard.watching.headlines import Reader
-
-# Reward and finding of the newest runs are worked out unasked; of older ones they are shown where they are on disk.
-MOST_COMPUTED = 60
+from ratioscope.dashboard.watching.reader import server_reader
 
 # Seconds: between two looks while rewards and findings come in, and while nothing does; and how long a page waits for
 # what can be had at once.
@@ -47,11 +43,6 @@ from ratioscope import RunRecorder  # in your trainer
 with RunRecorder("runs/mine", algorithm={"name": "grpo"}) as recorder:
     recorder.record_step(step, tokens=tokens, sequences=sequences, scalars={"loss": loss})
 """
-
-
-@st.cache_resource(show_spinner=False)
-def _reader() -> Reader:
-    return Reader()
 
 
 def render() -> None:
@@ -66,17 +57,13 @@ def render() -> None:
         st.caption("Every folder with a run.json is a run; it is listed here as soon as it appears.")
         st.code(_TEACHING.strip(), language="python")
         return
-    _reader().ask(known, compute=_computed(known))
-    _reader().wait(GRACE)
-    version = _reader().version
+    server_reader().ask(known)
+    server_reader().wait(GRACE)
+    version = server_reader().version
     _list(known)
     foreign_runs(imported=True)
-    left = _reader().ask(known, compute=_computed(known))
+    left = server_reader().ask(known)
     st.fragment(_watcher(known, version), run_every=READING_PAUSE if left else IDLE_PAUSE)()
-
-
-def _computed(known: Sequence[Listed]) -> int:
-    return len(known) if session().reads_all_runs else MOST_COMPUTED
 
 
 def _watcher(known: list[Listed], version: int) -> Callable[[], None]:
@@ -84,11 +71,11 @@ def _watcher(known: list[Listed], version: int) -> Callable[[], None]:
 
     While there is none, a tick looks at the times of folders and at the manifests of live runs, and opens no table.
     """
-    reader, live, places = _reader(), [run for run in known if _may_grow(run)], _places(known)
+    reader, live, places = server_reader(), [run for run in known if _may_grow(run)], _places(known)
     drawn: list[tuple[int, ...]] = []
 
     def watch() -> None:
-        reader.ask(known, compute=_computed(known))
+        reader.ask(known)
         now = _stamp(live, places)
         if not drawn:  # the page has just been drawn
             drawn.append(now)
@@ -140,11 +127,11 @@ def _changed(place: str) -> int:
 @st.fragment
 def _list(known: list[Listed]) -> None:
     """Answer, filters, table and the actions on a row."""
-    reader = _reader()
+    reader = server_reader()
     annotations = read_annotations(run.folder for run in known)
     lines = [line(run, reader.get(run), annotations.get(run.folder)) for run in known]
     answer(_inventory(lines))
-    left = reader.ask(known, compute=_computed(known))
+    left = reader.ask(known)
     shown, filtered = _filter(lines, reading=bool(left))
     if filtered:
         st.caption(f"Shown: {_inventory(shown)}" if shown else "No run matches these filters.")
@@ -153,7 +140,7 @@ def _list(known: list[Listed]) -> None:
         chosen = _table(shown)
         with actions:
             _actions(chosen)
-        _unread(lines, left)
+        _legend(left)
         if len(chosen) == 1:
             _about(chosen[0])
     _problems(lines)
@@ -233,19 +220,11 @@ def _go(page: str, ids: list[str]) -> None:
     leave_for(page, {"run": ids})
 
 
-def _unread(lines: list[Line], left: int) -> None:
-    """The legend, and which rewards and findings are still missing."""
+def _legend(left: int) -> None:
+    """What the column says, and how many findings are still missing."""
     st.caption(LEGEND)
     if left:
         st.caption(f"Reading rewards and findings, {left} runs to go.")
-        return
-    unread = sum(one.finding == NOT_READ for one in lines)
-    if unread:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f"{unread} older runs have changed and not been read again.", width="content")
-            if st.button("Read all", type="tertiary", key="read-them-all"):
-                session().reads_all_runs = True
-                st.rerun()
 
 
 def _about(one: Line) -> None:

@@ -12,7 +12,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.trainer import warm_start
 from ratioscope.trainer.settings import load
 from ratioscope.trainer.tasks.addition import Addition
-from tests.browser.actions import badge, settled, shown_step
+from tests.browser.actions import badge, go_to, settled, shown_step
 from tests.browser.conftest import ARTIFACTS, OpenPage
 from tests.browser.processes import PATIENCE, await_file, await_server, command, command_lines, free_port
 
@@ -39,14 +39,20 @@ def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
     with command("demo", "--port", port, "--root", root, output=output, RATIOSCOPE_CACHE=cache) as demo:
         await_server(address, demo, output)
         (url,) = re.findall(r"http://\S+", output.read_text())
-        assert url.startswith(f"{address}/overview?run=")
-        page = open_page(url.removeprefix(address), address=address)
-        settled(page, "Overview")
+        assert url == f"{address}/"
+        page = open_page("/", address=address)
+        expect(page.get_by_role("heading", name=re.compile("^(Start|Overview)$"))).to_be_visible()
+        settled(page, "Overview")  # by itself, with the first step
+        assert re.search(r"/overview\?run=live-demo-", page.url)
         expect(badge(page, "live")).to_be_visible()
         expect(page.get_by_text(re.compile(r"data up to step \d+"))).to_be_visible()
         expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
         seen = shown_step(page)
         page.screenshot(path=ARTIFACTS / "demo.png")
+        go_to(page, "Start")
+        expect(page.get_by_role("link", name="See its answer")).to_have_count(3)
+        expect(page.get_by_text(re.compile("^Its findings are being read"))).to_have_count(0)
+        expect(page.get_by_role("link", name="Open it")).to_be_visible()
         page.close()  # a page whose server goes away complains, rightly
 
         demo.send_signal(signal.SIGINT)
@@ -56,7 +62,7 @@ def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
     (folder,) = root.iterdir()
     manifest = Manifest.read(folder)
     assert (manifest.status, manifest.status_reason) == ("interrupted", "stopped by the user")
-    assert folder.name in url
+    assert folder.name.startswith("live-demo-")
     run = open_run(folder)
     assert run.last_step >= seen >= 0
     assert not run.problems

@@ -22,7 +22,8 @@ from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.session import Session
 from ratioscope.dashboard.views import runs as page
 from ratioscope.dashboard.watching import headlines
-from ratioscope.dashboard.watching.headlines import Headline, Reader, headline
+from ratioscope.dashboard.watching.headlines import Headline, headline
+from ratioscope.dashboard.watching.reader import Alarm, Reader
 from ratioscope.errors import RatioscopeError
 from tests.dashboard.conftest import make_steps
 from tests.making.pages import elements, read, runs_table, sentences, visit
@@ -75,11 +76,13 @@ def served(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return shelf
 
 
-def test_a_thousand_runs_are_listed_and_only_the_newest_are_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_runs_are_listed_at_once_and_read_in_order_of_size(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     contents = {"schema_version": "1.0", "status": "finished", "algorithm": {"name": "grpo"}}
     for number in range(1_000):
         (root / f"{number:04d}" / "tokens").mkdir(parents=True)
-        (root / f"{number:04d}" / "tokens" / "000000-000009-w0.parquet").touch()
+        (root / f"{number:04d}" / "tokens" / "000000-000009-w0.parquet").write_bytes(bytes(1_000 - number))
         created = {"created": f"2026-01-01T00:{number // 60:02d}:{number % 60:02d}+00:00"}
         (root / f"{number:04d}" / "run.json").write_text(json.dumps(contents | created))
     opened = []
@@ -93,9 +96,8 @@ def test_a_thousand_runs_are_listed_and_only_the_newest_are_opened(root: Path, m
     assert len(frame(at)) == 1_000
     assert "1,000 runs, none live" in sentences(at)
     read(at)
-    assert sorted(opened) == [f"{number:04d}" for number in range(1_000 - page.MOST_COMPUTED, 1_000)]
-    assert (frame(at)["Finding"] == NOT_READ).sum() == 1_000 - page.MOST_COMPUTED
-    assert f"{1_000 - page.MOST_COMPUTED} older runs have changed and not been read again." in sentences(at)
+    assert opened == [f"{number:04d}" for number in reversed(range(1_000))]
+    assert NOT_READ not in set(frame(at)["Finding"])
 
 
 def test_lines_agree_with_the_summary_and_the_rules(served: Path) -> None:
@@ -273,12 +275,29 @@ def test_a_run_that_cannot_be_read_keeps_the_others_from_nothing(fresh: Path, mo
 
     monkeypatch.setattr(headlines, "open_folder", odd)
     reader, listed = Reader(), discover([fresh])
-    assert reader.ask(listed, compute=2) == 2
-    while reader.ask(listed, compute=2):
+    assert reader.ask(listed) == 2
+    while reader.ask(listed):
         reader.wait(60)
     known = {run.run_id: reader.get(run) or Headline() for run in listed}
     assert "ValueError" in known["mine"].problem
     assert known["other"].tokens > 0
+
+
+def test_processes_read_the_same_as_the_thread(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(fresh / "third", make_steps(2))
+    reader, listed = Reader(processes=2), discover([fresh])
+    while reader.ask(listed):
+        reader.wait(60)
+    monkeypatch.setattr(headlines, "open_folder", _refuse)
+    assert {run.run_id: reader.get(run) for run in listed} == {run.run_id: headline(run.folder) for run in listed}
+
+
+def test_the_first_time_that_a_live_run_was_critical_is_kept(tmp_path: Path) -> None:
+    reader, said = Reader(), Alarm(61, "reward_collapse", "It fell.")
+    assert reader.alarm(tmp_path) is None
+    for alarm in (said, Alarm(70, "staleness_high", "It rose.")):
+        reader.sound(tmp_path, alarm)
+    assert reader.alarm(tmp_path) == said
 
 
 def test_a_tick_without_news_sees_none_and_every_change_is_news(fresh: Path) -> None:

@@ -187,12 +187,7 @@ def render() -> None:
     draw(seam.said(page_subject(opened)))
 ''',
     ),
-    Edit("dashboard/app.py", "    seam,\n", before="    sql,\n    staleness,\n"),
-    Edit(
-        "dashboard/app.py",
-        '    "seam": _Page(seam.render, "Seam", ":material/science:"),\n',
-        before='    "staleness": ',
-    ),
+    Edit("dashboard/app.py", '    "seam": _Page("Seam", ":material/science:"),\n', before='    "staleness": '),
 )
 # Of tests, and only so that `tests.making.pages` knows the page.
 QUESTION = ("seam", "Does the seam hold?")

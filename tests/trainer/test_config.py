@@ -214,7 +214,7 @@ def test_every_algorithm_takes_its_own_parameters(name: str) -> None:
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_a_configuration_survives_the_manifest(preset: str) -> None:
-    config = load(preset, ["pace=1", "epsilon_low=1"])
+    config = load(preset, ["pace=1", "learning_rate=1"])
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config
 
 

@@ -1,0 +1,189 @@
+"""Finds out the headlines of all runs in the background, from the start of the server: cheapest first, several at once.
+
+The work is done by processes at low priority, so that pages stay quick, and kept on disk for the next server. Pages
+ask what is known; nothing here waits for a run.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.runs.store import Listed, discover
+from ratioscope.dashboard.watching.headlines import Headline, found, headline
+from ratioscope.dashboard.watching.worker import by_processes
+from ratioscope.errors import RatioscopeError
+
+# Seconds: a live run is not read again before its headline is so old; between two looks for new runs, at least.
+_LIVE_REST, _PAUSE = 8.0, 4.0
+# A process takes a second to start: fewer runs than this are read by the thread itself.
+_FEW = 3
+_MOST_PROCESSES = 4
+
+
+@dataclass(frozen=True)
+class _Known:
+    news: str
+    headline: Headline | None
+    """None: not on disk, and not worked out so far."""
+    when: float
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """The moment at which a live run was first found critical."""
+
+    step: int
+    """The last one on disk then."""
+    rule: str
+    sentence: str
+    """Markdown."""
+
+
+class Reader:
+    """The headlines that this server knows, and who finds out more; shared by all sessions.
+
+    Args:
+        processes: how many work at once; 0: the thread does it alone.
+    """
+
+    def __init__(self, processes: int = 0) -> None:
+        self.processes = processes
+        self.first: frozenset[Path] = frozenset()
+        """Folders of runs that are read before all others."""
+        self.version = 0
+        """Grows with every headline that is new."""
+        self._known: dict[Path, _Known] = {}
+        self._alarms: dict[Path, Alarm] = {}
+        self._lock, self._idle = Lock(), Event()
+        self._idle.set()
+
+    def follow(self, places: Callable[[], Sequence[Path]]) -> None:
+        """Read what lies in these folders, now and whenever something is new, for as long as the server lives."""
+        Thread(target=self._follow, args=(places,), name="runs", daemon=True).start()
+
+    def get(self, run: Listed) -> Headline | None:
+        """The headline as far as it is known; of a live run perhaps a moment old. None while nothing is known."""
+        if run.problem or _not_begun(run):
+            return Headline(problem=run.problem)
+        known = self._known.get(run.folder)
+        return known.headline if known else None
+
+    def of(self, folder: Path) -> Headline | None:
+        """The headline of the run in a folder, if it is known."""
+        known = self._known.get(folder)
+        return known.headline if known else None
+
+    def alarm(self, folder: Path) -> Alarm | None:
+        """When the run in this folder was found critical, if that was while it was live and this server ran."""
+        return self._alarms.get(folder)
+
+    def sound(self, folder: Path, alarm: Alarm) -> None:
+        """Note that a live run was found critical; the first time counts."""
+        self._alarms.setdefault(folder, alarm)
+
+    def ask(self, runs: Sequence[Listed]) -> int:
+        """Have these read; returns how many are still to be read."""
+        with self._lock:
+            wanted = list(self._wanted(runs))
+            if wanted and self._idle.is_set():
+                self._idle.clear()
+                Thread(target=self._read, args=(wanted,), name="headlines", daemon=True).start()
+        return len(wanted)
+
+    def wait(self, seconds: float) -> None:
+        """Give the thread a moment: what is on disk or small is there at once."""
+        self._idle.wait(seconds)
+
+    def _follow(self, places: Callable[[], Sequence[Path]]) -> None:
+        while True:
+            begun = time.monotonic()
+            with suppress(OSError, RatioscopeError):
+                self.ask(discover(places()))
+            time.sleep(max(_PAUSE, 10 * (time.monotonic() - begun)))
+
+    def _wanted(self, runs: Sequence[Listed]) -> Iterator[tuple[Listed, str]]:
+        now = time.monotonic()
+        for run in runs:
+            if run.problem or _not_begun(run):
+                continue
+            known, news = self._known.get(run.folder), _news(run)
+            if (
+                known is None
+                or known.headline is None
+                or (known.news != news and (not _is_live(run) or now - known.when > _LIVE_REST))
+            ):
+                yield run, news
+
+    def _read(self, wanted: list[tuple[Listed, str]]) -> None:
+        try:
+            left = [(run, news) for run, news in wanted if not self._note(run, news, _kept(run.folder))]
+            left.sort(
+                key=lambda each: (each[0].folder not in self.first, not _is_live(each[0]), _bytes(each[0].folder))
+            )
+            of = {str(run.folder): (run, news) for run, news in left}
+            for folder, worked_out in self._work_out([run.folder for run, _ in left]):
+                self._note(*of[str(folder)], worked_out)
+        finally:
+            self._idle.set()
+
+    def _work_out(self, folders: list[Path]) -> Iterator[tuple[Path, Headline]]:
+        if not self.processes or len(folders) < _FEW:
+            return ((folder, found(folder)) for folder in folders)
+        return by_processes(folders, self.processes)
+
+    def _note(self, run: Listed, news: str, known: Headline | None) -> bool:
+        """Keep what was found; whether that is a headline."""
+        before = self._known.get(run.folder)
+        if known is None and before is not None:
+            self._known[run.folder] = _Known(before.news, before.headline, before.when)
+            return False
+        self._known[run.folder] = _Known(news, known, time.monotonic())
+        self.version += 1
+        if known and known.severity == Severity.CRITICAL and _is_live(run):
+            self.sound(run.folder, Alarm(known.last_step, known.rule, known.sentence))
+        return known is not None
+
+
+@cache
+def server_reader() -> Reader:
+    """The reader of this process."""
+    return Reader()
+
+
+def processes() -> int:
+    """How many may read at once: all cores, at a priority that leaves them to pages."""
+    return min(_MOST_PROCESSES, os.cpu_count() or 1)
+
+
+def _kept(folder: Path) -> Headline | None:
+    with suppress(Exception):  # said when it is worked out
+        return headline(folder, compute=False)
+    return None
+
+
+def _bytes(folder: Path) -> int:
+    """What reading a run costs, roughly."""
+    with suppress(OSError), os.scandir(folder / "tokens") as entries:
+        return sum(entry.stat().st_size for entry in entries)
+    return 0
+
+
+def _is_live(run: Listed) -> bool:
+    return run.manifest is not None and run.manifest.status == "running"
+
+
+def _not_begun(run: Listed) -> bool:
+    """No step, of a run that may still write one; of one that has ended this is a finding."""
+    return not run.steps and run.manifest is not None and run.manifest.live_status() == "running"
+
+
+def _news(run: Listed) -> str:
+    """Changes whenever the headline may; costs no look at the disk."""
+    manifest = run.manifest
+    return f"{run.steps} {manifest.run_id} {manifest.created} {manifest.live_status()}" if manifest else ""

@@ -1,0 +1,89 @@
+"""A process that works out headlines at low priority, a folder a line on stdin and a headline a line on stdout.
+
+A program of its own and not a spawned copy: Streamlit puts the script of a page in the place of the main module, which
+a copy would run.
+"""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+
+from ratioscope.dashboard.watching.headlines import Headline, found
+
+_NICE = 15
+
+
+def by_processes(folders: Sequence[Path], most: int) -> Iterator[tuple[Path, Headline]]:
+    """The headlines of the runs in these folders as they come, from so many processes at most."""
+    todo, done = deque(folders), SimpleQueue[tuple[Path, Headline]]()
+    for _ in range(min(most, len(folders))):
+        Thread(target=_hand_out, args=(todo, done), name="headlines", daemon=True).start()
+    for _ in folders:
+        yield done.get()
+
+
+def _hand_out(todo: deque[Path], done: SimpleQueue[tuple[Path, Headline]]) -> None:
+    process: subprocess.Popen[str] | None = None
+    while todo:
+        try:
+            folder = todo.popleft()
+        except IndexError:  # another one was faster
+            break
+        process = process or _start()
+        answer = _ask(process, folder)
+        if answer is None:  # killed, for its memory perhaps
+            _end(process)
+            process, answer = None, Headline(problem=f"{folder}: reading it ended the process that did.")
+        done.put((folder, answer))
+    if process:
+        _end(process)
+
+
+def _ask(process: "subprocess.Popen[str]", folder: Path) -> Headline | None:
+    assert process.stdin
+    assert process.stdout
+    with suppress(OSError, ValueError):
+        process.stdin.write(json.dumps(os.fspath(folder)) + "\n")
+        process.stdin.flush()
+        return Headline.read(process.stdout.readline())
+    return None
+
+
+def _start() -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "ratioscope.dashboard.watching.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for the process that waits for this one
+    )
+    atexit.register(process.kill)
+    return process
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.wait()
+    atexit.unregister(process.kill)
+
+
+def main() -> None:
+    """The process."""
+    with suppress(OSError):
+        os.nice(_NICE)
+    for line in sys.stdin:
+        print(json.dumps(asdict(found(Path(json.loads(line))))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
