@@ -81,9 +81,7 @@ def _what_matters(facts: Facts, setup: Setup) -> str:
     if facts.concern is Concern.VARIANCE:
         size = f"{chi2} in the median step, above {facts.limits.chi2:g}"
         if setup.weighted is False:
-            return (
-                f"Bias is small: {variation}. Importance weights would vary too much, and this loss has none: {size}."
-            )
+            return f"Bias is small: {variation}. Importance weights would vary a lot, but this loss has none: {size}."
         return f"Variance is the concern, which a trust region does not see: {size}."
     return f"Neither bias nor variance is large: {variation} and {chi2} in the median step."
 

@@ -22,7 +22,7 @@ _CLIPPED = theme.metric_colour(PPO)
 _TV = "tv_bounded"
 _OTHERS = {"kl_k3": "KL", "chi2": "χ²"}
 # What the way between two policies is called.
-_PARTS = {
+PARTS = {
     "behavior_train/behavior": "engine",
     "current/behavior_train": "age",
     "current/behavior": "staleness",
@@ -129,8 +129,9 @@ def _add_label(
     value = "" if np.isnan(row["value"]) else f"<b>{_value(row)}</b>"
     ends = f"<span style='font-size:11px'>{_ends(row)}</span>"
     fig.add_annotation(
-        x=x, y=y, text=("  " if in_a_row else "<br>").join(filter(None, (_PARTS[pair], value, ends))),
+        x=x, y=y, text=("  " if in_a_row else "<br>").join(filter(None, (PARTS[pair], value, ends))),
         showarrow=False, yanchor=anchor, font={"size": 13, "color": mode.text},
+        bgcolor=theme.rgba(mode.surface, 0.8 if in_a_row else 0),
     )  # fmt: skip
 
 

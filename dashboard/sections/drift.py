@@ -227,16 +227,17 @@ def _path_tables(frame: pd.DataFrame, title: str) -> list[Table]:
             ends = write(low, low, high), write(high, low, high)
             between = interval_text(-inf if key == "ess" and low == 0 else low, high, *ends)  # 0: open below
             cells[key] = write(value, low, high) + (f" ({between})" if between else "")
-        name = PAIRS[str(pair)].title
+        name = figures.PARTS[str(pair)]
         rows.append((name, cells, f"{int(of['n'].iloc[0]):,}"))
         told += [f"{name}: {note}." for note in [_notes(of)] if note]
     others = [key for key in _DISTANCES if key not in _FIRST]
     help_of = dict(_DISTANCES.values()) | {"Units": "Number of tokens or responses in the average."}
+    help_of["Part"] = "; ".join(f"{name}: {PAIRS[pair].title}" for pair, name in figures.PARTS.items())
     note = " ".join(["In brackets: 95% intervals over prompt groups; no brackets: undefined.", *told])
     return [
-        Table(title, ("Pair", *(_DISTANCES[key][0] for key in _FIRST)),
+        Table(title, ("Part", *(_DISTANCES[key][0] for key in _FIRST)),
               tuple((name, *(cells[key] for key in _FIRST)) for name, cells, _ in rows), note, help_of),
-        Table("Plain form, mean ratio and sample", ("Pair", *(_DISTANCES[key][0] for key in others), "Units"),
+        Table("Plain form, mean ratio and sample", ("Part", *(_DISTANCES[key][0] for key in others), "Units"),
               tuple((name, *(cells[key] for key in others), units) for name, cells, units in rows), "", help_of),
     ]  # fmt: skip
 

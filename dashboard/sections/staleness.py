@@ -140,8 +140,8 @@ def filtered(found: FilterEffect) -> Table:
     between = interval_text(fewest, most, share(fewest), share(most))
     after = estimate(STALENESS, of["staleness"], of["staleness_lower"], of["staleness_upper"])
     rows = (
-        ("Signal tokens dropped", share(0.0), share(dropped) + (f" ({between})" if between else "")),
-        ("Staleness of the kept", plain(of["staleness_raw"]), after),
+        ("Dropped", share(0.0), share(dropped) + (f" ({between})" if between else "")),
+        ("Staleness", plain(of["staleness_raw"]), after),
     )
     return Table("", ("", "As logged", "Filtered"), rows)
 

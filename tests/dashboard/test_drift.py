@@ -60,10 +60,10 @@ def _labels(figure: Any) -> str:
 def test_the_path_has_a_row_for_every_pair_with_its_interval(look: Look, gallery: Path) -> None:
     at = look("drift", "finished")
     frame = measure(open_run(gallery / "finished"), 0, 11)
-    table, besides = (each.value for each in at.dataframe if "Pair" in each.value)
-    assert list(table["Pair"]) == list(besides["Pair"]) == [pair.title for pair in PAIRS.values()]
+    table, besides = (each.value for each in at.dataframe if "Part" in each.value)
+    assert list(table["Part"]) == list(besides["Part"]) == [figures.PARTS[pair] for pair in PAIRS]
     row = frame[(frame["pair"] == "new/current") & (frame["metric"] == "tv_bounded")].iloc[0]
-    shown = table.set_index("Pair")["TV"][PAIRS["new/current"].title]
+    shown = table.set_index("Part")["TV"]["update"]
     assert shown.startswith(f"{row['value']:.3g} ({row['low']:.3g} to ")
     assert drift_answers.path_beside(facts_of(summarise(open_run(gallery / "finished")))) in sentences(at)
 
