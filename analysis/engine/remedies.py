@@ -159,7 +159,9 @@ def framework_of(manifest: Manifest) -> str:
 def remedies(key: str, like: Like = Like.UNKNOWN) -> tuple[Advice, ...]:
     """What to set there: what removes this cause first, without what removes another one."""
     known = like in (Like.TEMPERATURE, Like.TRUNCATION)
-    fits = [one for one in REMEDIES.get(key, ()) if not known or one.against in (None, like)]
+    fits = [
+        one for one in REMEDIES.get(key, ()) if not known or one.purpose is not Purpose.ALIGN or one.against is like
+    ]
     return tuple(sorted(fits, key=lambda one: one.against is not like))
 
 

@@ -1,12 +1,13 @@
 """Is the engine mismatch hurting?"""
 
 from functools import partial
+from math import isfinite
 
 import pandas as pd
 
 from ratioscope.analysis.engine import sentences
 from ratioscope.analysis.engine.measured import TOKENS, Measured, measure
-from ratioscope.analysis.engine.remedies import REMEDIES, framework_of, remedies, title_of
+from ratioscope.analysis.engine.remedies import REMEDIES, Advice, framework_of, remedies, title_of
 from ratioscope.analysis.engine.signature import Like, Signature, signature
 from ratioscope.analysis.engine.verdict import EngineFacts, Kind, Verdict, engine_by_step, engine_facts, missing_columns
 from ratioscope.analysis.engine.where import DIMENSIONS, Where, where
@@ -65,15 +66,14 @@ def like(subject: Subject) -> Signature | None:
 def differs(subject: Subject) -> bool:
     """Whether there is a difference to place and to explain."""
     signs = like(subject)
-    return signs is not None and signs.like is not Like.NOTHING
+    return signs is not None and signs.like is not Like.NOTHING and not facts(subject).broken
 
 
 def answer(subject: Subject) -> str:
     """Of these steps."""
     if not len(subject.summary.values):
         return NO_STEP
-    framework = framework_of(subject.opened.run.manifest)
-    return sentences.answer(facts(subject), like(subject), subject.log, framework)
+    return sentences.answer(facts(subject), like(subject), subject.log, own_framework(subject))
 
 
 def parts(subject: Subject) -> list[Piece]:
@@ -82,8 +82,8 @@ def parts(subject: Subject) -> list[Piece]:
     shown = subject.shown
     of = dict(parts_by_step(shown.values, subject.facts.fresh))
     tv, _ = engine_by_step(shown)
-    if found.verdict is not Verdict.CANNOT_TELL and Cause.ENGINE not in of:
-        of = {Cause.ENGINE: (tv if len(tv) else found.tv).reindex(shown.values.index), **of}
+    if len(found.tv):  # as the verdict has it, on the data of the policy's own version, too
+        of[Cause.ENGINE] = (tv if len(tv) else found.tv).reindex(shown.values.index)
     if not of:
         return []
     order = [cause for cause in Cause if cause in of]
@@ -95,47 +95,44 @@ def parts(subject: Subject) -> list[Piece]:
 
 
 _EFFECTS = {
-    Kind.SIZE: ("Total variation, same weights", "How far the two engines' probabilities are apart."),
-    Kind.VARIANCE: ("Variance of its ratio, χ²", "Of whole responses where the loss multiplies by products."),
-    Kind.CLIP: ("Of the clipped tokens, its doing", "They would be kept, were the engines the same."),
-    Kind.BIAS: ("Bias, in gains of an update", "What it moves the surrogate by, over what updates gain of it."),
+    Kind.SIZE: "Total variation, same weights",
+    Kind.VARIANCE: "Variance χ² of its ratio",
+    Kind.CLIP: "Of the clipped tokens, its doing",
+    Kind.BIAS: "Bias, in gains of an update",
 }
 
 
 def effects(subject: Subject) -> list[Piece]:
     """What it does, each effect against its limit; and what is measured beside."""
     found, tokens = facts(subject), measured(subject)
-    rows: list[tuple[str, str, str, str, str]] = []
+    rows: list[tuple[str, str, str, str]] = []
     for effect in found.effects:
-        name, meaning = _EFFECTS[effect.kind]
         write = percent if effect.kind is Kind.CLIP else number
-        rows.append((name, write(effect.value), write(effect.limit), sentences.beyond(effect, found), meaning))
+        name = _EFFECTS[effect.kind]
+        rows.append((name, write(effect.value), write(effect.limit), sentences.beyond(effect, found)))
+    note = ""
     if tokens is not None:
         rows += _beside(tokens)
-    note = f"{tokens.n_tokens:,} tokens of {tokens.n_steps} steps." if tokens is not None else ""
-    head = ("Effect", "Value", "Limit", "Beyond it", "Meaning")
-    return [Table("What it does", head, tuple(rows), note)] if rows else []
+        note = f"{tokens.n_tokens:,} tokens of {tokens.n_steps} steps."
+        if isfinite(tokens.skew_positive):
+            note += (
+                " Skew: what the trainer's own denominators change of the correction −(r − 1)A, by the sign of A, over "
+                "all correction by the sampler's."
+            )
+    head = ("Effect", "Value", "Limit", "Beyond it")
+    return [Table("What the difference does", head, tuple(rows), note)] if rows else []
 
 
-def _beside(tokens: Measured) -> list[tuple[str, str, str, str, str]]:
-    skews = [percent(abs(skew)) for skew in (tokens.skew_positive, tokens.skew_negative)]
+def _beside(tokens: Measured) -> list[tuple[str, str, str, str]]:
+    skews = (tokens.skew_positive, tokens.skew_negative)
     values = {
-        "Mean ratio": (number(tokens.mean_ratio, digits=4), "Of trainer over sampler; below 1 tokens are left out."),
-        "The same to the last digit": (percent(tokens.equal), "Tokens with the very same log-probability."),
-        "Beyond the clip by it alone": (
-            percent(tokens.outside),
-            "Tokens whose ratio of engines leaves the clip's range.",
-        ),
-        "Of the gradient's weight": (
-            percent(tokens.noise),
-            "Σ|A(e^x − 1)| over Σ|A|: what is difference, signs aside.",
-        ),
-        "Skew of good and of bad responses": (
-            f"{skews[0]}, {skews[1]}" if tokens.skew_positive == tokens.skew_positive else "–",
-            "What the trainer's own denominators change of the correction, by the sign of the advantage.",
-        ),
+        "Mean ratio of trainer over sampler": number(tokens.mean_ratio, digits=4),
+        "Tokens with the very same log-prob": percent(tokens.equal),
+        "Tokens that it alone puts beyond the clip": percent(tokens.outside),
+        "Of the gradient's weight, signs aside": percent(tokens.noise),
+        "Skew, good and bad responses": ", ".join(map(number, skews)) if isfinite(sum(skews)) else "–",
     }
-    return [(name, value, "", "", meaning) for name, (value, meaning) in values.items() if value != "–"]
+    return [(name, value, "", "") for name, value in values.items() if value != "–"]
 
 
 def places(subject: Subject) -> list[Piece]:
@@ -191,25 +188,28 @@ def kind(subject: Subject) -> list[Piece]:
     ]  # fmt: skip
 
 
-def remedy(subject: Subject, framework: str) -> list[Piece]:
-    """What to set in a framework."""
+def advice(subject: Subject, framework: str) -> tuple[Advice, ...]:
+    """What to set in a framework against what this is like."""
     signs = like(subject)
-    rows = tuple(
-        (one.purpose.value, one.setting, one.effect)
-        for one in remedies(framework, signs.like if signs else Like.UNKNOWN)
-    )
-    return [Table(title_of(framework), ("For", "Setting", "Effect"), rows)] if rows else []
+    return remedies(framework, signs.like if signs else Like.UNKNOWN)
 
 
 def own_remedy(subject: Subject) -> list[Piece]:
     """What to set in the run's own framework; of one that is not known, where to look."""
-    framework = framework_of(subject.opened.run.manifest)
-    if framework:
-        return remedy(subject, framework)
-    return [Paragraph("The log does not say which framework trained: its settings are on the Engine page.", small=True)]
+    framework = own_framework(subject)
+    if not framework:
+        said = "The log does not say which framework trained; the Engine page has the settings of all that are known."
+        return [Paragraph(said, small=True)]
+    rows = tuple((one.purpose.value, one.setting, one.effect) for one in advice(subject, framework))
+    return [Table(f"What to set: {title_of(framework)}", ("For", "Setting", "Effect"), rows)]
+
+
+def own_framework(subject: Subject) -> str:
+    """Key of the framework that trained; "" where the log does not say, or it is not known."""
+    return framework_of(subject.opened.run.manifest)
 
 
 def frameworks(subject: Subject) -> tuple[str, ...]:
-    """All whose settings are known, the run's own first."""
-    own = framework_of(subject.opened.run.manifest)
-    return tuple(sorted(REMEDIES, key=lambda key: (key != own, title_of(key).lower())))
+    """All whose settings are known, without the run's own."""
+    own = own_framework(subject)
+    return tuple(sorted((key for key in REMEDIES if key != own), key=lambda key: title_of(key).lower()))

@@ -48,20 +48,30 @@ def _folds(subject: Subject) -> None:
         with fold("kind", "What it is like", signs.like.value if signs else "", icon=":material/fingerprint:") as door:
             if door.open:
                 draw_computed(partial(engine.kind, subject), height=300)
-    if engine.measured(subject) is not None:
+    facts = engine.facts(subject)
+    if facts.effects and not facts.broken:
         with fold("effects", "What it does", "size, variance, clip, bias, each against its limit") as door:
             if door.open:
                 draw(*engine.effects(subject))
-    own, *others = engine.frameworks(subject)
-    hurts = engine.facts(subject).verdict is Verdict.HURTS
-    with fold("remedy", "What to set", title_of(own), opened=hurts) as door:
+    if own := engine.own_framework(subject):
+        with fold("remedy", "What to set", title_of(own), opened=facts.verdict is Verdict.HURTS) as door:
+            if door.open:
+                _advice(subject, own)
+    others = engine.frameworks(subject)
+    title = "The same in other frameworks" if own else "What to set"
+    with fold("others", title, ", ".join(map(title_of, others))) as door:
         if door.open:
-            draw(*engine.remedy(subject, own))
-    with fold("others", "The same in other frameworks", ", ".join(map(title_of, others))) as door:
-        if door.open:
-            for key in others:
-                draw(*engine.remedy(subject, key))
-            say("Read from the releases and files that docs/frameworks.md names.")
+            chosen = st.selectbox(
+                "Framework", others, format_func=title_of, key="framework", bind="query-params", width=340
+            )
+            _advice(subject, chosen)
+
+
+def _advice(subject: Subject, framework: str) -> None:
+    """The settings as one copies them."""
+    for one in engine.advice(subject, framework):
+        say(f"{one.purpose.value}: {one.effect}.")
+        st.code(one.setting, language=None, wrap_lines=True)
 
 
 def _how_to_read() -> None:
