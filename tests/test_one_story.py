@@ -19,6 +19,7 @@ from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.drift import sentences as drift
 from ratioscope.analysis.drift.pairs import measure
 from ratioscope.analysis.findings.facts import Cause, Facts, facts_of, heavy_tails
+from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.news import to_json
@@ -119,6 +120,25 @@ def test_every_window_of_every_sample_run_has_one_story(name: str) -> None:
     for steps in ((None, None), (29, 38), (18, 22), (fresh, fresh)):
         facts = facts_of(summary, Limits(), *steps)
         assert_one_story(facts, said_of(summary, facts), whole, about_the_run)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fact_has_one_severity(name: str) -> None:
+    """A run with "nothing to worry about" was "uncontrolled" on another page; a fall was led by what caused it."""
+    summary, findings = summary_of(name), findings_of(name)
+    facts, found = facts_of(summary), run_verdict(summary, findings, [], Limits())
+    rules, grave = {finding.rule for finding in findings}, overview.grave(findings)
+    assert (found.lead is None) is (not grave)
+    assert len(found.answers) == (5 if grave else 2)
+    assert ("Uncontrolled" in regime(facts).sentence) <= (rules >= {"bias_regime"} or "update_large" in rules)
+    assert ("staleness_high" in rules) is bool(facts.staleness.over)
+    assert not (found.fine and facts.staleness.over and "staleness at most" in found.fine)
+    assert ("no heavy tail" in found.fine) <= ("heavy_tail" not in rules)
+    if found.lead is None:
+        assert found.answers[0].text.startswith(("Nothing to worry about", "Learning is not steady"))
+    elif fall_of(summary, Limits()) is not None:
+        assert found.lead.rule == "reward_collapse" and found.cause is not found.lead
+        assert found.cause is None or min(found.cause.steps) <= min(found.lead.steps)
 
 
 # ------------------------------------------------------------------------------------------------- damaged copies

@@ -92,9 +92,9 @@ def run_verdict(
     return Verdict(answers, told, lead, cause)
 
 
-def _first(text: str, n: int = _LONGEST) -> str:
+def _first(text: str) -> str:
     """Its first sentences."""
-    return " ".join(split(r"(?<=[.?!])\s+(?=[A-Z(])", text.strip())[:n])
+    return " ".join(split(r"(?<=[.?!])\s+(?=[A-Z(])", text.strip())[:_LONGEST])
 
 
 def _cause(lead: Finding, findings: Sequence[Finding]) -> Finding | None:
@@ -135,7 +135,7 @@ def _when(summary: StepSummary, finding: Finding) -> str:
 def _why(lead: Finding, cause: Finding | None) -> str:
     if cause is None or not lead.unexplained:
         return _first(lead.why)
-    return f"{_first(lead.why, 1)} Found from step {min(cause.steps)} on: {cause.sentence}"
+    return f"{cause.sentence} That begins in step {min(cause.steps)}, before the fall was found."
 
 
 def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Remark]) -> str:

@@ -187,7 +187,7 @@ def _above(strata: Strata, facts: Facts) -> str:
     if not len(above):
         return ""
     where = " and ".join(above) if len(above) <= 3 else f"{len(above)} of {len(rows)} strata of age"
-    return f"Staleness is above the limit of {facts.staleness.limit:g} at {where}."
+    return f"On average staleness is above the limit of {facts.staleness.limit:g} at {where}."
 
 
 def _of_fresh_tokens(strata: Strata, facts: Facts) -> str:
