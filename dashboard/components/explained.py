@@ -22,6 +22,9 @@ def explained(opened: Opened, window: Window | None = None) -> None:
         if state.step_range() == (None, None):
             return
         window = Window.of(opened.run, *state.step_range())
+    values = opened.summary.values
+    if len(values) == len(values.loc[window.first : window.last]) and "explain" not in st.query_params:
+        return
     with fold("explain", "Explain these steps", f"{window.words} against the rest of the run") as door:
         if not door.open:
             return

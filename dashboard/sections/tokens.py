@@ -11,7 +11,14 @@ from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, shares
 from ratioscope.analysis.tokens.attribution import sentence as carried
-from ratioscope.analysis.tokens.contributions import USUAL, contributions, sentence
+from ratioscope.analysis.tokens.contributions import (
+    USUAL,
+    Contributions,
+    contributions,
+    has_parts,
+    sentence,
+    stands_out,
+)
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.dashboard.figures import tokens as figures
 from ratioscope.dashboard.formats import plain, share
@@ -82,7 +89,42 @@ def answer(subject: Subject, window: Window) -> str:
     Raises:
         RatioscopeError: these steps do not tell.
     """
-    return sentence(subject.compute(contributions, usual(subject), *window.steps, limit=_WORST), window.words)
+    by = usual(subject)
+
+    def found(first: int, last: int) -> Contributions:
+        return subject.compute(contributions, by, first, last, limit=_WORST)
+
+    return told(found(*window.steps), window, highest(subject.summary, by, window), found)
+
+
+def highest(summary: StepSummary, by: str, window: Window) -> int | None:
+    """Of several steps the one where a metric is highest; None of a single one, or where responses have no part."""
+    if not has_parts(by) or window.first == window.last:
+        return None
+    values = summary.values[by].loc[window.first : window.last].dropna()
+    return int(values.index[int(values.argmax())]) if len(values) else None
+
+
+def told(found: Contributions, window: Window, step: int | None, of: Callable[[int, int], Contributions]) -> str:
+    """Which responses make a number; where none stands out, those of the step where it is highest.
+
+    Args:
+        step: see `highest`.
+        of: the contributions to the same number in other steps.
+    """
+    inside = named(found, step, of)
+    if inside is found:
+        return sentence(found, window.words)
+    highest = sentence(inside, f"step {step}").partition(". ")[0].rstrip(".")
+    return f"No response of {window.words} stands out. {highest}, where it is highest."
+
+
+def named(found: Contributions, step: int | None, of: Callable[[int, int], Contributions]) -> Contributions:
+    """Whose first response `told` names."""
+    if step is None or found.half is None or stands_out(found):
+        return found
+    inside = of(step, step)
+    return inside if stands_out(inside) else found
 
 
 def _carried(subject: Subject, window: Window) -> Paragraph:
@@ -146,9 +188,6 @@ def _table(worst: pd.DataFrame, title: str) -> Table:
         "Token": lambda row: _text(row["token"]) if pd.notna(row["token"]) else _NONE,
         "ρ": lambda row: plain(row["ratio"]),
         "log W": lambda row: plain(row["log_w"]),
-        "max log ρ": lambda row: plain(row["max_log_ratio"]),
-        "min log ρ": lambda row: plain(row["min_log_ratio"]),
-        "Clipped": lambda row: share(row["clipped"]),
         "Reward": lambda row: plain(row["reward"]),
         "Tokens": lambda row: f"{int(row['n_tokens']):,}" if pd.notna(row["n_tokens"]) else _NONE,
         "Prompt": lambda row: _text(row["prompt"]),

@@ -76,9 +76,10 @@ def render() -> None:
         if not subject.log.has_ratios:
             answer(tokens.without_ratios(subject))
         elif found is not None:
-            opening(subject, "tokens", sentence(found, window.words))
+            step = tokens.highest(opened.summary, by, window)
+            opening(subject, "tokens", tokens.told(found, window, step, partial(_of, window, by)))
             say(in_the_plain_form(window, by, found))
-    place = _worst(window, found, by)
+    place = _worst(window, found, by, tokens.highest(opened.summary, by, window))
     if place is not None:
         st.fragment(sequence_reader)(opened, *place)
     if subject.log.has_ratios:
@@ -102,12 +103,13 @@ def _found(subject: Subject, window: Window) -> tuple[Contributions | None, str]
     with picker:
         asked = st.query_params.get("show", "")
         by = by_picker("by", tokens.numbers(subject.opened.summary), asked=asked, in_url=True)
-    step = url_number("step")
-    if step is not None:
-        to = _THESE if window.first == window.last == step else _THIS
-        words = subject.window(tokens.TOKENS).words if to == _THESE else f"step {step}"
+    step, every = url_number("step"), subject.window(tokens.TOKENS)
+    if window.first == window.last == step:
         with scope:
-            st.button(f"Responses of {words}", key="where", on_click=_look_at, args=(to,), type="tertiary")
+            st.button(f"Responses of {every.words}", key="where", on_click=_look_at, args=(_THESE,), type="tertiary")
+    elif (step := step if step is not None else tokens.highest(subject.opened.summary, by, window)) is not None:
+        with scope:
+            st.button(f"Responses of step {step}", key="where", on_click=_open_step, args=(step,), type="tertiary")
     try:
         with st.spinner("Searching for the worst responses"):
             return worst(window, by), by
@@ -117,12 +119,29 @@ def _found(subject: Subject, window: Window) -> tuple[Contributions | None, str]
         return None, by
 
 
+def _of(window: Window, by: str, first: int, last: int) -> Contributions:
+    return worst(replace(window, first=first, last=last), by)
+
+
 def _look_at(where: str) -> None:
     st.query_params["where"] = where
 
 
-def _worst(window: Window, found: Contributions | None, by: str) -> tuple[int, int, int | None] | None:
-    """The table of the worst responses; returns step and seq_id to read, and the position of the token to open at."""
+def _open_step(step: int) -> None:
+    st.query_params["step"] = str(step)
+    for key in ("seq", "token"):
+        st.query_params.pop(key, None)
+    _look_at(_THIS)
+
+
+def _worst(
+    window: Window, found: Contributions | None, by: str, highest: int | None
+) -> tuple[int, int, int | None] | None:
+    """The table of the worst responses; returns step and seq_id to read, and the position of the token to open at.
+
+    Args:
+        highest: see `sections.tokens.highest`: without a choice, what the answer names is open.
+    """
     step, seq_id = url_number("step"), url_number("seq")
     chosen = (step, seq_id) if step is not None and seq_id is not None else None
     if found is None or not len(found.frame):
@@ -130,7 +149,8 @@ def _worst(window: Window, found: Contributions | None, by: str) -> tuple[int, i
             st.info(escape(sentence(found, window.words)))
         return (*chosen, None) if chosen else None
     frame = found.frame
-    shown = chosen or (int(frame["step"].iloc[0]), int(frame["seq_id"].iloc[0]))
+    named = tokens.named(found, highest, partial(_of, window, by)).frame
+    shown = chosen or (int(named["step"].iloc[0]), int(named["seq_id"].iloc[0]))
 
     def choose(step: int, seq_id: int) -> None:
         if window.first < window.last:
@@ -146,7 +166,8 @@ def _worst(window: Window, found: Contributions | None, by: str) -> tuple[int, i
         on_choice=choose,
         height=216,
     )
-    return (*shown, position_of(frame, shown))
+    position = position_of(frame, shown)
+    return (*shown, position_of(named, shown) if position is None else position)
 
 
 def _attribution(subject: Subject, window: Window) -> None:
