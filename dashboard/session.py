@@ -63,6 +63,8 @@ class Session:
     """Seconds that a page which follows a run waits between two drawings."""
     ticked_runs: list[str] = field(default_factory=list)
     """In the list of runs."""
+    unticked: int = 0
+    """How often all ticks were taken away at once."""
     saw_live_run: bool = False
     """Whether the demo has opened the page of its live run."""
     report: "Made | None" = None

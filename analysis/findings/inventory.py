@@ -25,8 +25,12 @@ def inventory(statuses: Sequence[str], worst: Iterable[Worst], *, unread: int = 
     text += "".join(f", {statuses.count(word)} {word}" for word in _TROUBLE if word in statuses)
     if not known:
         return f"{text}."
-    read = f"{len(known):,} of {len(known) + unread:,} read, of these " if unread else ""
-    return f"{text}; {read}{_health(known)}."
+    if not unread:
+        return f"{text}; {_health(known)}."
+    read = f"{len(known):,} of {len(known) + unread:,} read so far"
+    sick = any(severity in (Severity.CRITICAL, Severity.WARNING) for severity, _ in known)
+    # That none is critical is not known before all are read.
+    return f"{text}; {read}, of these {_health(known, partly=True)}." if sick else f"{text}; {read}."
 
 
 def rule_words(rule: str) -> str:
@@ -41,14 +45,15 @@ def _how_many_live(statuses: Sequence[str]) -> str:
     return f"{live} of them live" if live else "not live" if len(statuses) == 1 else "none live"
 
 
-def _health(worst: list[Worst]) -> str:
+def _health(worst: list[Worst], *, partly: bool = False) -> str:
     critical = Counter(rule for severity, rule in worst if severity is Severity.CRITICAL)
     warnings = Counter(rule for severity, rule in worst if severity is Severity.WARNING)
     if critical:
         text = f"{_have(critical.total())} a critical finding ({_most_often(critical)})"
         return text + (f" and {warnings.total()} a warning" if warnings else "")
     if warnings:
-        return f"none has a critical finding, {_have(warnings.total())} a warning ({_most_often(warnings)})"
+        text = f"{_have(warnings.total())} a warning ({_most_often(warnings)})"
+        return text if partly else f"none has a critical finding, {text}"
     return "none has a critical finding or a warning"
 
 

@@ -13,21 +13,19 @@ from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.dashboard.annotations import Annotation, writable
 from ratioscope.dashboard.components.frame import status_words
+from ratioscope.dashboard.theme import Mode
 from ratioscope.dashboard.watching.headlines import Headline
 
-ROW_HEIGHT, MOST_HEIGHT = 38, 646
+ROW_HEIGHT, MOST_HEIGHT = 36, 542
 
 NOT_READ, NO_FINDING, NO_STEP_YET, CANNOT_BE_READ = "not read yet", "none", "no step yet", "cannot be read"
 
 _COLUMNS = (
-    "Run", "Open", "Status", "Finding", "Reward", "Last reward", "Algorithm", "From", "Task", "Steps", "Tokens",
-    "Started", "Tags", "Notes",
+    "Run", "Open", "Severity", "Finding", "Reward", "Last reward", "Steps", "Started", "Status", "Tags", "Notes",
+    "Algorithm", "From", "Task", "Tokens",
 )  # fmt: skip
 
-LEGEND = (
-    "Finding: the worst finding of the run. **Critical**: the run is broken or its numbers mislead. **Warning**: act "
-    "before it gets worse. **Notice**: good to know. Reward and finding are computed once per run and kept."
-)
+_MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "◆", Severity.NOTICE: "●"}
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,17 @@ class Line:
         return f"{Severity(self.headline.severity).word}: {rule_words(self.headline.rule)}"
 
     @property
+    def severity(self) -> str:
+        """In a word; "" where there is none, or none is known."""
+        known = self.headline.severity if self.headline and not self.problem else 0
+        return Severity(known).word if known else ""
+
+    @property
+    def rule(self) -> str:
+        """That of the worst finding, as people say it."""
+        return rule_words(self.headline.rule) if self.severity and self.headline else ""
+
+    @property
     def created(self) -> datetime | None:
         try:
             return datetime.fromisoformat(self.run.manifest.created).astimezone(UTC) if self.run.manifest else None
@@ -121,16 +130,15 @@ def _last_reward(shown: Line) -> float:
 
 # Ties, and whatever has no value, stay newest first.
 ORDERS: dict[str, Callable[[Line], Any] | None] = {
-    "newest": None,
     "worst finding": lambda shown: -_gravity(shown),
+    "newest": None,
     "highest reward": lambda shown: -_last_reward(shown),
     "most steps": lambda shown: -shown.run.steps,
     "name": lambda shown: shown.run.run_id.lower(),
 }
-NEEDS_HEADLINES = ("worst finding", "highest reward")
 
 
-def run_table(lines: Sequence[Line], *, key: str, chosen: Sequence[int], open_key: str) -> list[int]:
+def run_table(lines: Sequence[Line], *, key: str, chosen: Sequence[int], open_key: str, mode: Mode) -> list[int]:
     """Draw the list; returns the places of the chosen rows.
 
     Args:
@@ -147,7 +155,7 @@ def run_table(lines: Sequence[Line], *, key: str, chosen: Sequence[int], open_ke
         selection_default={"selection": {"rows": list(chosen), "columns": [], "cells": []}},
         height=min(ROW_HEIGHT * (len(lines) + 1) + 2, MOST_HEIGHT),
         row_height=ROW_HEIGHT,
-        column_config=_columns(lines, open_key),
+        column_config=_columns(lines, open_key, mode),
         column_order=_shown_columns(lines),
         placeholder="–",
         alt=f"Table of {len(lines)} run{'s' * (len(lines) != 1)}",
@@ -162,7 +170,8 @@ def _frame(lines: Sequence[Line]) -> pd.DataFrame:
             "Run": [writable(shown.run.run_id) for shown in lines],
             "Open": ["Open"] * len(lines),
             "Status": [shown.status for shown in lines],
-            "Finding": [shown.finding for shown in lines],
+            "Severity": [[_label(Severity[shown.severity.upper()])] if shown.severity else [] for shown in lines],
+            "Finding": [shown.rule or shown.finding for shown in lines],
             "Reward": [list(known.reward) or None for known in headlines],
             "Last reward": pd.array([known.last_reward for known in headlines], dtype="Float64"),
             "Algorithm": [shown.algorithm or None for shown in lines],
@@ -178,8 +187,10 @@ def _frame(lines: Sequence[Line]) -> pd.DataFrame:
 
 
 def _shown_columns(lines: Sequence[Line]) -> list[str]:
-    """The columns that hold something: tags, notes and origins are rare."""
+    """The columns that hold something and tell runs apart."""
     empty = {
+        "Status": len({shown.status for shown in lines}) == 1,
+        "Task": len({shown.task for shown in lines}) == 1,
         "Tags": not any(shown.tags for shown in lines),
         "Notes": not any(shown.notes for shown in lines),
         "From": not any(shown.source for shown in lines),
@@ -187,35 +198,51 @@ def _shown_columns(lines: Sequence[Line]) -> list[str]:
     return [name for name in _COLUMNS if not empty.get(name)]
 
 
-def _columns(lines: Sequence[Line], open_key: str) -> dict[str, Any]:
+def _label(severity: Severity) -> str:
+    """The word with its mark: colour alone says nothing to some."""
+    return f"{_MARKS[severity]} {severity.word}"
+
+
+def _columns(lines: Sequence[Line], open_key: str, mode: Mode) -> dict[str, Any]:
     rewards = [value for shown in lines if shown.headline for value in shown.headline.reward]
     shares = bool(rewards) and min(rewards) >= 0 and max(rewards) <= 1  # then all lines have the same axis
     config = st.column_config
     return {
+        # Not pinned: what is pinned is grey, as if it could not be used.
         "Run": config.TextColumn(
-            width=285, pinned=True, help="The run's folder, relative to the folders of this dashboard."
+            width=min(400, 40 + 7 * max(len(shown.run.run_id) for shown in lines)),
+            help="The run's folder, relative to the folders of this dashboard.",
         ),
-        "Open": config.ButtonColumn("", width=70, type="tertiary", help="Opens the run's overview.", key=open_key),
+        "Open": config.ButtonColumn("", width=60, type="tertiary", help="Opens the run's overview.", key=open_key),
         "Status": config.TextColumn(
             width=90,
             help="Live: written to in the last seconds. Stalled: silent for a short time. "
             "Interrupted: the writer stopped without finishing.",
         ),
-        "Finding": config.TextColumn(width=200, help="The worst finding: severity and rule."),
+        "Severity": config.MultiselectColumn(
+            width=100,
+            options=[_label(severity) for severity in _MARKS],
+            color=[mode.severity[severity] for severity in _MARKS],
+            help="Of the worst finding. Critical: the run is broken or its numbers mislead. Warning: act before it "
+            "gets worse. Notice: good to know.",
+        ),
+        "Finding": config.TextColumn(width=150, help="The rule that made the worst finding."),
         "Reward": config.LineChartColumn(
-            width=120,
+            width=110,
             y_min=0 if shares else None,
             y_max=1 if shares else None,
             help="Mean reward per batch, first to last step"
             + ("; all axes from 0 to 1." if shares else "; axes differ between runs."),
         ),
-        "Last reward": config.NumberColumn(width=95, format="%.3g", help="Mean of the last five steps with a reward."),
+        "Last reward": config.NumberColumn(
+            "Last", width=60, format="%.3g", help="Mean of the last five steps with a reward."
+        ),
         "Algorithm": config.TextColumn(width=150),
         "From": config.TextColumn(width=110, help="The framework whose files the run was imported from."),
         "Task": config.TextColumn(width=90),
-        "Steps": config.NumberColumn(width=75, format="localized", help="Steps on disk."),
+        "Steps": config.NumberColumn(width=60, format="localized", help="Steps on disk."),
         "Tokens": config.NumberColumn(width=80, format="compact", help="Response tokens on disk."),
-        "Started": config.DatetimeColumn(width=120, format="distance"),
+        "Started": config.DatetimeColumn(width=100, format="distance"),
         "Tags": config.ListColumn(width=150, help="The run's own tags, then yours."),
         "Notes": config.TextColumn(width=320, help="Your note, then the run's own."),
     }

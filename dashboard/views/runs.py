@@ -2,10 +2,11 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import streamlit as st
 
+from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.inventory import inventory
 from ratioscope.analysis.runs.store import Listed, discover
 from ratioscope.dashboard import state
@@ -18,11 +19,9 @@ from ratioscope.dashboard.annotations import (
     write_annotation,
 )
 from ratioscope.dashboard.components.foreign_runs import foreign_runs
-from ratioscope.dashboard.components.frame import answer, no_runs, status_words
+from ratioscope.dashboard.components.frame import answer, no_runs, page_head, status_words
 from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.run_list import (
-    LEGEND,
-    NEEDS_HEADLINES,
     NO_STEP_YET,
     ORDERS,
     Line,
@@ -47,8 +46,7 @@ with RunRecorder("runs/mine", algorithm={"name": "grpo"}) as recorder:
 
 def render() -> None:
     """The page."""
-    st.title("Runs", anchor=False)
-    st.caption("Which runs are there, and which need attention?")
+    page_head("Runs", "Which runs are there, and which need attention?")
     known = list(state.runs().values())
     foreign_runs(imported=False)
     if not known:
@@ -132,15 +130,15 @@ def _list(known: list[Listed]) -> None:
     lines = [line(run, reader.get(run), annotations.get(run.folder)) for run in known]
     answer(_inventory(lines))
     left = reader.ask(known)
-    shown, filtered = _filter(lines, reading=bool(left))
+    shown, filtered = _filter(lines)
     if filtered:
         st.caption(f"Shown: {_inventory(shown)}" if shown else "No run matches these filters.")
     actions = st.container(horizontal=True, vertical_alignment="center")
     if shown:
-        chosen = _table(shown)
+        chosen = _table(shown, lines)
         with actions:
-            _actions(chosen)
-        _legend(left)
+            _actions(chosen, len({one.run.run_id for one in chosen} - {one.run.run_id for one in shown}))
+        _still_reading(left)
         if len(chosen) == 1:
             _about(chosen[0])
     _problems(lines)
@@ -152,30 +150,36 @@ def _inventory(lines: list[Line]) -> str:
     return inventory([one.status for one in lines], worst, unread=len(readable) - len(worst))
 
 
-def _filter(lines: list[Line], *, reading: bool) -> tuple[list[Line], bool]:
-    """The lines to show in their order, and whether that is a selection.
+def _filter(lines: list[Line]) -> tuple[list[Line], bool]:
+    """The lines to show in their order, and whether that is a selection."""
+    bar = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
+    words = bar.text_input(
+        "Search",
+        placeholder="name, task, tag, note, finding",
+        key="q",
+        bind="query-params",
+        icon=":material/search:",
+        width=200,
+    )
 
-    Rows do not jump about while rewards and findings come in: an order by these waits until they are there.
-    """
-    search, status, algorithm, tag, order = st.columns([3, 3, 2, 2, 2])
-    words = search.text_input(
-        "Search", placeholder="name, task, tag, note, finding", key="q", bind="query-params", icon=":material/search:"
-    )
-    states = sorted({one.status for one in lines})
-    wanted = status.pills("Status", states, selection_mode="multi", key="status", bind="query-params")
-    names = sorted({one.algorithm for one in lines if one.algorithm})
-    algorithms = algorithm.multiselect(
-        "Algorithm", names, key="algorithm", bind="query-params", placeholder="all", disabled=not names
-    )
-    known_tags = sorted({text for one in lines for text in one.tags})
-    tags = tag.multiselect(
-        "Tag", known_tags, key="tag", bind="query-params", placeholder="all", disabled=not known_tags
-    )
-    by = order.selectbox("Order", list(ORDERS), key="order", bind="query-params")
+    def choose(label: str, key: str, options: Iterable[str]) -> list[str]:
+        known = [option for option in dict.fromkeys(options) if option]
+        return bar.multiselect(
+            label, known, key=key, bind="query-params", placeholder="all", disabled=not known, width=128
+        )
+
+    severities = choose("Severity", "severity", [severity.word for severity in reversed(Severity)])
+    rules = choose("Finding", "finding", sorted({one.rule for one in lines}))
+    states = choose("Status", "status", sorted({one.status for one in lines}))
+    algorithms = choose("Algorithm", "algorithm", sorted({one.algorithm for one in lines}))
+    tags = choose("Tag", "tag", sorted({text for one in lines for text in one.tags}))
+    by = bar.selectbox("Order", list(ORDERS), key="order", bind="query-params", width=140)
 
     def fits(one: Line) -> bool:
         return (
-            (not wanted or one.status in wanted)
+            (not severities or one.severity in severities)
+            and (not rules or one.rule in rules)
+            and (not states or one.status in states)
             and (not algorithms or one.algorithm in algorithms)
             and (not tags or bool(set(tags) & set(one.tags)))
             and all(word in one.text for word in words.lower().split())
@@ -183,48 +187,58 @@ def _filter(lines: list[Line], *, reading: bool) -> tuple[list[Line], bool]:
 
     shown = [one for one in lines if fits(one)]
     rank = ORDERS[by]
-    if rank is not None and not (reading and by in NEEDS_HEADLINES):
+    if rank is not None:
         shown.sort(key=rank)
-    return shown, bool(words.strip() or wanted or algorithms or tags)
+    return shown, bool(words.strip() or severities or rules or states or algorithms or tags)
 
 
-def _table(shown: list[Line]) -> list[Line]:
-    """The table; a selection belongs to runs, so it goes along when the rows are others or in another order."""
+def _table(shown: list[Line], lines: list[Line]) -> list[Line]:
+    """The table; a tick belongs to a run, so it stays when the rows are others or in another order.
+
+    Returns:
+        All runs that are ticked, also those that the filters leave out.
+    """
     ids = [one.run.run_id for one in shown]
-    chosen = set(session().ticked_runs)
-    key = "runs-table-" + hashlib.sha256("\n".join(map(repr, ids)).encode()).hexdigest()[:12]
+    ticked = set(session().ticked_runs)
+    key = "runs-table-" + hashlib.sha256("\n".join(map(repr, [session().unticked, *ids])).encode()).hexdigest()[:12]
     rows = run_table(
         shown,
         key=key,
-        chosen=[row for row, run_id in enumerate(ids) if run_id in chosen],
+        chosen=[row for row, run_id in enumerate(ids) if run_id in ticked],
         open_key="open-run",
+        mode=state.mode(),
     )
     clicked = st.session_state.get("open-run")
     if clicked is not None and clicked["row"] < len(ids):
         _go("overview", [ids[clicked["row"]]])
-    session().ticked_runs = [ids[row] for row in rows]
-    return [shown[row] for row in rows]
+    ticked = (ticked - set(ids)) | {ids[row] for row in rows}
+    chosen = [*(shown[row] for row in rows), *(one for one in lines if one.run.run_id in ticked - set(ids))]
+    session().ticked_runs = [one.run.run_id for one in chosen]
+    return chosen
 
 
-def _actions(chosen: list[Line]) -> None:
+def _actions(chosen: list[Line], hidden: int) -> None:
     ids = [one.run.run_id for one in chosen]
     if st.button("Open", disabled=len(ids) != 1, icon=":material/open_in_new:", shortcut="Alt+O"):
         _go("overview", ids)
     if st.button("Compare", disabled=len(ids) < 2, icon=":material/stacked_line_chart:", shortcut="Alt+P"):
         _go("compare", ids)
-    says = {0: "Select one row to open or annotate a run, several to compare them.", 1: "1 run selected."}
-    st.caption(says.get(len(ids), f"{len(ids)} runs selected."), width="content")
+    says = {0: "Select one row to open or annotate a run, several to compare them.", 1: "1 run selected"}
+    beyond = f", {hidden} of them not shown" if hidden else ""
+    st.caption(says.get(len(ids), f"{len(ids)} runs selected") + (f"{beyond}." if ids else ""), width="content")
+    if hidden and st.button("Untick all", type="tertiary"):
+        session().ticked_runs = []
+        session().unticked += 1
+        st.rerun()
 
 
 def _go(page: str, ids: list[str]) -> None:
     leave_for(page, {"run": ids})
 
 
-def _legend(left: int) -> None:
-    """What the column says, and how many findings are still missing."""
-    st.caption(LEGEND)
+def _still_reading(left: int) -> None:
     if left:
-        st.caption(f"Reading rewards and findings, {left} runs to go.")
+        st.caption(f"Reading rewards and findings, {left:,} run{'s' * (left > 1)} to go.")
 
 
 def _about(one: Line) -> None:
