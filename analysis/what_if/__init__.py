@@ -18,7 +18,15 @@ from ratioscope.analysis.what_if.numbers import Curve, Numbers
 from ratioscope.analysis.what_if.outcome import Digest, Outcome, apply, combined
 from ratioscope.analysis.what_if.rule import STOPPING, Own, Rule, own_rule, parse
 from ratioscope.analysis.what_if.scales import rebuilt, stops, sweep_values, value_of
-from ratioscope.analysis.what_if.sweeps import SELECTION_CAVEAT, evaluate, result_of, sentence, sweep, swept
+from ratioscope.analysis.what_if.sweeps import (
+    SELECTION_CAVEAT,
+    changed_most,
+    evaluate,
+    result_of,
+    sentence,
+    sweep,
+    swept,
+)
 from ratioscope.analysis.what_if.tokens import Tokens, tokens_of
 
 __all__ = [
@@ -35,6 +43,7 @@ __all__ = [
     "Rule",
     "Tokens",
     "apply",
+    "changed_most",
     "combined",
     "decide",
     "described",

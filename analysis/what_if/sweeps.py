@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.analysis.what_if.measures import MEASURES
+from ratioscope.analysis.what_if.measures import MEASURES, described
 from ratioscope.analysis.what_if.numbers import Numbers
 from ratioscope.analysis.what_if.outcome import Digest, Extract, apply, combined
 from ratioscope.analysis.what_if.rule import Rule
@@ -113,6 +113,23 @@ def sentence(own: Judged, other: Judged) -> str:
             f"{b['staleness_raw']:.2g}. " + SELECTION_CAVEAT
         )
     return text
+
+
+_SHARES = ("clip_fraction", "kept_gradient", "ess")
+
+
+def changed_most(own: Judged, other: Judged) -> str:
+    """The one number that another rule would change most, of those that are shares of a whole; in words."""
+    a, b = own.overall.values, other.overall.values
+    moved = {key: abs(b[key] - a[key]) for key in _SHARES if not np.isnan(a[key] + b[key])}
+    if not moved or np.isnan(b["kept_tokens"]):
+        return "No token has an advantage other than 0: there is no gradient that a rule could change."
+    key = max(moved, key=lambda key: moved[key])
+    title = described(key)[0]
+    if percent(a[key]) == percent(b[key]):
+        return f"Next to nothing: {title.lower()} stays at {percent(b[key])}."
+    doubt = ", which rests on the largest weights" if other.overall.unreliable(key) else ""
+    return f"{title}: {percent(b[key])} instead of {percent(a[key])}{doubt}."
 
 
 def _number(value: float) -> str:

@@ -29,6 +29,8 @@ from ratioscope.dashboard.figures import clipping as figures
 MOST_TOKENS = 2_000_000
 PREVIEW_TOKENS = 400_000
 SWEEP_TOKENS = 50_000
+WHOLE_SWEEP = 150_000
+"""A sweep over so many tokens takes about half a second: no sample then."""
 # Tokens of several runs in memory; two millions are about 250 MB.
 KEPT_RUNS = 2
 
@@ -65,7 +67,8 @@ def tokens_at(place: Place) -> Tokens:
 
 @st.cache_resource(max_entries=KEPT_RUNS, show_spinner=False)
 def _sample_at(place: Place) -> Tokens:
-    return tokens_at(place).sample(SWEEP_TOKENS)
+    tokens = tokens_at(place)
+    return tokens if len(tokens) <= WHOLE_SWEEP else tokens.sample(SWEEP_TOKENS)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

@@ -10,6 +10,7 @@ from ratioscope.dashboard import state
 from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import beside, draw, page_subject, say
 from ratioscope.dashboard.components.chart import step_chart
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.judged import Place, digest_of, own_of, shares_of, start_of
 from ratioscope.dashboard.components.opening import nothing_here, opening
@@ -35,18 +36,31 @@ def render() -> None:
     if nothing_here(subject, "clipping", besides=can_judge):
         return
     opening(subject, "clipping", clipping.answer(subject))
-    metric_row(opened.summary, subject.applicable(TILES))
     if can_judge and not clipping.answer(subject):
         say("What a rule would clip follows from the log-probs: see what-if below.")
-    beside(*clipping.logged(subject))
-    if can_judge:
+    *clipped, used = clipping.logged(subject)
+    if any(chart.data["clip_fraction"].any() for chart in clipped if "clip_fraction" in chart.data):
+        beside(*clipped)
+    elif clipped and clipping.answer(subject):
+        say("No token was clipped in any step.")
+    if can_judge and subject.cannot_clip:  # then this is what the page is for
         what_if(opened, state.step_range(), session().clicked_step)
+        metric_row(opened.summary, subject.applicable(TILES))
+    else:
+        metric_row(opened.summary, subject.applicable(TILES))
+        if can_judge:
+            what_if(opened, state.step_range(), session().clicked_step)
+    with fold("used", "Tokens and groups left to learn from") as door:
+        if door.open:
+            draw(used)
+    if can_judge:
         place = place_of(opened)
-        left, right = st.columns(2, gap="medium")
-        with left:
-            _who_drives(subject, place)
-        with right:
-            _replay(opened, place)
+        with fold("gradient", "Where the gradient comes from", "by the sign of the advantage and the ratio") as door:
+            if door.open:
+                _who_drives(subject, place)
+        with fold("replay", "The stated gate against the log", "raw beside applied") as door:
+            if door.open:
+                _replay(opened, place)
     as_reported(subject, "clipping")
     _explanation(opened)
 
@@ -84,6 +98,9 @@ def _replay(opened: Opened, place: Place) -> None:
     else:
         lines["gate, replayed"] = (list(replayed.steps), curve)
     sentence = replay_sentence(inside, gate)
+    st.markdown(escape(sentence))
+    if not inside.any() and not gate.any():
+        return
     step_chart(
         figures.against(lines, state.mode(), share=True, steps=state.step_range(), height=300),
         key="replay",
@@ -92,7 +109,6 @@ def _replay(opened: Opened, place: Place) -> None:
         takeaway=sentence,
         data=frame.rename_axis("step"),
     )
-    st.markdown(escape(sentence))
     if place.sampled:
         st.caption("The replay uses a sample of the tokens.")
 

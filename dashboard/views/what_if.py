@@ -1,5 +1,6 @@
 """What-if on the Clipping page: any rule on the logged tokens, beside the one that was applied."""
 
+from collections.abc import Sequence
 from math import isfinite, nan
 
 import pandas as pd
@@ -13,6 +14,7 @@ from ratioscope.analysis.what_if import (
     Digest,
     Rule,
     Tokens,
+    changed_most,
     described,
     evaluate,
     is_share,
@@ -24,6 +26,7 @@ from ratioscope.analysis.what_if import (
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components import rule_editor
 from ratioscope.dashboard.components.chart import plain_chart, step_chart
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.judged import (
     MOST_TOKENS,
     Place,
@@ -81,8 +84,9 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
     """
     if (state.step_range(), session().clicked_step) != (steps, clicked):
         st.rerun()  # a brush over a chart in here, or a click on it, is for the whole page
-    st.subheader("What if another rule had been applied?", anchor=False)
-    place = _place(opened)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.subheader("What if another rule had been applied?", anchor=False, width="content")
+        place = _place(opened)
     try:
         with st.spinner("Reading tokens"):
             tokens = tokens_at(place)
@@ -113,15 +117,23 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
     if same:
         st.markdown("**This is the rule that was applied. Move a slider, or choose a gate, a weight or a preset.**")
     else:
-        st.markdown(f"**What would change.** {escape(sentence(before, after))}")
+        st.markdown(f"**What would change most.** {escape(changed_most(before, after))}")
     _tiles(before, after, name)
-    _curves(before, after, name, steps)
-    left, right = st.columns(2, gap="medium")
-    with left:
-        _gates(place, base, rule, name)
-    with right:
-        _sweep(opened, place, base, rule, name)
-    _table(before, after, name)
+    _curves(before, after, name, steps, figures.CURVES[:2])
+    with fold("table", "Every measure", "with intervals, and what each means") as door:
+        if door.open:
+            _table(before, after, name)
+            if not same:
+                st.caption(escape(sentence(before, after)))
+    with fold("sweep-over", "Sweep a parameter", "a measure over its whole range") as door:
+        if door.open:
+            _sweep(opened, place, base, rule, name)
+    with fold("factor", "Factor on a token's gradient", "weight times gate, over the ratio") as door:
+        if door.open:
+            _gates(place, base, rule, name)
+    with fold("more-curves", "Variance and permitted drift", "step by step") as door:
+        if door.open:
+            _curves(before, after, name, steps, figures.CURVES[2:])
 
 
 def _place(opened: Opened) -> Place:
@@ -251,11 +263,17 @@ def _table(before: Digest, after: Digest, name: str) -> None:
             name: st.column_config.TextColumn(name.capitalize(), width=190, help="With its 95% interval."),
             "what-if": st.column_config.TextColumn("What-if", width=190, help="With its 95% interval."),
             "difference": st.column_config.TextColumn("Difference", width=90),
-            "doubt": st.column_config.TextColumn("Why missing or unreliable", width=220),
-            "definition": st.column_config.TextColumn("Definition", width=420),
+            "doubt": None,
+            "definition": None,
         },
         alt=f"Every measure of the compared rule ({name}) and of the what-if rule, with intervals",
     )
+    doubts = [f"{row['Measure']}: {row['doubt']}." for row in rows if row["doubt"]]
+    if doubts:
+        st.caption(escape(" ".join(doubts)))
+    with st.popover("What each means", icon=":material/help:", type="tertiary"):
+        for row in rows:
+            st.markdown(f"**{escape(row['Measure'])}.** {escape(row['definition'])}")
 
 
 def _estimate(key: str, digest: Digest) -> str:
@@ -267,9 +285,12 @@ def _estimate(key: str, digest: Digest) -> str:
     return f"{text} ({', '.join(filter(None, (unreliable, interval_text(*interval, low, high))))})"
 
 
-def _curves(before: Digest, after: Digest, name: str, steps: tuple[int | None, int | None]) -> None:
-    for pair in (figures.CURVES[:2], figures.CURVES[2:]):
-        for key, column in zip(pair, st.columns(2, gap="medium"), strict=True):
+def _curves(
+    before: Digest, after: Digest, name: str, steps: tuple[int | None, int | None], keys: Sequence[str]
+) -> None:
+    """Measures step by step, beside each other."""
+    if keys:
+        for key, column in zip(keys, st.columns(len(keys), gap="medium"), strict=True):
             title, definition = described(key)
             curves = {name: (before.steps, before.curves[key]), "what-if": (after.steps, after.curves[key])}
             frame = pd.DataFrame({

@@ -90,7 +90,7 @@ def test_the_numbers_are_those_of_the_analysis(folder: Path, stated: str) -> Non
             interval = found.intervals[key]
             expected = estimate("clip_fraction", found.values[key], interval.low, interval.high)
             assert table[described(key)[0]][column] == expected
-    assert "What would change." in sentences(at) and "instead of" in sentences(at)
+    assert "What would change most." in sentences(at) and "instead of" in sentences(at)
     tiles = [tile for tile in at.metric if tile.label == "Clipped"]
     assert tiles[0].value == share(apply(parse(OTHER), tokens).values["clip_fraction"])
 
@@ -99,7 +99,7 @@ def test_a_slider_puts_its_rule_into_the_url(stated: str) -> None:
     at = visit("clipping", run=stated)
     checked(at.select_slider(key="whatif-epsilon_high").set_value(0.5).run(), "clipping")
     assert query(at, "rule") == [OTHER]
-    assert "What would change." in sentences(at)
+    assert "What would change most." in sentences(at)
     checked(at.selectbox(key="whatif-gate").set_value("stale").run(), "clipping")
     assert parse(query(at, "rule")[0]).gate == "stale"
     assert at.selectbox(key="whatif-gate_level").disabled
@@ -141,7 +141,7 @@ def test_a_broken_rule_is_said_and_the_own_one_is_shown(stated: str, text: str) 
 )
 def test_every_kind_of_rule_is_drawn(stated: str, rule: str) -> None:
     at = visit("clipping", run=stated, rule=rule)
-    assert len(charts(at)) >= 8 and "What would change." in sentences(at)
+    assert len(charts(at)) >= 8 and "What would change most." in sentences(at)
 
 
 def test_margins_of_a_ring_cannot_cross(stated: str) -> None:
@@ -185,6 +185,7 @@ def test_many_tokens_are_previewed_from_a_sample_until_all_are_asked_for(
 
 def test_a_sweep_is_previewed_and_exact_on_demand(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judged, "SWEEP_TOKENS", 50)
+    monkeypatch.setattr(judged, "WHOLE_SWEEP", 50)
     at = visit("clipping", run=long, rule=OTHER)
     previewed = _sweep_line(at)
     checked(at.button(key="whatif-sweep-run").click().run(), "clipping")

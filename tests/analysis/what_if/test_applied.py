@@ -6,7 +6,8 @@ from math import inf, isnan, log
 import numpy as np
 import pytest
 
-from ratioscope.analysis.what_if import MEASURES, Rule, apply, sentence, sweep, tokens_of
+from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.what_if import MEASURES, Rule, apply, changed_most, described, sentence, sweep, tokens_of
 from ratioscope.errors import RatioscopeError
 from tests.oracles.brute_force import rate_interval
 from tests.oracles.what_if import RULES, brute_force, columns, random_columns, random_tokens, rule_of
@@ -225,3 +226,15 @@ def test_a_sentence_says_what_changes_in_numbers() -> None:
 def test_every_measure_is_described() -> None:
     for key, measure in MEASURES.items():
         assert measure.title and measure.definition.endswith(".") and key
+
+
+def test_the_one_number_that_changes_most_is_quoted_with_both_values() -> None:
+    tokens = tokens_of(columns([2.0, 1.0, 0.5, 1.1], [1.0, 1.0, -1.0, -1.0]))
+    own, other = apply(rule_of("none"), tokens), apply(rule_of("one_side", epsilon_low=0.2, epsilon_high=0.2), tokens)
+    moved = {key: abs(other.values[key] - own.values[key]) for key in ("clip_fraction", "kept_gradient", "ess")}
+    key = max(moved, key=lambda key: moved[key])
+    text = changed_most(own, other)
+    assert text.startswith(f"{described(key)[0]}: {percent(other.values[key])} instead of {percent(own.values[key])}")
+    assert changed_most(own, own).startswith("Next to nothing")
+    silent = tokens_of(columns([2.0], [0.0]))
+    assert "no gradient" in changed_most(apply(rule_of("none"), silent), apply(rule_of("none"), silent))
