@@ -54,12 +54,24 @@ def answer(summary: StepSummary, limits: Limits = Limits(), setup: Setup = UNKNO
         where = pd.Series(marks, index=summary.values.index)
         text = (
             f"The tails are heavy in {len(heavy)} of {steps} steps{_since(where)}{_with_age(where, summary)}: the "
-            f"tail index reaches {heavy.max():.2f} in step {heavy.idxmax()} (limit {limit:g}), and the top 1% of the "
-            f"tokens hold {percent(top[heavy.index].median())} of Σρ² there (median). "
-            f"{setup.lighter(facts_of(summary, limits))} Read bounded staleness, which no tail can distort."
+            f"tail index reaches {heavy.max():.2f} in step {heavy.idxmax()} (limit {limit:g}). "
+            f"{setup.lighter(facts_of(summary, limits))}"
+        )
+    return text
+
+
+def rests_on(summary: StepSummary, limits: Limits = Limits()) -> str:
+    """How much hangs on heavy tails, and in how many steps squares of the ratio cannot be trusted; "" for neither."""
+    heavy, text = heavy_tails(summary, limits), ""
+    if len(heavy) >= max(1.0, limits.step_share * len(summary.values)):
+        top = summary.values["top1pct_share"][heavy.index].median()
+        text = (
+            f"Where the tails are heavy, the top 1% of the tokens hold {percent(top)} of Σρ² (median). Bounded "
+            "staleness is distorted by no tail."
         )
     n, of = unreliable_steps(summary, "chi2_token")
-    return text + f" Squares of the ratio (χ², effective sample size) are unreliable in {n} of {of} steps." * bool(n)
+    doubt = f"Squares of the ratio (χ², effective sample size) are unreliable in {n} of {of} steps." if n else ""
+    return f"{text} {doubt}".strip()
 
 
 def mean_limits(n: "pd.Series[float]") -> "pd.Series[float]":

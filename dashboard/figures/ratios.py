@@ -166,7 +166,7 @@ def survival_curve(
     To the right the share of ratios of at least x, to the left of at most x; equal factors are equal distances, so that
     the slopes (-1/k-hat and 1/k-hat of a Pareto tail) can be compared.
     """
-    fig = base.figure(mode, height=340, x_title=f"ratio {ratio}", y_title=f"share of {unit} at least as extreme")
+    fig = base.figure(mode, height=290, x_title=f"ratio {ratio}", y_title=f"share of {unit} at least as extreme")
     _tail(fig, survival.upper, mode, name="at or above x", colour=colour, sign=1)
     _tail(fig, survival.lower, mode, name="at or below x", colour=mode.behavior, sign=-1)
     fig.add_vline(x=1, line={"color": mode.muted, "width": 1, "dash": "dash"})
@@ -188,6 +188,7 @@ def survival_curve(
     fig.update_xaxes(type="log", exponentformat="power", dtick=decades, showgrid=True, gridcolor=mode.grid)
     finer_log_ticks(fig, ends, "xaxis")
     fig.update_yaxes(type="log", tickformat="~p", dtick=1)
+    fig.update_layout(margin={"t": 12})
     fig.update_layout(hovermode="closest", dragmode="zoom")
     return fig
 
@@ -198,6 +199,7 @@ def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sig
         x=tail.weight**sign,
         y=tail.share.astype(np.float32),
         name=name,
+        showlegend=False,
         mode="lines+markers" if len(tail.weight) == 1 else "lines",
         line={"color": colour, "width": 2},
         hovertemplate=f"%{{y:.2p}} are {name.removesuffix('x')}%{{x:.3g}}<extra></extra>",
@@ -208,15 +210,15 @@ def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sig
         x=tail.fit_weight**sign,
         y=tail.fit_share.astype(np.float32),
         name="Pareto fit",
-        legendgroup="fit",
-        showlegend=not any(trace.name == "Pareto fit" for trace in fig.data),
+        showlegend=False,
         mode="lines",
         line={"color": mode.text, "width": 1.5, "dash": "dash"},
         hoverinfo="skip",
     )
     middle = len(tail.fit_weight) // 2
     fig.add_annotation(
-        text=f"k̂ = {tail.khat:.2f}",
+        text=f"Pareto fit: k̂ = {tail.khat:.2f}<br>{_moments(tail.khat or 0.0)}",
+        align="left" if sign > 0 else "right",
         x=float(sign * np.log10(tail.fit_weight[middle])),
         y=float(np.log10(tail.fit_share[middle])),
         xanchor="left" if sign > 0 else "right",
@@ -225,6 +227,13 @@ def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sig
         showarrow=False,
         font={"size": 12, "color": mode.text},
     )
+
+
+def _moments(khat: float) -> str:
+    """Which moments a Pareto tail of this index has."""
+    if khat >= 1:
+        return "neither mean nor variance"
+    return "a mean, no variance" if khat >= 0.5 else "a mean and a variance"
 
 
 def left_out(rows: pd.DataFrame, mode: Mode, steps: _Steps = _ALL) -> go.Figure:

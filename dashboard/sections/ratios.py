@@ -24,7 +24,9 @@ QUESTION = "How heavy are the tails?"
 CURRENT = "current/behavior"
 """The pair of policies whose ratio is ρ_k; the step summary has its quantiles."""
 
-_QUANTILES = ("ratio_min", "ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999", "ratio_max")
+QUANTILES = ("ratio_min", "ratio_p01", "ratio_p50", "ratio_p90", "ratio_p99", "ratio_p999", "ratio_max")
+INDICES = ("khat_token", "khat_token_new", "khat_seq")
+COSTS = ("ess_token", "ess_seq", "chi2_token", "log1p_chi2_seq", "chi2_seq")
 _SYMBOLS = {
     "current/behavior": "ρ<sub>k</sub>",
     "new/behavior": "ρ<sub>k+1</sub>",
@@ -44,6 +46,7 @@ def section(subject: Subject) -> Section:
                               "ratio_max", "top1pct_share")),
         *where_they_are(subject),
         *tail_index(subject),
+        rests_on(subject),
         sample_size(subject),
         variance(subject),
         *attempt(subject, partial(tails, subject)),
@@ -57,6 +60,11 @@ def answer(subject: Subject) -> str:
     if not len(subject.summary.values):
         return NO_STEP
     return sentences.answer(subject.summary, subject.opened.limits, setup_of(subject.opened.run.manifest))
+
+
+def rests_on(subject: Subject) -> Paragraph:
+    """How much hangs on the tails, and in how many steps squares are unreliable."""
+    return Paragraph(sentences.rests_on(subject.summary, subject.opened.limits), small=True)
 
 
 def pairs(subject: Subject) -> list[str]:
@@ -97,8 +105,8 @@ def where_they_are(subject: Subject, pair: str = CURRENT) -> tuple[Chart, Chart,
     spread, symbol = sentences.spread(summary), _SYMBOLS[pair]
     heat = partial(figures.heat_map, summary, steps=steps, ratio=symbol)
     fan = partial(figures.quantile_fan, shown, steps=steps, ratio=symbol, colour=_colour(subject, pair))
-    quantiles = shown.values[list(_QUANTILES)]
-    metrics = _QUANTILES if pair == CURRENT else ()
+    quantiles = shown.values[list(QUANTILES)]
+    metrics = QUANTILES if pair == CURRENT else ()
     return (
         chart(subject.mode, "heat", f"Where the ratios {pair} are: the tokens of {of}", heat, spread,
               summary.histogram, by_step=True),
@@ -148,9 +156,10 @@ def tails(subject: Subject, pair: str = CURRENT) -> list[Piece]:
             blocks.append(Paragraph(tail.answer, lead=f"{title}:"))
             continue
         without = f" {count(tail.n_undefined)} {unit} have no ratio." if tail.n_undefined else ""
+        of = f"{steps}, {count(tail.n)} {unit}"
         draw = partial(figures.survival_curve, tail, ratio=ratio, unit=unit, colour=_colour(subject, pair))
         blocks.append(
-            chart(subject.mode, f"survival-{level}", f"{title}, {steps}", draw, tail.answer + without, _points(tail))
+            chart(subject.mode, f"survival-{level}", f"{title}, {of}", draw, tail.answer + without, _points(tail))
         )
     return blocks
 

@@ -8,6 +8,7 @@ import streamlit as st
 from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import beside, computed, draw, page_subject
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
@@ -29,49 +30,71 @@ def render() -> None:
     if nothing_here(subject, "ratios", besides=bool(pairs)):
         return
     opening(subject, "ratios", ratios.answer(subject))
-    metric_row(opened.summary, TILES)
-    pair = _pair(pairs)
-    missing = computed(partial(ratios.missing, subject, pair), height=400)
-    if missing:
-        st.info(missing, icon=":material/info:")
-    elif missing is not None:
-        _distributions(subject, pair)
+    if pairs:
+        _of_pair(subject, pairs)
+    else:
+        metric_row(opened.summary, TILES)
     _weights(subject)
     as_reported(subject, "ratios")
     _explanation()
 
 
+def _of_pair(subject: Subject, pairs: Sequence[str]) -> None:
+    """Both tails first; where the ratios are over the steps, and the length trap, folded."""
+    above = st.container()
+    metric_row(subject.opened.summary, TILES)
+    with above:
+        pair = _pair(pairs)
+        missing = computed(partial(ratios.missing, subject, pair), height=340)
+        if missing:
+            st.info(missing, icon=":material/info:")
+        if missing != "":
+            return
+        _tails(subject, pair)
+    with fold("fan", f"Quantiles of {pair} over the steps", metrics=ratios.QUANTILES) as door:
+        if door.open:
+            _over_steps(subject, pair, fan=True)
+    with fold("heat", f"Every ratio {pair} over the steps") as door:
+        if door.open:
+            _over_steps(subject, pair, fan=False)
+    with fold("lengths", "The length trap: why the product over a response spreads") as door:
+        if door.open:
+            _lengths(subject, pair)
+
+
 def _pair(pairs: Sequence[str]) -> str:
     """Which ratio the charts of distributions are of, among those that are logged."""
+    told = "\n\n".join(f"**{name}**: {PAIRS[name].title}. {PAIRS[name].tells}" for name in pairs)
     chosen = st.segmented_control(
         "Ratio",
         pairs,
         default=pairs[0],
         key="ratio",
         bind="query-params",
-        help="Probability of each sampled token under the first policy, divided by that under the second. "
-        "behavior_train: the sampling version in the training engine, where logged.",
+        help="Probability of each sampled token under the first policy, divided by that under the second.\n\n" + told,
     )
-    pair = chosen if chosen is not None and chosen in pairs else pairs[0]
-    st.caption(f"{PAIRS[pair].title}. {PAIRS[pair].tells}")
-    return pair
+    return chosen if chosen is not None and chosen in pairs else pairs[0]
 
 
-def _distributions(subject: Subject, pair: str) -> None:
-    """Where the ratios are, both tails, the length trap."""
-    over_steps = computed(partial(ratios.where_they_are, subject, pair), height=700)
-    if over_steps is not None:
-        heat, fan, left_out = over_steps
-        draw(heat, caption="below")
-        draw(fan)
-        draw(left_out, caption="below")
-    st.subheader("Both tails", anchor=False)
-    tails = computed(partial(ratios.tails, subject, pair), height=400)
-    if tails is not None:
-        note, *both = tails
-        draw(note)
+def _tails(subject: Subject, pair: str) -> None:
+    """Both tails of the ratio of tokens and of responses, each with its Pareto fit."""
+    found = computed(partial(ratios.tails, subject, pair), height=340)
+    if found is not None:
+        _, *both = found
         beside(*both, caption="below")
-    st.subheader("The length trap", anchor=False)
+
+
+def _over_steps(subject: Subject, pair: str, *, fan: bool) -> None:
+    found = computed(partial(ratios.where_they_are, subject, pair), height=340)
+    if found is not None:
+        heat, quantiles, left_out = found
+        if fan:
+            draw(quantiles, left_out, caption="below")
+        else:
+            draw(heat, caption="below")
+
+
+def _lengths(subject: Subject, pair: str) -> None:
     trap = computed(partial(ratios.lengths, subject, pair), height=400)
     if trap is None or len(trap) == 1:
         draw(*(trap or ()))
@@ -90,9 +113,12 @@ def _weights(subject: Subject) -> None:
     """What weighting costs, step by step: tail index, effective sample size, chi-square; always of current/behavior."""
     if is_empty(subject, "ratios"):
         return
-    st.subheader("Can weights be trusted, step by step?", anchor=False)
-    draw(*ratios.tail_index(subject))
-    beside(ratios.sample_size(subject), ratios.variance(subject))
+    with fold("khat", "Tail index over the steps: can means and squares be estimated?", metrics=ratios.INDICES) as door:
+        if door.open:
+            draw(*ratios.tail_index(subject), ratios.rests_on(subject))
+    with fold("cost", "Effective sample size and χ² over the steps", metrics=ratios.COSTS) as door:
+        if door.open:
+            beside(ratios.sample_size(subject), ratios.variance(subject), caption="below")
 
 
 def _explanation() -> None:
