@@ -63,4 +63,6 @@ def _have(n: int) -> str:
 
 def _most_often(rules: "Counter[str]") -> str:
     ((rule, times),) = rules.most_common(1)
-    return rule_words(rule) if len(rules) == 1 else f"most often {rule_words(rule)}, {times} times"
+    if len(rules) == 1:
+        return rule_words(rule)
+    return f"most often {rule_words(rule)}, {times} times" if times > 1 else f"{rule_words(rule)} and others"

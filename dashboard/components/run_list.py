@@ -210,7 +210,7 @@ def _columns(lines: Sequence[Line], open_key: str, mode: Mode) -> dict[str, Any]
     return {
         # Not pinned: what is pinned is grey, as if it could not be used.
         "Run": config.TextColumn(
-            width=min(400, 40 + 7 * max(len(shown.run.run_id) for shown in lines)),
+            width=min(340, 30 + 6 * max(len(shown.run.run_id) for shown in lines)),
             help="The run's folder, relative to the folders of this dashboard.",
         ),
         "Open": config.ButtonColumn("", width=60, type="tertiary", help="Opens the run's overview.", key=open_key),
