@@ -1,5 +1,6 @@
 """The app: navigation and frame, nothing else. `main` runs for every view."""
 
+import logging
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,7 @@ from ratioscope.dashboard import warming
 from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.leave import leaving
 from ratioscope.dashboard.demo import demo
+from ratioscope.dashboard.parameters import say_what_means_nothing
 from ratioscope.dashboard.session import drawn, session
 
 
@@ -42,6 +44,7 @@ PAGES = {
 # In a demo alone.
 _START = {"start": _Page("Start", ":material/play_circle:", group="")}
 _REMEMBERED = ("run", "from", "to")
+_LOG = logging.getLogger("ratioscope")
 _SIDEBAR = 208  # pixels
 _STYLE = f"<style>{Path(__file__).with_name('components').joinpath('style.css').read_text('utf-8')}</style>"
 
@@ -68,7 +71,16 @@ def main(default: str = "") -> None:
     _carry_over()
     st.set_page_config(page_title=_tab_title(chosen.title))
     if not leaving(chosen):
-        chosen.run()
+        say_what_means_nothing()
+        try:
+            chosen.run()
+        except Exception as error:
+            _LOG.exception("The page %s could not be drawn.", chosen.title)
+            st.error(
+                f"This page cannot be drawn because of an error in ratioscope ({type(error).__name__}). The terminal "
+                "of the server has the details; the other pages go on.",
+                icon=":material/error:",
+            )
         drawn()
 
 
@@ -95,7 +107,8 @@ def _carry_over() -> None:
 
     They are kept before the page is drawn, because a click may come while it is.
     """
-    for key, values in session().view.items():
-        if values and key not in st.query_params:
-            st.query_params[key] = values
+    if not st.query_params:  # a link, and Back, show what they name: no steps are all steps
+        for key, values in session().view.items():
+            if values:
+                st.query_params[key] = values
     session().view = {key: st.query_params.get_all(key) for key in _REMEMBERED}

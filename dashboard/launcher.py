@@ -81,6 +81,7 @@ def serve(roots: Sequence[Path], port: int, listening: Callable[[], None] = lamb
             "logger.level": "error",  # it warns of a tick that comes after its page has gone
             "logger.hideWelcomeMessage": True,  # the command prints the URL, once
             "client.showErrorDetails": "type",
+            "client.showErrorLinks": "false",  # to search engines, with the error's text
             "runner.magicEnabled": False,
             "server.runOnSave": False,
             **theme.streamlit_options(),

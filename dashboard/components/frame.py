@@ -21,9 +21,11 @@ from ratioscope.dashboard.roots import roots
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
+from ratioscope.manifest import MANIFEST_NAME
 from ratioscope.sources import linked
 
 POLL_SECONDS = 2.0
+_LOOK_SECONDS = 15.0
 
 _STATUS = {
     "running": ("live", "green", ":material/sensors:"),
@@ -64,6 +66,11 @@ def run_page(title: str, question: str) -> Opened | None:
         return None
     session().read = listed.run_id
     _bar(listed, opened)
+    _still_there(listed)
+    first_step, last_step = state.step_range()
+    if first_step is not None and first_step > opened.summary.last_step:
+        st.text(f"This link asks for {where(first_step, last_step or first_step)}; the run ends at step "
+                f"{opened.summary.last_step}.")  # fmt: skip
     for problem in opened.run.problems:
         st.warning("A file of this run was left out.", icon=":material/warning:")
         st.text(problem)
@@ -124,11 +131,18 @@ def _pick() -> Listed | None:
 
 
 def _no_such_run() -> None:
-    """A link from elsewhere, or one to a run that is only just being started."""
-    st.info(
-        "The run in this link is not in the folders of this dashboard. It opens as soon as it appears.",
-        icon=":material/hourglass_top:",
-    )
+    """A link from elsewhere, one to a run that is only just being started, or a run that was deleted."""
+    named = st.query_params.get("run", "")
+    if session().read == named:
+        st.warning("This run is gone: its folder is no longer there.", icon=":material/folder_off:")
+        st.text(safe(named))
+        st.page_link(session().pages["runs"], label="All runs", icon=":material/list:")
+    else:
+        st.info(
+            "The run in this link is not in the folders of this dashboard. It opens as soon as it appears.",
+            icon=":material/hourglass_top:",
+        )
+        st.text(safe(named))
     _await_another(list(state.runs()))
 
 
@@ -165,6 +179,14 @@ def _bar(listed: Listed, opened: Opened) -> None:
     if manifest.status_reason:
         st.text(manifest.status_reason)
     alarm(listed, opened)
+
+
+@st.fragment(run_every=_LOOK_SECONDS)
+def _still_there(listed: Listed) -> None:
+    """Says that a run that is looked at was deleted; one look at a file."""
+    if not (listed.folder / MANIFEST_NAME).exists():
+        state.listed_runs.clear()
+        st.rerun()
 
 
 def _setting(run: Run) -> str:

@@ -131,7 +131,7 @@ def _add_label(
     fig.add_annotation(
         x=x, y=y, text=("  " if in_a_row else "<br>").join(filter(None, (PARTS[pair], value, ends))),
         showarrow=False, yanchor=anchor, font={"size": 13, "color": mode.text},
-        bgcolor=theme.rgba(mode.surface, 0.8 if in_a_row else 0),
+        bgcolor=theme.rgba(mode.surface, 0.8 if in_a_row else 0.0),
     )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def against(subject: Subject, x: tuple[str, str], y: tuple[str, str]) -> Chart:
     frame = pd.DataFrame({"x": values_of(summary, x[1]), "y": values_of(summary, y[1])}).dropna()
     draw = partial(figures.against, frame, x_title=x[0], y_title=y[0])
     data = frame.set_axis([x[1], y[1] if y[1] != x[1] else f"{y[1]} (y)"], axis=1)
-    return chart(subject.mode, "against", f"{y[0]} over {x[0]}", draw, _together(frame), data)
+    return chart(subject.mode, "against", f"{y[0]} against {x[0]}", draw, _together(frame), data)
 
 
 def _together(frame: pd.DataFrame) -> str:

@@ -50,7 +50,7 @@ def render() -> None:
         metric_row(opened.summary, subject.applicable(TILES))
         if can_judge:
             what_if(opened, state.step_range(), session().clicked_step)
-    with fold("used", "Tokens and groups left to learn from") as door:
+    with fold("used", "What is left to learn from") as door:
         if door.open:
             draw(used)
     if can_judge:

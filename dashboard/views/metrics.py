@@ -1,4 +1,4 @@
-"""Metrics: a view of one's own, kept in the link."""
+"""Metrics: the numbers that a user wants to watch, kept in the link."""
 
 import streamlit as st
 

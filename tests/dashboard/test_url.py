@@ -1,10 +1,13 @@
 """The URL is the view: what it holds is what the page shows, and what is chosen on the page goes into it."""
 
+import ast
 from pathlib import Path
 
 import pytest
 
+from ratioscope import dashboard
 from ratioscope.dashboard.components.metric_choice import metric_label
+from ratioscope.dashboard.parameters import PARAMETERS
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.views.compare import choosing
 from tests.dashboard.conftest import make_steps
@@ -126,3 +129,31 @@ def test_search_words_and_status_of_the_url_filter_the_list(three: list[str]) ->
 def test_a_search_that_finds_nothing_shows_no_row_and_no_error(three: list[str]) -> None:
     at = visit("runs", q="no such run")
     assert "**3 runs, none live" in sentences(at)
+
+
+def _keys_in_addresses() -> set[str]:
+    """Of every widget and fold of the dashboard that keeps its value in the address, as far as it is written out."""
+    found = set()
+    for path in Path(dashboard.__path__[0]).rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call):
+                given = {keyword.arg: keyword.value for keyword in call.keywords}
+                name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+                key = given.get("key") if "bind" in given else call.args[0] if name in _BY_PLACE and call.args else None
+                if isinstance(key, ast.Constant):
+                    found.add(str(key.value))
+    return found
+
+
+_BY_PLACE = ("fold", "metric_choice", "url_number", "criterion_picker")
+
+
+def test_every_key_that_a_page_keeps_in_the_address_is_known() -> None:
+    kept = _keys_in_addresses()
+    assert len(kept) > 60 and kept - PARAMETERS == {"step-by"} & kept
+
+
+def test_what_means_nothing_in_a_link_is_said(three: list[str]) -> None:
+    at = visit("overview", run="seed-1", nonsense="<b>1</b>", mean="5")
+    said = sentences(at).replace("\\", "")
+    assert "This link also asks for nonsense=<b>1</b>, which means nothing here." in said and "mean=5" not in said

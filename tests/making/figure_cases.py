@@ -358,6 +358,15 @@ CASES: tuple[Case, ...] = (
     Case("clipping.sweep", lambda m, mode, steps: _sweep(m, mode), over_steps=False),
     Case("staleness.lag_heat_map", _lags),
     Case(
+        "staleness.one_lag_a_step",
+        lambda m, mode, steps: staleness.one_lag_a_step(
+            pd.DataFrame({"step": m.summary.values.index, "lag": m.summary.values["version_lag"]}),
+            m.summary,
+            mode,
+            steps,
+        ),
+    ),
+    Case(
         "staleness.by_lag", lambda m, mode, steps: staleness.by_lag(_strata("lag "), "s_k", "S", mode), over_steps=False
     ),
     Case("staleness.filter_curve", lambda m, mode, steps: _filter(m, mode, "dropped"), over_steps=False),

@@ -1,0 +1,30 @@
+"""What the address of a page may ask for; whatever else a link names is said, not ignored."""
+
+import streamlit as st
+
+from ratioscope.dashboard.inert import safe
+
+_NAMES = """
+a algorithm allaged alltokens along b baseline basis beside by byage bylag carry certificate chartcolour cost
+chartlogx chartlogy chartmark charts chartx charty clip colour dash effects eta exact explain facet factor fan
+finding follow format forms framework from gamma gradient group heat khat kind lagcut lengths levels lipschitz log logy mean
+measure metric more more-curves notices only order origin other others over owner pair parts path pathlevel
+pathnumbers pin probes prompts q ranking ratio remedy replay reportmetric reportpages reportpagesofall
+reportpagesofeach rule run same seeds seq settings severity show siblings sick smooth sql stalecut statistic
+status step sweep sweep-over table tag tislevel to together token top1 triangle truncation used versions watch
+whatif where wholelog x y
+"""
+PARAMETERS = frozenset(_NAMES.split())
+"""Of all pages; a finding that is open on the Overview has `finding-` and its rule."""
+
+_OPEN = "finding-"
+_MOST = 3
+
+
+def say_what_means_nothing() -> None:
+    """A line on the parameters of the address that no page knows."""
+    unknown = [key for key in st.query_params if key not in PARAMETERS and not key.startswith(_OPEN)]
+    if unknown:
+        named = ", ".join(f"{key[:40]}={st.query_params[key][:40]}" for key in unknown[:_MOST])
+        more = f" and {len(unknown) - _MOST} more" if len(unknown) > _MOST else ""
+        st.text(safe(f"This link also asks for {named}{more}, which means nothing here."))
