@@ -128,7 +128,7 @@ def named(found: Contributions, step: int | None, of: Callable[[int, int], Contr
 
 
 def _carried(subject: Subject, window: Window) -> Paragraph:
-    return Paragraph(f"{window.words.capitalize()}: {carried(owned(subject, window))}")
+    return Paragraph(carried(owned(subject, window)), lead=f"{window.words.capitalize()}:")
 
 
 def without_ratios(subject: Subject) -> str:

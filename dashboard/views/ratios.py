@@ -80,8 +80,9 @@ def _tails(subject: Subject, pair: str) -> None:
     """Both tails of the ratio of tokens and of responses, each with its Pareto fit."""
     found = computed(partial(ratios.tails, subject, pair), height=340)
     if found is not None:
-        _, *both = found
+        note, *both = found
         beside(*both, caption="below")
+        draw(note)
 
 
 def _over_steps(subject: Subject, pair: str, *, fan: bool) -> None:

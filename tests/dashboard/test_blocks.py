@@ -28,7 +28,7 @@ def test_what_a_report_draws_and_says_is_on_the_page(look: Look, gallery: Path, 
     for chart in content.charts:
         assert json.loads(chart.figure) in drawn, chart.key
     said = sentences(at)
-    assert all(block.text in said for block in content.blocks if isinstance(block, Paragraph))
+    assert [block.text for block in content.blocks if isinstance(block, Paragraph) and block.text not in said] == []
     if page != "overview":
         assert f"**{content.answer}**" in said
 
