@@ -6,18 +6,18 @@ from ratioscope.dashboard.inert import safe
 
 _NAMES = """
 a algorithm allaged alltokens along b baseline basis beside by byage bylag carry certificate chartcolour
-chartlogx chartlogy chartmark charts chartx charty clip colour cost dash effects eta exact explain facet factor
-fan finding follow format forms framework from gamma gradient group heat khat kind lagcut lengths levels
-lipschitz log logy mean measure metric more more-curves notices only order origin other others over owner pair
-parts path pathlevel pathnumbers pin probes prompts q ranking ratio remedy replay reportmetric reportpages
-reportpagesofall reportpagesofeach rule run same seeds seq settings severity show siblings sick smooth sql
-stalecut statistic status step sweep sweep-over table tag tislevel to together token top1 triangle truncation
-used versions watch whatif where wholelog x y
+chartlogx chartlogy chartmark charts chartx charty clip colour command cost dash effects eta exact explain facet
+factor fan finding floor follow format forms framework from gamma gradient group heat khat kind lagcut lengths
+levels lipschitz log logy mean measure metric more more-curves notices only order origin other others over owner
+pair parts path pathlevel pathnumbers pin probes prompts q ranking ratio remedy replay reportmetric reportpages
+reportpagesofall reportpagesofeach rule run same schema seeds seq settings severity show siblings sick smooth
+sql stalecut statistic status step sweep sweep-over table tag tislevel to together token top1 triangle
+truncation unchecked used values versions watch whatif where wholelog x y
 """
 PARAMETERS = frozenset(_NAMES.split())
-"""Of all pages; a finding that is open on the Overview has `finding-` and its rule."""
+"""Of all pages; a finding or a remark that is open has one of `_OPEN` and its rule or number."""
 
-_OPEN = "finding-"
+_OPEN = ("finding-", "remark-")
 _MOST = 3
 
 

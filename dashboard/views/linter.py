@@ -16,6 +16,7 @@ from ratioscope.analysis.linter.columns import columns, impossible_values
 from ratioscope.analysis.linter.verdict import ranges, verdict
 from ratioscope.dashboard import state, theme
 from ratioscope.dashboard.components.blocks import draw, page_subject
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape, plain
@@ -74,8 +75,10 @@ def render() -> None:
     with place:
         metric_row(opened.summary, TILES)
     body = st.container()
-    st.markdown("##### Noise floor")
-    draw(*linter.noise_floor(subject))
+    if floor := linter.noise_floor(subject):
+        with fold("floor", "Noise floor", "staleness against two passes of one model") as door:
+            if door.open:
+                draw(*floor)
     _schema(subject)
     _command(opened)
     _explain()
@@ -157,12 +160,24 @@ def _run_checks(opened: Opened, first: int, last: int, *, everything: bool) -> _
 def _remarks(opened: Opened, checked: _Checked) -> None:
     found = [remark for remark in checked.remarks if remark.outcome is Outcome.FOUND]
     for number, remark in enumerate(found):
-        _card(remark, opened, number)
-    draw(*linter.impossible(checked.impossible))
+        if remark.is_problem:
+            with st.container(border=True):
+                _card(remark, opened, number)
+            continue
+        with fold(f"remark-{number}", linter.title(remark.check), remark.sentence,
+                  icon=theme.SEVERITY_ICON[Severity.NOTICE]) as door:  # fmt: skip
+            if door.open:
+                _card(remark, opened, number)
+    if impossible := linter.impossible(checked.impossible):
+        with fold("values", "Values that are not finite", "by column and cause") as door:
+            if door.open:
+                draw(*impossible)
     unknown = [remark for remark in checked.remarks if remark.outcome is Outcome.NOT_CHECKED]
     if unknown:
-        st.markdown("##### Could not be checked")
-        draw(linter.listed(unknown, "Why not"))
+        named = ", ".join(linter.title(remark.check).lower() for remark in unknown)
+        with fold("unchecked", f"{len(unknown)} of {len(CHECKS)} checks could not run", named) as door:
+            if door.open:
+                draw(linter.listed(unknown, "Why not"))
     passed = [remark for remark in checked.remarks if remark.outcome is Outcome.PASSED]
     if passed:
         with st.expander(f"{len(passed)} of {len(CHECKS)} checks passed", icon=":material/check_circle:"):
@@ -172,7 +187,7 @@ def _remarks(opened: Opened, checked: _Checked) -> None:
 def _card(remark: Remark, opened: Opened, number: int) -> None:
     """One remark: what was found, its severity, where, what to do, and rows that show it."""
     assert remark.severity is not None
-    with st.container(border=True):
+    with st.container():
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.badge(remark.severity.word, icon=theme.SEVERITY_ICON[remark.severity], color=_BADGE[remark.severity])
             st.caption(linter.title(remark.check))
@@ -245,13 +260,15 @@ def _schema(subject: Subject) -> None:
     found = subject.compute(columns)
     absent = found[~found["required"] & ~(found["logged"] > 0)]
     tokens = found[found["table"] == "tokens"]
-    st.markdown("##### What is logged, and what is missing")
-    st.text(
+    counts = (
         f"{int((tokens['logged'] > 0).sum())} of {len(tokens)} token columns have values; "
         f"{len(absent)} optional columns of all tables have none."
     )
-    draw(*linter.undefined(subject))
-    with st.expander("All columns of the run format", icon=":material/table:"):
+    with fold("schema", "What is logged, and what is missing", counts) as door:
+        if not door.open:
+            return
+        draw(*linter.undefined(subject))
+        st.markdown("###### All columns of the run format")
         st.dataframe(
             found,
             hide_index=True,
@@ -270,8 +287,10 @@ def _schema(subject: Subject) -> None:
 
 
 def _command(opened: Opened) -> None:
-    st.markdown("##### The same on the command line")
-    st.code(f"ratioscope check {shlex.quote(str(opened.run.folder))}", language="shell")
+    with fold("command", "The same on the command line", "ratioscope check") as door:
+        if not door.open:
+            return
+        st.code(f"ratioscope check {shlex.quote(str(opened.run.folder))}", language="shell")
 
 
 def _explain() -> None:

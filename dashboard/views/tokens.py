@@ -106,10 +106,10 @@ def _found(subject: Subject, window: Window) -> tuple[Contributions | None, str]
     step, every = url_number("step"), subject.window(tokens.TOKENS)
     if window.first == window.last == step:
         with scope:
-            st.button(f"Responses of {every.words}", key="where", on_click=_look_at, args=(_THESE,), type="tertiary")
+            st.button(f"Show {every.words} instead", key="where", on_click=_look_at, args=(_THESE,), type="tertiary")
     elif (step := step if step is not None else tokens.highest(subject.opened.summary, by, window)) is not None:
         with scope:
-            st.button(f"Responses of step {step}", key="where", on_click=_open_step, args=(step,), type="tertiary")
+            st.button(f"Show step {step} alone", key="where", on_click=_open_step, args=(step,), type="tertiary")
     try:
         with st.spinner("Searching for the worst responses"):
             return worst(window, by), by
