@@ -81,7 +81,7 @@ def _course(key: str, series: "pd.Series[float]") -> str:
     falls = CATALOGUE[key].better == "higher"
     place = int(series.argmin() if falls else series.argmax())
     worst, last = number(key, float(series.iloc[place])), number(key, float(series.iloc[-1]))
-    return f"{'lowest' if falls else 'highest'} {worst} (step {series.index[place]}), last {last}"
+    return f"median; {'lowest' if falls else 'highest'} {worst} (step {series.index[place]}), last {last}"
 
 
 def _sparkline(series: "pd.Series[float]", lowest: float, highest: float) -> str:

@@ -17,6 +17,9 @@ MOST_POINTS = 2_000
 
 Values = NDArray[np.floating[Any]]
 
+# More circles than these are a comb.
+_MOST_CIRCLES = 20
+
 _GAP = np.full(1, np.nan, np.float32)
 
 
@@ -137,20 +140,47 @@ def band(at: NDArray[Any], low: Values, high: Values, colour: str) -> dict[str, 
     }  # fmt: skip
 
 
-def add_untrusted(fig: go.Figure, series: "pd.Series[float]", trusted: "pd.Series[bool]", mode: Mode) -> None:
-    """Open circles on unreliable values."""
+def add_untrusted(
+    fig: go.Figure, series: "pd.Series[float]", trusted: "pd.Series[bool]", mode: Mode, *, colour: str, row: int = 0
+) -> None:
+    """Open circles on unreliable values; where they are many, a strip on the upper edge in the line's colour.
+
+    Args:
+        row: how many strips are above it.
+    """
     doubtful = series[~trusted & np.isfinite(series)]  # infinite ones have their own mark
-    if len(doubtful):
-        # The most extreme ones stay when there are many.
-        shown = doubtful.loc[doubtful.abs().nlargest(MOST_POINTS // 4).index].sort_index()
+    if not len(doubtful):
+        return
+    if len(doubtful) > _MOST_CIRCLES:
+        x, y = _strip(doubtful.index.to_numpy(np.int32), series.index)
         fig.add_scatter(
-            x=shown.index.to_numpy(np.int32),
-            y=single(shown),
-            name="unreliable",
-            mode="markers",
-            marker={"symbol": "circle-open", "size": 5, "color": mode.muted, "line": {"width": 1}},
-            hoverinfo="skip",
-        )
+            x=x, y=y - np.float32(0.03 * row), yaxis="y2", name="unreliable (upper edge)", mode="lines",
+            line={"color": colour, "width": 4}, hoverinfo="skip", connectgaps=False, cliponaxis=False,
+        )  # fmt: skip
+        _edges(fig)
+        return
+    fig.add_scatter(
+        x=doubtful.index.to_numpy(np.int32),
+        y=single(doubtful),
+        name="unreliable",
+        mode="markers",
+        marker={"symbol": "circle-open", "size": 5, "color": mode.muted, "line": {"width": 1}},
+        hoverinfo="skip",
+    )
+
+
+def _strip(steps: NDArray[np.int32], index: "pd.Index[int]") -> tuple[Values, Values]:
+    """A line at 1 along these steps; two that are less than a pixel apart are one stretch."""
+    pixel = max(1, -(-(int(index.max()) - int(index.min())) // (MOST_POINTS // 4)))
+    starts = np.flatnonzero(np.diff(steps, prepend=np.int32(steps[0] - pixel - 1)) > pixel)
+    ends = np.append(starts[1:], len(steps)) - 1
+    x = np.stack([steps[starts] - 0.5, steps[ends] + 0.5, np.full(len(starts), np.nan)], axis=1).ravel()
+    return single(x), single(np.where(np.isnan(x), np.nan, 1.0))
+
+
+def _edges(fig: go.Figure) -> None:
+    """An axis from the lower edge of the plot, 0, to the upper one, 1, for marks that are not values."""
+    fig.update_layout(yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})
 
 
 def add_infinite(fig: go.Figure, series: "pd.Series[float]", mode: Mode) -> None:
@@ -167,7 +197,28 @@ def add_infinite(fig: go.Figure, series: "pd.Series[float]", mode: Mode) -> None
             marker={"symbol": "triangle-up", "size": 8, "color": mode.severity[max(mode.severity)]},
             hoverinfo="skip",
         )
-        fig.update_layout(yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})
+        _edges(fig)
+
+
+def add_marks(fig: go.Figure, marks: Iterable[tuple[int, str, str]], index: "pd.Index[int]") -> None:
+    """A triangle on the step axis for each (step, words, colour) within the index; the words are in the tooltip."""
+    inside = [mark for mark in marks if mark[0] in index]
+    if not inside:
+        return
+    steps, words, colours = zip(*inside, strict=True)
+    fig.add_scatter(
+        x=np.asarray(steps, np.int32),
+        y=np.zeros(len(inside), np.float32),
+        yaxis="y2",
+        name="",
+        text=[plain(said) for said in words],
+        showlegend=False,
+        mode="markers",
+        marker={"symbol": "triangle-up", "size": 9, "color": list(colours)},
+        cliponaxis=False,
+        hovertemplate="%{text}",
+    )
+    _edges(fig)
 
 
 def add_threshold(fig: go.Figure, value: float, name: str, mode: Mode) -> None:

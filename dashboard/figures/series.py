@@ -37,10 +37,12 @@ def over_steps(
     height: int = 300,
     steps: tuple[int | None, int | None] = (None, None),
     smoothing: int = 1,
+    marks: Sequence[tuple[int, str, str]] = (),
 ) -> go.Figure:
-    """Metrics of one unit over steps, each with its 95 % band and open circles where it is unreliable.
+    """Metrics of one unit over steps, each with its 95 % band and marks where it is unreliable.
 
     Args:
+        marks: steps with what happened there and in which colour it is marked.
         smoothing: lines are running means over so many steps, of all values there are; what was logged stays faintly
             visible in place of the band, so that no extreme is hidden.
     """
@@ -54,6 +56,7 @@ def over_steps(
         positive = finite.where(finite > ROUNDING) if logarithmic else finite
         # Of 0 or all of n Wilson's interval is as wide as groups are few: drawn, it would be a comb. Tiles quote it.
         inside = ~series.isin([0.0, 1.0]) if is_share(key) else positive.notna()
+        inside &= ~(summary.unreliable(key) & (summary.low[key] == CATALOGUE[key].possible[0]))  # an open end
         smoothed = smoothing > 1 and not CATALOGUE[key].sparse
         if smoothed:
             base.add_line(fig, positive, name="as logged", colour=theme.rgba(colour, 0.3), width=1, legend=False)
@@ -70,16 +73,24 @@ def over_steps(
             legend=len(keys) > 1,
         )
         base.add_infinite(fig, series, mode)
-    marked = [] if smoothing > 1 else keys
-    untrusted = [key for key in marked if not summary.trusted(key).all() and summary.values[key].notna().any()]
-    for key in untrusted:
+    drawn = [] if smoothing > 1 else keys
+    untrusted = [key for key in drawn if not summary.trusted(key).all() and summary.values[key].notna().any()]
+    for row, key in enumerate(untrusted):
         series = summary.values[key]
-        base.add_untrusted(fig, series.where(series > ROUNDING) if logarithmic else series, summary.trusted(key), mode)
-    for trace in [trace for trace in fig.data if trace.name == "unreliable"][1:]:
-        trace.showlegend = False
+        base.add_untrusted(
+            fig, series.where(series > ROUNDING) if logarithmic else series, summary.trusted(key), mode,
+            colour=theme.metric_colour(key), row=row,
+        )  # fmt: skip
+    named = set()
+    for trace in [trace for trace in fig.data if trace.name.startswith("unreliable")]:
+        trace.showlegend = trace.name not in named
+        named.add(trace.name)
     for limit in limits:
         base.add_threshold(fig, limit.value, limit.name, mode)
     base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
+    base.add_marks(fig, marks, summary.values.index)
+    if len(keys) == 1 and all(trace.showlegend is False or trace.name == label(keys[0]) for trace in fig.data):
+        fig.update_layout(margin={"t": 10})  # no legend
     if percent:
         fig.update_yaxes(tickformat="~p", rangemode="tozero")
         if summary.values[list(keys)].max().max() == 0:

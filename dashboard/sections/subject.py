@@ -12,6 +12,8 @@ import plotly.graph_objects as go
 from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.facts import Facts, unreliable_steps
+from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.findings.logged import Logged, logged
 from ratioscope.analysis.findings.words import FEW_GROUPS, are_few
 from ratioscope.analysis.linter import Remark, lint
@@ -131,6 +133,16 @@ class Subject:
         what, *others = found.answers
         return replace(found, answers=(replace(what, question="What happened in the whole run?"), *others))
 
+    @cached_property
+    def marks(self) -> tuple[tuple[int, str, str], ...]:
+        """Where what is found begins, in words, in the colour of its severity."""
+        colours = self.mode.severity
+        grave = [found for found in self.opened.findings if found.severity > Severity.NOTICE and found.steps]
+        return tuple(
+            (min(found.steps), f"{found.severity.word} from here: {rule_words(found.rule)}", colours[found.severity])
+            for found in grave
+        )
+
     def window(self, tokens: int = TOKENS) -> Window:
         """The steps that are looked at token by token."""
         return window_of(self.opened.run, self.summary.values["n_tokens"], self.steps, tokens)
@@ -205,7 +217,7 @@ def over_steps(
     shown, keys = subject.shown, subject.known(keys) or list(keys)
     figure = drawn_over_steps(
         shown, keys, subject.mode, limits=limits, y_title=unit, logarithmic=logarithmic or subject.logarithmic,
-        height=height, steps=subject.steps, smoothing=subject.smoothing,
+        height=height, steps=subject.steps, smoothing=subject.smoothing, marks=subject.marks,
     )  # fmt: skip
     data = with_intervals(shown, (*keys, *subject.known(beside)))
     return Chart(key, title, figure, takeaway, data, tuple(keys), by_step=True)
