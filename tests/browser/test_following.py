@@ -14,7 +14,7 @@ from tests.making.runs import random_step, write_run
 
 pytestmark = pytest.mark.browser
 
-N_CHARTS = {"Overview": 4, "Drift": 5, "Ratios": 6, "Clipping": 3, "Bias and variance": 5, "Staleness": 4, "Compare": 1}
+N_CHARTS = dict.fromkeys(("Overview", "Drift", "Clipping"), 1)  # at least, unopened
 
 
 def is_dark(page: Page) -> bool:
