@@ -50,7 +50,9 @@ def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "
             "font": {"size": 12, "color": mode.text},
             "bgcolor": "rgba(0,0,0,0)",
         },
-        xaxis=axis | {"title": {"text": x_title, "font": axis["title"]["font"]}, "showgrid": False, "zeroline": False},
+        xaxis=axis
+        | {"title": {"text": x_title, "font": axis["title"]["font"]}, "showgrid": False, "zeroline": False}
+        | {"spikecolor": mode.muted, "spikethickness": 1, "spikedash": "dot"},
         yaxis=axis | {"title": {"text": y_title, "font": axis["title"]["font"]}},
         dragmode="select",
         selectdirection="h",

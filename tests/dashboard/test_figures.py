@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -180,3 +181,28 @@ def test_what_single_precision_cannot_hold_is_infinite_without_a_warning() -> No
         base.band(np.arange(5), values.to_numpy(), values.to_numpy(), "#ff0000")
     assert drawn.dtype == np.float32
     assert drawn.tolist()[:3] == [1.0, np.inf, -np.inf] and np.isnan(drawn[3])
+
+
+def test_many_unreliable_values_are_a_strip_on_the_upper_edge_in_stretches() -> None:
+    summary = _summary(100, np.random.default_rng(0))
+    notes = {step: dict.fromkeys(CATALOGUE, UNRELIABLE) for step in (*range(10, 40), *range(60, 70))}
+    summary = replace(summary, notes=notes)
+    figure = series.over_steps(summary, ["ess_token"], LIGHT)
+    (strip,) = [trace for trace in figure.data if (trace.name or "").startswith("unreliable")]
+    assert strip.yaxis == "y2"
+    assert strip.x[~np.isnan(strip.x)].tolist() == [9.5, 39.5, 59.5, 69.5]
+
+
+def test_an_interval_that_is_open_has_no_band() -> None:
+    summary = _summary(20, np.random.default_rng(0))
+    summary.low.loc[::2, "ess_token"] = 0.0
+    figure = series.over_steps(summary, ["ess_token"], LIGHT)
+    (band,) = [trace for trace in figure.data if trace.fill == "toself"]
+    assert not np.isfinite(band.y).any()
+
+
+def test_what_begins_in_a_step_is_marked_there_with_its_words() -> None:
+    marks = [(3, "warning <b>", LIGHT.muted), (99, "outside", LIGHT.muted)]
+    figure = series.over_steps(_summary(20, np.random.default_rng(0)), ["s_k"], LIGHT, marks=marks)
+    (mark,) = [trace for trace in figure.data if trace.text is not None]
+    assert (list(mark.x), list(mark.text)) == ([3], ["warning &lt;b&gt;"])
