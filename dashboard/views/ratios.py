@@ -92,7 +92,7 @@ def _over_steps(subject: Subject, pair: str, *, fan: bool) -> None:
         if fan:
             draw(quantiles, left_out, caption="below")
         else:
-            draw(heat, caption="below")
+            draw(heat)
 
 
 def _lengths(subject: Subject, pair: str) -> None:

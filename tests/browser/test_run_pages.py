@@ -23,7 +23,7 @@ def typed(page: Page, text: str) -> None:
 
 
 def test_a_slider_changes_what_would_be_dropped_and_the_link(open_page: OpenPage) -> None:
-    page = open_page("/staleness?run=grpo&lagcut=1")
+    page = open_page("/staleness?run=grpo&lagcut=1&whatif=true")
     settled(page, "Staleness")
     expect(page.get_by_text("A window of W = 2 (lags up to 1) would drop")).to_be_visible()
     slider = page.get_by_role("slider", name="Largest lag to keep")
@@ -34,7 +34,7 @@ def test_a_slider_changes_what_would_be_dropped_and_the_link(open_page: OpenPage
 
 
 def test_a_remark_leads_to_the_response_that_shows_it(open_page: OpenPage) -> None:
-    page = open_page("/linter?run=grpo")
+    page = open_page("/linter?run=grpo&remark-0=true&remark-1=true&remark-2=true")
     settled(page, "Linter")
     expect(page.get_by_text("Steps 0 to 39 were checked.")).to_be_visible()
     page.locator("[data-testid=stPageLink]").filter(has_text=re.compile(r"Response \d+ of step \d+")).first.click()
