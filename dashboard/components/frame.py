@@ -66,19 +66,30 @@ def run_page(title: str, question: str) -> Opened | None:
         return None
     session().read = listed.run_id
     _bar(listed, opened)
-    _still_there(listed)
-    first_step, last_step = state.step_range()
-    if first_step is not None and first_step > opened.summary.last_step:
-        st.text(f"This link asks for {where(first_step, last_step or first_step)}; the run ends at step "
-                f"{opened.summary.last_step}.")  # fmt: skip
-    for problem in opened.run.problems:
-        st.warning("A file of this run was left out.", icon=":material/warning:")
-        st.text(problem)
+    # One element, whatever it says: the charts below would be built anew, zoom and hidden lines lost, if one came more.
+    with st.container():
+        _messages(listed, opened)
     if not len(opened.summary.values):
         _without_steps(opened)
         return None
     show_step(opened)
     return opened
+
+
+def _messages(listed: Listed, opened: Opened) -> None:
+    """What is to be said of the run before its page: why it ended, alarm, steps that it does not have, broken files."""
+    reason = (listed.manifest or opened.run.manifest).status_reason
+    if reason:
+        st.text(safe(reason))
+    alarm(listed, opened)
+    _still_there(listed)
+    first, last = state.step_range()
+    end = opened.summary.last_step
+    if first is not None and last is not None and last > end:
+        st.text(f"This link asks for {where(first, last)}; the run ends at step {end}.")
+    for problem in opened.run.problems:
+        st.warning("A file of this run was left out.", icon=":material/warning:")
+        st.text(problem)
 
 
 def _without_steps(opened: Opened) -> None:
@@ -176,9 +187,6 @@ def _bar(listed: Listed, opened: Opened) -> None:
         _range_bar(opened)
         _lines()
         link()
-    if manifest.status_reason:
-        st.text(manifest.status_reason)
-    alarm(listed, opened)
 
 
 @st.fragment(run_every=_LOOK_SECONDS)
