@@ -29,6 +29,11 @@ from tests.seams.additions import QUESTION
 OTHER = "seam_filter(max_lag~1.0)*seam_weight"
 
 
+def _said(at: Any) -> str:
+    """Sentences of a page, and those in the lines that open."""
+    return "\n".join((pages.sentences(at), *(door.label.replace("\\", "") for door in at.expander)))
+
+
 def trained(folder: Path) -> None:
     """Two updates of the new algorithm."""
     schooling = ("warm_start.max_steps=20", "learning_rate=0.02", "sync_interval=2")
@@ -61,7 +66,7 @@ def opened_pages(run: str) -> dict[str, Any]:
     return {
         "menu": {name: page.title for name, page in seen["seam"].session_state["ratioscope"].pages.items()},
         "evidence": PAGE_OF["seam_finding"],
-        "sentences": {name: pages.sentences(at) for name, at in seen.items()},
+        "sentences": {name: _said(at) for name, at in seen.items()},
         "checks": "".join(str(table.value.to_csv()) for table in seen["linter"].dataframe),
         "gates": clipping.selectbox(key="whatif-gate").options,
         "weights": clipping.selectbox(key="whatif-weight").options,
