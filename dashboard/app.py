@@ -11,6 +11,7 @@ import streamlit as st
 from ratioscope.dashboard import warming
 from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.leave import leaving
+from ratioscope.dashboard.components.menu import menu
 from ratioscope.dashboard.demo import demo
 from ratioscope.dashboard.parameters import say_what_means_nothing
 from ratioscope.dashboard.session import drawn, session
@@ -43,7 +44,6 @@ PAGES = {
 }
 # In a demo alone.
 _START = {"start": _Page("Start", ":material/play_circle:", group="")}
-_REMEMBERED = ("run", "from", "to")
 _LOG = logging.getLogger("ratioscope")
 _SIDEBAR = 208  # pixels
 _STYLE = f"<style>{Path(__file__).with_name('components').joinpath('style.css').read_text('utf-8')}</style>"
@@ -64,11 +64,11 @@ def main(default: str = "") -> None:
     }
     session().pages = pages
     st.logo(str(Path(__file__).with_name("icon.png")), size="large")
-    menu: dict[str, list[st.Page]] = {}
+    chosen = st.navigation(list(pages.values()), position="hidden")
+    groups: dict[str, list[st.Page]] = {}
     for name, page in shown.items():
-        menu.setdefault(page.group, []).append(pages[name])
-    chosen = st.navigation(menu)
-    _carry_over()
+        groups.setdefault(page.group, []).append(pages[name])
+    menu(groups, chosen)
     st.set_page_config(page_title=_tab_title(chosen.title))
     if not leaving(chosen):
         say_what_means_nothing()
@@ -100,15 +100,3 @@ def _tab_title(page: str) -> str:
     runs = st.query_params.get_all("run")
     of = [writable(runs[0])] if len(runs) == 1 else [f"{len(runs)} runs"] if runs else []
     return " · ".join((*of, page, "ratioscope"))
-
-
-def _carry_over() -> None:
-    """A click on the menu empties the URL; the chosen runs and steps belong to the view, so they are put back.
-
-    They are kept before the page is drawn, because a click may come while it is.
-    """
-    if not st.query_params:  # a link, and Back, show what they name: no steps are all steps
-        for key, values in session().view.items():
-            if values:
-                st.query_params[key] = values
-    session().view = {key: st.query_params.get_all(key) for key in _REMEMBERED}

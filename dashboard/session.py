@@ -48,8 +48,6 @@ class Session:
 
     pages: dict[str, st.Page] = field(default_factory=dict)
     """By name, as the menu has them."""
-    view: dict[str, list[str]] = field(default_factory=dict)
-    """Query parameters that go along from page to page: a click on the menu empties the URL."""
     leaving: Leaving | None = None
     clicked_step: int | None = None
     """The step whose dialog is open."""

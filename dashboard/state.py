@@ -54,8 +54,7 @@ def chosen_ids() -> list[str]:
 
 def choose(run_ids: list[str]) -> None:
     """Put runs into the URL; the step range of the previous run is dropped."""
-    st.query_params["run"] = run_ids
-    clear_range()
+    st.query_params.update({"run": run_ids, **_NO_RANGE})
 
 
 def step_range() -> tuple[int | None, int | None]:
@@ -75,16 +74,16 @@ def window(opened: Opened, tokens: int = 500_000) -> Window:
     return window_of(opened.run, opened.summary.values["n_tokens"], step_range(), tokens)
 
 
+# At once, because each change of the URL is an entry in the browser's history.
+_NO_RANGE: dict[str, list[str]] = {"from": [], "to": []}
+
+
 def set_range(first: int, last: int) -> None:
-    st.query_params["from"], st.query_params["to"] = str(first), str(last)
+    st.query_params.update({"from": str(first), "to": str(last)})
 
 
 def clear_range() -> None:
-    carried = session().view
-    for key in ("from", "to"):
-        carried.pop(key, None)  # or the router would put it back
-        if key in st.query_params:
-            del st.query_params[key]
+    st.query_params.update(_NO_RANGE)
 
 
 SMOOTHING = (1, 5, 10, 20, 50)

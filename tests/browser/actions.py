@@ -18,7 +18,7 @@ def settled(page: Page, heading: str) -> None:
 
 def go_to(page: Page, name: str) -> None:
     """Click on a page in the menu and wait for it."""
-    page.locator("[data-testid=stSidebarNav]").get_by_text(name, exact=True).click()
+    page.locator("[data-testid=stSidebar]").get_by_role("link", name=name, exact=True).click()
     settled(page, name)
 
 

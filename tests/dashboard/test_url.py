@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from ratioscope import dashboard
 from ratioscope.dashboard.components.metric_choice import metric_label
@@ -65,10 +66,17 @@ def test_a_step_range_beyond_the_data_is_shown_without_an_error(three: list[str]
 
 def test_all_steps_takes_the_range_out_of_the_url(three: list[str]) -> None:
     at = visit("overview", run="seed-1", **{"from": "3", "to": "7"})
+    assert _menu(at) == {"run=seed-1&from=3&to=7"}
     checked(at.button(key="all-steps").click().run(), "overview")
+    assert _menu(at) == {"run=seed-1"}
     assert query(at, "from") == query(at, "to") == []
     assert query(at, "run") == ["seed-1"]
     assert "steps 3 to 7" not in sentences(at)
+
+
+def _menu(at: AppTest) -> set[str]:
+    """What the links of the menu carry."""
+    return {element.proto.query_string for element in at.sidebar if element.type == "page_link"}
 
 
 def test_choosing_another_run_goes_into_the_url_and_drops_the_step_range(three: list[str]) -> None:
