@@ -14,7 +14,7 @@ from ratioscope.dashboard.report.figures import csv_text
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.sections.model import Report
 from tests.browser.actions import drag_over
-from tests.browser.conftest import MARKUP
+from tests.browser.conftest import MARKUP, PATIENCE_MS
 
 pytestmark = pytest.mark.browser
 
@@ -95,6 +95,15 @@ def _colours(page: Page) -> tuple[str, str]:
     ))  # fmt: skip
 
 
+def _until(page: Page, condition: str) -> None:
+    """Wait until it holds; the page's policy forbids Playwright's own way, which evaluates text in the page."""
+    for _ in range(PATIENCE_MS // 100):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(condition)
+
+
 def test_every_figure_is_drawn_and_the_contents_follow(honest: Seen, report: Report) -> None:
     _scroll_through(honest.page)
     assert honest.page.evaluate(DRAWN)
@@ -141,7 +150,7 @@ def test_a_dark_page_prints_every_figure_in_light_colours_on_a4(look: Callable[.
     assert not page.evaluate(DRAWN)  # most are still out of sight
     page.set_viewport_size({"width": PAPER, "height": 1000})
     page.emulate_media(media="print")
-    page.wait_for_function(DRAWN)
+    _until(page, DRAWN)
     assert _colours(page) == ("rgb(255, 255, 255)", theme.LIGHT.text)
     assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
     cut = page.evaluate("""[...document.querySelectorAll('.plot')].flatMap((plot) => {
@@ -154,7 +163,7 @@ def test_a_dark_page_prints_every_figure_in_light_colours_on_a4(look: Callable[.
     assert not cut
     expect(page.locator(".tools").first).to_be_hidden()
     page.emulate_media(media="screen")
-    page.wait_for_function("getComputedStyle(document.body).backgroundColor === 'rgb(15, 18, 22)'")
+    _until(page, "getComputedStyle(document.body).backgroundColor === 'rgb(15, 18, 22)'")
     assert _colours(page) == ("rgb(15, 18, 22)", theme.DARK.text)
     seen.check()
 
