@@ -30,11 +30,6 @@ def begin(host: str, port: int, listening: Callable[[], None]) -> None:
     Thread(target=_warm, args=(host, port, listening), name="warming", daemon=True).start()
 
 
-def is_done() -> bool:
-    """Whether all is imported."""
-    return _done.is_set()
-
-
 def wait() -> None:
     """Return when all is imported."""
     _done.wait()

@@ -119,12 +119,15 @@ _SHARES = ("clip_fraction", "kept_gradient", "ess")
 
 
 def changed_most(own: Judged, other: Judged) -> str:
-    """The one number that another rule would change most, of those that are shares of a whole; in words."""
+    """The one number that another rule would change most, of those that are shares of a whole; in words.
+
+    One that cannot be trusted is named only where no other changes.
+    """
     a, b = own.overall.values, other.overall.values
     moved = {key: abs(b[key] - a[key]) for key in _SHARES if not np.isnan(a[key] + b[key])}
     if not moved or np.isnan(b["kept_tokens"]):
         return "No token has an advantage other than 0: there is no gradient that a rule could change."
-    key = max(moved, key=lambda key: moved[key])
+    key = max(moved, key=lambda key: (moved[key] > 0 and not other.overall.unreliable(key), moved[key]))
     title = described(key)[0]
     if percent(a[key]) == percent(b[key]):
         return f"Next to nothing: {title.lower()} stays at {percent(b[key])}."

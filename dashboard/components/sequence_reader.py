@@ -52,11 +52,8 @@ def sequence_reader(opened: Opened, step: int, seq_id: int, position: int | None
     if here.reopens_reader:
         here.reopens_reader = False
         st.rerun()  # another response was chosen in here, and the page says which one is open
-    try:
-        read = reading(Window.of(opened.run, step, step), seq_id)
-    except RatioscopeError as error:
-        st.warning(f"Step {step}, response {seq_id} cannot be read.", icon=":material/search_off:")
-        st.text(safe(str(error)))
+    read = _read(opened, step, seq_id)
+    if read is None:
         return
     st.markdown(f"##### Step {step}, response {seq_id}")
     _facts(read)
@@ -76,13 +73,20 @@ def sequence_reader(opened: Opened, step: int, seq_id: int, position: int | None
             _beside(other[0], other[1], colouring or COLOURINGS["current"])
 
 
-def short_reader(opened: Opened, step: int, seq_id: int, position: int | None) -> None:
-    """A response with its facts, its texts and its tokens, open at one of them; nothing of it is in the URL."""
+def _read(opened: Opened, step: int, seq_id: int) -> Reading | None:
+    """None after an error, which is shown."""
     try:
-        read = reading(Window.of(opened.run, step, step), seq_id)
+        return reading(Window.of(opened.run, step, step), seq_id)
     except RatioscopeError as error:
         st.warning(f"Step {step}, response {seq_id} cannot be read.", icon=":material/search_off:")
         st.text(safe(str(error)))
+        return None
+
+
+def short_reader(opened: Opened, step: int, seq_id: int, position: int | None) -> None:
+    """A response with its facts, its texts and its tokens, open at one of them; nothing of it is in the URL."""
+    read = _read(opened, step, seq_id)
+    if read is None:
         return
     st.markdown(f"##### Response {seq_id}")
     _facts(read)

@@ -154,7 +154,7 @@ The axis is linear near 0 and logarithmic beyond.
 A clip of width $\varepsilon$ around 1 keeps the new policy within $\varepsilon/2$ of the version that sampled. Where
 two versions are further than $\varepsilon$ apart in a state, no policy is that close to both (S0 Observation 3.1).
 
-Bands are 95% intervals over prompt groups. Open circles and dotted edges are unreliable values:
-the tail of the ratios is too heavy.
+Bands are 95% intervals over prompt groups. Open circles, a strip on the upper edge where they are
+many, and dotted edges are unreliable values: the tail of the ratios is too heavy.
 """
     )

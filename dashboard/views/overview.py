@@ -51,9 +51,10 @@ The answers are about the whole run, as the rules that find them look at all of 
 steps with the evidence. A `ratioscope.toml` beside the run overrides the default limits.
 
 A run is off-policy for two reasons: the data are old or come from another engine (staleness $S_k^+$), and the update
-moves the policy (update drift $U_k$). Both small: on-policy in effect. Bands are 95% intervals over prompt groups,
-open circles are unreliable values, ticks mark the steps where new weights reached the sampler.
-Drag over a chart to select steps in all charts, double click to reset, click a step to see its worst responses.
+moves the policy (update drift $U_k$). Both small: on-policy in effect. Bands are 95% intervals over prompt groups.
+Open circles are unreliable values; where they are many, a strip on the upper edge is. Ticks mark the steps where new
+weights reached the sampler, triangles those where a finding begins.
+Drag over a chart to select steps in all charts, double click to reset, click a step for the responses that made it.
 """
     )
 

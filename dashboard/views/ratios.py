@@ -135,7 +135,8 @@ $$P(\rho>x)\propto\Bigl(1+\hat k\,\frac{x-u}{\sigma}\Bigr)^{-1/\hat k}\ \text{ f
 Means of $\rho$: below 0.5 good, 0.5 to 0.7 usable, 0.7 to 1 unreliable, above 1 meaningless; with $n$ weights already
 unreliable from $\min(1-1/\log_{10}n,\,0.7)$ on. The square of $\rho$ has an index twice as large. The index describes
 the tail; whether $\chi^2$ and effective sample size can be trusted depends on how much the largest ratio alone moves
-them: above 0.3 standard errors they are marked by open circles, and their intervals have only one end.
+them: above 0.3 standard errors they are marked by open circles, by a strip on the upper edge where these are many,
+and their intervals have only one end.
 Tails with ties or within rounding are not fitted: an open circle at the bottom, with the reason.
 
 **Both tails.** The upper tail of $\rho$ makes the variance of importance weights. The lower tail is the upper tail of
