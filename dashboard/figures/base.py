@@ -142,6 +142,10 @@ def band(at: NDArray[Any], low: Values, high: Values, colour: str) -> dict[str, 
     }  # fmt: skip
 
 
+# The legend group of the marks of `add_untrusted`.
+UNTRUSTED = "untrusted"
+
+
 def add_untrusted(
     fig: go.Figure, series: "pd.Series[float]", trusted: "pd.Series[bool]", mode: Mode, *, colour: str, row: int = 0
 ) -> None:
@@ -157,7 +161,8 @@ def add_untrusted(
         x, y = _strip(doubtful.index.to_numpy(np.int32), series.index)
         fig.add_scatter(
             x=x, y=y - np.float32(0.03 * row), yaxis="y2", name="unreliable (upper edge)", mode="lines",
-            line={"color": colour, "width": 4}, hoverinfo="skip", connectgaps=False, cliponaxis=False,
+            legendgroup=UNTRUSTED, line={"color": colour, "width": 4}, hoverinfo="skip", connectgaps=False,
+            cliponaxis=False,
         )  # fmt: skip
         _edges(fig)
         return
@@ -165,6 +170,7 @@ def add_untrusted(
         x=doubtful.index.to_numpy(np.int32),
         y=single(doubtful),
         name="unreliable",
+        legendgroup=UNTRUSTED,
         mode="markers",
         marker={"symbol": "circle-open", "size": 5, "color": mode.muted, "line": {"width": 1}},
         hoverinfo="skip",

@@ -82,7 +82,7 @@ def over_steps(
             colour=theme.metric_colour(key), row=row,
         )  # fmt: skip
     named = set()
-    for trace in [trace for trace in fig.data if trace.name.startswith("unreliable")]:
+    for trace in fig.select_traces({"legendgroup": base.UNTRUSTED}):
         trace.showlegend = trace.name not in named
         named.add(trace.name)
     for limit in limits:
