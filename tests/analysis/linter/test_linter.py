@@ -14,11 +14,12 @@ import torch
 from ratioscope import Manifest, schema
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.linter import CHECKS, Outcome, Remark, lint, to_json
+from ratioscope.analysis.linter import CHECKS, Outcome, lint, to_json
 from ratioscope.analysis.linter.noise_floor import HEALTHY_LOG_RATIO, HEALTHY_TV
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.notes import is_unreliable
 from tests.analysis.linter.damages import FAULTS, NAN, one_sequence
+from tests.analysis.linter.remarks import found, numbers, problems, rows, the
 from tests.making.faults import KEY, at, damage, everywhere, versions_off_by_one
 from tests.making.runs import Step, plain_step, write_run
 from tests.making.samples import run_of
@@ -60,36 +61,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
 
     yield of
     torch.set_num_threads(before)
-
-
-def found(remarks: list[Remark]) -> dict[str, Severity]:
-    """What was found, with its worst severity."""
-    worst: dict[str, Severity] = {}
-    for remark in remarks:
-        if remark.severity is not None:
-            worst[remark.check] = max(remark.severity, worst.get(remark.check, remark.severity))
-    return worst
-
-
-def problems(remarks: list[Remark]) -> set[str]:
-    """The checks that found something that must not be left alone."""
-    return {remark.check for remark in remarks if remark.is_problem}
-
-
-def the(remarks: list[Remark], check: str) -> Remark:
-    """The only remark of a check."""
-    (remark,) = (remark for remark in remarks if remark.check == check)
-    return remark
-
-
-def numbers(remark: Remark) -> dict[str, float]:
-    """Values by label."""
-    return {number.label: number.value for number in remark.numbers}
-
-
-def rows(folder: Path, table: str = "tokens") -> pd.DataFrame:
-    """A whole table of a run."""
-    return open_run(folder).read(table)
 
 
 # Clean logs -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,171 @@
+"""Evidence with a fault, and a near miss, for every rule."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity
+from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.linter.remark import Outcome, Remark
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.metrics import COUNTS
+from ratioscope.analysis.summary.summary import StepSummary, summarise
+from ratioscope.catalogue import CATALOGUE
+from tests.making.runs import Step, plain_step, write_run
+
+STEPS = 60
+HEALTHY = {
+    "s_k_bounded": 0.05, "u_k": 0.01, "u_k_bounded": 0.01, "ratio_mean": 1.0, "ratio_mean_z": 0.0,
+    "chi2_token": 0.02, "ess_token": 0.98, "ess_seq": 0.9, "log1p_chi2_seq_predicted": 0.2, "khat_token": 0.3,
+    "top1pct_share": 0.02, "ratio_min": 0.7, "ratio_max": 1.4, "clip_fraction": 0.05, "clip_fraction_positive": 0.05,
+    "clip_fraction_negative": 0.05, "effective_token_fraction": 0.9, "zero_advantage_group_fraction": 0.1,
+    "entropy": 1.0, "reward": 0.5, "eval_accuracy": 0.5, "version_lag": 2.0, "kl_k1": 0.01, "response_length": 10.0,
+    "n_tokens": 1000.0, "n_ratios": 1000.0, "n_sequences": 100.0,
+}  # fmt: skip
+
+
+def made_up(width: float = 1e-3, dropped: dict[str, float] | None = None, **series: Any) -> Evidence:
+    """A healthy run with some series replaced, each a number or one a step; every interval is value ± width."""
+    values = pd.DataFrame(np.nan, index=pd.Index(range(STEPS), name="step"), columns=[*COUNTS, *CATALOGUE])
+    for key, value in (HEALTHY | series).items():
+        values[key] = value
+    steps = pd.DataFrame(dropped or {}, index=values.index)
+    return Evidence(StepSummary(values, values - width, values + width, {}, pd.DataFrame(), steps))
+
+
+def with_parts(folder: Path, evidence: Evidence, schedule: dict[str, Any] | None = None, **parts: Any) -> Evidence:
+    """The same series of a run whose manifest says this of the algorithm."""
+    algorithm = {"parts": parts, "parameters": {key: parts.pop(key) for key in ("epochs",) if key in parts}}
+    name = "-".join(map(str, (*parts.values(), *(schedule or {}).values())))
+    run = open_run(write_run(folder / name, [], algorithm=algorithm, schedule=schedule or {}))
+    return Evidence(evidence.summary, run)
+
+
+def first(count: int, value: float, then: float) -> np.ndarray[Any, Any]:
+    """`value` in the first steps, `then` in the others."""
+    return np.where(np.arange(STEPS) < count, value, then)
+
+
+def remark_of(severity: Severity) -> Remark:
+    """Something that the linter found."""
+    numbers = (Number("rows", 30.0),)
+    return Remark("shifted", Outcome.FOUND, "logp_new is late.", severity, "Shift it.", numbers, (3, 4), ("logp_new",))
+
+
+RAMP = np.linspace(0, 1, STEPS)
+
+# Rule: evidence with the fault, and a near miss.
+MADE_UP: dict[str, tuple[Evidence, Evidence]] = {
+    "nothing_to_judge": (
+        made_up(s_k_bounded=np.nan, n_tokens=0.0, n_invalid=1000.0, n_invalid_nan=1000.0),
+        made_up(n_tokens=first(59, 0.0, 100.0), n_invalid=1000.0, n_invalid_nan=1000.0),
+    ),
+    "diverged": (
+        made_up(n_tokens=first(50, 1000.0, 0.0), n_invalid=first(50, 0.0, 1000.0)),
+        made_up(n_tokens=first(50, 1000.0, 600.0), n_invalid=first(50, 0.0, 400.0)),
+    ),
+    "log_broken": (
+        replace(made_up(), remarks=[remark_of(Severity.WARNING), remark_of(Severity.CRITICAL)]),
+        replace(made_up(), remarks=[remark_of(Severity.WARNING)]),
+    ),
+    "sampler_not_following": (
+        made_up(s_k_bounded=0.4 * RAMP, version_lag=1.0),
+        made_up(s_k_bounded=0.4 * RAMP, version_lag=np.maximum(np.arange(STEPS) - 1, 0)),
+    ),
+    "engine_mismatch": (
+        made_up(s_k_engine_bounded=0.03, s_k_version_bounded=0.04),
+        made_up(s_k_engine_bounded=0.02, s_k_version_bounded=0.04),
+    ),
+    "denominator_wrong": (made_up(ratio_mean=1.1, ratio_mean_z=5.0), made_up(ratio_mean=1.1, ratio_mean_z=2.5)),
+    "truncated_support": (
+        made_up(ratio_mean=0.97, ratio_mean_z=-5.0),
+        made_up(ratio_mean=0.97, ratio_mean_z=first(20, -5.0, 0.0)),
+    ),
+    "survivor_bias": (
+        made_up(dropped={"tokens_dropped_stale": 200.0}),
+        made_up(dropped={"tokens_dropped_stale": 100.0}),
+    ),
+    "staleness_high": (
+        made_up(s_k_bounded=0.25),
+        made_up(s_k_bounded=0.25, width=0.06),
+    ),
+    "staleness_growing": (made_up(s_k_bounded=0.19 * RAMP), made_up(s_k_bounded=np.minimum(0.3 * RAMP, 0.12))),
+    "kl_high": (made_up(kl_k1=0.15), made_up(kl_k1=first(5, 0.15, 0.05))),
+    "bias_regime": (made_up(s_k_bounded=0.3), made_up(s_k_bounded=first(29, 0.3, 0.1))),
+    "update_large": (made_up(u_k=0.15), made_up(u_k=0.105, width=0.01)),
+    "heavy_tail": (made_up(khat_token=1.2, top1pct_share=0.5), made_up(khat_token=1.2, top1pct_share=0.05)),
+    "variance_regime": (
+        made_up(chi2_token=5.0, log1p_chi2_seq=1.0),
+        made_up(chi2_token=5.0, log1p_chi2_seq=1.0, s_k_bounded=0.3),
+    ),
+    "ess_collapse": (made_up(ess_token=0.2), made_up(ess_token=first(5, 0.2, 0.4))),
+    "length_trap": (made_up(ess_seq=0.1), made_up(ess_seq=0.1, ess_token=0.2)),
+    "clip_saturated": (made_up(clip_fraction=0.6), made_up(clip_fraction=0.45)),
+    "clip_zero": (
+        made_up(clip_fraction=0.0, ratio_max=5.0),
+        made_up(clip_fraction=first(1, 0.01, 0.0), ratio_max=5.0),
+    ),
+    "zero_signal": (
+        made_up(zero_advantage_group_fraction=0.7),
+        made_up(zero_advantage_group_fraction=first(4, 1.0, 0.3)),
+    ),
+    "entropy_collapse": (made_up(entropy=np.exp(-3 * RAMP)), made_up(entropy=np.exp(-1.4 * RAMP))),
+    "reward_collapse": (made_up(eval_accuracy=first(30, 0.5, 0.2)), made_up(eval_accuracy=first(30, 0.5, 0.4))),
+}
+
+
+def run_of(folder: Path, length: int, shift: float, **columns: Any) -> Evidence:
+    """Five steps of 20 groups with 4 responses of `length` tokens; log-ratios ± shift, rewards 0 and 1 in turn."""
+    sequence = np.repeat(np.arange(80), length)
+    good = sequence % 2 == 0
+    behavior = np.full(len(sequence), -2.0)
+    current = behavior + shift * np.where(sequence // 2 % 2 == 0, 1.0, -1.0)
+    new = current + np.where(good, 0.02, -0.02)
+    parts = {"gate": columns.pop("gate", "one_side")}
+
+    def step(number: int) -> Step:
+        made = plain_step(
+            behavior, current, new, number=number, sequence=sequence, group=sequence // 4,
+            advantage=np.where(good, 1.0, -1.0), **columns,
+        )  # fmt: skip
+        made.sequences["reward"] = (np.arange(80) % 2 == 0).astype(np.float32)
+        return made
+
+    run = open_run(write_run(folder, [step(number) for number in range(5)], algorithm={"parts": parts}))
+    return Evidence(summarise(run), run)
+
+
+def spread(folder: Path, value: float, gate: str = "one_side") -> Evidence:
+    """Four versions a batch, a tenth of the states `value` from the oldest one."""
+    of = np.arange(80)
+    return run_of(
+        folder, 1, 0.05, gate=gate, behavior_version=(of % 4).astype(np.int32),
+        tv_version_spread=np.where(of % 10 == 0, value, 0.02).astype(np.float32),
+    )  # fmt: skip
+
+
+def with_a_file(folder: Path, contents: bytes) -> Evidence:
+    """Five steps, and one more file among those of the tokens."""
+    evidence = run_of(folder, 1, 0.05)
+    (folder / "tokens" / "000005-000005-w0.parquet").write_bytes(contents)
+    return Evidence(evidence.summary, open_run(folder))
+
+
+FROM_TOKENS: dict[str, tuple[Callable[[Path], Evidence], Callable[[Path], Evidence]]] = {
+    "files_left_out": (lambda folder: with_a_file(folder, b"torn"), lambda folder: run_of(folder, 1, 0.05)),
+    "trust_region_infeasible": (lambda folder: spread(folder, 0.5), lambda folder: spread(folder, 0.15)),
+}
+
+
+def finding_of(rule: str, evidence: Evidence) -> Finding:
+    finding = RULES[rule](evidence)
+    assert finding is not None
+    return finding
+
+
+def faulty(rule: str, folder: Path) -> Evidence:
+    return MADE_UP[rule][0] if rule in MADE_UP else FROM_TOKENS[rule][0](folder)

@@ -1,0 +1,76 @@
+"""What lies where: which format a folder is of, and what is said where it is of none."""
+
+from pathlib import Path
+
+import pytest
+
+from ratioscope import RunRecorder
+from ratioscope.analysis import importers
+from ratioscope.analysis.importers import Description, Importer, detect
+from ratioscope.analysis.importers.detect import hint, search, the_source
+from ratioscope.errors import RatioscopeError
+
+# What is where --------------------------------------------------------------------------------------------------------
+
+
+def marked(name: str) -> Importer:
+    """A format that is told by a file of its name."""
+
+    def describe(path: Path) -> Description | None:
+        return Description(name, name, path) if (path / name).is_file() else None
+
+    return Importer(name, f"{name} log", describe, lambda path, reading: iter(()))
+
+
+@pytest.fixture
+def two_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "IMPORTERS", (marked("first"), marked("second")))
+
+
+def test_what_lies_somewhere_is_found_or_it_is_said_what_could_be(tmp_path: Path, two_formats: None) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "first").touch()
+    assert the_source(tmp_path / "a" / "b").importer.name == "first"
+    assert [each.description.path for each in search(tmp_path)] == [tmp_path / "a" / "b"]
+    assert the_source(tmp_path).place == the_source(tmp_path, "first").place == tmp_path / "a" / "b"
+    with pytest.raises(RatioscopeError, match="no second log is here"):
+        the_source(tmp_path, "second")
+    (tmp_path / "a" / "b" / "second").touch()
+    with pytest.raises(RatioscopeError, match=r"choose with --format first \(first log\) or --format second"):
+        the_source(tmp_path / "a" / "b")
+    assert the_source(tmp_path / "a" / "b", "second").importer.name == "second"
+    with pytest.raises(RatioscopeError, match="did you mean second"):
+        the_source(tmp_path / "a" / "b", "secnd")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "second").touch()
+    assert the_source(tmp_path / "e").importer.name == "second"
+    with pytest.raises(RatioscopeError, match=rf"nothing to import here, but in {tmp_path}/a/b, {tmp_path}/e; name"):
+        the_source(tmp_path)
+    with pytest.raises(RatioscopeError, match=r"none of the known formats .*first log, second log.*--mapping-template"):
+        the_source(tmp_path / "c")
+    with pytest.raises(RatioscopeError, match="no first log is here"):
+        the_source(tmp_path / "c", "first")
+    with pytest.raises(RatioscopeError, match="there is no such"):
+        the_source(tmp_path / "d")
+    with RunRecorder(tmp_path / "run"):
+        pass
+    (tmp_path / "run" / "first").touch()
+    with pytest.raises(RatioscopeError, match="a run of ratioscope already"):
+        the_source(tmp_path / "run")
+    assert hint(tmp_path / "a" / "b").startswith(f"{tmp_path / 'a' / 'b'}: this is no run yet")
+    assert f"ratioscope import {tmp_path / 'a' / 'b'}" in hint(tmp_path / "a" / "b")
+    assert hint(tmp_path / "c") == hint(tmp_path / "d") == ""
+
+
+def test_every_format_has_a_name_of_its_own_and_is_at_home_with_anything(tmp_path: Path) -> None:
+    names = [importer.name for importer in importers.IMPORTERS]
+    assert len(names) == len(set(names))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("no log")
+    (tmp_path / "odd").mkdir()
+    for name in ("a.jsonl", "step_1", "b\n.jsonl", "run.parquet"):
+        (tmp_path / "odd" / name).write_bytes(b"\x00\xff{")
+    for place in ("empty", "text", "odd", "none"):
+        for importer in importers.IMPORTERS:
+            assert importer.describe(tmp_path / place) is None, (importer.name, place)
