@@ -28,8 +28,10 @@ from ratioscope.trainer import policy, tasks
 from ratioscope.trainer.collector import assemble, decoding_of
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.engine import Engine, Weights
+from ratioscope.trainer.precision import cast
 from ratioscope.trainer.rollout import Batch, Rollout
 from ratioscope.trainer.sampling import Version, encoded, sample
+from ratioscope.trainer.snapshots import kept_weights
 from ratioscope.trainer.tasks.task import Task
 from ratioscope.trainer.vocabulary import Vocabulary
 
@@ -92,11 +94,10 @@ class ActorCollector:
                 process.start()
 
     def publish(self, version: int, model: PreTrainedModel) -> None:
-        state = model.state_dict()
         while not self._shared.lock.acquire(timeout=LOOK):
             self._check_alive()  # an actor may have died with the lock in its hands
         try:
-            for name, value in state.items():
+            for name, value in model.state_dict().items():
                 self._shared.weights[name].copy_(value)
             self._shared.version.value = version
         finally:
@@ -105,7 +106,7 @@ class ActorCollector:
             # An actor's versions only grow: nothing older than its last chunk, or than what waits, can still come.
             oldest = min([*self._last_from, *(int(rollout.version.min()) for _, rollout in self._waiting)])
             self._kept = {number: weights for number, weights in self._kept.items() if number >= oldest}
-            self._kept[version] = {name: value.clone() for name, value in state.items()}
+            self._kept[version] = kept_weights(model)
 
     @property
     def weights(self) -> dict[int, Weights]:
@@ -209,7 +210,7 @@ def _act(number: int, config: TrainConfig, shared: Shared, learner: int) -> None
 def _sample_forever(number: int, config: TrainConfig, shared: Shared, is_wanted: Callable[[], bool]) -> None:
     task = tasks.make(config.task)
     model, vocabulary = policy.make(config.model, task)
-    engine = Engine(model, config.sampler.dtype)
+    engine = Engine(cast(model, policy.dtype_of(config.model)), config.sampler.dtype)
     seed = (config.seed * 1_000_003 + number + 1) % 2**63
     draw, generator = random.Random(seed), torch.Generator(model.device).manual_seed(seed)
     size = max(1, config.sampler.prompts // config.schedule.actors)

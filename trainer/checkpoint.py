@@ -35,7 +35,7 @@ def load(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         # weights_only: a checkpoint from somebody else must not run code.
-        return dict(torch.load(path, weights_only=True))
+        return dict(torch.load(path, weights_only=True, map_location="cpu"))
     except Exception as error:
         raise RatioscopeError(
             f"{path}: cannot be read ({type(error).__name__}); delete it, and the run is computed again from its start."

@@ -61,6 +61,7 @@ def _check_passes(config: TrainConfig) -> None:
         )
     given = {
         "optimiser.micro_batch": micro_batch,
+        "optimiser.gradient_checkpointing": config.optimiser.gradient_checkpointing,
         "algorithm.reference_kl": config.algorithm.reference_kl,
         "algorithm.aggregation": config.algorithm.aggregation,
     }

@@ -70,7 +70,9 @@ class Model(Section):
 
     path: str = Field(default="", description='folder or .gguf file of a causal language model, or "smollm2"')
     chat_template: bool = Field(default=True, description="put prompts into the tokenizer's chat template, if any")
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="what the model computes in; its weights are trained in float32"
+    )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     hidden_size: int = Field(default=96, ge=8)
     intermediate_size: int = Field(default=128, ge=8)
@@ -114,6 +116,7 @@ class Optimiser(Section):
     max_grad_norm: float = Field(default=1.0, gt=0)
     warmup_updates: int = Field(default=0, ge=0, description="updates in which the learning rate grows to its value")
     micro_batch: int = Field(default=0, ge=0, description="prompts in memory at once; 0: all of a minibatch")
+    gradient_checkpointing: bool = Field(default=False, description="less memory, more time: activations twice")
 
 
 class Logging(Section):
@@ -137,6 +140,7 @@ class TrainConfig(Section):
     evaluate_every: int = Field(default=10, ge=1)
     checkpoint_every: int = Field(default=25, ge=1)
     pace: float = Field(default=0.0, ge=0, description="minimum seconds per update, so that a demo can be watched")
+    deterministic: bool = Field(default=False, description="algorithms that repeat to the bit, where torch has them")
     notes: str = ""
     tags: list[str] = Field(default_factory=list)
     algorithm: Algorithm = Algorithm()

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ratioscope.trainer.precision import cast
+
 Weights = dict[str, Tensor]
 Precision = Literal["same", "bfloat16", "int8"]
 
@@ -25,7 +27,7 @@ class Engine:
         self.precision: Precision = precision
         self.version: int | None = None
         if precision == "bfloat16":
-            self.model.to(torch.bfloat16)
+            cast(self.model, torch.bfloat16)
 
     def load(self, weights: Weights, version: int) -> PreTrainedModel:
         """The engine's model with the weights of a policy version."""

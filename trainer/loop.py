@@ -20,7 +20,8 @@ from ratioscope.trainer.collector import Collector, ScheduledCollector
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.held_out import HeldOut, Logged
 from ratioscope.trainer.noise_floor import noise_floor
-from ratioscope.trainer.policy import evaluate
+from ratioscope.trainer.policy import dtype_of, evaluate
+from ratioscope.trainer.precision import cast, deterministic
 from ratioscope.trainer.probes import probe
 from ratioscope.trainer.recompute import Recomputed, Recomputer
 from ratioscope.trainer.rollout import Batch
@@ -92,6 +93,7 @@ class Trainer:
             self.initial.requires_grad_(False)
             self.model = copy.deepcopy(self.initial).requires_grad_(True)
             self.learner = Learner(config, self.model, self.task.response_length, self.initial)
+            cast(self.initial, dtype_of(config.model))
             kind = ActorCollector if config.schedule.actors else ScheduledCollector
             self.collector: Collector = kind(config, self.task, self.initial, self.vocabulary)
             spreads = config.logging.exact and config.schedule.mixes_versions
@@ -123,7 +125,7 @@ class Trainer:
         why: Callable[[], str] = lambda: "stopped by the user",
     ) -> str:
         """Train to the end, or until `should_stop()` says so after an update; returns the run's final status."""
-        with self.recorder, closing(self.collector):
+        with self.recorder, closing(self.collector), deterministic(self.config.deterministic):
             while self.next_update < self.config.updates:
                 report(self._update(self.next_update))
                 self.next_update += 1

@@ -7,6 +7,7 @@ from transformers import PreTrainedModel
 
 from ratioscope.ratios import log_ratio, total_variation
 from ratioscope.trainer.policy import evaluate
+from ratioscope.trainer.precision import cast
 from ratioscope.trainer.rollout import Rollout
 
 
@@ -21,7 +22,7 @@ def noise_floor(model: PreTrainedModel, rollout: Rollout) -> dict[str, float]:
     whole = evaluate(model, rollout).logp
     groups = range(0, len(rollout.mask), rollout.copies)
     cut = torch.cat([evaluate(model, rollout.rows(slice(start, start + rollout.copies))).logp for start in groups])
-    coarse = evaluate(copy.deepcopy(model).to(torch.bfloat16), rollout).logp
+    coarse = evaluate(cast(copy.deepcopy(model), torch.bfloat16), rollout).logp
     return {
         "noise_floor_shape": float(total_variation(log_ratio(cut, whole))),
         "noise_floor_dtype": float(total_variation(log_ratio(coarse, whole))),

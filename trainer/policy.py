@@ -1,5 +1,6 @@
 """The policy: a small Llama from a transformers config or a pretrained model, its log-probabilities, its value head."""
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrained
 
 from ratioscope.trainer import pretrained
 from ratioscope.trainer.config import Model
+from ratioscope.trainer.precision import recomputing
 from ratioscope.trainer.rollout import Rollout
 from ratioscope.trainer.tasks.task import Task
 from ratioscope.trainer.vocabulary import CharacterVocabulary, Vocabulary
@@ -43,14 +45,13 @@ def entropy_of(distribution: Tensor) -> Tensor:
 
 
 def make(model: Model, task: Task) -> tuple[PreTrainedModel, Vocabulary]:
-    """The policy before any training, and what it reads and writes; the caller seeds torch.
+    """The policy before any training, in float32, and what it reads and writes; the caller seeds torch.
 
     Raises:
         RatioscopeError: a pretrained model that cannot be loaded.
     """
     if model.path:
-        dtype = torch.bfloat16 if model.dtype == "bfloat16" else torch.float32
-        loaded, vocabulary = pretrained.load(model.path, dtype=dtype, chat_template=model.chat_template)
+        loaded, vocabulary = pretrained.load(model.path, chat_template=model.chat_template)
         return loaded.to(device_of(model)), vocabulary
     characters = CharacterVocabulary(task.characters)
     return build(model, characters, task.prompt_length + task.response_length).to(device_of(model)), characters
@@ -61,6 +62,11 @@ def device_of(model: Model) -> torch.device:
     if model.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(model.device)
+
+
+def dtype_of(model: Model) -> torch.dtype:
+    """What the policy computes in."""
+    return torch.bfloat16 if model.dtype == "bfloat16" else torch.float32
 
 
 def build(model: Model, vocabulary: Vocabulary, length: int) -> LlamaForCausalLM:
@@ -79,12 +85,16 @@ def build(model: Model, vocabulary: Vocabulary, length: int) -> LlamaForCausalLM
         tie_word_embeddings=False,
         attn_implementation="sdpa",
     )
-    dtype = torch.bfloat16 if model.dtype == "bfloat16" else torch.float32
-    return LlamaForCausalLM(config).to(dtype)
+    return LlamaForCausalLM(config)
 
 
 def evaluate(
-    model: PreTrainedModel, rollout: Rollout, select: Tensor | None = None, *, critic: ValueHead | None = None
+    model: PreTrainedModel,
+    rollout: Rollout,
+    select: Tensor | None = None,
+    *,
+    critic: ValueHead | None = None,
+    checkpointing: bool = False,
 ) -> Evaluated:
     """The policy's distributions in the states of sampled tokens, at temperature 1.
 
@@ -94,6 +104,7 @@ def evaluate(
         rollout: whole groups.
         select: (n, response_length) bool, the tokens that are asked for; default: all that were sampled.
         critic: also give its value of each state.
+        checkpointing: recompute activations in the backward pass; prompts are then read once for each response.
     """
     select = rollout.mask if select is None else select
     # Nothing follows the last token, so the model need not see it; the last prompt token is the first response's state.
@@ -101,7 +112,7 @@ def evaluate(
     positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
     read = rollout.prompts.shape[1] - 1
     cache = None
-    if rollout.copies > 1 and read > 0:
+    if rollout.copies > 1 and read > 0 and not checkpointing:
         cache = DynamicCache(config=model.config)
         first = slice(None, None, rollout.copies)
         model.base_model(
@@ -115,15 +126,16 @@ def evaluate(
     else:
         read = 0
     tokens = torch.cat([rollout.prompts, rollout.responses[:, :-1]], dim=1)
-    output = model(
-        input_ids=tokens[:, read:],
-        attention_mask=attention,
-        position_ids=positions[:, read:],
-        past_key_values=cache,
-        use_cache=cache is not None,
-        logits_to_keep=rollout.responses.shape[1],
-        output_hidden_states=critic is not None,
-    )
+    with recomputing(model) if checkpointing else nullcontext():
+        output = model(
+            input_ids=tokens[:, read:],
+            attention_mask=attention,
+            position_ids=positions[:, read:],
+            past_key_values=cache,
+            use_cache=cache is not None,
+            logits_to_keep=rollout.responses.shape[1],
+            output_hidden_states=critic is not None,
+        )
     distribution = output.logits[select].float().log_softmax(dim=-1)
     logp = distribution.gather(1, rollout.responses[select].unsqueeze(1)).squeeze(1)
     value = None

@@ -180,7 +180,13 @@ class Preparation:
         for start in range(0, len(select), rows):
             some = slice(start, start + rows)
             part = rollout if rows >= len(select) else rollout.rows(some)
-            one = evaluate(model or self.model, part, select[some], critic=None if model else self.critic)
+            one = evaluate(
+                model or self.model,
+                part,
+                select[some],
+                critic=None if model else self.critic,
+                checkpointing=self.config.optimiser.gradient_checkpointing and torch.is_grad_enabled(),
+            )
             entropy = entropy_of(one.distribution.detach())
             found.append(Seen(one.logp, entropy, one.distribution if keep else None, one.value))
         if len(found) == 1:

@@ -99,8 +99,8 @@ def check_path(path: str) -> None:
         raise RatioscopeError(f"{place}: reading a GGUF file needs the package {' and '.join(missing)}: {INSTALL}.")
 
 
-def load(path: str, *, dtype: torch.dtype, chat_template: bool) -> tuple[PreTrainedModel, PretrainedVocabulary]:
-    """The model, in evaluation mode, and its vocabulary.
+def load(path: str, *, chat_template: bool) -> tuple[PreTrainedModel, PretrainedVocabulary]:
+    """The model, in float32 and in evaluation mode, and its vocabulary.
 
     A GGUF file is converted when it is first used, which takes half a minute for SmolLM2, and kept in the cache.
 
@@ -115,14 +115,14 @@ def load(path: str, *, dtype: torch.dtype, chat_template: bool) -> tuple[PreTrai
     # A model draws weights before it reads them: not from the caller's random numbers.
     with _quiet(), torch.random.fork_rng(devices=[]):
         if place.is_dir():
-            return _load_folder(place, place, dtype, chat_template)
+            return _load_folder(place, place, chat_template)
         folder = _converted_folder(place)
         if folder.exists():
             with contextlib.suppress(RatioscopeError):  # damaged in the cache: convert it again
-                return _load_folder(folder, place, dtype, chat_template)
+                return _load_folder(folder, place, chat_template)
             shutil.rmtree(folder, ignore_errors=True)
         _convert(place, folder)
-        return _load_folder(folder, place, dtype, chat_template)
+        return _load_folder(folder, place, chat_template)
 
 
 def _place(path: str) -> Path:
@@ -156,13 +156,11 @@ def _check_folder(folder: Path) -> None:
         raise RatioscopeError(f"{folder}: there is no tokenizer; save it into the model's folder.")
 
 
-def _load_folder(
-    folder: Path, name: Path, dtype: torch.dtype, chat: bool
-) -> tuple[PreTrainedModel, PretrainedVocabulary]:
+def _load_folder(folder: Path, name: Path, chat: bool) -> tuple[PreTrainedModel, PretrainedVocabulary]:
     """`name` is what errors call the model."""
     options: dict[str, Any] = {"attn_implementation": "sdpa", "use_safetensors": True, "output_loading_info": True}
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options, **_LOCAL)
+        model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options, **_LOCAL)
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
         vocabulary = PretrainedVocabulary(tokenizer, model.get_input_embeddings().num_embeddings, chat_template=chat)
     except Exception as error:  # whatever transformers, tokenizers and safetensors raise

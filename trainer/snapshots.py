@@ -1,4 +1,4 @@
-"""Past versions of the policy, kept as long as the schedule may still sample from them."""
+"""Past versions of the policy, kept in the CPU's memory as long as the schedule may still sample from them."""
 
 import torch
 
@@ -22,4 +22,9 @@ class Snapshots:
         wanted = {old for update in range(version, version + reach) for old in live_versions(schedule, update)}
         self.weights = {kept: weights for kept, weights in self.weights.items() if kept in wanted}
         if version in wanted:
-            self.weights[version] = {name: value.clone() for name, value in model.state_dict().items()}
+            self.weights[version] = kept_weights(model)
+
+
+def kept_weights(model: torch.nn.Module) -> Weights:
+    """A copy of its weights that takes no memory of its device."""
+    return {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()}

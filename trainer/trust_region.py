@@ -9,6 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.trainer.policy import Evaluated
+from ratioscope.trainer.precision import MasterWeights
 
 # Where the residual has become this small, relative to the gradient, the linear system is solved.
 RESIDUAL = 1e-10
@@ -29,7 +30,7 @@ class Step:
 
 
 def trust_region_step(
-    parameters: list[torch.nn.Parameter],
+    weights: MasterWeights,
     forward: Callable[[], Evaluated],
     objective: Callable[[Evaluated], Tensor],
     surrogate: Callable[[Evaluated], Tensor],
@@ -40,10 +41,10 @@ def trust_region_step(
     shrink: float,
     line_search_steps: float,
 ) -> Step:
-    """Change `parameters` in place by one step.
+    """Change `weights` in place by one step; the solver works in float32 whatever the model computes in.
 
     Args:
-        parameters: of the policy.
+        weights: of the policy.
         forward: the policy's distributions on the batch.
         objective: has the gradient g of the surrogate (S4 eq. 71).
         surrogate: its value (S4 eq. 69), for the line search.
@@ -56,6 +57,7 @@ def trust_region_step(
     Raises:
         RatioscopeError: the gradient is not finite.
     """
+    parameters = weights.computing
     # Attention's fused kernels have no second derivative.
     with sdpa_kernel(SDPBackend.MATH):
         found = forward()
@@ -80,20 +82,22 @@ def trust_region_step(
         direction = conjugate_gradient(fisher, gradient, int(cg_steps))
         length = (2 * max_kl / (direction @ fisher(direction)).clamp(min=1e-12)).sqrt()
 
-    origin = [parameter.detach().clone() for parameter in parameters]
+    origin = [exact.detach().clone() for exact in weights.exact]
     share = 1.0
     with torch.no_grad():
         for trial in range(1, int(line_search_steps) + 1):
-            pieces = _pieces(share * length * direction, parameters)
-            for parameter, start, piece in zip(parameters, origin, pieces, strict=True):
-                parameter.copy_(start + piece)
+            pieces = _pieces(share * length * direction, weights.exact)
+            for exact, start, piece in zip(weights.exact, origin, pieces, strict=True):
+                exact.copy_(start + piece)
+            weights.publish()
             found = forward()
             kl, gain = float(_mean_kl(fixed, found)), float(surrogate(found)) - before
             if kl <= max_kl and gain >= 0:
                 return Step(share, kl, trial, gain, norm)
             share *= shrink
-        for parameter, start in zip(parameters, origin, strict=True):
-            parameter.copy_(start)
+        for exact, start in zip(weights.exact, origin, strict=True):
+            exact.copy_(start)
+        weights.publish()
     return Step(accepted=0.0, kl=0.0, trials=int(line_search_steps), improvement=0.0, gradient_norm=norm)
 
 
@@ -120,9 +124,10 @@ def _mean_kl(fixed: Tensor, found: Evaluated) -> Tensor:
 
 
 def _flat(pieces: tuple[Tensor | None, ...], parameters: list[torch.nn.Parameter]) -> Tensor:
-    """One vector; zeros stand for parameters that have no part in it."""
+    """One vector, of at least float32; zeros stand for parameters that have no part in it."""
     pairs = zip(pieces, parameters, strict=True)
-    return torch.cat([torch.zeros_like(own).flatten() if piece is None else piece.flatten() for piece, own in pairs])
+    flat = torch.cat([torch.zeros_like(own).flatten() if piece is None else piece.flatten() for piece, own in pairs])
+    return flat.to(torch.promote_types(flat.dtype, torch.float32))
 
 
 def _pieces(vector: Tensor, parameters: list[torch.nn.Parameter]) -> list[Tensor]:

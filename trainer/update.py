@@ -20,7 +20,8 @@ from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.losses import ReferenceKL, Size, policy_loss
 from ratioscope.trainer.parameters import taken_by
-from ratioscope.trainer.policy import Evaluated, ValueHead, entropy_of, evaluate
+from ratioscope.trainer.policy import Evaluated, ValueHead, dtype_of, entropy_of, evaluate
+from ratioscope.trainer.precision import MasterWeights
 from ratioscope.trainer.preparation import Part, Preparation, Prepared, Seen
 from ratioscope.trainer.rollout import Batch
 from ratioscope.trainer.trust_region import trust_region_step
@@ -45,7 +46,7 @@ class Learner:
 
     Args:
         config: of the run.
-        model: the policy; changed in place.
+        model: the policy, in float32; changed in place, and rounded to what it computes in.
         longest: most tokens of a response.
         reference: the frozen policy that a KL penalty pulls to.
     """
@@ -58,7 +59,8 @@ class Learner:
         self.parameters = config.parameters
         hidden = int(model.config.get_text_config().hidden_size)
         self.critic = ValueHead(hidden).to(model.device) if self.algorithm.has_critic else None
-        self.trained = [*model.parameters(), *(self.critic.parameters() if self.critic else [])]
+        self.weights = MasterWeights(list(model.parameters()), dtype_of(config.model))
+        self.trained = [*self.weights.exact, *(self.critic.parameters() if self.critic else [])]
         settings = config.optimiser
         self.optimiser = torch.optim.AdamW(
             self.trained,
@@ -118,7 +120,7 @@ class Learner:
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs to go on."""
         return {
-            "model": self.model.state_dict(),
+            "model": dict(zip(self._names(), self.weights.exact, strict=True)),
             "critic": self.critic.state_dict() if self.critic else {},
             "optimiser": self.optimiser.state_dict(),
             "kl_coefficient": self.kl_coefficient,
@@ -126,11 +128,17 @@ class Learner:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state()`."""
-        self.model.load_state_dict(state["model"])
+        with torch.no_grad():
+            for name, weight in zip(self._names(), self.weights.exact, strict=True):
+                weight.copy_(state["model"][name])
+        self.weights.publish()
         if self.critic is not None:
             self.critic.load_state_dict(state["critic"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.kl_coefficient = state["kl_coefficient"]
+
+    def _names(self) -> list[str]:
+        return [name for name, _ in self.model.named_parameters()]
 
     # The passes -----------------------------------------------------------------------------------------------------
 
@@ -158,6 +166,7 @@ class Learner:
                         "algorithm whose weights are bounded."
                     )
                 self.optimiser.step()
+                self.weights.publish()
         return {"loss": loss, "grad_norm": norm, "learning_rate": rate}
 
     def _parts(self, prepared: Prepared, groups: Tensor) -> Iterator[Part]:
@@ -173,7 +182,10 @@ class Learner:
         if ready is not None:
             logp, distribution, value = ready.logp, ready.distribution, ready.value
         else:
-            logp, distribution, value = evaluate(self.model, part.rollout, part.select, critic=self.critic)
+            checkpointing = self.config.optimiser.gradient_checkpointing
+            logp, distribution, value = evaluate(
+                self.model, part.rollout, part.select, critic=self.critic, checkpointing=checkpointing
+            )
         logp.retain_grad()
         loss, gate = policy_loss(self.algorithm, self.parameters, logp, part.tokens, size, self.reference_kl)
         if value is not None and part.target is not None:
@@ -208,7 +220,7 @@ class Learner:
         log.gradient_weight[:] = -torch.autograd.grad(loss, logp)[0]
         log.gate[:], log.side[:] = gate.value, gate.side
         step = trust_region_step(
-            list(self.model.parameters()),
+            self.weights,
             forward,
             objective,
             surrogate,

@@ -32,7 +32,7 @@ def warm_started(
     """
     if config.model.path:
         return policy.make(config.model, task)
-    built_in = ("hidden_size", "intermediate_size", "layers", "heads", "dtype")
+    built_in = ("hidden_size", "intermediate_size", "layers", "heads")
     settings = {
         "version": WARM_START_VERSION,
         "model": {name: getattr(config.model, name) for name in built_in},

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.trainer.policy import Evaluated
+from ratioscope.trainer.precision import MasterWeights
 from ratioscope.trainer.trust_region import Step, conjugate_gradient, trust_region_step
 
 STATES, FEATURES, ACTIONS = 40, 3, 4
@@ -71,7 +72,9 @@ class LinearSoftmax(torch.nn.Module):
     def step(self, **changed: Any) -> Step:
         surrogate = changed.pop("surrogate", self.surrogate)
         objective = changed.pop("objective", self.surrogate)
-        return trust_region_step(list(self.parameters()), self, objective, surrogate, **(DEFAULTS | changed))
+        return trust_region_step(
+            MasterWeights(list(self.parameters())), self, objective, surrogate, **(DEFAULTS | changed)
+        )
 
 
 @pytest.mark.parametrize("size", [1, 5, 20])
