@@ -152,6 +152,20 @@ class RunRecorder:
         self._next_step = step + 1
         self._queue.put((step, batch))
 
+    def set_aside(self, step: int) -> None:
+        """Move what is on disk of `step` and later steps into `set_aside/`, where no reader looks; it is recorded anew.
+
+        For a run that goes on from `step` and cannot repeat what it did then; before its first `record_step`.
+        """
+        place = self.folder / "set_aside" / f"from_step_{step}_at_{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        for name in self._tables:
+            for path in (self.folder / name).glob("*.parquet"):
+                parsed = schema.FileName.parse(path.name)
+                if parsed and parsed.writer == self._writer and parsed.first_step >= step:
+                    (place / name).mkdir(parents=True, exist_ok=True)
+                    path.rename(place / name / path.name)
+            self._last_on_disk[name] = self._last_recorded(name)
+
     def close(self, status: str = "finished", reason: str = "") -> None:
         """Write what is left and set the final status: finished, interrupted or failed; the first call counts."""
         if self._closed:

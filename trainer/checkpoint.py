@@ -1,15 +1,26 @@
-"""Everything a run needs to go on exactly as if it had not stopped."""
+"""Everything a run needs to go on exactly as if it had not stopped, and whether it does."""
 
 import os
 import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
+from ratioscope import schema
 from ratioscope.errors import RatioscopeError
+from ratioscope.recorder import to_arrow
 
 CHECKPOINT_NAME = "checkpoint.pt"
+
+# What says that a step is the same one, and nats that its log-probabilities may differ by on an engine that is not
+# deterministic.
+SAME = ("seq_id", "position", "token_id")
+CLOSE = ("logp_behavior", "logp_current", "logp_new")
+TOLERANCE = 1e-3
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
@@ -40,6 +51,35 @@ def load(folder: Path) -> dict[str, Any] | None:
         raise RatioscopeError(
             f"{path}: cannot be read ({type(error).__name__}); delete it, and the run is computed again from its start."
         ) from None
+
+
+def check_repeated(folder: Path, step: int, tokens: dict[str, Any]) -> None:
+    """Whether a step that is on disk was computed again as it is there.
+
+    Args:
+        tokens: its columns as they were computed now.
+
+    Raises:
+        RatioscopeError: it is another one, so that what follows would not belong to what is recorded.
+    """
+    files = [(schema.FileName.parse(path.name), path) for path in (folder / schema.TOKENS.name).glob("*.parquet")]
+    held = [path for name, path in files if name and name.first_step <= step <= name.last_step]
+    if not held:
+        return
+    columns = ["step", *SAME, *CLOSE]
+    before = pa.concat_tables([pq.read_table(path, columns=columns, filters=[("step", "=", step)]) for path in held])
+    now = to_arrow(schema.TOKENS, {name: tokens[name] for name in columns[1:]}, step)
+    if before.select(SAME).equals(now.select(SAME)):
+        pairs = [(before[name].to_numpy(), now[name].to_numpy()) for name in CLOSE]
+        if all(np.allclose(one, other, rtol=0, atol=TOLERANCE, equal_nan=True) for one, other in pairs):
+            return
+        found = f"its log-probabilities differ by more than {TOLERANCE:g} nats"
+    else:
+        found = "other tokens are sampled"
+    raise RatioscopeError(
+        f"{folder}: update {step} was computed again, and it is not the one that is recorded: {found}. Another version "
+        "of torch, another machine or a changed file does that. Resume it where it ran, or start a new run."
+    )
 
 
 def random_state(generator: random.Random) -> list[Any]:

@@ -52,7 +52,8 @@ class Trainer:
         config: what to train.
         folder: the run's folder; with `resume`, an interrupted run's.
         resume: go on from the folder's checkpoint, or, without one, compute from the start and record what is not on
-            disk yet: equal seeds make equal steps. `config` must be the run's own, but for `updates`.
+            disk yet: equal seeds make equal steps, which is checked. Actors cannot repeat theirs: what they did after
+            the checkpoint is set aside. `config` must be the run's own, but for `updates`.
         flush_seconds: a live reader sees a step at most about this much later; fewer, larger files when it is long.
         warm_up: called while the supervised warm start runs, with its step and accuracy.
     """
@@ -86,8 +87,10 @@ class Trainer:
             warm_up(step, accuracy)
 
         try:
-            if resume:
-                self._check_repeatable(state)
+            behind = state["next_update"] if state else 0
+            if resume and config.schedule.actors and behind <= self.recorder.last_step:
+                self.recorder.set_aside(behind)
+            self._on_disk = self.recorder.last_step
             self.initial, self.vocabulary = warm_started(config, self.task, note)
             self.recorder.manifest.extra.pop(WARM_START, None)
             self.initial.requires_grad_(False)
@@ -171,6 +174,8 @@ class Trainer:
                 "seconds_logging": self._seconds_logging,
             }
         )
+        if step <= self._on_disk:
+            checkpoint.check_repeated(self.folder, step, logged[0])
         self.recorder.record_step(step, tokens=logged[0], sequences=logged[1], scalars=scalars, probes=probes)
         self._seconds_logging = time.perf_counter() - judged
         time.sleep(max(0.0, self.config.pace - (time.perf_counter() - started)))
@@ -248,16 +253,6 @@ class Trainer:
         state = {"next_update": self.next_update, **self.learner.state(), **self.collector.state()}
         checkpoint.save(self.folder, state)
 
-    def _check_repeatable(self, state: dict[str, Any] | None) -> None:
-        """Updates that are on disk and not behind the checkpoint would have to be computed once more, the same way."""
-        behind = state["next_update"] if state else 0
-        if self.config.schedule.actors and behind <= self.recorder.last_step:
-            raise RatioscopeError(
-                f"{self.folder}: actors cannot repeat their samples, and this run was killed at update "
-                f"{self.recorder.last_step}, after its last checkpoint (update {behind}); start a new one. "
-                "A run stopped with Ctrl-C can be resumed."
-            )
-
     def _restore(self, state: dict[str, Any]) -> None:
         self.next_update = state["next_update"]
         self.learner.restore(state)
@@ -278,6 +273,8 @@ def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:
         if override.partition("=")[0] not in ("updates", "pace"):
             raise RatioscopeError(f"A resumed run keeps its settings; {override!r} cannot change (only updates, pace).")
     resumed = build(config, overrides)
+    if manifest.status == "finished" and resumed.schedule.actors:
+        raise RatioscopeError(f"{folder}: has finished; actors cannot repeat its updates to add more. Start a new run.")
     if manifest.status == "finished" and resumed.updates <= (manifest.planned_updates or 0):
         raise RatioscopeError(f"{folder}: has finished its {manifest.planned_updates} updates; set updates=N for more.")
     return resumed

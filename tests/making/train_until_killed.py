@@ -4,11 +4,13 @@ Importing torch takes most of its time, so all runs share one process. Each trai
 its last update, with its recorder still at work.
 """
 
+import multiprocessing
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import torch
 
@@ -38,6 +40,8 @@ RUNS = {
     "with random drops": Unfinished((*MOVING, "algorithm=red_drop", "micro_batch=2"), 0.0, 7),
     "with probes": Unfinished((*MOVING, "probe_every=4", "noise_floor_every=5", "top_p=0.9"), 0.0, 7),
 }
+# Its actors are started before there are threads, and need not import anything.
+ASYNCHRONOUS = Unfinished((*MOVING, "actors=2"), 0.0, 7)
 
 
 def train_until(folder: Path, run: Unfinished) -> None:
@@ -56,6 +60,8 @@ def train_until(folder: Path, run: Unfinished) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    with patch("multiprocessing.get_context", return_value=multiprocessing.get_context("fork")):
+        train_until(Path(sys.argv[1]) / "with actors", ASYNCHRONOUS)
     for name, run in RUNS.items():
         train_until(Path(sys.argv[1]) / name, run)
     print("ready", flush=True)

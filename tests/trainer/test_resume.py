@@ -1,5 +1,6 @@
 """A run that was stopped, however rudely, and resumed is the run that was never stopped."""
 
+import multiprocessing
 import signal
 import subprocess
 import sys
@@ -8,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -76,9 +79,9 @@ def test_a_run_may_be_stopped_after_every_update(whole: Path, tmp_path: Path) ->
     assert same_tables(folder, whole)
 
 
-def test_an_interrupt_in_the_middle_of_an_update_loses_nothing_but_time(whole: Path, tmp_path: Path) -> None:
-    """Ctrl-C where nobody asked `should_stop`: two steps are on disk that the last checkpoint has still before it."""
-    folder, stop = tmp_path / "run", stop_after(8)
+def interrupt_after_eight(folder: Path) -> Path:
+    """Ctrl-C where nobody asks `should_stop`: two steps are on disk that the last checkpoint has still before it."""
+    stop = stop_after(8)
 
     def interrupt() -> bool:
         if stop():
@@ -87,10 +90,36 @@ def test_an_interrupt_in_the_middle_of_an_update_loses_nothing_but_time(whole: P
 
     with pytest.raises(KeyboardInterrupt):
         train(small(*RESUMABLE), folder, should_stop=interrupt)
-    assert Manifest.read(folder).status == "interrupted"
     assert (next_update(folder), last_step_on_disk(folder)) == (6, 7)
+    return folder
+
+
+def test_an_interrupt_in_the_middle_of_an_update_loses_nothing_but_time(whole: Path, tmp_path: Path) -> None:
+    folder = interrupt_after_eight(tmp_path / "run")
+    assert Manifest.read(folder).status == "interrupted"
     assert go_on(folder) == "finished"
     assert same_tables(folder, whole)
+
+
+@pytest.mark.parametrize("change", ["other weights", "another file"])
+def test_a_step_that_is_computed_again_differently_stops_the_run(tmp_path: Path, change: str) -> None:
+    folder = interrupt_after_eight(tmp_path / "run")
+    if change == "other weights":
+        state = checkpoint.load(folder)
+        assert state is not None
+        state["model"] = {name: weight * 1.01 for name, weight in state["model"].items()}
+        checkpoint.save(folder, state)
+    else:
+        (path,) = (folder / "tokens").glob("000006*.parquet")
+        rows = pq.read_table(path)
+        column = rows.column_names.index("token_id")
+        pq.write_table(rows.set_column(column, "token_id", pc.add(rows["token_id"], 1)), path)
+    before = {path: path.read_bytes() for path in folder.rglob("*.parquet")}
+    found = "its log-probabilities differ by more than 0.001 nats" if change == "other weights" else "other tokens"
+    with pytest.raises(RatioscopeError, match=rf"update 6 was computed again, and it is not the one .*: {found}"):
+        go_on(folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*.parquet")} == before
+    assert Manifest.read(folder).status == "failed"
 
 
 class Killed(NamedTuple):
@@ -145,6 +174,27 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
         never_stopped = train(small(*RUNS[name].overrides), tmp_path / "run").folder
     assert same_tables(folder, never_stopped)
     assert not [*folder.rglob("*.tmp-*")]
+
+
+def test_a_killed_asynchronous_run_goes_on_from_its_checkpoint_and_what_came_after_is_set_aside(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = killed.folder / "with actors"
+    kept = table(folder, "tokens").filter(pc.field("step") < 6)
+    later = {path.name: path.read_bytes() for path in (folder / "tokens").glob("00000[67]*.parquet")}
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
+    assert (next_update(folder), last_step_on_disk(folder)) == (6, 7)
+    assert go_on(folder) == "finished"
+    assert table(folder, "steps")["step"].to_pylist() == [*range(UPDATES)]
+    tokens = table(folder, "tokens")
+    assert tokens.filter(pc.field("step") < 6).equals(kept)
+    assert {path.name: path.read_bytes() for path in folder.glob("set_aside/from_step_6_*/tokens/*")} == later != {}
+    assert tokens["step"].unique().to_pylist() == [*range(UPDATES)]
+    assert pc.all(pc.less_equal(tokens["behavior_version"], tokens["step"])).as_py()
+    assert multiprocessing.active_children() == []
+    with pytest.raises(RatioscopeError, match=r"actors cannot repeat its updates to add more\. Start a new run\.$"):
+        configuration_of(folder, ["updates=20"])
 
 
 @pytest.mark.parametrize("name", RUNS)
