@@ -1,15 +1,20 @@
 """What no single setting can tell: do the settings of a run fit together? Each slip is one sentence."""
 
+from collections.abc import Iterable
 from difflib import get_close_matches
+
+import torch
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import GATES
 from ratioscope.parameters import Judged
-from ratioscope.trainer import parameters, pretrained
+from ratioscope.trainer import elsewhere, parameters, pretrained
 from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.losses import AGGREGATIONS
 from ratioscope.trainer.tasks import gym
+
+_SIZES = ("hidden_size", "intermediate_size", "layers", "heads")
 
 
 def check(config: TrainConfig) -> None:
@@ -27,6 +32,8 @@ def check(config: TrainConfig) -> None:
 def _check_algorithm(config: TrainConfig) -> None:
     settings = config.algorithm
     if settings.name not in ALGORITHMS:
+        if why := elsewhere.algorithm(settings.name):
+            raise RatioscopeError(why)
         match = get_close_matches(settings.name, ALGORITHMS, n=1)
         likely = f" (did you mean {match[0]!r}?)" if match else ""
         raise RatioscopeError(f"There is no algorithm {settings.name!r}{likely}; there are: {', '.join(ALGORITHMS)}.")
@@ -34,7 +41,8 @@ def _check_algorithm(config: TrainConfig) -> None:
     for name in settings.parameters:
         if name not in known:
             takes = ", ".join(known) or "no parameters"
-            raise RatioscopeError(f"{settings.name} has no parameter {name!r}; it takes {takes}.")
+            here = elsewhere.setting(name)
+            raise RatioscopeError(f"{settings.name} has no parameter {name!r}{here}; it takes {takes}.")
     parameters.check(settings.name, config.parameters)
     if settings.aggregation is not None and settings.aggregation not in AGGREGATIONS:
         raise RatioscopeError(
@@ -118,6 +126,8 @@ def _check_schedule(config: TrainConfig) -> None:
 
 def _check_model_and_task(config: TrainConfig) -> None:
     task, model = config.task, config.model
+    if model.device == "cuda" and not torch.cuda.is_available():
+        raise RatioscopeError("model.device=cuda: PyTorch finds no CUDA device here; leave it out, or set cpu.")
     if model.path:
         pretrained.check_path(model.path)
     elif task.name != "addition":
@@ -141,3 +151,32 @@ def _check_model_and_task(config: TrainConfig) -> None:
         raise RatioscopeError(
             f"model.hidden_size={model.hidden_size} must be a multiple of twice model.heads={model.heads}."
         )
+
+
+def check_given(config: TrainConfig, given: Iterable[str]) -> None:
+    """Refuse settings that somebody gave, dotted paths, and that would change nothing: they expect something of them.
+
+    Raises:
+        RatioscopeError: naming the setting and what leaves it without effect.
+    """
+    gym = config.task.name != "addition"
+    trpo = ALGORITHMS[config.algorithm.name].step == "trust_region"
+    model, schedule = config.model, config.schedule
+    # Where they have no effect, what that is, and the settings or sections.
+    cases = (
+        (gym, f"task.name={config.task.name}", ("task.digits",)),
+        (not gym, "task.name=addition", ("task.size", "task.seed", "task.response_length", "task.options")),
+        (bool(model.path), f"model.path={model.path}", (*(f"model.{name}" for name in _SIZES), "warm_start")),
+        (not model.path, "the built-in model", ("model.chat_template",)),
+        (not schedule.switch_probability, "schedule.switch_probability=0", ("schedule.segment_length",)),
+        (schedule.offline, "schedule.offline=true", ("schedule.sync_interval", "schedule.sync_offset")),
+        (not config.algorithm.reference_kl, "algorithm.reference_kl=0", ("algorithm.reference_kl_estimator",)),
+        (not config.logging.probe_every, "logging.probe_every=0", ("logging.probe_batches",)),
+        (trpo, f"algorithm={config.algorithm.name}", ("optimiser",)),
+    )
+    idle = {path: where for holds, where, paths in cases if holds for path in paths}
+    for path in given:
+        section, _, name = path.partition(".")
+        where = idle.get(section) or idle.get(path) or (idle.get("task.options") if "task.options." in path else None)
+        if where and name:
+            raise RatioscopeError(f"{path} has no effect with {where}; leave it out.")

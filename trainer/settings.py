@@ -9,8 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.trainer import elsewhere
 from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES
-from ratioscope.trainer.checks import check
+from ratioscope.trainer.checks import check, check_given
 from ratioscope.trainer.config import Section, TrainConfig
 
 PRESETS = Path(__file__).parent / "presets"
@@ -31,7 +32,7 @@ def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
     """
     overrides = list(overrides)
     path = Path(preset) if preset.endswith(".toml") else PRESETS / f"{preset}.toml"
-    if preset in (*ALGORITHMS, *ALIASES) and not path.exists():
+    if (preset in (*ALGORITHMS, *ALIASES) or elsewhere.algorithm(preset)) and not path.exists():
         path, overrides = PRESETS / "on_policy.toml", [f"algorithm={preset}", *overrides]
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -42,16 +43,22 @@ def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
         ) from None
     except (OSError, ValueError) as error:  # not readable, not UTF-8, not TOML
         raise RatioscopeError(f"{path}: cannot be read as TOML ({error}).") from None
-    return build(values, overrides)
+    # What a preset of ours sets beside the point is not the user's slip; what stands in a file of theirs is.
+    return build(values, overrides, [] if path.parent == PRESETS else _leaves(values))
 
 
-def build(values: dict[str, Any], overrides: Iterable[str] = ()) -> TrainConfig:
-    """A checked configuration from nested values and `key=value` overrides; raises as `load`."""
+def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable[str] = ()) -> TrainConfig:
+    """A checked configuration from nested values and `key=value` overrides; raises as `load`.
+
+    `given` are the dotted paths of those values that somebody chose: with the overrides, what must have an effect.
+    """
+    given = list(given)
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator or not key:
             raise RatioscopeError(f"{override!r} is not of the form key=value.")
-        section, _, leaf = _resolve(key).rpartition(".")
+        given.append(_resolve(key))
+        section, _, leaf = given[-1].rpartition(".")
         place = values
         for part in filter(None, section.split(".")):
             place = place.setdefault(part, {})
@@ -66,7 +73,14 @@ def build(values: dict[str, Any], overrides: Iterable[str] = ()) -> TrainConfig:
     except ValidationError as error:
         raise RatioscopeError(_sentence(error)) from None
     check(config)
+    check_given(config, given)
     return config
+
+
+def _leaves(values: dict[str, Any]) -> list[str]:
+    """The dotted paths of settings in sections."""
+    sections = {name: leaves for name, leaves in values.items() if isinstance(leaves, dict)}
+    return [f"{name}.{leaf}" for name, leaves in sections.items() for leaf in leaves]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -79,7 +93,7 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"There is no setting {key!r}{nearest(key, _paths())}."
+        return f"There is no setting {key!r}{elsewhere.setting(key) or nearest(key, _paths())}."
     return f"{key}: {first['msg']} (got {first['input']!r:.80})."
 
 
@@ -93,13 +107,16 @@ def _resolve(key: str) -> str:
         return key
     if key in parameters:
         return f"algorithm.parameters.{key}"
-    matches = [path for path in paths if path.rpartition(".")[2] == key]
-    # The optimiser's is what people mean by learning_rate; the warm start's has to be spelled out, as has task.seed.
-    matches = [match for match in matches if not match.startswith("warm_start.")] or matches
+    # Nobody means the warm start who does not say so: its settings have to be spelled out, as has task.seed.
+    matches = [path for path in paths if path.rpartition(".")[2] == key and not path.startswith("warm_start.")]
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise RatioscopeError(f"{key!r} is ambiguous: {' or '.join(matches)}.")
+    if here := elsewhere.setting(key):
+        raise RatioscopeError(f"There is no setting {key!r}{here}.")
+    if f"warm_start.{key}" in paths:
+        raise RatioscopeError(f"There is no setting {key!r}; the one of the warm start is warm_start.{key}.")
     known = sorted([*paths, *parameters])
     likely = nearest(key, [*known, *(path.rpartition(".")[2] for path in paths)])
     raise RatioscopeError(f"There is no setting {key!r}{likely or '; settings are: ' + ', '.join(known)}.")

@@ -1,5 +1,6 @@
 """Settings that do not fit together: one sentence each, before anything is loaded or written."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,9 +10,12 @@ from ratioscope import RatioscopeError
 from ratioscope import parameters as floor
 from ratioscope.dashboard import cli
 from ratioscope.parameters import keywords_of
-from ratioscope.trainer.algorithms import ALGORITHMS
+from ratioscope.trainer import elsewhere
+from ratioscope.trainer.algorithm import PARTS
+from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES
+from ratioscope.trainer.elsewhere import CALLED_HERE
 from ratioscope.trainer.parameters import PARAMETERS
-from ratioscope.trainer.settings import load
+from ratioscope.trainer.settings import _paths, load
 
 MISTAKES: list[tuple[list[str], str]] = [
     # ratioscope.trainer.checks: the algorithm
@@ -88,6 +92,32 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["mixture=1"], "schedule.mixture: Input should be a valid list (got 1)."),
     (["probe_batches=1"], "logging.probe_batches: Input should be greater than or equal to 2 (got 1)."),
     (["dtype=int8"], "'dtype' is ambiguous: sampler.dtype or model.dtype."),
+    # what other trainers call it
+    (["lr=1e-6"], "There is no setting 'lr'; here it is optimiser.learning_rate."),
+    (["beta=0.04"], "There is no setting 'beta'; here it is algorithm.reference_kl, the weight of the KL to the"),
+    (["num_generations=8"], "here it is sampler.samples_per_prompt."),
+    (["batch_size=8"], "here it is sampler.prompts x sampler.samples_per_prompt, the responses of an update."),
+    (
+        ["actor_rollout_ref.actor.clip_ratio=0.2"],
+        "here it is epsilon_low and epsilon_high, of an algorithm that clips.",
+    ),
+    (["epsilon=0.2"], "grpo has no parameter 'epsilon'; here it is epsilon_low and epsilon_high"),
+    (["max_steps=20"], "There is no setting 'max_steps'; here it is updates."),
+    (["accuracy=0.5"], "There is no setting 'accuracy'; the one of the warm start is warm_start.accuracy."),
+    (["algorithm=dpo"], "'dpo' is not an algorithm of this trainer: it learns from pairs of preferred and rejected"),
+    (["algorithm=SAC"], "'SAC' is not an algorithm of this trainer: it learns the values of actions"),
+    # what would have no effect
+    (["task.seed=3"], "task.seed has no effect with task.name=addition; leave it out."),
+    (["task.options.min_terms=3"], "task.options.min_terms has no effect with task.name=addition"),
+    (["segment_length=4"], "schedule.segment_length has no effect with schedule.switch_probability=0; leave it out."),
+    (["chat_template=false"], "model.chat_template has no effect with the built-in model; leave it out."),
+    (["offline=true", "sync_interval=3"], "schedule.sync_interval has no effect with schedule.offline=true"),
+    (["reference_kl_estimator=k3"], "algorithm.reference_kl_estimator has no effect with algorithm.reference_kl=0"),
+    (["probe_batches=8"], "logging.probe_batches has no effect with logging.probe_every=0; leave it out."),
+    (
+        ["algorithm=trpo", "learning_rate=1e-3"],
+        "optimiser.learning_rate has no effect with algorithm=trpo; leave it out.",
+    ),
 ]
 
 
@@ -98,6 +128,32 @@ def test_settings_that_do_not_fit_are_one_sentence(overrides: list[str], sentenc
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
+
+
+def test_what_a_preset_sets_beside_the_point_is_not_the_users_slip(tmp_path: Path) -> None:
+    assert load("sync_interval", ["offline=true"]).schedule.offline
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[schedule]\noffline = true\nsync_interval = 20\n", encoding="utf-8")
+    with pytest.raises(RatioscopeError, match=r"schedule.sync_interval has no effect with schedule.offline=true"):
+        load(str(mine))
+
+
+def test_what_other_trainers_call_it_leads_to_a_setting_that_there_is() -> None:
+    """Every dotted path that is named is one, and no name hides a setting of ours."""
+    paths = set(_paths())
+    named = {
+        word.rstrip(",") for here in CALLED_HERE.values() for word in here.split() if re.match(r"[a-z]+\.[a-z]", word)
+    }
+    assert named <= paths | {f"algorithm.{part}" for part in PARTS}
+    ours = {path.rpartition(".")[2] for path in paths if not path.startswith("warm_start.")} | PARAMETERS.keys()
+    assert CALLED_HERE.keys() & ours <= {"epsilon"}
+    assert not {name for name in [*ALGORITHMS, *ALIASES] if elsewhere.algorithm(name)}
+
+
+def test_a_device_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(RatioscopeError, match="PyTorch finds no CUDA device here"):
+        load("on_policy", ["device=cuda"])
 
 
 @pytest.mark.parametrize("overrides", [["algorithm=trpo", "epochs=2"], ["mixture=[0]"], ["epsilon_low=2"], ["actor=2"]])
@@ -122,7 +178,6 @@ def test_a_mistake_leaves_no_folder_and_loads_no_model(
         ["algorithm=adaptive_clip", "epochs=1", "minibatches=2"],
         ["minibatches=3", "micro_batch=2"],
         ["switch_probability=0.5", "mixture=[0, 1]"],
-        ["offline=true", "sync_interval=3"],
         ["actors=2", "window=3", "epsilon_stale=0.5"],
         ["algorithm=rec_ring_is", "outer_low=0.2", "outer_high=0.2"],
         ["algorithm=asymre", "baseline_shift=-0.1"],

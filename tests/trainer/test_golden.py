@@ -17,16 +17,17 @@ from tests.making.training import small, table
 from tests.oracles.replay import sequences_of, steps_of
 
 GOLDEN = Path(__file__).parent / "golden.json"
+RATE = "learning_rate=0.001"
 ALGORITHMS = {
-    "grpo": (),
-    "ppo": (),
-    "gspo": (),
+    "grpo": (RATE,),
+    "ppo": (RATE,),
+    "gspo": (RATE,),
     # With the usual damping the first trial of the line search stands on its bound, and rounding decides.
     "trpo": ("damping=1", "cg_steps=4"),
 }
 MODEL = ("hidden_size=16", "intermediate_size=16")
 OVERRIDES = (
-    *MODEL, "warm_start.max_steps=0", "updates=20", "sync_interval=4", "learning_rate=0.001", "prompts=10",
+    *MODEL, "warm_start.max_steps=0", "updates=20", "sync_interval=4", "prompts=10",
     "exact=false", "evaluate_every=100",
 )  # fmt: skip
 NUMBERS = ("reward", "drift", "clip_fraction", "grad_norm")
