@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ratioscope.analysis.sql import Answer, QueryError
     from ratioscope.analysis.what_if import Digest
+    from ratioscope.dashboard.figures.along import Along
     from ratioscope.dashboard.report.ordered import Made
 
 _KEY = "ratioscope"
@@ -52,9 +53,11 @@ class Session:
     clicked_step: int | None = None
     """The step whose dialog is open."""
     clicked_metric: str = ""
-    """What the clicked chart is about, of the catalogue; "": nothing in particular."""
+    """Of the clicked curve, of the catalogue; "": none in particular."""
     read: str | None = None
     """The run that was read last: the first reading of another one takes time."""
+    along: "Along | None" = None
+    """Where the steps lie on the axis of this page's charts; None: along the steps."""
     drawing_since: float | None = None
     """When the page in hand was begun, on the monotonic clock."""
     rest: float = 0.0

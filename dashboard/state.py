@@ -99,7 +99,7 @@ def open_step(step: int, metric: str = "") -> None:
     """Ask for what made a metric's number in a step; the page shows it (`step_dialog`).
 
     Args:
-        metric: of the catalogue, the one that the clicked chart is about; "": none in particular.
+        metric: of the catalogue, that of the clicked curve; "": none in particular.
     """
     session().clicked_step, session().clicked_metric = step, metric
 

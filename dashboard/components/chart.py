@@ -1,7 +1,6 @@
 """A chart on a page: brush for the step range, click for a step, alternative text, the data behind it."""
 
 import math
-from functools import partial
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -9,7 +8,9 @@ import streamlit as st
 
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.plot import plot
+from ratioscope.dashboard.figures.along import moved
 from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.session import session
 
 
 def step_chart(
@@ -27,12 +28,21 @@ def step_chart(
         title: plain text.
         takeaway: what the chart says, in a sentence; read aloud by screen readers.
         data: the numbers behind it, folded away beside the title.
-        metric: of the catalogue, what it is about first: a click opens what made this number.
+        metric: of the catalogue, what a click opens beside the curves that name theirs.
     """
-    opens = partial(state.open_step, metric=metric)
+    along = session().along
+
+    def brush(first: float, last: float) -> None:
+        _brush(*map(float, along.steps_of([first, last])) if along else (first, last))
+
+    def opens(place: float, of_curve: str) -> None:
+        state.open_step(round(float(along.steps_of(place)) if along else place), of_curve or metric)
+
+    if along:
+        fig = moved(fig if isinstance(fig, str) else str(fig.to_json()), along)
     with st.container(gap=None):
         _head(title, key, data)
-        plot(fig, key=f"chart-{key}", alt=takeaway, on_brush=_brush, on_step=opens, on_reset=state.clear_range)
+        plot(fig, key=f"chart-{key}", alt=takeaway, on_brush=brush, on_step=opens, on_reset=state.clear_range)
 
 
 def plain_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:

@@ -7,14 +7,16 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from ratioscope.analysis.compare import schedule_words
+from ratioscope.analysis.compare import Member, schedule_words
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Listed, Run, signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.alarm import alarm
+from ratioscope.dashboard.components.axis_choice import axis_choice
 from ratioscope.dashboard.components.explained import explain_link
 from ratioscope.dashboard.components.step_dialog import show_step
+from ratioscope.dashboard.figures.along import along_of
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.roots import roots
@@ -185,7 +187,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
             follow = st.toggle("Follow", value=True, key="follow", help="Show new steps as they arrive.")
             _follow(listed, opened, follow=follow, since=time.monotonic())
         _range_bar(opened)
-        _lines()
+        _lines(opened)
         link()
 
 
@@ -256,17 +258,23 @@ def _range_bar(opened: Opened) -> None:
         )
 
 
-def _lines() -> None:
+def _lines(opened: Opened) -> None:
     """How the lines over the steps are drawn, on all pages of a run."""
+    session().along = None
     with st.popover("Lines", icon=":material/show_chart:", type="tertiary", key="lines"):
         st.select_slider(
             "Running mean over", state.SMOOTHING, value=1, key="mean", bind="query-params",
-            help="Steps, centred. What was logged stays visible behind it; bands and marks are those of single steps "
-            "and are not drawn then. 1: as logged.",
+            help="Steps, centred. The band behind it goes from the lowest to the highest of these steps; intervals and "
+            "marks are those of single steps and are not drawn then. 1: as logged.",
         )  # fmt: skip
         st.toggle(
             "Log scale", key="logy", bind="query-params", help="Values of 0 and less are not drawn on a log scale."
         )
+        by = axis_choice()
+        try:
+            session().along = along_of(Member(opened.run_id, opened.run, opened.summary), by)
+        except RatioscopeError as error:
+            st.text(safe(str(error)))
 
 
 def link() -> None:

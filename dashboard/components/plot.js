@@ -100,8 +100,9 @@ function listen(Plotly, chart) {
     return clicked - before < DOUBLE_CLICK_MS;
   };
   chart.on("plotly_click", (event) => {
-    const step = event.points[0].x;
-    if (!again()) click = setTimeout(() => chart.report("step", step), DOUBLE_CLICK_MS);
+    const { x, fullData } = nearest(chart, event);
+    const clicked = [x, fullData.meta ?? ""];
+    if (!again()) click = setTimeout(() => chart.report("step", clicked), DOUBLE_CLICK_MS);
   });
   const reset = () => {
     again();
@@ -127,7 +128,7 @@ function listen(Plotly, chart) {
       Plotly.Fx.hover(chart, { xval: steps[place] });
       event.preventDefault();
     } else if (event.key === "Enter" && place !== null) {
-      chart.report("step", steps[place]);
+      chart.report("step", [steps[place], ""]);
     }
   };
   chart.addEventListener("keydown", keys, { signal: chart.listening.signal });
@@ -151,6 +152,14 @@ function point(source, step) {
     const { t, h } = chart._fullLayout._size;
     Object.assign(line.style, { left: `${axis._offset + across}px`, top: `${t}px`, height: `${h}px` });
   }
+}
+
+// One hover box holds the points of all curves at an x: the one that was clicked is the nearest to the pointer.
+function nearest(chart, { event, points }) {
+  if (!event) return points[0];
+  const pointer = event.clientY - chart.getBoundingClientRect().top;
+  const away = ({ y, yaxis }) => Math.abs(yaxis._offset + yaxis.d2p(y) - pointer);
+  return points.reduce((least, each) => (away(each) < away(least) ? each : least));
 }
 
 function longest(chart) {

@@ -36,7 +36,7 @@ def plot(
     key: str,
     alt: str,
     on_brush: Callable[[float, float], None] | None = None,
-    on_step: Callable[[int], None] | None = None,
+    on_step: Callable[[float, str], None] | None = None,
     on_reset: Callable[[], None] | None = None,
     still: bool = False,
 ) -> None:
@@ -47,7 +47,8 @@ def plot(
         key: unique on the page; what the user has zoomed or hidden is kept for as long as it stays the same.
         alt: what the figure says, for screen readers.
         on_brush: called with both ends of a dragged range of x.
-        on_step: called with the x of a clicked point, or of the one that the arrow keys have reached at Enter.
+        on_step: called with the x of a clicked point and the `meta` of its curve, or with the x that the arrow keys
+            have reached at Enter and "".
         on_reset: called on a double click.
         still: no hover, no mode bar: a picture.
     """
@@ -57,10 +58,10 @@ def plot(
         if on_brush and ends:
             on_brush(float(ends[0]), float(ends[1]))
 
-    def clicked() -> None:
-        step = st.session_state[key].get("step")
-        if on_step and step is not None:
-            on_step(round(float(step)))
+    def chosen() -> None:
+        clicked = st.session_state[key].get("step")
+        if on_step and clicked:
+            on_step(float(clicked[0]), str(clicked[1]))
 
     def reset() -> None:
         if on_reset and st.session_state[key].get("reset"):
@@ -77,6 +78,6 @@ def plot(
             "events": [event for event, handler in asked.items() if handler],
         },
         on_brush_change=brushed,
-        on_step_change=clicked,
+        on_step_change=chosen,
         on_reset_change=reset,
     )

@@ -98,8 +98,14 @@ def add_line(
     legend: bool = True,
     number: str = ".3g",
     marks: bool = False,
+    metric: str = "",
 ) -> None:
-    """A line by step; gaps stay gaps. `marks` for series that were logged only now and then."""
+    """A line by step; gaps stay gaps.
+
+    Args:
+        marks: for series that were logged only now and then.
+        metric: of the catalogue, what a click on the line asks about.
+    """
     shown = reduce(series.dropna() if marks else series)
     fig.add_scatter(
         x=shown.index.to_numpy(np.int32),
@@ -111,6 +117,7 @@ def add_line(
         showlegend=legend,
         hovertemplate="%{y:" + number + "}",
         connectgaps=False,
+        meta=metric or None,
     )
 
 

@@ -156,7 +156,7 @@ def triangle(summary: StepSummary, mode: Mode, steps: tuple[int | None, int | No
             fillcolor=theme.rgba(colour, 0.35),
             hovertemplate="%{y:.3g}",
         )
-    base.add_line(fig, known[PPO], name=label(PPO), colour=_CLIPPED, width=2.2)
+    base.add_line(fig, known[PPO], name=label(PPO), colour=_CLIPPED, width=2.2, metric=PPO)
     base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
     fig.update_yaxes(rangemode="tozero")
     return base.set_steps(fig, steps, summary.values.index)
@@ -183,7 +183,8 @@ def standard_errors(summary: StepSummary, mode: Mode, steps: tuple[int | None, i
     for key, colour in (("s_k_exact_z", theme.CURRENT), ("u_k_exact_z", theme.NEW)):
         series = summary.values[key]
         if series.notna().any():
-            base.add_line(fig, series.where(np.isfinite(series)), name=label(key), colour=colour, number=".2g")
+            finite = series.where(np.isfinite(series))
+            base.add_line(fig, finite, name=label(key), colour=colour, number=".2g", metric=key)
     for value in (-3.0, 3.0):
         base.add_threshold(fig, value, f"{value:+g}", mode)
     fig.update_yaxes(zeroline=True)

@@ -134,7 +134,7 @@ def quantile_fan(
         ("ratio_p01", "1%", 1.4, "solid"),
         ("ratio_min", "minimum", 1.0, "dot"),
     ):
-        base.add_line(fig, drawable[key], name=name, colour=colour, width=width, dash=dash)
+        base.add_line(fig, drawable[key], name=name, colour=colour, width=width, dash=dash, metric=key)
     smallest, largest = shown["ratio_min"], shown["ratio_max"]
     _edge_marks(fig, smallest.index[smallest == 0].to_numpy(), "minimum 0", 0.0, mode)
     _edge_marks(fig, largest.index[np.isposinf(largest)].to_numpy(), "maximum infinite", 1.0, mode)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -43,13 +44,14 @@ def over_steps(
 
     Args:
         marks: steps with what happened there and in which colour it is marked.
-        smoothing: lines are running means over so many steps, of all values there are; what was logged stays faintly
-            visible in place of the band, so that no extreme is hidden.
+        smoothing: lines are running means over so many steps, of all values there are; in place of the interval a band
+            goes from the lowest to the highest of these values, so that no extreme is hidden.
     """
     fig = base.figure(mode, height=height, y_title=y_title)
     if logarithmic:
         base.log_axis(fig)
     percent = all(map(is_share, keys))
+    smooth = [key for key in keys if smoothing > 1 and not CATALOGUE[key].sparse]
     for key in keys:
         series, colour = summary.values[key], theme.metric_colour(key)
         finite = series.where(series.abs() != float("inf"))
@@ -57,10 +59,9 @@ def over_steps(
         # Of 0 or all of n Wilson's interval is as wide as groups are few: drawn, it would be a comb. Tiles quote it.
         inside = ~series.isin([0.0, 1.0]) if is_share(key) else positive.notna()
         inside &= ~(summary.unreliable(key) & (summary.low[key] == CATALOGUE[key].possible[0]))  # an open end
-        smoothed = smoothing > 1 and not CATALOGUE[key].sparse
+        smoothed = key in smooth
         if smoothed:
-            base.add_line(fig, positive, name="as logged", colour=theme.rgba(colour, 0.3), width=1, legend=False)
-            fig.data[-1].hoverinfo, fig.data[-1].hovertemplate = "skip", None
+            _add_envelope(fig, positive, smoothing, colour, legend=key == smooth[0])
         else:
             base.add_band(fig, summary.low[key].where(inside), summary.high[key].where(inside), colour)
         base.add_line(
@@ -71,7 +72,10 @@ def over_steps(
             number=".1%" if percent else ".3g",
             marks=CATALOGUE[key].sparse,
             legend=len(keys) > 1,
+            metric=key,
         )
+        if smoothed:
+            _tell_envelope(fig.data[-1], positive, smoothing)
         base.add_infinite(fig, series, mode)
     drawn = [] if smoothing > 1 else keys
     untrusted = [key for key in drawn if not summary.trusted(key).all() and summary.values[key].notna().any()]
@@ -103,6 +107,25 @@ def over_steps(
 def _running_mean(series: "pd.Series[float]", width: int) -> "pd.Series[float]":
     """Centred, over the values that there are; gaps stay gaps."""
     return series.rolling(width, center=True, min_periods=1).mean().where(series.notna())
+
+
+def _extremes(series: "pd.Series[float]", width: int) -> "tuple[pd.Series[float], pd.Series[float]]":
+    """The lowest and the highest of the values that `_running_mean` averages."""
+    inside = series.rolling(width, center=True, min_periods=1)
+    return inside.min().where(series.notna()), inside.max().where(series.notna())
+
+
+def _add_envelope(fig: go.Figure, series: "pd.Series[float]", width: int, colour: str, *, legend: bool) -> None:
+    base.add_band(fig, *_extremes(series, width), colour)
+    fig.data[-1].update(name=f"lowest to highest of {width} steps", showlegend=legend, legendrank=2000)
+
+
+def _tell_envelope(line: go.Scatter, series: "pd.Series[float]", width: int) -> None:
+    """Lowest and highest in the tooltip of a running mean."""
+    ends = np.stack([base.single(end.reindex(line.x)) for end in _extremes(series, width)], axis=1)
+    number = str(line.hovertemplate).removeprefix("%{y").removesuffix("}")
+    line.customdata = ends
+    line.hovertemplate = f"%{{y{number}}} (%{{customdata[0]{number}}} to %{{customdata[1]{number}}})"
 
 
 def learning_curves(summary: StepSummary) -> list[tuple[str, list[str], str]]:

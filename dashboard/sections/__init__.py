@@ -25,8 +25,8 @@ from ratioscope.dashboard.sections import (
     variance,
 )
 from ratioscope.dashboard.sections.absent import is_empty, not_said
-from ratioscope.dashboard.sections.model import Paragraph, Section, has_content
-from ratioscope.dashboard.sections.subject import Subject
+from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Section, has_content
+from ratioscope.dashboard.sections.subject import Subject, flat
 
 SECTIONS: dict[str, Callable[[Subject], Section]] = {
     "setting": setting.section,
@@ -49,11 +49,17 @@ def written(name: str, subject: Subject) -> Section:
     section, unsaid = SECTIONS[name](subject), not_said(subject, name)
     if is_empty(subject, name) and name != "tokens":  # texts can be read without any log-probability
         return replace(section, answer=unsaid, blocks=())
-    blocks = tuple(filter(has_content, section.blocks))
+    blocks = tuple(_in_words(block) for block in section.blocks if has_content(block))
     if not section.answer:
         return replace(section, answer=unsaid, blocks=blocks)
     said = (Paragraph(unsaid, small=True),) if unsaid and unsaid not in section.answer else ()
     return replace(section, blocks=said + blocks)
+
+
+def _in_words(block: Block) -> Block:
+    """A chart whose lines are all flat is a sentence."""
+    says = flat(block) if isinstance(block, Chart) else ""
+    return Paragraph(says, small=True) if says else block
 
 
 # A table of thirty rows for readers of another framework's log: others would page past it. A report has it when its run

@@ -8,9 +8,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.analysis.diagnosis.opened import open_folder
-from ratioscope.dashboard.sections import SECTIONS
+from ratioscope.dashboard.sections import SECTIONS, written
 from ratioscope.dashboard.sections.model import Block, Paragraph, Table, cell_text
-from ratioscope.dashboard.sections.subject import Subject, attempt
+from ratioscope.dashboard.sections.subject import Subject, attempt, flat
 from ratioscope.errors import RatioscopeError
 from tests.making.pages import charts, sentences
 from tests.making.samples import NAMES, SAMPLE_RUNS
@@ -77,6 +77,14 @@ def test_a_paragraph_names_files_within_the_run() -> None:
 
     (said,) = attempt(subject, fails)
     assert isinstance(said, Paragraph) and said.text == "No token, see tokens/a.parquet."
+
+
+def test_a_flat_chart_is_one_line_of_a_report() -> None:
+    subject = Subject(open_folder(SAMPLE_RUNS / "mismatch-grpo-seed0"))
+    section = written("clipping", subject)
+    told = [block.text for block in section.blocks if isinstance(block, Paragraph)]
+    assert [text for text in told if text.startswith("Clip fraction 0.0%; ") and text.endswith(" in every step.")]
+    assert not [chart.key for chart in section.charts if flat(chart)]
 
 
 @pytest.mark.parametrize(("name", "fixed"), [("offline-grpo-seed0", True), ("sync_offset10-grpo-seed0", False)])

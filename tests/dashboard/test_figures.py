@@ -206,3 +206,18 @@ def test_what_begins_in_a_step_is_marked_there_with_its_words() -> None:
     figure = series.over_steps(_summary(20, np.random.default_rng(0)), ["s_k"], LIGHT, marks=marks)
     (mark,) = [trace for trace in figure.data if trace.text is not None]
     assert (list(mark.x), list(mark.text)) == ([3], ["warning &lt;b&gt;"])
+
+
+def test_a_running_mean_shows_the_extremes_that_it_hides() -> None:
+    summary = _summary(60, np.random.default_rng(3))
+    summary.values.loc[30, "u_k"], summary.values.loc[40, "u_k"] = 9.0, np.nan
+    drawn = series.over_steps(summary, ["u_k", "s_k"], LIGHT, smoothing=5)
+    bands = [trace for trace in drawn.data if trace.name == "lowest to highest of 5 steps"]
+    assert [trace.showlegend for trace in bands] == [True, False]
+    (line,) = [trace for trace in drawn.data if trace.name == series.label("u_k")]
+    assert line.meta == "u_k" and "customdata[1]" in line.hovertemplate
+    around = summary.values["u_k"].loc[28:32]
+    assert line.y[30] == pytest.approx(around.mean(), rel=1e-6)
+    np.testing.assert_allclose(line.customdata[30], [around.min(), 9.0], rtol=1e-6)
+    assert bands[0].y[np.isfinite(bands[0].y)].max() == 9.0
+    assert np.isnan(line.y[40])

@@ -61,6 +61,7 @@ def render() -> None:
         page_head("Compare", QUESTION)
         link()
     session().clicked_step = None  # a step of which run?
+    session().along = None  # its figures know their axis
     known = state.runs()
     if not known:
         no_runs()

@@ -6,8 +6,9 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ratioscope.analysis.compare import AXES, NOTHING, Setting, attributes
+from ratioscope.analysis.compare import NOTHING, Setting, attributes
 from ratioscope.analysis.compare.aggregates import StatisticName
+from ratioscope.dashboard.components.axis_choice import axis_choice
 from ratioscope.dashboard.components.metric_choice import metric_choice
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look, Measure
 
@@ -23,10 +24,7 @@ def controls() -> tuple[Measure, Callable[[Sequence[Setting]], Look]]:
         metric = metric_choice("metric")
     door = st.popover("View", icon=":material/tune:", key="view")
     with door:
-        by = st.segmented_control(
-            "Along", list(AXES), default="step", required=True, key="along", bind="query-params",
-            help="Updates, tokens trained on, or time since the first update.",
-        )  # fmt: skip
+        by = axis_choice()
         statistic = st.segmented_control(
             "Over seeds", list(_STATISTICS), default="mean", required=True, key="statistic", bind="query-params",
             help=_IQM,

@@ -1,0 +1,63 @@
+"""The pages of a run along tokens and time: figures move there, and a place that is clicked is a step again."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ratioscope.analysis.compare import Member
+from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.figures.along import Along, along_of, moved
+from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.theme import LIGHT
+from tests.making.pages import charts, visit
+
+AXIS = Along(np.array([0.0, 1.0, 2.0, 4.0]), np.array([100.0, 300.0, 350.0, 1000.0]), "tokens trained on")
+
+
+def test_places_and_steps_are_each_others_way_back() -> None:
+    steps = np.linspace(-1, 6, 15)
+    np.testing.assert_allclose(AXIS.steps_of(AXIS.places_of(steps)), steps)
+    assert AXIS.places_of([1, 3]).tolist() == [300, 675]
+
+
+def test_a_figure_moves_with_all_that_stands_at_a_step() -> None:
+    figure = base.figure(LIGHT)
+    figure.add_scatter(x=np.array([0, 2, 4], np.int32), y=[1, 2, 3])
+    figure.add_scatter(x=[1, None, 4], y=[1, 2, 3])
+    figure.add_vline(x=2)
+    base.add_threshold(figure, 2.0, "limit", LIGHT)
+    figure.update_xaxes(range=[-0.5, 4.5])
+    found = json.loads(moved(str(figure.to_json()), AXIS))
+    np.testing.assert_allclose(_numbers(found["data"][0]["x"]), [100, 350, 1000])
+    np.testing.assert_allclose(_numbers(found["data"][1]["x"]), [300, np.nan, 1000])
+    assert found["layout"]["shapes"][0]["x0"] == found["layout"]["shapes"][0]["x1"] == 350
+    assert found["layout"]["shapes"][1]["x0"] == 0 and found["layout"]["annotations"][0]["x"] == 1  # of the paper
+    assert found["layout"]["xaxis"]["range"] == AXIS.places_of([-0.5, 4.5]).tolist()
+    assert found["layout"]["xaxis"]["title"]["text"] == "tokens trained on"
+
+
+def test_every_chart_over_steps_of_a_page_lies_along_the_same_axis(
+    gallery: Path, folded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
+    serve_from([gallery])
+    opened = open_folder(gallery / "finished")
+    along = along_of(Member("finished", opened.run, opened.summary), "tokens")
+    assert along is not None and along.places[-1] == opened.summary.values["n_tokens"].sum()
+    range_of = {"run": "finished", "from": "3", "to": "7"}
+    by_step, by_tokens = charts(visit("overview", **range_of)), charts(visit("overview", along="tokens", **range_of))
+    pairs = [pair for pair in zip(by_step, by_tokens, strict=True) if pair[0] != pair[1]]
+    assert pairs
+    for before, after in pairs:
+        assert after == json.loads(moved(json.dumps(before), along))
+        assert after["layout"]["xaxis"]["title"]["text"].startswith("tokens trained on")
+        assert after["layout"]["xaxis"]["range"] == along.places_of([2.5, 7.5]).tolist()
+
+
+def _numbers(x: dict[str, Any]) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(x["bdata"]), x["dtype"])
