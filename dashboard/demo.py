@@ -75,7 +75,7 @@ def stage(of: Demo) -> Stage:
         return Stage("The trainer starts", "PyTorch is being imported")
     warm = manifest.extra.get(WARM_START)
     if isinstance(warm, dict):
-        detail = f"{warm['step']} supervised updates, accuracy {warm['accuracy']:.2f}; it begins at {warm['goal']:g}"
+        detail = f"{warm['step']} supervised updates, {warm['learned']:.2f} learned; it begins at {warm['goal']:g}"
         return Stage("A small model learns to add, so that there is something to lose", detail)
     if "parameters" in manifest.model:
         return Stage("The first updates are under way")

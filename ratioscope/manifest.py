@@ -25,7 +25,7 @@ HEARTBEAT_SECONDS = 2.0
 STALLED_AFTER_SECONDS = 20.0
 INTERRUPTED_AFTER_SECONDS = 600.0
 
-# The key in `extra` under which a trainer that learns before its first update says how far it is: step, accuracy, goal.
+# The key in `extra` under which a trainer that learns before its first update says how far it is: step, learned, goal.
 WARM_START = "warm_start"
 
 

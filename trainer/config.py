@@ -81,9 +81,13 @@ class Model(Section):
 
 
 class WarmStart(Section):
-    """Supervised learning before the first update, until the sampled accuracy reaches `accuracy`."""
+    """Supervised learning before the first update: some answers are right, of the others the digits are reversed.
 
-    accuracy: float = Field(default=0.35, ge=0, le=1)
+    right_share = 1 and accuracy = 0.35 make a model that knows little, instead of one that knows and says it wrongly.
+    """
+
+    right_share: float = Field(default=0.4, ge=0, le=1, description="of the answers taught; the others are reversed")
+    accuracy: float = Field(default=0.95, ge=0, le=1, description="share of answers as taught at which it ends")
     learning_rate: float = Field(default=3e-3, gt=0)
     batch: int = Field(default=128, ge=1)
     max_steps: int = Field(default=5_000, ge=0)

@@ -55,7 +55,7 @@ class Trainer:
             disk yet: equal seeds make equal steps, which is checked. Actors cannot repeat theirs: what they did after
             the checkpoint is set aside. `config` must be the run's own, but for `updates`.
         flush_seconds: a live reader sees a step at most about this much later; fewer, larger files when it is long.
-        warm_up: called while the supervised warm start runs, with its step and accuracy.
+        warm_up: called while the supervised warm start runs, with its step and the share learned.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Trainer:
         *,
         resume: bool = False,
         flush_seconds: float = 3.0,
-        warm_up: Callable[[int, float], None] = lambda step, accuracy: None,
+        warm_up: Callable[[int, float], None] = lambda step, learned: None,
     ) -> None:
         self.config, self.folder = config, folder
         self.task = tasks.make(config.task)
@@ -79,12 +79,12 @@ class Trainer:
             **({} if resume else record.manifest_fields(config)),
         )
 
-        def note(step: int, accuracy: float) -> None:
+        def note(step: int, learned: float) -> None:
             # With the next sign of life it is on disk, for those who wait for the first step.
             self.recorder.manifest.extra[WARM_START] = {
-                "step": step, "accuracy": accuracy, "goal": config.warm_start.accuracy,
+                "step": step, "learned": learned, "goal": config.warm_start.accuracy,
             }  # fmt: skip
-            warm_up(step, accuracy)
+            warm_up(step, learned)
 
         try:
             behind = state["next_update"] if state else 0

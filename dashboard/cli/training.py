@@ -195,8 +195,8 @@ def _train(
         with bar:
             task = bar.add_task("warm start", total=None, now="")
 
-            def warm_up(step: int, accuracy: float) -> None:
-                bar.update(task, completed=step, now=f"accuracy {accuracy:.2f} of {config.warm_start.accuracy:g}")
+            def warm_up(step: int, learned: float) -> None:
+                bar.update(task, completed=step, now=f"learned {learned:.2f} of {config.warm_start.accuracy:g}")
                 if stop.is_set():
                     raise KeyboardInterrupt
 

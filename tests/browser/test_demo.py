@@ -9,9 +9,6 @@ from playwright.sync_api import expect
 
 from ratioscope import Manifest
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.trainer import warm_start
-from ratioscope.trainer.settings import load
-from ratioscope.trainer.tasks.addition import Addition
 from tests.browser.actions import badge, go_to, settled, shown_step
 from tests.browser.conftest import ARTIFACTS, OpenPage
 from tests.browser.processes import PATIENCE, await_file, await_server, command, command_lines, free_port
@@ -19,24 +16,10 @@ from tests.browser.processes import PATIENCE, await_file, await_server, command,
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A cache of the demo's own that has its policy, so that it starts at once; what that can do is not looked at."""
-    folder, config = str(tmp_path_factory.mktemp("demo-cache")), load("demo")
-    task = Addition(config.task.digits, config.task.evaluation_prompts)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RATIOSCOPE_CACHE", folder)
-        patch.setattr(warm_start, "_train_supervised", lambda *_: None)
-        warm_start.warm_started(config, task, lambda step, accuracy: None)
-    return folder
-
-
-def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
-    open_page: OpenPage, cache: str, tmp_path: Path
-) -> None:
+def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(open_page: OpenPage, tmp_path: Path) -> None:
     port, root, output = free_port(), tmp_path / "demo-runs", tmp_path / "output.txt"
     address = f"http://127.0.0.1:{port}"
-    with command("demo", "--port", port, "--root", root, output=output, RATIOSCOPE_CACHE=cache) as demo:
+    with command("demo", "--port", port, "--root", root, output=output) as demo:
         await_server(address, demo, output)
         (url,) = re.findall(r"http://\S+", output.read_text())
         assert url == f"{address}/"
@@ -69,9 +52,9 @@ def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
     assert str(root) not in command_lines()
 
 
-def test_a_demo_that_is_terminated_leaves_no_trainer_behind(cache: str, tmp_path: Path) -> None:
+def test_a_demo_that_is_terminated_leaves_no_trainer_behind(tmp_path: Path) -> None:
     port, root, output = free_port(), tmp_path / "demo-runs", tmp_path / "output.txt"
-    with command("demo", "--port", port, "--root", root, output=output, RATIOSCOPE_CACHE=cache) as demo:
+    with command("demo", "--port", port, "--root", root, output=output) as demo:
         await_server(f"http://127.0.0.1:{port}", demo, output)
         await_file(root, "*/steps/*.parquet")
         demo.terminate()

@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import LlamaForCausalLM
 
 from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.sampling import sample_evaluation, scored
+from ratioscope.trainer.settings import load, preset_names
 from ratioscope.trainer.tasks.addition import Addition
-from ratioscope.trainer.warm_start import warm_started
+from ratioscope.trainer.vocabulary import END
+from ratioscope.trainer.warm_start import SHIPPED, digest, warm_started
 from tests.making.training import small
 
 
@@ -47,7 +51,13 @@ def test_the_second_call_reads_what_the_first_one_trained(empty_cache: Path) -> 
 
 @pytest.mark.parametrize(
     "override",
-    ["warm_start.seed=1", "hidden_size=16", "warm_start.accuracy=0.5", "evaluation_prompts=21", "warm_start.batch=64"],
+    [
+        "warm_start.seed=1",
+        "hidden_size=16",
+        "warm_start.accuracy=0.5",
+        "evaluation_prompts=21",
+        "warm_start.right_share=0.4",
+    ],
 )
 def test_another_start_gets_a_file_of_its_own(empty_cache: Path, override: str) -> None:
     start(brief())
@@ -71,7 +81,7 @@ def test_a_damaged_file_is_trained_again_and_replaced(empty_cache: Path, damage:
     (path,) = empty_cache.iterdir()
     whole = path.read_bytes()
     if damage == "another model":
-        torch.save({"weight": torch.zeros(3)}, path)
+        save_file({"weight": torch.zeros(3)}, path)
     elif damage == "no weights":
         torch.save([1, 2, 3], path)
     else:
@@ -80,7 +90,7 @@ def test_a_damaged_file_is_trained_again_and_replaced(empty_cache: Path, damage:
     assert reported == [0]
     assert same_weights(good, mended)
     assert start(brief())[1] == []
-    assert [file.suffix for file in empty_cache.iterdir()] == [".pt"]
+    assert [file.suffix for file in empty_cache.iterdir()] == [".safetensors"]
 
 
 def test_training_stops_when_the_accuracy_is_reached() -> None:
@@ -98,3 +108,29 @@ def test_the_random_numbers_of_the_caller_are_left_alone() -> None:
     torch.manual_seed(3)
     start(brief())
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_usual_start_travels_with_the_package() -> None:
+    """Every preset begins at once, with a policy that knows the answer and mostly writes it backwards."""
+    (file,) = SHIPPED.iterdir()
+    assert file.stat().st_size < 1.5e6
+    configs = [config for config in map(load, preset_names()) if not config.model.path]
+    task = Addition(2, configs[0].task.evaluation_prompts)
+    assert {digest(config, task) for config in configs} == {file.stem}
+    model, vocabulary = warm_started(configs[0], task, lambda step, learned: pytest.fail("it was trained"))
+    rollout, accuracy = sample_evaluation(model, task, vocabulary, torch.Generator().manual_seed(1))
+    texts = scored(rollout, task, vocabulary, task.evaluation_ids).responses
+    answers = [task.answer(prompt_id) for prompt_id in task.evaluation_ids]
+    backwards = sum(text == answer[::-1] + END for text, answer in zip(texts, answers, strict=True)) / len(answers)
+    palindromes = sum(answer == answer[::-1] for answer in answers) / len(answers)
+    assert 0.35 < accuracy < 0.55
+    assert accuracy + backwards - palindromes > 0.93
+
+
+def test_the_mixed_start_ends_when_answers_are_right_or_backwards() -> None:
+    config = small("warm_start.right_share=0.4", "warm_start.accuracy=0.6")
+    task, learned = Addition(1, 20), list[float]()
+    model, vocabulary = warm_started(config, task, lambda step, share: learned.append(share))
+    assert learned[-1] >= 0.6 > max(learned[:-1])
+    accuracies = [sample_evaluation(model, task, vocabulary, torch.Generator().manual_seed(i))[1] for i in range(6)]
+    assert 0.15 < sum(accuracies) / 6 < 0.65
