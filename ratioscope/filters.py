@@ -1,8 +1,9 @@
 """Filters: which tokens are used, by more than ratio and advantage: the rest of the sequence, probabilities, age.
 
 Every filter has the signature `(rows: Rows, **parameters) -> Gate`; it takes the ratios of tokens and aggregates them
-itself, and follows the conventions of `ratioscope.gates`. No algorithm of the trainer has one; the what-if analysis
-does. To add one, write it here under `@declared`; a new parameter is a row in `ratioscope.parameters`.
+itself, and follows the conventions of `ratioscope.gates`. An algorithm of the trainer may have one beside its gate, a
+what-if rule instead of its gate. To add one, write it here under `@declared`; a new parameter is a row in
+`ratioscope.parameters`.
 """
 
 from collections.abc import Callable
@@ -28,6 +29,8 @@ class Rows(NamedTuple):
     """Log-probability of the token when it was sampled, nats."""
     version_lag: Tensor | None
     """How many updates ago the token was sampled; None where no version is logged."""
+    entropy: Tensor | None = None
+    """Of pi_k in the token's state, nats; None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class FilterRow(Declared):
 
     sequences: bool
     """Whether it has to see whole sequences."""
+    updates: bool
+    """Whether it has to see all tokens of an optimiser step at once; what-if looks at parts of them."""
 
 
 FILTERS: dict[str, FilterRow] = {}
@@ -43,11 +48,13 @@ FILTERS: dict[str, FilterRow] = {}
 _Function = TypeVar("_Function", bound=Callable[..., Gate])
 
 
-def declared(words: str, *, judged: Judged = Judged.RATIO, sequences: bool = False) -> Callable[[_Function], _Function]:
+def declared(
+    words: str, *, judged: Judged = Judged.RATIO, sequences: bool = False, updates: bool = False
+) -> Callable[[_Function], _Function]:
     """The row of the filter below, in `FILTERS` by the function's name; the fields are those of `FilterRow`."""
 
     def add(function: _Function) -> _Function:
-        FILTERS[function.__name__] = FilterRow(function, words, judged, sequences)
+        FILTERS[function.__name__] = FilterRow(function, words, judged, sequences, updates)
         return function
 
     return add

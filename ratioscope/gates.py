@@ -88,6 +88,11 @@ def hard(below: Tensor, above: Tensor) -> Gate:
     return Gate(value=(side == 0).double(), side=side)
 
 
+def both(one: Gate, other: Gate) -> Gate:
+    """Two gates, one after the other; what both stop is on the side that the first says."""
+    return Gate(one.value * other.value, torch.where(one.side != 0, one.side, other.side))
+
+
 def difference(log_p: Tensor, log_q: Tensor) -> Tensor:
     """p - q from logarithms; infinite, not undefined, where both are beyond the floating-point range."""
     plain = log_p.exp() - log_q.exp()

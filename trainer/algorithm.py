@@ -21,6 +21,7 @@ class Algorithm:
     level: str = "token"
     weight: str = "none"
     gate: str = "none"
+    filter: str = "none"
     aggregation: str = "token_mean"
     regulariser: str = "none"
     step: str = "adamw"

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ratioscope.gates import GATES, Gate
+from ratioscope.filters import FILTERS, Rows
+from ratioscope.gates import GATES, Gate, both
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.trainer.algorithm import Algorithm
 from ratioscope.trainer.parameters import taken_by
@@ -32,6 +33,8 @@ class TokenBatch(NamedTuple):
     sample_weight: Tensor
     """Weight of the token's sequence."""
     logp_reference: Tensor | None = None
+    entropy: Tensor | None = None
+    """Of pi_k in the token's state."""
 
 
 class Size(NamedTuple):
@@ -110,6 +113,10 @@ def policy_loss(
     ratios = LEVELS[algorithm.level].of(tokens, batch.sequence)
     make_gate, make_weight = GATES[algorithm.gate].function, WEIGHTS[algorithm.weight].function
     gate: Gate = make_gate(ratios, batch.advantage, **taken_by(make_gate, settings))
+    if algorithm.filter != "none":
+        rows = Rows(tokens, batch.advantage, batch.sequence, batch.logp_behavior, None, batch.entropy)
+        keep = FILTERS[algorithm.filter].function
+        gate = both(gate, keep(rows, **taken_by(keep, settings)))
     weight: Tensor = make_weight(ratios, batch.advantage, batch.sequence, **taken_by(make_weight, settings))
     # A weight that overflows where nothing is weighted is not applied: inf * 0 would poison the whole batch.
     active = (gate.value > 0) & (batch.advantage != 0) & (batch.sample_weight != 0)

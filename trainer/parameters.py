@@ -5,11 +5,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.filters import FILTERS
 from ratioscope.gates import GATES
 from ratioscope.parameters import Parameter, inside_out, keywords_of
 from ratioscope.weights import WEIGHTS
 
-_OF_PARTS = {name: row for part in (*GATES.values(), *WEIGHTS.values()) for name, row in part.parameters.items()}
+_OF_PARTS = {
+    name: row
+    for part in (*GATES.values(), *FILTERS.values(), *WEIGHTS.values())
+    for name, row in part.parameters.items()
+}
 
 PARAMETERS: dict[str, Parameter] = _OF_PARTS | {
     "tau": Parameter("temperature, or strength of the pull", above=True),

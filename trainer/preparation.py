@@ -166,6 +166,7 @@ class Preparation:
             group=sequence // rollout.copies,
             sample_weight=weight.to(logp.device)[sequence],
             logp_reference=logp_reference,
+            entropy=seen.entropy,
         )
         keep = self.keeps_distributions and seen.distribution is not None
         current = seen.distribution.detach() if keep and seen.distribution is not None else None

@@ -176,7 +176,8 @@ def setup_of(manifest: Manifest | None) -> Setup:
     weight = str(parts.get("weight", ""))
     mixture = schedule.get("mixture")
     return Setup(
-        gate=GATES.get(str(parts.get("gate", ""))),
+        # A filter stops tokens, too, and what it lets through is not for a gate to say.
+        gate=GATES.get(str(parts.get("gate", ""))) if parts.get("filter", "none") == "none" else None,
         weight=WEIGHTS.get(weight),
         weight_name=weight if weight in WEIGHTS else "",
         level=str(parts.get("level", "")),

@@ -20,7 +20,7 @@ from ratioscope.parameters import Declared, inside_out
 from ratioscope.ratios import LEVELS
 from ratioscope.weights import WEIGHTS
 
-STOPPING: dict[str, GateRow | FilterRow] = {**GATES, **FILTERS}
+STOPPING: dict[str, GateRow | FilterRow] = {**GATES} | {name: row for name, row in FILTERS.items() if not row.updates}
 """Everything that can stand in a rule's gate."""
 
 
@@ -128,11 +128,15 @@ def own_rule(run: Run) -> Own:
     if missing:
         return Own(None, f"{run.manifest.name} does not state its algorithm's {' and '.join(missing)}.")
     gate, weight, level = (str(parts[part]) for part in ("gate", "weight", "level"))
+    filtered = str(parts.get("filter", "none"))
+    if filtered != "none" and (gate != "none" or filtered not in STOPPING):
+        return Own(None, f"{run.manifest.name} has the filter {filtered} beside its gate; a rule has one of both.")
+    gate, gate_level = (filtered, "token") if filtered != "none" else (gate, level)
     try:
         rule = Rule(
             gate, {name: float(parameters[name]) for name in STOPPING[gate].parameters},
             weight, {name: float(parameters[name]) for name in WEIGHTS[weight].parameters},
-            level, level,
+            gate_level, level,
         )  # fmt: skip
     except KeyError as error:
         return Own(None, f"{run.manifest.name} has {gate} and {weight}, of which {error} is not known here.")

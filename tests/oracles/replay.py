@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ratioscope.gates import GATES, Gate
+from ratioscope.filters import FILTERS, Rows
+from ratioscope.gates import GATES, Gate, both
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.losses import ReferenceKL, Size, TokenBatch, policy_loss
@@ -77,21 +78,30 @@ def recomputed_by_own_version(run: Recorded, step: int) -> Tensor:
     return found
 
 
-def logged_ratios(run: Recorded, tokens: Tokens) -> LogRatios:
-    """As the loss saw them at its last pass, at the level of the run's algorithm."""
+def token_ratios(tokens: Tokens) -> LogRatios:
+    """Of tokens, as the loss saw them at its last pass."""
     theta = tokens.get("logp_gate", tokens["logp_current"])
-    of_tokens = LogRatios(
+    return LogRatios(
         behavior=log_ratio(theta, tokens["logp_behavior"]),
         current=log_ratio(tokens["logp_current"], tokens["logp_behavior"]),
     )
-    return LEVELS[ALGORITHMS[run.config.algorithm.name].level].of(of_tokens, tokens["seq_id"])
+
+
+def logged_ratios(run: Recorded, tokens: Tokens) -> LogRatios:
+    """The same at the level of the run's algorithm."""
+    return LEVELS[ALGORITHMS[run.config.algorithm.name].level].of(token_ratios(tokens), tokens["seq_id"])
 
 
 def replayed_gate(run: Recorded, tokens: Tokens) -> Gate:
-    """What the gate says of the logged columns."""
-    gate = GATES[ALGORITHMS[run.config.algorithm.name].gate].function
+    """What gate and filter say of the logged columns."""
+    declared = ALGORITHMS[run.config.algorithm.name]
+    gate = GATES[declared.gate].function
     found: Gate = gate(logged_ratios(run, tokens), tokens["advantage"], **taken_by(gate, run.config.parameters))
-    return found
+    if declared.filter == "none":
+        return found
+    keep, logp = FILTERS[declared.filter].function, tokens["logp_behavior"]
+    rows = Rows(token_ratios(tokens), tokens["advantage"], tokens["seq_id"], logp, None, tokens["entropy"])
+    return both(found, keep(rows, **taken_by(keep, run.config.parameters)))
 
 
 def replayed_gradient(run: Recorded, step: int) -> Tensor:
@@ -111,6 +121,7 @@ def replayed_gradient(run: Recorded, step: int) -> Tensor:
         group=tokens["group_id"],
         sample_weight=weight[tokens["seq_id"]],
         logp_reference=tokens.get("logp_reference"),
+        entropy=tokens["entropy"],
     )
     size = Size(len(logp), sum(reason is None for reason in dropped), task_of(run).response_length)
     settings = run.config.algorithm

@@ -95,7 +95,7 @@ ALGORITHM = Edit(
         parameters=_set(floor=0.99),
     ),
 """,
-    before=")\n\nALGORITHMS: dict",
+    before=")  # fmt: skip\n\nALGORITHMS: dict",
 )
 FINDING = (
     Edit(
