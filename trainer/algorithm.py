@@ -39,6 +39,9 @@ class Algorithm:
         return {part: getattr(self, part) for part in PARTS}
 
 
+# What a part is called when it does nothing.
+IDLE = {"all", "equal", "none", "token", "adamw"}
+
 PARTS = tuple(
     f.name
     for f in fields(Algorithm)

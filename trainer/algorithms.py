@@ -11,11 +11,8 @@ To add an algorithm, add a row here, and a part where it brings a new one.
 
 from types import MappingProxyType
 
-from ratioscope.trainer.algorithm import PARTS, Algorithm
+from ratioscope.trainer.algorithm import IDLE, PARTS, Algorithm
 from ratioscope.trainer.parameters import PARAMETERS
-
-# What a part is called when it does nothing.
-_IDLE = {"all", "equal", "none", "token", "adamw"}
 
 
 def _set(**values: float) -> MappingProxyType[str, float]:
@@ -221,7 +218,7 @@ def table() -> str:
     """All algorithms, a line each, with the parts that do something."""
     rows = [("name", *PARTS, "epochs", "source")]
     rows += [
-        (a.name, *("." if part in _IDLE else part for part in a.parts().values()), str(a.epochs), a.source)
+        (a.name, *("." if part in IDLE else part for part in a.parts().values()), str(a.epochs), a.source)
         for a in ALGORITHMS.values()
     ]
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]

@@ -1,17 +1,17 @@
 """What no single setting can tell: do the settings of a run fit together? Each slip is one sentence."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 import torch
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import GATES
 from ratioscope.parameters import Judged
-from ratioscope.trainer import elsewhere, parameters, pretrained
+from ratioscope.trainer import elsewhere, parameters, parts, pretrained
+from ratioscope.trainer.advantages import TOKEN_ADVANTAGES
+from ratioscope.trainer.algorithm import IDLE
 from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.config import TrainConfig
-from ratioscope.trainer.losses import AGGREGATIONS
 from ratioscope.trainer.tasks import gym
 
 _SIZES = ("hidden_size", "intermediate_size", "layers", "heads")
@@ -30,28 +30,29 @@ def check(config: TrainConfig) -> None:
 
 
 def _check_algorithm(config: TrainConfig) -> None:
-    settings = config.algorithm
-    if settings.name not in ALGORITHMS:
-        if why := elsewhere.algorithm(settings.name):
-            raise RatioscopeError(why)
-        match = get_close_matches(settings.name, ALGORITHMS, n=1)
-        likely = f" (did you mean {match[0]!r}?)" if match else ""
-        raise RatioscopeError(f"There is no algorithm {settings.name!r}{likely}; there are: {', '.join(ALGORITHMS)}.")
-    known = ALGORITHMS[settings.name].parameters
+    algorithm, settings = config.declared, config.algorithm
+    known = {*parts.FOR_ALL, *algorithm.parameters}
     for name in settings.parameters:
         if name not in known:
-            takes = ", ".join(known) or "no parameters"
-            here = elsewhere.setting(name)
-            raise RatioscopeError(f"{settings.name} has no parameter {name!r}{here}; it takes {takes}.")
-    parameters.check(settings.name, config.parameters)
-    if settings.aggregation is not None and settings.aggregation not in AGGREGATIONS:
+            takes, takers = ", ".join(algorithm.parameters) or "no parameters", ", ".join(parts.takers(name))
+            others = f" ({name} is one of {takers})" if takers else ""
+            raise RatioscopeError(
+                f"{algorithm.name} has no parameter {name!r}{elsewhere.setting(name)}; it takes {takes}{others}."
+            )
+    parameters.check(algorithm.name, config.parameters)
+    if algorithm.level not in IDLE and algorithm.weight in IDLE and algorithm.gate in IDLE:
         raise RatioscopeError(
-            f"algorithm.aggregation={settings.aggregation!r} is not known; there are: {', '.join(AGGREGATIONS)}."
+            f"algorithm.level={algorithm.level} has no effect on {algorithm.name}, whose weight and gate are none."
+        )
+    if algorithm.sample_weight not in IDLE and algorithm.advantage in TOKEN_ADVANTAGES:
+        raise RatioscopeError(
+            f"algorithm.sample_weight={algorithm.sample_weight} weighs the responses of a group, and "
+            f"algorithm.advantage={algorithm.advantage} does not compare them; use one or the other."
         )
 
 
 def _check_passes(config: TrainConfig) -> None:
-    algorithm, prompts = ALGORITHMS[config.algorithm.name], config.sampler.prompts
+    algorithm, prompts = config.declared, config.sampler.prompts
     minibatches, micro_batch = config.algorithm.minibatches, config.optimiser.micro_batch
     if prompts % minibatches:
         raise RatioscopeError(
@@ -67,12 +68,14 @@ def _check_passes(config: TrainConfig) -> None:
             f"{algorithm.name} takes one step on the whole batch: algorithm.epochs={config.epochs} and "
             f"algorithm.minibatches={minibatches} must be 1."
         )
-    given = {
+    wanted = ALGORITHMS["trpo"].parts() | {"advantage": algorithm.advantage, "selection": algorithm.selection}
+    given: dict[str, float | str] = {
         "optimiser.micro_batch": micro_batch,
-        "optimiser.gradient_checkpointing": config.optimiser.gradient_checkpointing,
         "algorithm.reference_kl": config.algorithm.reference_kl,
-        "algorithm.aggregation": config.algorithm.aggregation,
+        "entropy_coefficient": config.parameters.get("entropy_coefficient", 0),
+        "algorithm.advantage": algorithm.advantage if algorithm.has_critic else "",
     }
+    given |= {f"algorithm.{part}": choice for part, choice in algorithm.parts().items() if choice != wanted[part]}
     refused = next((f"{key}={value}" for key, value in given.items() if value), None)
     if algorithm.step == "trust_region" and refused:
         raise RatioscopeError(
@@ -120,7 +123,7 @@ def _check_schedule(config: TrainConfig) -> None:
             f"schedule.actors={schedule.actors} measures the lag that sync_interval, sync_offset and mixture set; "
             "use one or the other."
         )
-    if schedule.actors and ALGORITHMS[config.algorithm.name].selection == "mixed_groups":
+    if schedule.actors and config.declared.selection == "mixed_groups":
         raise RatioscopeError(f"{config.algorithm.name} samples again until it has signal, which actors cannot do.")
 
 
@@ -160,7 +163,7 @@ def check_given(config: TrainConfig, given: Iterable[str]) -> None:
         RatioscopeError: naming the setting and what leaves it without effect.
     """
     gym = config.task.name != "addition"
-    trpo = ALGORITHMS[config.algorithm.name].step == "trust_region"
+    trpo = config.declared.step == "trust_region"
     model, schedule = config.model, config.schedule
     # Where they have no effect, what that is, and the settings or sections.
     cases = (
@@ -172,7 +175,7 @@ def check_given(config: TrainConfig, given: Iterable[str]) -> None:
         (schedule.offline, "schedule.offline=true", ("schedule.sync_interval", "schedule.sync_offset")),
         (not config.algorithm.reference_kl, "algorithm.reference_kl=0", ("algorithm.reference_kl_estimator",)),
         (not config.logging.probe_every, "logging.probe_every=0", ("logging.probe_batches",)),
-        (trpo, f"algorithm={config.algorithm.name}", ("optimiser",)),
+        (trpo, f"algorithm={config.declared.name}", ("optimiser",)),
     )
     idle = {path: where for holds, where, paths in cases if holds for path in paths}
     for path in given:

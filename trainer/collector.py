@@ -7,7 +7,6 @@ import torch
 from transformers import PreTrainedModel
 
 from ratioscope.trainer import checkpoint
-from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.engine import Engine, Weights
 from ratioscope.trainer.rollout import Batch, Rollout, join
@@ -63,8 +62,7 @@ class ScheduledCollector:
         self.snapshots.keep(version, model)
 
     def collect(self, update: int) -> Batch:
-        algorithm = ALGORITHMS[self.config.algorithm.name]
-        if algorithm.selection == "mixed_groups":
+        if self.config.declared.selection == "mixed_groups":
             return self._mixed_groups(update, int(self.config.parameters["max_rounds"]))
         return self._next(update)
 

@@ -8,7 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ratioscope.trainer.algorithms import ALGORITHMS
+from ratioscope.trainer.algorithm import IDLE, PARTS
+from ratioscope.trainer.algorithm import Algorithm as Declared
+from ratioscope.trainer.parts import combined
 
 
 class Section(BaseModel):
@@ -21,11 +23,26 @@ class Algorithm(Section):
 
     name: str = "grpo"
     parameters: dict[str, float] = Field(default_factory=dict)
-    aggregation: str | None = Field(default=None, description="how token terms are averaged; default: the algorithm's")
+    # Parts that replace the algorithm's own (`trainer.parts.CHOICES`).
+    advantage: str | None = None
+    selection: str | None = None
+    sample_weight: str | None = None
+    level: str | None = None
+    weight: str | None = None
+    gate: str | None = None
+    filter: str | None = None
+    aggregation: str | None = None
+    regulariser: str | None = None
+    step: str | None = None
     epochs: int | None = Field(default=None, ge=1, description="passes over the batch per update")
     minibatches: int = Field(default=1, ge=1, description="optimiser steps per epoch, each on some of the prompts")
     reference_kl: float = Field(default=0.0, ge=0, description="weight of the KL to the initial policy")
     reference_kl_estimator: Literal["k1", "k2", "k3", "in_reward"] = "k2"
+
+    def parts(self) -> dict[str, str]:
+        """The parts that are not the algorithm's own."""
+        given = {part: getattr(self, part) for part in PARTS}
+        return {part: choice for part, choice in given.items() if choice is not None}
 
 
 class Schedule(Section):
@@ -157,14 +174,23 @@ class TrainConfig(Section):
     logging: Logging = Logging()
 
     @property
+    def declared(self) -> Declared:
+        """The algorithm that is trained: the one named, with the parts that were exchanged.
+
+        Raises:
+            RatioscopeError: no such algorithm, or no such part.
+        """
+        return combined(self.algorithm.name, tuple(self.algorithm.parts().items()))
+
+    @property
     def parameters(self) -> dict[str, float]:
         """The algorithm's parameters, its defaults filled in."""
-        return {**ALGORITHMS[self.algorithm.name].parameters, **self.algorithm.parameters}
+        return {**self.declared.parameters, **self.algorithm.parameters}
 
     @property
     def epochs(self) -> int:
         """Times that an update goes over its batch."""
-        return self.algorithm.epochs or ALGORITHMS[self.algorithm.name].epochs
+        return self.algorithm.epochs or self.declared.epochs
 
     @property
     def engine_differs(self) -> bool:
@@ -176,7 +202,10 @@ class TrainConfig(Section):
         """`name`, or a speaking one: schedule, algorithm, departures from its defaults, seed."""
         if self.name:
             return self.name
-        parameters = "".join(f"_{value:g}" for value in self.algorithm.parameters.values())
+        parts = "".join(
+            f"_{part}_{choice}" if choice in IDLE else f"_{choice}" for part, choice in self.algorithm.parts().items()
+        )
+        parameters = parts + "".join(f"_{value:g}" for value in self.algorithm.parameters.values())
         rate = self.optimiser.learning_rate
         usual = Optimiser.model_fields["learning_rate"].default
         lr = "" if rate == usual else f"-lr{rate:g}"

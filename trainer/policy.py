@@ -1,7 +1,6 @@
 """The policy: a small Llama from a transformers config or a pretrained model, its log-probabilities, its value head."""
 
 from contextlib import nullcontext
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,7 +9,7 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrained
 from ratioscope.trainer import pretrained
 from ratioscope.trainer.config import Model
 from ratioscope.trainer.precision import recomputing
-from ratioscope.trainer.rollout import Rollout
+from ratioscope.trainer.rollout import Evaluated, Rollout
 from ratioscope.trainer.tasks.task import Task
 from ratioscope.trainer.vocabulary import CharacterVocabulary, Vocabulary
 
@@ -26,17 +25,6 @@ class ValueHead(torch.nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.linear(hidden.float()).squeeze(-1)
-
-
-class Evaluated(NamedTuple):
-    """Of each selected response token, in the order of `select.nonzero()`."""
-
-    logp: Tensor
-    """(n_tokens,) log pi(token) at temperature 1."""
-    distribution: Tensor
-    """(n_tokens, vocabulary) log pi of all tokens."""
-    value: Tensor | None
-    """(n_tokens,) of the value head, where there is one."""
 
 
 def entropy_of(distribution: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ import torch
 from ratioscope.manifest import library_versions
 from ratioscope.trainer import exact
 from ratioscope.trainer.algorithm import Algorithm
-from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.recompute import Recomputed
 from ratioscope.trainer.rollout import Batch, Rollout
@@ -67,21 +66,19 @@ def sequences(batch: Batch, outcome: Outcome, task: Task, algorithm: Algorithm) 
 
 def manifest_fields(config: TrainConfig) -> dict[str, Any]:
     """What a run's manifest says of its configuration."""
-    algorithm = ALGORITHMS[config.algorithm.name]
-    parts = algorithm.parts()
-    if config.algorithm.aggregation is not None:
-        parts["aggregation"] = config.algorithm.aggregation
-    passes = {"epochs": config.epochs, "minibatches": config.algorithm.minibatches}
-    penalty = {}
+    algorithm = config.declared
+    parameters: dict[str, Any] = {
+        **config.parameters,
+        "epochs": config.epochs,
+        "minibatches": config.algorithm.minibatches,
+    }
     if config.algorithm.reference_kl:
-        penalty = {
-            "reference_kl": config.algorithm.reference_kl,
-            "reference_kl_estimator": config.algorithm.reference_kl_estimator,
-        }
+        parameters["reference_kl"] = config.algorithm.reference_kl
+        parameters["reference_kl_estimator"] = config.algorithm.reference_kl_estimator
     return {
         "name": config.run_name(),
         "producer": {"name": PRODUCER} | library_versions("ratioscope"),
-        "algorithm": {"name": algorithm.name, "parts": parts, "parameters": {**config.parameters, **passes, **penalty}},
+        "algorithm": {"name": algorithm.name, "parts": algorithm.parts(), "parameters": parameters},
         "schedule": config.schedule.model_dump(),
         "sampler": config.sampler.model_dump(),
         "model": config.model.model_dump(),

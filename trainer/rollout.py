@@ -83,3 +83,14 @@ class Batch:
     """(n,) float32, as the task scored it."""
     left_out: int | None = None
     """Tokens of groups without signal that were sampled and not taken; None where such groups are kept."""
+
+
+class Evaluated(NamedTuple):
+    """Of each selected response token, in the order of `select.nonzero()`."""
+
+    logp: Tensor
+    """(n_tokens,) log pi(token) at temperature 1."""
+    distribution: Tensor
+    """(n_tokens, vocabulary) log pi of all tokens."""
+    value: Tensor | None
+    """(n_tokens,) of the value head, where there is one."""

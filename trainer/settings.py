@@ -2,7 +2,6 @@
 
 import tomllib
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RatioscopeError(
-            f"There is no preset {preset!r}{nearest(preset, [*preset_names(), *ALGORITHMS])}; "
+            f"There is no preset {preset!r}{elsewhere.nearest(preset, [*preset_names(), *ALGORITHMS])}; "
             f"there are: {', '.join(preset_names())}, and every algorithm by its name."
         ) from None
     except (OSError, ValueError) as error:  # not readable, not UTF-8, not TOML
@@ -83,17 +82,11 @@ def _leaves(values: dict[str, Any]) -> list[str]:
     return [f"{name}.{leaf}" for name, leaves in sections.items() for leaf in leaves]
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A question with the known word that is most like `word`, or nothing."""
-    match = get_close_matches(word, list(known), n=1)
-    return f" (did you mean {match[0]!r}?)" if match else ""
-
-
 def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"There is no setting {key!r}{elsewhere.setting(key) or nearest(key, _paths())}."
+        return f"There is no setting {key!r}{elsewhere.setting(key) or elsewhere.nearest(key, _paths())}."
     return f"{key}: {first['msg']} (got {first['input']!r:.80})."
 
 
@@ -118,7 +111,7 @@ def _resolve(key: str) -> str:
     if f"warm_start.{key}" in paths:
         raise RatioscopeError(f"There is no setting {key!r}; the one of the warm start is warm_start.{key}.")
     known = sorted([*paths, *parameters])
-    likely = nearest(key, [*known, *(path.rpartition(".")[2] for path in paths)])
+    likely = elsewhere.nearest(key, [*known, *(path.rpartition(".")[2] for path in paths)])
     raise RatioscopeError(f"There is no setting {key!r}{likely or '; settings are: ' + ', '.join(known)}.")
 
 

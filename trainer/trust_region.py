@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.trainer.policy import Evaluated
 from ratioscope.trainer.precision import MasterWeights
+from ratioscope.trainer.rollout import Evaluated
 
 # Where the residual has become this small, relative to the gradient, the linear system is solved.
 RESIDUAL = 1e-10

@@ -7,7 +7,7 @@ In the terms of the seeds, update k goes
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,14 +16,13 @@ from transformers import PreTrainedModel
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ratios import log_ratio
-from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.losses import ReferenceKL, Size, policy_loss
 from ratioscope.trainer.parameters import taken_by
-from ratioscope.trainer.policy import Evaluated, ValueHead, dtype_of, entropy_of, evaluate
+from ratioscope.trainer.policy import ValueHead, dtype_of, entropy_of, evaluate
 from ratioscope.trainer.precision import MasterWeights
 from ratioscope.trainer.preparation import Part, Preparation, Prepared, Seen
-from ratioscope.trainer.rollout import Batch
+from ratioscope.trainer.rollout import Batch, Evaluated
 from ratioscope.trainer.trust_region import trust_region_step
 
 # The adaptive KL penalty is doubled or halved where the KL leaves this band around its target (S4 4.7.4).
@@ -53,9 +52,7 @@ class Learner:
 
     def __init__(self, config: TrainConfig, model: PreTrainedModel, longest: int, reference: PreTrainedModel) -> None:
         self.config, self.model, self.longest = config, model, longest
-        self.algorithm = ALGORITHMS[config.algorithm.name]
-        if config.algorithm.aggregation is not None:
-            self.algorithm = replace(self.algorithm, aggregation=config.algorithm.aggregation)
+        self.algorithm = config.declared
         self.parameters = config.parameters
         hidden = int(model.config.get_text_config().hidden_size)
         self.critic = ValueHead(hidden).to(model.device) if self.algorithm.has_critic else None

@@ -13,16 +13,27 @@ from ratioscope.parameters import keywords_of
 from ratioscope.trainer import elsewhere
 from ratioscope.trainer.algorithm import PARTS
 from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES
+from ratioscope.trainer.config import Algorithm
 from ratioscope.trainer.elsewhere import CALLED_HERE
 from ratioscope.trainer.parameters import PARAMETERS
+from ratioscope.trainer.parts import CHOICES, combined, takes
+from ratioscope.trainer.record import manifest_fields
 from ratioscope.trainer.settings import _paths, load
 
 MISTAKES: list[tuple[list[str], str]] = [
     # ratioscope.trainer.checks: the algorithm
     (["algorithm=pp"], "There is no algorithm 'pp' (did you mean 'ppo'?); there are: vanilla_pg, reinforce,"),
-    (["algorithm=gspo", "cap=2"], "gspo has no parameter 'cap'; it takes epsilon_low, epsilon_high."),
-    (["algorithm=seq_is", "cap=2"], "seq_is has no parameter 'cap'; it takes no parameters."),
-    (["aggregation=mean"], "algorithm.aggregation='mean' is not known; there are: token_mean, sequence_mean,"),
+    (["algorithm=gspo", "cap=2"], "gspo has no parameter 'cap'; it takes epsilon_low, epsilon_high (cap is one of"),
+    (["algorithm=seq_is", "cap=2"], "it takes no parameters (cap is one of weight=truncated,"),
+    (["aggregation=mean"], "There is no aggregation 'mean'; there are: token_mean, sequence_mean,"),
+    (["gate=twoside"], "There is no gate 'twoside' (did you mean 'two_side'?); there are: none, one_side,"),
+    (["gates=none"], "There is no setting 'gates' (did you mean 'gate'?)."),
+    (["gate=none", "epsilon_low=0.2"], "grpo has no parameter 'epsilon_low'; it takes no parameters (epsilon_low is"),
+    (["algorithm=reinforce", "level=sequence"], "algorithm.level=sequence has no effect on reinforce, whose weight"),
+    (["algorithm=red_weight", "advantage=gae"], "algorithm.advantage=gae does not compare them; use one or the other."),
+    (["gate=adaptive"], "algorithm.epochs=1 leaves the clip of grpo without effect"),
+    (["algorithm=trpo", "gate=two_side"], "it does not take algorithm.gate=two_side."),
+    (["algorithm=trpo", "advantage=gae"], "it does not take algorithm.advantage=gae."),
     # the passes
     (["minibatches=5"], "sampler.prompts=12 cannot be divided into algorithm.minibatches=5 equal parts."),
     (
@@ -188,6 +199,47 @@ def test_a_mistake_leaves_no_folder_and_loads_no_model(
 )
 def test_what_lies_on_the_bounds_is_accepted(overrides: list[str]) -> None:
     assert load("on_policy", overrides)
+
+
+def test_parts_are_exchanged_and_bring_their_usual_parameters() -> None:
+    def used(*overrides: str) -> tuple[dict[str, str], dict[str, float]]:
+        config = load("sync_interval", overrides)
+        return config.declared.parts(), config.parameters
+
+    parts, parameters = used("gate=two_side", "weight=truncated", "cap=3", "advantage=leave_one_out")
+    assert parts == ALGORITHMS["grpo"].parts() | {
+        "gate": "two_side", "weight": "truncated", "advantage": "leave_one_out",
+    }  # fmt: skip
+    assert parameters == {"epsilon_low": 0.2, "epsilon_high": 0.2, "cap": 3}
+    assert used("gate=none")[1] == {}
+    # The default is that of the most similar algorithm, and where there is none, what the sliders start from.
+    assert used("weight=truncated", "gate=none")[1] == {"cap": 2}
+    assert used("weight=truncated", "gate=none", "level=sequence")[1] == {"cap": 5}
+    assert used("algorithm=reinforce", "sample_weight=exponential")[1] == {"tau": 1}
+    assert used("algorithm=reinforce", "regulariser=squared_log_ratio")[1] == {"tau": 0.1}
+    assert used("gate=dual_clip")[1] == {"epsilon_low": 0.2, "epsilon_high": 0.2, "dual": 3}
+    assert used("algorithm=reinforce", "advantage=gae")[1] == {"gamma": 1, "gae_lambda": 1, "value_coefficient": 0.5}
+    assert used("algorithm=reinforce", "entropy_coefficient=0.1")[1] == {"entropy_coefficient": 0.1}
+
+
+def test_every_part_of_every_row_is_a_setting_with_known_parameters() -> None:
+    assert CHOICES.keys() == set(PARTS) <= Algorithm.model_fields.keys()
+    for part, choices in CHOICES.items():
+        for choice in choices:
+            assert set(takes(part, choice)) <= PARAMETERS.keys()
+            combined("reinforce", ((part, choice),))  # every parameter that it needs has a default
+    for algorithm in ALGORITHMS.values():
+        assert combined(algorithm.name) == algorithm, "a row has parameters that its parts do not take"
+
+
+def test_a_run_with_other_parts_says_so() -> None:
+    config = load("sync_interval", ["gate=two_side", "weight=none", "epsilon_low=0.4"])
+    assert config.run_name() == "sync_interval20-grpo_weight_none_two_side_0.4-seed0"
+    assert manifest_fields(config)["algorithm"] == {
+        "name": "grpo",
+        "parts": config.declared.parts(),
+        "parameters": {"epsilon_low": 0.4, "epsilon_high": 0.2, "epochs": 1, "minibatches": 1},
+    }
 
 
 @pytest.mark.parametrize("name", sorted(PARAMETERS))

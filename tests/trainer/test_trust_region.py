@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.trainer.policy import Evaluated
 from ratioscope.trainer.precision import MasterWeights
+from ratioscope.trainer.rollout import Evaluated
 from ratioscope.trainer.trust_region import Step, conjugate_gradient, trust_region_step
 
 STATES, FEATURES, ACTIONS = 40, 3, 4
