@@ -180,7 +180,7 @@ def streamlit_options() -> dict[str, object]:
     options: dict[str, object] = {
         "theme.chartCategoricalColors": list(OKABE_ITO),
         "theme.baseFontSize": 15,
-        "theme.headingFontSizes": ["1.7rem", "1.35rem", "1.15rem", "1.05rem", "1rem", "0.95rem"],
+        "theme.headingFontSizes": ["1.7rem", "1rem", "0.95rem", "0.95rem", "0.95rem", "0.95rem"],
         "theme.headingFontWeights": [650, 600, 600, 600, 600, 600],
         "theme.metricValueFontSize": "1.55rem",
         "theme.metricValueFontWeight": 550,

@@ -47,7 +47,7 @@ def _numbers(subject: Subject, found: Translation, page: str) -> None:
     """The table of the page's metrics, and the chosen row over the steps."""
     metrics = frameworks.METRICS[page]
     lines, table = frameworks.near(found, metrics), frameworks.table(subject, found, metrics)
-    st.markdown(f"###### {table.title}: select a row to plot it over the steps")
+    st.markdown(f"## {table.title}: select a row to plot it over the steps")
     if not lines:
         say(f"{found.dialect.framework.title} logs nothing close to the metrics of this page.")
         return

@@ -129,7 +129,7 @@ def _chart(chart: Chart, caption: Caption) -> None:
 
 def _table(table: Table) -> None:
     if table.title:
-        st.markdown(f"###### {escape(table.title)}")
+        st.markdown(f"## {escape(table.title)}")
     # A run's or an algorithm's name may be that of another column.
     head = [
         name if name not in table.head[:place] else f"{name} ({place + 1})" for place, name in enumerate(table.head)

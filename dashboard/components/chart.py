@@ -62,7 +62,7 @@ def flat_chart(says: str, *, key: str, data: pd.DataFrame) -> None:
 def _head(title: str, key: str, data: pd.DataFrame | None) -> None:
     """The chart's title, and beside it the table behind it."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown(f"###### {escape(title)}", width="content")
+        st.markdown(f"## {escape(title)}", width="content")
         if data is not None and st.query_params.get("show") in data.columns:
             st.badge("the finding's evidence", icon=":material/search_insights:", color="violet")
         if data is not None:

@@ -55,7 +55,7 @@ def sequence_reader(opened: Opened, step: int, seq_id: int, position: int | None
     read = _read(opened, step, seq_id)
     if read is None:
         return
-    st.markdown(f"##### Step {step}, response {seq_id}")
+    st.markdown(f"## Step {step}, response {seq_id}")
     _facts(read)
     _texts(read)
     colouring = None
@@ -88,7 +88,7 @@ def short_reader(opened: Opened, step: int, seq_id: int, position: int | None) -
     read = _read(opened, step, seq_id)
     if read is None:
         return
-    st.markdown(f"##### Response {seq_id}")
+    st.markdown(f"## Response {seq_id}")
     _facts(read)
     if len(read.tokens):
         known = [colouring for colouring in COLOURINGS.values() if is_logged(read.tokens, colouring)]
@@ -345,7 +345,7 @@ def _beside(other: Opened, place: tuple[int, int], colouring: Colouring) -> None
         st.warning("The response of the other run cannot be read.", icon=":material/search_off:")
         st.text(safe(str(error)))
         return
-    st.markdown(f"##### {escape(other.run_id)}: step {place[0]}, response {place[1]}")
+    st.markdown(f"## {escape(other.run_id)}: step {place[0]}, response {place[1]}")
     _facts(read)
     if len(read.tokens):
         _strip(read, colouring, f"beside-{other.run_id}", None, main=False)

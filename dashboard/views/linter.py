@@ -268,7 +268,7 @@ def _schema(subject: Subject) -> None:
         if not door.open:
             return
         draw(*linter.undefined(subject))
-        st.markdown("###### All columns of the run format")
+        st.markdown("## All columns of the run format")
         st.dataframe(
             found,
             hide_index=True,

@@ -56,7 +56,7 @@ def render() -> None:
     if order is None:
         return
     command = command_line(opened, order.pages, order.steps, order.metric, output=order.file_name)
-    st.code(command, language="shell", wrap_lines=True)
+    st.code(command, language=None, wrap_lines=True)
     made = session().report
     clicked, place = st.button("Make the report", type="primary", icon=":material/description:"), st.empty()
     if clicked:
@@ -181,7 +181,7 @@ def _hand_out(made: Made) -> None:
     order, report = made.order, made.report
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-            st.markdown(f"##### {escape(report.title)}", width="content")
+            st.markdown(f"## {escape(report.title)}", width="content")
             figures = sum(1 for _ in report.charts)
             st.download_button(
                 f"Download {_NAMES[order.kind]} ({count(len(made.contents))}B, {figures} figures)", made.contents,

@@ -247,7 +247,7 @@ def _about(one: Line) -> None:
     with st.container(border=True):
         theirs, mine = st.columns(2, gap="large")
         with theirs:
-            st.markdown("###### From the run")
+            st.markdown("## From the run")
             st.text(writable(one.run.run_id))
             for text in (
                 (manifest.status_reason, ", ".join(map(str, manifest.tags)), manifest.notes) if manifest else ()
@@ -257,7 +257,7 @@ def _about(one: Line) -> None:
             if one.headline and one.headline.sentence:
                 st.markdown(f"**{one.finding.capitalize()}.** {one.headline.sentence}")
         with mine, st.form("note", border=False):
-            st.markdown("###### Your tags and note")
+            st.markdown("## Your tags and note")
             place = hashlib.sha256(str(one.run.folder).encode("utf-8", "replace")).hexdigest()[:12]
             own = one.annotation
             tags = st.text_input(

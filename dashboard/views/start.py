@@ -18,7 +18,7 @@ def render() -> None:
         st.info("This dashboard is no demo.", icon=":material/info:")
         return
     _live(live)
-    st.subheader("Three finished runs, each one click from its answer", anchor=False)
+    st.header("Three finished runs, each one click from its answer", anchor=False)
     _guided(live)
     st.page_link(session().pages["runs"], label="All runs", icon=":material/list:")
 
@@ -61,7 +61,7 @@ def _guided(live: Demo) -> None:
     for column, (title, folder, icon) in zip(st.columns(len(live.guided)), live.guided, strict=True):
         found = server_reader().of(folder)
         with column, st.container(border=True, height="stretch"):
-            st.subheader(f"{icon} {title}", anchor=False)
+            st.header(f"{icon} {title}", anchor=False)
             st.markdown(escape(found.answer) if found else "Its findings are being read …")
             st.page_link(
                 session().pages["overview"],

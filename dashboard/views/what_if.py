@@ -85,7 +85,7 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
     if (state.step_range(), session().clicked_step) != (steps, clicked):
         st.rerun()  # a brush over a chart in here, or a click on it, is for the whole page
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.subheader("What if another rule had been applied?", anchor=False, width="content")
+        st.header("What if another rule had been applied?", anchor=False, width="content")
         place = _place(opened)
     try:
         with st.spinner("Reading tokens"):
@@ -253,7 +253,7 @@ def _table(before: Digest, after: Digest, name: str) -> None:
             "doubt": both or "; ".join(f"{which}: {note}" for which, note in notes.items() if note),
             "definition": definition,
         })  # fmt: skip
-    st.markdown("###### Run and what-if, in numbers", help="95% intervals, cluster-robust over prompt groups.")
+    st.markdown("## Run and what-if, in numbers", help="95% intervals, cluster-robust over prompt groups.")
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,
@@ -337,7 +337,7 @@ def _gates(place: Place, base: Rule, rule: Rule, name: str) -> None:
 
 def _sweep(opened: Opened, place: Place, base: Rule, rule: Rule, name: str) -> None:
     if not rule.parameters:
-        st.markdown("###### Sweep")
+        st.markdown("## Sweep")
         st.caption("This rule has no parameter to sweep.")
         return
     one, two = st.columns(2, gap="small")

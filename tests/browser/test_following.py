@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from ratioscope.dashboard import app
+from tests.browser.accessible import faults
 from tests.browser.actions import badge, brush, charts, go_to, settled, shown_step, take_brush_back
 from tests.browser.conftest import Live, OpenPage
 from tests.making.runs import random_step, write_run
@@ -43,6 +44,7 @@ def test_run_and_brushed_steps_stay_chosen_from_page_to_page(open_page: OpenPage
             expect(charts(page).first.locator(".main-svg").first).to_be_visible()
         if name == "overview":
             assert not is_dark(page)
+        assert not faults(page), entry.title
     go_to(page, "Ratios")
     expect(chosen).to_be_visible()
     page.go_back()
@@ -55,6 +57,7 @@ def test_run_and_brushed_steps_stay_chosen_from_page_to_page(open_page: OpenPage
     go_to(page, "Runs")
     expect(page.get_by_text(re.compile(r"\d+ runs, "))).to_be_visible()
     expect(page.locator("[data-testid=stDataFrame] canvas").first).to_be_visible()
+    assert not faults(page)
 
 
 def test_a_live_run_grows_without_reloading_and_brush_and_hidden_lines_outlive_that(
@@ -115,3 +118,4 @@ def test_a_run_that_the_link_names_appears_in_the_dark_when_it_is_there(open_pag
     expect(warning).to_have_count(0)
     expect(charts(page).first).to_be_visible()
     assert is_dark(page)
+    assert not faults(page)

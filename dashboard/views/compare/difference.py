@@ -17,7 +17,7 @@ LEADER, RUNNER_UP = "the leader", "the runner-up"
 
 def difference(comparison: Comparison) -> None:
     """Two settings against each other; without a choice, the leader and the best of the others under its schedule."""
-    st.markdown("##### A minus B")
+    st.markdown("## A minus B")
     named = comparison.labels
     left, right = st.columns(2)
     chosen_a = left.selectbox("A", [LEADER, *named], key="a", bind="query-params")

@@ -40,7 +40,7 @@ def panels(comparison: Comparison, look: Look, beside: Callable[[], Sequence[Pie
     """
     measure = comparison.measure
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown(f"##### {escape(curves.heading(measure))}", width="content")
+        st.markdown(f"## {escape(curves.heading(measure))}", width="content")
         with st.popover("About this metric", icon=":material/help:", type="tertiary"):
             st.markdown(tooltip(measure.metric))
     _key(curves.lines(comparison.curves, look))

@@ -1,0 +1,34 @@
+"""What every page is for a screen reader and on any screen: axe finds nothing, and nothing scrolls sideways."""
+
+from contextlib import suppress
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, TimeoutError
+
+WIDTHS = (390, 1024)
+# Of Streamlit's tables: the head of the column of ticks has no words, and there is no way to give it some.
+STREAMLITS = (("empty-table-header", 'aria-colindex="'),)
+_AXE = Axe()
+# The page and everything of ours in it: a chart or a table may scroll inside of itself, the room around it may not.
+_TOO_WIDE = """() => [document.scrollingElement, ...document.querySelectorAll('[data-testid=stMain]')]
+    .filter(element => element.scrollWidth > element.clientWidth + 1)
+    .map(element => `${element.tagName} ${element.scrollWidth} of ${element.clientWidth}`)"""
+
+
+def faults(page: Page) -> list[str]:
+    """What axe finds on the page as it is now, and where it scrolls sideways; each with its place."""
+    found = [
+        f"{violation['id']} ({violation['impact']}): {node['html'][:200]}"
+        for violation in _AXE.run(page).response["violations"]
+        for node in violation["nodes"]
+        if not any(violation["id"] == rule and place in node["html"] for rule, place in STREAMLITS)
+    ]
+    before = page.viewport_size
+    assert before is not None
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": before["height"]})
+        with suppress(TimeoutError):  # charts follow a moment later
+            page.wait_for_function(f"({_TOO_WIDE})().length === 0", timeout=15_000)
+        found += [f"{width} pixels: {text}" for text in page.evaluate(_TOO_WIDE)]
+    page.set_viewport_size(before)
+    return found
