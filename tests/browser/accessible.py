@@ -3,7 +3,7 @@
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-WIDTHS = (390, 1024)
+WIDTHS = (1024, 390)
 # Of Streamlit's tables: the head of the column of ticks has no words, and there is no way to give it some.
 STREAMLITS = (("empty-table-header", 'aria-colindex="'),)
 _AXE = Axe()
