@@ -5,17 +5,9 @@ in shared memory; an actor takes the newest ones between two chunks of prompts.
 """
 
 import multiprocessing
-import os
-import queue
 import random
-import signal
-import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,32 +15,25 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ratioscope.errors import RatioscopeError
 from ratioscope.trainer import policy, tasks
 from ratioscope.trainer.collector import assemble, decoding_of
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.engine import Engine, Weights
 from ratioscope.trainer.precision import cast
+from ratioscope.trainer.processes import Crew, Link
 from ratioscope.trainer.rollout import Batch, Rollout
 from ratioscope.trainer.sampling import Version, encoded, sample
 from ratioscope.trainer.snapshots import kept_weights
 from ratioscope.trainer.tasks.task import Task
 from ratioscope.trainer.vocabulary import Vocabulary
 
-# Seconds between two looks at whether the other side is still there.
-LOOK = 0.5
-# Chunks that may wait for the learner, an actor; more of them would only make the data older.
-WAITING = 2
-
 
 class Chunk(NamedTuple):
     """Responses to a few prompts, as an actor sends them."""
 
-    actor: int
     version: int
     prompt_ids: list[int]
     arrays: dict[str, Any]
-    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,8 +44,6 @@ class Shared:
     version: Any
     """The version that the weights are; -1 before the first."""
     lock: Any
-    stop: Any
-    chunks: Any
 
 
 class ActorCollector:
@@ -76,32 +59,19 @@ class ActorCollector:
         self._kept: dict[int, Weights] = {}
         self._last_from = [0] * config.schedule.actors
         self._waiting: deque[tuple[int, Rollout]] = deque()
-        self._groups: list[int] = []
         context = multiprocessing.get_context("spawn")
         self._shared = Shared(
             weights={name: value.detach().cpu().clone().share_memory_() for name, value in model.state_dict().items()},
             version=context.Value("q", -1),
             lock=context.Lock(),
-            stop=context.Event(),
-            chunks=context.Queue(maxsize=WAITING * config.schedule.actors),
         )
-        self._processes = [
-            context.Process(target=_act, args=(number, config, self._shared, os.getpid()), daemon=True)
-            for number in range(config.schedule.actors)
-        ]
-        with _bare_children():
-            for process in self._processes:
-                process.start()
+        self._crew = Crew("Actor", config.schedule.actors, _sample_forever, config, self._shared)
 
     def publish(self, version: int, model: PreTrainedModel) -> None:
-        while not self._shared.lock.acquire(timeout=LOOK):
-            self._check_alive()  # an actor may have died with the lock in its hands
-        try:
+        with self._crew.holding(self._shared.lock):
             for name, value in model.state_dict().items():
                 self._shared.weights[name].copy_(value)
             self._shared.version.value = version
-        finally:
-            self._shared.lock.release()
         if self.config.engine_differs or self.config.logging.exact:
             # An actor's versions only grow: nothing older than its last chunk, or than what waits, can still come.
             oldest = min([*self._last_from, *(int(rollout.version.min()) for _, rollout in self._waiting)])
@@ -132,19 +102,14 @@ class ActorCollector:
         """Actors begin anew: what they had sampled is gone with them."""
 
     def close(self) -> None:
-        self._shared.stop.set()
-        for process in self._processes:
-            process.join(timeout=5)
-            if process.is_alive():
-                process.terminate()
-        self._shared.chunks.cancel_join_thread()
+        self._crew.close()
 
     def _next(self) -> tuple[int, Rollout]:
         """The prompt and the responses of the group that has waited longest."""
         while not self._waiting:
-            chunk = self._receive()
+            actor, chunk = self._crew.receive()
             rollout = _unpacked(chunk.arrays, self.config.sampler.samples_per_prompt, self.device)
-            self._last_from[chunk.actor] = chunk.version
+            self._last_from[actor] = chunk.version
             for place, prompt in enumerate(chunk.prompt_ids):
                 rows = slice(place * rollout.copies, (place + 1) * rollout.copies)
                 self._waiting.append((prompt, rollout.rows(rows)))
@@ -154,69 +119,17 @@ class ActorCollector:
         prompts = [prompt for prompt, _ in groups]
         return assemble([rollout for _, rollout in groups], prompts, self.task, self.vocabulary)
 
-    def _receive(self) -> Chunk:
-        while True:
-            self._check_alive()
-            gone = [number for number, process in enumerate(self._processes) if not process.is_alive()]
-            try:
-                chunk: Chunk = self._shared.chunks.get(timeout=LOOK)
-            except queue.Empty:
-                if gone:  # and what it had to say was not in the queue any more
-                    raise RatioscopeError(f"Actor {gone[0]} has ended; the run stops.") from None
-                continue
-            if chunk.problem:
-                raise RatioscopeError(f"Actor {chunk.actor} has failed: {chunk.problem}")
-            return chunk
 
-    def _check_alive(self) -> None:
-        for number, process in enumerate(self._processes):
-            if process.exitcode not in (None, 0):
-                raise RatioscopeError(f"Actor {number} has ended with exit code {process.exitcode}; the run stops.")
-
-
-@contextmanager
-def _bare_children() -> Iterator[None]:
-    """Children that are started inside ignore Ctrl-C from their first moment, and do not import the caller's script.
-
-    That script may be anything: without a guard around its body it would start another run.
-    """
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-        if in_main_thread:
-            signal.signal(signal.SIGINT, before)
-
-
-def _act(number: int, config: TrainConfig, shared: Shared, learner: int) -> None:
-    """The life of an actor process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def is_wanted() -> bool:
-        return not shared.stop.is_set() and os.getppid() == learner
-
-    try:
-        torch.set_num_threads(1)
-        _sample_forever(number, config, shared, is_wanted)
-    except Exception as error:  # whatever it is, the learner has to hear of it
-        problem = f"{type(error).__name__}: {error}"[:500]
-        _send(Chunk(number, 0, [], {}, problem), shared, is_wanted)
-
-
-def _sample_forever(number: int, config: TrainConfig, shared: Shared, is_wanted: Callable[[], bool]) -> None:
+def _sample_forever(link: Link, config: TrainConfig, shared: Shared) -> None:
     task = tasks.make(config.task)
     model, vocabulary = policy.make(config.model, task)
     engine = Engine(cast(model, policy.dtype_of(config.model)), config.sampler.dtype)
-    seed = (config.seed * 1_000_003 + number + 1) % 2**63
+    seed = (config.seed * 1_000_003 + link.number + 1) % 2**63
     draw, generator = random.Random(seed), torch.Generator(model.device).manual_seed(seed)
     size = max(1, config.sampler.prompts // config.schedule.actors)
-    while shared.version.value < 0 and is_wanted():
-        shared.stop.wait(0.02)
-    while is_wanted():
+    while shared.version.value < 0 and link.is_wanted():
+        link.stop.wait(0.02)
+    while link.is_wanted():
         if shared.version.value != engine.version:
             with shared.lock:
                 engine.load(shared.weights, shared.version.value)
@@ -234,18 +147,7 @@ def _sample_forever(number: int, config: TrainConfig, shared: Shared, is_wanted:
             generator=generator,
             keep_distribution=config.logging.exact,
         )
-        _send(Chunk(number, engine.version, prompt_ids, _packed(rollout)), shared, is_wanted)
-
-
-def _send(chunk: Chunk, shared: Shared, is_wanted: Callable[[], bool]) -> None:
-    """Wait for room, but not for a learner that is gone."""
-    while is_wanted():
-        try:
-            shared.chunks.put(chunk, timeout=LOOK)
-        except queue.Full:
-            continue
-        return
-    shared.chunks.cancel_join_thread()
+        link.send(Chunk(engine.version, prompt_ids, _packed(rollout)))
 
 
 def _packed(rollout: Rollout) -> dict[str, np.ndarray]:

@@ -41,6 +41,12 @@ _ROWS = (
         differs="uses stale data without a correction; the critic is a head on the policy's own last layer",
     ),
     Algorithm(
+        "a3c", "A3C, asynchronous advantage actor-critic", "S4 3.4.3",
+        "(Ĝ_t - V(s_t)) ∇log π_θ, applied to what the weights have become",
+        advantage="gae", parameters=_set(**_CRITIC, gae_lambda=1.0),
+        differs="one worker applies its gradient at a time, with shared AdamW moments; with workers=0 it is a2c",
+    ),
+    Algorithm(
         "trpo", "TRPO", "S4 4.6, eq. 69-74", "A ρ_θ ∇log π_θ, stepped along F⁻¹g with mean KL(π_k ‖ π_θ) ≤ δ",
         advantage="group_mean", weight="ratio", step="trust_region",
         parameters=_set(max_kl=0.01, cg_steps=10, damping=0.1, shrink=0.8, line_search_steps=15),

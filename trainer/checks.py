@@ -7,11 +7,11 @@ import torch
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import GATES
 from ratioscope.parameters import Judged
-from ratioscope.trainer import elsewhere, parameters, parts, pretrained
+from ratioscope.trainer import elsewhere, parameters, parts, policy, pretrained
 from ratioscope.trainer.advantages import TOKEN_ADVANTAGES
 from ratioscope.trainer.algorithm import IDLE
 from ratioscope.trainer.algorithms import ALGORITHMS
-from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.config import Schedule, TrainConfig
 from ratioscope.trainer.tasks import gym
 
 _SIZES = ("hidden_size", "intermediate_size", "layers", "heads")
@@ -26,6 +26,7 @@ def check(config: TrainConfig) -> None:
     _check_algorithm(config)
     _check_passes(config)
     _check_schedule(config)
+    _check_workers(config)
     _check_model_and_task(config)
 
 
@@ -125,6 +126,34 @@ def _check_schedule(config: TrainConfig) -> None:
         )
     if schedule.actors and config.declared.selection == "mixed_groups":
         raise RatioscopeError(f"{config.algorithm.name} samples again until it has signal, which actors cannot do.")
+
+
+def _check_workers(config: TrainConfig) -> None:
+    schedule, usual = config.schedule, Schedule()
+    if not schedule.workers:
+        return
+    given = {
+        **{f"schedule.{key}": value for key, value in schedule if key != "workers" and value != getattr(usual, key)},
+        "logging.probe_every": config.logging.probe_every,
+        "logging.held_out_groups": config.logging.held_out_groups,
+        "logging.noise_floor_every": config.logging.noise_floor_every,
+        "algorithm.reference_kl": config.algorithm.reference_kl,
+        "deterministic": config.deterministic,
+    }
+    refused = next((f"{key}={value}" for key, value in given.items() if value), None)
+    if refused or config.engine_differs:
+        raise RatioscopeError(
+            f"schedule.workers={schedule.workers} sample with a copy of the shared weights and apply their gradients "
+            f"as they come; {refused or 'a sampler that differs from the policy'} does not go with it."
+        )
+    algorithm, passes = config.declared, config.epochs * config.algorithm.minibatches
+    if algorithm.step != "adamw" or algorithm.regulariser == "adaptive_kl" or passes > 1:
+        raise RatioscopeError(
+            f"schedule.workers={schedule.workers}: each applies one gradient of AdamW a batch, and {algorithm.name} "
+            f"{f'makes {passes} passes' if passes > 1 else 'steps otherwise'}; take another algorithm, such as a3c."
+        )
+    if policy.device_of(config.model).type != "cpu":
+        raise RatioscopeError(f"schedule.workers={schedule.workers} share the memory of the CPU: set model.device=cpu.")
 
 
 def _check_model_and_task(config: TrainConfig) -> None:

@@ -62,6 +62,7 @@ class Schedule(Section):
     )
     segment_length: int = Field(default=1, ge=1, description="tokens per segment")
     actors: int = Field(default=0, ge=0, le=64, description="processes that sample while the learner trains")
+    workers: int = Field(default=0, ge=0, le=64, description="processes that apply their gradients to shared weights")
     epsilon_stale: float | None = Field(default=None, gt=0, description="drop tokens with |rho_k - 1| above it")
     window: int | None = Field(default=None, ge=1, description="W: drop responses of all but the newest W versions")
 
@@ -69,6 +70,11 @@ class Schedule(Section):
     def mixes_versions(self) -> bool:
         """Whether several policy versions may sample one batch."""
         return bool(self.mixture or self.actors)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether equal seeds make equal runs: processes arrive as they like."""
+        return not (self.actors or self.workers)
 
 
 class Sampler(Section):
@@ -223,6 +229,7 @@ class TrainConfig(Section):
                 ("mixture", len(schedule.mixture), 0),
                 ("switch", schedule.switch_probability, 0.0),
                 ("actors", schedule.actors, 0),
+                ("workers", schedule.workers, 0),
             )
             if value != usual
         ]

@@ -3,12 +3,13 @@
 import copy
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME, WARM_START, Manifest
@@ -29,6 +30,7 @@ from ratioscope.trainer.sampling import sample_evaluation
 from ratioscope.trainer.settings import build
 from ratioscope.trainer.update import Learner
 from ratioscope.trainer.warm_start import warm_started
+from ratioscope.trainer.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Trainer:
         config: what to train.
         folder: the run's folder; with `resume`, an interrupted run's.
         resume: go on from the folder's checkpoint, or, without one, compute from the start and record what is not on
-            disk yet: equal seeds make equal steps, which is checked. Actors cannot repeat theirs: what they did after
-            the checkpoint is set aside. `config` must be the run's own, but for `updates`.
+            disk yet: equal seeds make equal steps, which is checked. Actors and workers cannot repeat theirs: what they
+            did after the checkpoint is set aside. `config` must be the run's own, but for `updates`.
         flush_seconds: a live reader sees a step at most about this much later; fewer, larger files when it is long.
         warm_up: called while the supervised warm start runs, with its step and the share learned.
     """
@@ -88,7 +90,7 @@ class Trainer:
 
         try:
             behind = state["next_update"] if state else 0
-            if resume and config.schedule.actors and behind <= self.recorder.last_step:
+            if resume and not config.schedule.repeatable and behind <= self.recorder.last_step:
                 self.recorder.set_aside(behind)
             self._on_disk = self.recorder.last_step
             self.initial, self.vocabulary = warm_started(config, self.task, note)
@@ -101,6 +103,7 @@ class Trainer:
             self.collector: Collector = kind(config, self.task, self.initial, self.vocabulary)
             spreads = config.logging.exact and config.schedule.mixes_versions
             self.recomputer = Recomputer(self.model) if config.engine_differs or spreads else None
+            self.workers = Workers(config, self.learner, self.initial) if config.schedule.workers else None
             self.next_update = 0
             if state is not None:
                 self._restore(state)
@@ -128,20 +131,30 @@ class Trainer:
         why: Callable[[], str] = lambda: "stopped by the user",
     ) -> str:
         """Train to the end, or until `should_stop()` says so after an update; returns the run's final status."""
-        with self.recorder, closing(self.collector), deterministic(self.config.deterministic):
+        workers = closing(self.workers) if self.workers else nullcontext()
+        with self.recorder, closing(self.collector), workers, deterministic(self.config.deterministic):
+            if self.workers:
+                self.workers.start(self.next_update)
             while self.next_update < self.config.updates:
                 report(self._update(self.next_update))
                 self.next_update += 1
                 if should_stop():
-                    self._save_checkpoint()
+                    self._save_checkpoint(report)
                     self.recorder.close("interrupted", why())
                     return "interrupted"
                 if self.next_update % self.config.checkpoint_every == 0:
-                    self._save_checkpoint()
+                    self._save_checkpoint(report)
         checkpoint.remove(self.folder)
         return "finished"
 
     def _update(self, step: int) -> Progress:
+        if self.workers:
+            applied = self.workers.next(step)
+            evaluated = self._evaluate(self.workers.evaluated(applied.weights)) if applied.weights else {}
+            self.recorder.record_step(
+                step, tokens=applied.tokens, sequences=applied.sequences, scalars=applied.scalars | evaluated
+            )
+            return self._progress(step, applied.reward, applied.tokens, evaluated)
         started = time.perf_counter()
         self.collector.publish(step, self.model)
         batch = self.collector.collect(step)
@@ -153,7 +166,7 @@ class Trainer:
         measured = time.perf_counter()
         recomputed = self._recompute(batch)
         outcome = self.learner.update(step, batch)
-        evaluated = self._evaluate() if self._evaluation_is_due(step) else {}
+        evaluated = self._evaluate(self.model) if self._evaluation_is_due(step) else {}
         tokens = record.tokens(batch.rollout, outcome, recomputed)
         sequences = record.sequences(batch, outcome, self.task, self.learner.algorithm)
         trained = time.perf_counter()
@@ -180,12 +193,15 @@ class Trainer:
         self._seconds_logging = time.perf_counter() - judged
         time.sleep(max(0.0, self.config.pace - (time.perf_counter() - started)))
 
-        current = log_ratio(tokens["logp_current"], tokens["logp_behavior"])
-        new = log_ratio(tokens["logp_new"], tokens["logp_behavior"])
+        return self._progress(step, float(batch.reward.mean()), tokens, evaluated)
+
+    def _progress(self, step: int, reward: float, tokens: dict[str, Any], evaluated: dict[str, float]) -> Progress:
+        behavior, current, new = (torch.as_tensor(tokens[f"logp_{name}"]) for name in ("behavior", "current", "new"))
+        current, new = log_ratio(current, behavior), log_ratio(new, behavior)
         return Progress(
             update=step,
             updates=self.config.updates,
-            reward=float(batch.reward.mean()),
+            reward=reward,
             staleness=float(total_variation(current)),
             drift=float(total_variation(new, current)),
             eval_accuracy=evaluated.get("eval_accuracy"),
@@ -236,11 +252,11 @@ class Trainer:
     def _evaluation_is_due(self, step: int) -> bool:
         return step % self.config.evaluate_every == 0 or step == self.config.updates - 1
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self, model: PreTrainedModel) -> dict[str, float]:
         """Accuracy on held-out prompts after the update, and the KL to the initial policy on the same samples."""
         # The same draws at every evaluation: differences between steps are the policy's, not the dice's.
-        generator = torch.Generator(self.model.device).manual_seed(self.config.seed)
-        rollout, accuracy = sample_evaluation(self.model, self.task, self.vocabulary, generator)
+        generator = torch.Generator(model.device).manual_seed(self.config.seed)
+        rollout, accuracy = sample_evaluation(model, self.task, self.vocabulary, generator)
         with torch.no_grad():
             initial = evaluate(self.initial, rollout).logp
         ratio = log_ratio(initial, rollout.logp[rollout.mask])
@@ -248,10 +264,14 @@ class Trainer:
 
     # Stopping and going on ------------------------------------------------------------------------------------------
 
-    def _save_checkpoint(self) -> None:
-        self.recorder.flush()  # a step that the checkpoint has behind it is never trained again
-        state = {"next_update": self.next_update, **self.learner.state(), **self.collector.state()}
-        checkpoint.save(self.folder, state)
+    def _save_checkpoint(self, report: Callable[[Progress], None]) -> None:
+        with self.workers.still() if self.workers else nullcontext(self.next_update) as version:
+            while self.next_update < version:  # applied, and on its way here
+                report(self._update(self.next_update))
+                self.next_update += 1
+            self.recorder.flush()  # a step that the checkpoint has behind it is never trained again
+            state = {"next_update": self.next_update, **self.learner.state(), **self.collector.state()}
+            checkpoint.save(self.folder, state)
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.next_update = state["next_update"]
@@ -273,8 +293,8 @@ def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:
         if override.partition("=")[0] not in ("updates", "pace"):
             raise RatioscopeError(f"A resumed run keeps its settings; {override!r} cannot change (only updates, pace).")
     resumed = build(config, overrides)
-    if manifest.status == "finished" and resumed.schedule.actors:
-        raise RatioscopeError(f"{folder}: has finished; actors cannot repeat its updates to add more. Start a new run.")
+    if manifest.status == "finished" and not resumed.schedule.repeatable:
+        raise RatioscopeError(f"{folder}: has finished; its updates cannot be repeated to add more. Start a new run.")
     if manifest.status == "finished" and resumed.updates <= (manifest.planned_updates or 0):
         raise RatioscopeError(f"{folder}: has finished its {manifest.planned_updates} updates; set updates=N for more.")
     return resumed

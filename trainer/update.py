@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ratios import log_ratio
-from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer.config import Optimiser, TrainConfig
 from ratioscope.trainer.losses import ReferenceKL, Size, policy_loss
 from ratioscope.trainer.parameters import taken_by
 from ratioscope.trainer.policy import ValueHead, dtype_of, entropy_of, evaluate
@@ -59,13 +59,7 @@ class Learner:
         self.weights = MasterWeights(list(model.parameters()), dtype_of(config.model))
         self.trained = [*self.weights.exact, *(self.critic.parameters() if self.critic else [])]
         settings = config.optimiser
-        self.optimiser = torch.optim.AdamW(
-            self.trained,
-            lr=settings.learning_rate,
-            betas=(settings.beta1, settings.beta2),
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
+        self.optimiser = adamw(self.trained, settings)
         self.kl_coefficient = self.parameters.get("kl_start", 0.0)
         penalty, estimator = config.algorithm.reference_kl, config.algorithm.reference_kl_estimator
         self.reference_kl = ReferenceKL(penalty, estimator) if penalty and estimator != "in_reward" else None
@@ -246,6 +240,14 @@ class Learner:
 
     def _generator(self, step: int) -> torch.Generator:
         return torch.Generator().manual_seed((self.config.seed * 1_000_003 + step) % 2**63)
+
+
+def adamw(weights: list[torch.nn.Parameter], settings: Optimiser) -> torch.optim.AdamW:
+    """The optimiser of a run."""
+    betas = (settings.beta1, settings.beta2)
+    return torch.optim.AdamW(
+        weights, lr=settings.learning_rate, betas=betas, weight_decay=settings.weight_decay, fused=True
+    )
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,7 @@ _OTHER_SHARES: dict[str, Share] = {
     "gmpo": of_responses_and_their_tokens,
     "surrogate_pairs": of_responses,
 }
-_SAME_TERM: dict[str, Formula] = {"dr_grpo": rec_oneside_is, "dapo": grpo, "red_drop": reinforce}
+_SAME_TERM: dict[str, Formula] = {"a3c": a2c, "dr_grpo": rec_oneside_is, "dapo": grpo, "red_drop": reinforce}
 _TERMS: tuple[Formula, ...] = (
     *(vanilla_pg, reinforce, a2c, trpo, ppo, ppo_kl, grpo, gspo, sapo, cispo, gmpo, vespo),
     *(rec_oneside_is, rec_oneside_nois, rec_twoside_is, rec_twoside_nois, rec_ring_is, rec_ring_nois),

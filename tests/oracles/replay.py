@@ -46,19 +46,21 @@ def task_of(run: Recorded) -> Addition:
     return Addition(run.config.task.digits, run.config.task.evaluation_prompts)
 
 
+@torch.no_grad()
 def distributions(run: Recorded, step: int, model: PreTrainedModel) -> Tensor:
-    """A policy's log-probabilities of all tokens in the states of a step's tokens, (n_tokens, vocabulary).
+    """A policy's log-probabilities of all tokens in the states of a step's tokens, (n_tokens, vocabulary)."""
+    return with_gradient(run, step, model)
 
-    One plain forward pass over the texts of the sequences table: no cache, no mask, nothing of the trainer.
-    """
+
+def with_gradient(run: Recorded, step: int, model: PreTrainedModel) -> Tensor:
+    """The same: one plain forward pass over texts of the sequences table; no cache, no mask, nothing of the trainer."""
     sequences, task = sequences_of(run.folder, step), task_of(run)
     encode = CharacterVocabulary(task.characters).encode
     rows = [
         encode(prompt + response.ljust(task.response_length, "0"))
         for prompt, response in zip(sequences["prompt"].to_pylist(), sequences["response"].to_pylist(), strict=True)
     ]
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor(rows)).logits[:, task.prompt_length - 1 : -1]
+    logits = model(input_ids=torch.tensor(rows)).logits[:, task.prompt_length - 1 : -1]
     tokens = steps_of(run.folder)[step]
     return logits[tokens["seq_id"], tokens["position"].long()].float().log_softmax(dim=-1)
 

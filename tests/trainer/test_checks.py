@@ -65,6 +65,11 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["actors=2", "sync_offset=3"], "use one or the other."),
     (["actors=3", "mixture=[1, 1]"], "schedule.actors=3 measures the lag"),
     (["algorithm=dapo", "actors=2"], "dapo samples again until it has signal, which actors cannot do."),
+    # workers
+    (["workers=2", "sync_interval=3"], "apply their gradients as they come; schedule.sync_interval=3 does not go with"),
+    (["workers=2", "top_p=0.9"], "a sampler that differs from the policy does not go with it."),
+    (["workers=2", "algorithm=ppo"], "each applies one gradient of AdamW a batch, and ppo makes 4 passes"),
+    (["workers=2", "algorithm=trpo"], "and trpo steps otherwise; take another algorithm, such as a3c."),
     # the model and the task
     (["task.name=chain_sum"], "task.name='chain_sum' needs a pretrained model: set model.path"),
     (["model.path=/no/such/model"], "/no/such/model"),

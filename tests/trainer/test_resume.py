@@ -193,7 +193,7 @@ def test_a_killed_asynchronous_run_goes_on_from_its_checkpoint_and_what_came_aft
     assert tokens["step"].unique().to_pylist() == [*range(UPDATES)]
     assert pc.all(pc.less_equal(tokens["behavior_version"], tokens["step"])).as_py()
     assert multiprocessing.active_children() == []
-    with pytest.raises(RatioscopeError, match=r"actors cannot repeat its updates to add more\. Start a new run\.$"):
+    with pytest.raises(RatioscopeError, match=r"its updates cannot be repeated to add more\. Start a new run\.$"):
         configuration_of(folder, ["updates=20"])
 
 
