@@ -20,7 +20,7 @@ from ratioscope.analysis.compare.aggregates import aggregate, band_words, t_inte
 from ratioscope.analysis.compare.alignment import AXES, Aligned, Axis, End, align, common_end, ends
 from ratioscope.analysis.compare.changed_component import Component
 from ratioscope.analysis.compare.chosen_metric import Chosen, chosen_metric
-from ratioscope.analysis.compare.configuration import configuration, differing_keys
+from ratioscope.analysis.compare.configuration import configuration, configuration_of, differing_keys
 from ratioscope.analysis.compare.contrast import (
     Difference,
     difference,
@@ -40,10 +40,12 @@ from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
 from ratioscope.analysis.compare.verdicts.conclusions import change_words, conclusions
 from ratioscope.analysis.compare.verdicts.standing import Contest, Standing, standing
 from ratioscope.analysis.compare.verdicts.verdict import Answer, verdict
+from ratioscope.analysis.compare.verdicts.wording import MORE_SEEDS, margin_words, points
 
 __all__ = [
     "AXES",
     "LAST_VALUES",
+    "MORE_SEEDS",
     "NOTHING",
     "Aligned",
     "Answer",
@@ -76,6 +78,7 @@ __all__ = [
     "components",
     "conclusions",
     "configuration",
+    "configuration_of",
     "curves",
     "difference",
     "difference_over",
@@ -85,8 +88,10 @@ __all__ = [
     "end_value",
     "ends",
     "labels",
+    "margin_words",
     "over_schedules",
     "pairs_by_seed",
+    "points",
     "probability_best",
     "probability_of_improvement",
     "prompt_difference",

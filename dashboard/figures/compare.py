@@ -138,23 +138,28 @@ def small_multiples(
 
 
 def difference(
-    table: pd.DataFrame, metric: str, mode: Mode, *, by: Axis = "step", x: Ends = (None, None), height: int = 300
+    table: pd.DataFrame,
+    metric: str,
+    mode: Mode,
+    *,
+    name: str = "A minus B",
+    by: Axis = "step",
+    x: Ends = (None, None),
+    height: int = 300,
 ) -> go.Figure:
     """A minus B along the axis with its 95 % band and the line of no difference; `difference_over` has the table."""
-    finite = table.where(np.isfinite(table))
+    finite = table.where(np.isfinite(table)) * _points(metric)
     across = scale(by, _ends(table.index)[1] or 0.0)
-    fig = base.figure(mode, height=height, x_title=across.title, y_title="A minus B")
+    fig = base.figure(mode, height=height, x_title=across.title, y_title=_minus(name, metric))
     colour = mode.text
     _add_band(fig, finite, colour, across.unit)
     value = base.reduce(finite["difference"].dropna())
     fig.add_scatter(
-        x=_places(value.index, across.unit), y=value.to_numpy(np.float32), name="A minus B",
+        x=_places(value.index, across.unit), y=value.to_numpy(np.float32), name=base.plain(name),
         mode="lines+markers" if CATALOGUE[metric].sparse or len(value) == 1 else "lines", marker={"size": 4},
-        line={"color": colour, "width": 2}, hovertemplate="%{y:" + _number(metric) + "}", showlegend=False,
+        line={"color": colour, "width": 2}, hovertemplate=_of_difference(metric), showlegend=False,
     )  # fmt: skip
     base.add_threshold(fig, 0.0, "no difference", mode)
-    if is_share(metric):
-        fig.update_yaxes(tickformat=".0%")
     fig.update_xaxes(range=_range(x, _ends(table.index), across.unit, by))
     fig.update_layout(margin={"t": 12}, uirevision=f"{metric} {by}")
     if by != "step":
@@ -168,6 +173,7 @@ def differences(
     mode: Mode,
     *,
     by: Axis = "step",
+    baseline: str = "the baseline",
     x: Ends = (None, None),
     height: int = 300,
 ) -> go.Figure:
@@ -175,19 +181,17 @@ def differences(
     ends = [_ends(table.index) for _, table in shown]
     extent = min(low for low, _ in ends if low is not None), max(high for _, high in ends if high is not None)
     across = scale(by, extent[1])
-    fig = base.figure(mode, height=height, x_title=across.title, y_title="minus the baseline")
+    fig = base.figure(mode, height=height, x_title=across.title, y_title=_minus(f"minus {baseline}", metric))
     for line, table in shown:
-        value = base.reduce(_finite(table["difference"]))
+        value = base.reduce(_finite(table["difference"])) * _points(metric)
         colour, dash, symbol = line.style
         fig.add_scatter(
             x=_places(value.index, across.unit), y=value.to_numpy(np.float32), name=base.plain(line.name),
             mode="lines+markers" if CATALOGUE[metric].sparse or symbol or len(value) == 1 else "lines",
             marker={"size": 7, "symbol": symbol, "maxdisplayed": 15} if symbol else {"size": 4},
-            line={"color": colour, "width": 2, "dash": dash}, hovertemplate="%{y:" + _number(metric) + "}",
+            line={"color": colour, "width": 2, "dash": dash}, hovertemplate=_of_difference(metric),
         )  # fmt: skip
     base.add_threshold(fig, 0.0, "no difference", mode)
-    if is_share(metric):
-        fig.update_yaxes(tickformat=".0%")
     fig.update_xaxes(range=_range(x, extent, across.unit, by))
     fig.update_layout(
         margin={"t": 12},
@@ -314,6 +318,25 @@ def _places(index: "pd.Index[float]", unit: float) -> np.ndarray:
     """The index as it is drawn: whole steps, or single precision."""
     whole = index.dtype.kind == "i"
     return index.to_numpy(np.int32) if whole else (index.to_numpy(dtype=float) / unit).astype(np.float32)
+
+
+_LONGEST = 34
+"""Letters of an axis's title."""
+
+
+def _points(metric: str) -> int:
+    """By what a difference is multiplied: those of shares are in percentage points."""
+    return 100 if is_share(metric) else 1
+
+
+def _minus(name: str, metric: str) -> str:
+    """The title of an axis of differences."""
+    shown = name if len(name) <= _LONGEST else "difference"
+    return f"{base.plain(shown)}{', points' * is_share(metric)}"
+
+
+def _of_difference(metric: str) -> str:
+    return "%{y:+.1f} points" if is_share(metric) else "%{y:+.3g}"
 
 
 def _number(metric: str) -> str:

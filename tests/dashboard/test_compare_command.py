@@ -38,8 +38,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_answer_is_a_sentence_with_interval_and_probability(ratioscope: Ratioscope, runs: Path) -> None:
     out = ratioscope("compare", *sorted(runs.iterdir())).succeeded()
-    assert "climbing ends with .381, flat with .305; whether these runs differ" in out
-    assert "With other seeds: climbing is ahead in 2 of 2 pairs of seeds, by .077 [" in out
+    assert "climbing ends with 38.1%, flat with 30.5%; whether these runs differ" in out
+    assert "With other seeds: climbing is ahead in 2 of 2 pairs of seeds, by 7.7 points [" in out
     assert "probability" not in out  # of two seeds it would read as certainty
     assert "steps 1 to 5" in out
     gate = next(line for line in out.splitlines() if line.startswith("gate"))

@@ -160,6 +160,8 @@ def _fall(settings: Sequence[Setting], group: Sequence[Collapse]) -> str:
         best, after, end = (quantity(value, collapse.metric) for value in (collapse.best, collapse.after, collapse.end))
         since = f" since step {collapse.since} ({end} at the end{seeds})" if collapse.by_rule else ""
         places.append(f"from {best} to {after}{since}{where}")
+    if len(places) > 1:
+        places = [f"at its worst {places[int(np.argmin([collapse.after for collapse in group]))]}"]
     every = " under every schedule" * (len(group) == len(schedules) > 1)
     if group[0].by_rule:
         return f"{variant} collapsed{every}: {title} fell {some(places)}"

@@ -18,6 +18,7 @@ from ratioscope.analysis.compare.single_changes import NO_VALUE, ONE_SEED, Singl
 from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapse_sentence, unjudged_words
 from ratioscope.analysis.compare.verdicts.standing import Standing, standing
 from ratioscope.analysis.compare.verdicts.wording import (
+    by_how_much,
     capital,
     differing,
     listed,
@@ -240,7 +241,7 @@ def _what_makes_no_difference(others: Sequence[SingleChange]) -> str:
         text += differing(change.end.value, change.metric, change.end.interval)
         if len(change.schedules) > 1:
             largest = max(abs(place.end.value) for place in change.schedules)
-            text += f", at most {quantity(largest, change.metric, 3)} apart under any schedule"
+            text += f", at most {by_how_much(largest, change.metric)} apart under any schedule"
         text += f" (within {margin_words(change.metric, change.margin)})" * (len(widths) > 1)
         told.append(text + f", {change.end.basis}" * (len(bases) > 1))
     beyond = f" beyond {widths[0]}" * (len(widths) == 1)

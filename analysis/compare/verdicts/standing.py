@@ -16,7 +16,7 @@ from ratioscope.analysis.compare.tasks import tasks
 from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapse_sentence, collapses
 from ratioscope.analysis.compare.verdicts.separation import Separation, separations
 from ratioscope.analysis.compare.verdicts.verdict import Answer, judge, on_common_prompts
-from ratioscope.analysis.compare.verdicts.wording import by_how_much, capital, lowered, quantity, some
+from ratioscope.analysis.compare.verdicts.wording import MORE_SEEDS, by_how_much, capital, lowered, quantity, some
 from ratioscope.catalogue import CATALOGUE
 
 # What the training reward says something of, too.
@@ -98,6 +98,14 @@ class Standing:
         return (*told, *filter(None, map(self._by_reward, self.contests[:MOST_NAMED])))
 
     @property
+    def short(self) -> str:
+        """The first of `leads`, without what the end is and how it is known."""
+        title = CATALOGUE[self.metric].title
+        if not self.contests:
+            return self._nothing_to_compare(title)
+        return f"{title} at the end: {self._lead(self.contests[0], short=True)}"
+
+    @property
     def other_seeds(self) -> str:
         """Whether other seeds would give the same."""
         if not self.contests:
@@ -107,7 +115,7 @@ class Standing:
             return capital(answer.with_other_seeds) if isfinite(answer.runs.value) else ""
         counts = [seeds for contest in self.contests for answer in contest.answers for seeds in answer.difference.seeds]
         if max(counts) < 2:
-            return "Whether other seeds would repeat it is unknown: there is one seed of each; run at least 3"
+            return f"Whether other seeds would repeat it is unknown: there is one seed of each; {MORE_SEEDS}"
         family = self.contests[0].with_other_seeds.family
         if not family:
             return (
@@ -121,7 +129,7 @@ class Standing:
         ]
         few = max(counts) < _FEWEST_SEEDS
         if few and (same := self._same_way()):
-            sure = f"not certain from {_span(counts)} of each setting (run at least {_FEWEST_SEEDS})"
+            sure = f"not certain from {_span(counts)} of each setting ({MORE_SEEDS})"
             return f"Whether other seeds would repeat it is {sure}: {same}"
         judged = f"{family} pair{'s' * (family > 1)} judged together (Holm), {_span(counts)} of each setting"
         if found:
@@ -169,22 +177,22 @@ class Standing:
         }
         return names, {place: quantity(self.noise[place].value, self.metric) for place in order}
 
-    def _lead(self, contest: Contest) -> str:
+    def _lead(self, contest: Contest, *, short: bool = False) -> str:
         where = _place(contest) * (len(self.contests) > 1)
         if len(contest.answers) == 1:
-            return f"{where}{contest.answers[0].here}"
+            return where + (contest.answers[0].short if short else contest.answers[0].here)
         names, values = self._named(contest)
         here = contest.here
         if not here.tested:
             first, last = here.order[0], here.order[-1]
             reason = next((noise.reason for place in here.order if (noise := self.noise[place]).reason), "")
-            return (
-                f"{where}from {names[first]} ({values[first]}) to {names[last]} ({values[last]}); whether these runs "
-                f"differ by more than the noise of their prompts is unknown: {reason}"
-            )
+            unknown = "whether these runs differ by more than the noise of their prompts is unknown"
+            told = f"{where}from {names[first]} ({values[first]}) to {names[last]} ({values[last]}); {unknown}"
+            return told if short else f"{told}: {reason}"
         basis = self.noise[here.order[0]].basis
         judged = f"{here.family} pairs judged together (Holm), noise of {basis}"
-        return f"{where}{here.words(names, values)} ({judged})"
+        told = f"{where}{here.words(names, values)}"
+        return told if short else f"{told} ({judged})"
 
     def _by_reward(self, contest: Contest) -> str:
         """Which settings the training reward on common prompts tells apart from the best, where the rest does not."""

@@ -12,7 +12,7 @@ from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference, end_dif
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference
 from ratioscope.analysis.compare.run_noise import Noise, RunDifference, noise_of, run_difference
-from ratioscope.analysis.compare.verdicts.wording import by_how_much, capital, measured
+from ratioscope.analysis.compare.verdicts.wording import MORE_SEEDS, by_how_much, capital, measured
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.numbers import bracketed
 from ratioscope.analysis.summary.intervals import Interval
@@ -79,6 +79,17 @@ class Answer:
         return f"; training reward on {found.prompts:,} prompts that both saw {found.where}: {size}"
 
     @property
+    def short(self) -> str:
+        """`here` without how it is known."""
+        found = self.runs
+        said = self._by_prompts_noise
+        return said.removesuffix(f": {found.reason}") if found.reason else said.removesuffix(self._basis)
+
+    @property
+    def _basis(self) -> str:
+        return f" (noise of {self.runs.basis})"
+
+    @property
     def _by_prompts_noise(self) -> str:
         found, metric = self.runs, self.metric
         if not isfinite(found.value):
@@ -91,7 +102,7 @@ class Answer:
             return f"{first} ends with {ends[0]}, {second} with {ends[1]}; {unknown}: {found.reason}"
         value, interval = _seen_from(side, found.value, found.interval)
         way = "higher" if value >= 0 else "lower"
-        told = f"{' against '.join(ends)}, {by_how_much(value, metric, interval)} {way} (noise of {found.basis})"
+        told = f"{' against '.join(ends)}, {by_how_much(value, metric, interval)} {way}{self._basis}"
         if found.differs:
             return f"{first} ends {_how(metric) or way} than {second} in these runs: {told}"
         return f"{first} and {second} are not told apart in these runs: {told}"
@@ -217,7 +228,7 @@ def why_not(found: Difference, a: str, b: str, metric: str) -> str:
     if not np.isfinite(found.value):
         return f"{metric} is not finite at the end of a run"
     if min(found.seeds) < 2:
-        return "there is one seed of each; run at least 3" if max(found.seeds) < 2 else "one of them has a single seed"
+        return f"there is one seed of each; {MORE_SEEDS}" if max(found.seeds) < 2 else "one of them has a single seed"
     low, high = found.interval
     if not np.isfinite(low):
         return "every seed gives the same, so the spread is not known; run more seeds of each"

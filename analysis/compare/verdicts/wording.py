@@ -4,60 +4,61 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 
 from ratioscope.analysis.compare.margins import RELATIVE_MARGIN, in_points
-from ratioscope.analysis.findings.numbers import bracketed, number
+from ratioscope.analysis.findings.numbers import bracketed, number, percent
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 from ratioscope.catalogue import CATALOGUE
 
 # Of anything more than these, and one, are counted, not named.
 MOST_LISTED = 3
-# Shares below it have a third digit where they are differences.
-_FINE = 0.0095
+MORE_SEEDS = "run at least 3"
+"""What to do about too few seeds, where there are no others to take in."""
 
 
-def quantity(value: float, metric: str, digits: int = 2) -> str:
-    """A value as a sentence quotes it: shares as .48, anything else with three digits."""
-    if not CATALOGUE[metric].share or not isfinite(value):
-        return number(value)
-    text = f"{value:.{digits}f}"
-    if float(text) == 0:
-        return "0"
-    return text.replace("0.", ".", 1) if abs(float(text)) < 1 else text
+def quantity(value: float, metric: str) -> str:
+    """A value as a sentence quotes it: shares in percent, anything else with three digits."""
+    return percent(value) if CATALOGUE[metric].share else number(value)
+
+
+def points(share: float) -> str:
+    """A difference of shares in percentage points, without its unit: "25.2"; two decimals where one would say 0."""
+    text = f"{100 * share:.{1 if abs(share) >= 5e-4 else 2}f}"
+    return "0" if float(text) == 0 else text
 
 
 def differing(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
-    """A difference, after minus before, with its interval: ".31 lower [-.45, -.17]"."""
+    """A difference, after minus before, with its interval: "31.2 points lower [-45.1, -17.0]"."""
     if not isfinite(value):
         return "without a finite difference"
-    # Two digits, but where they would hide a small difference, or on which side of 0 an end of its interval lies.
-    digits = 3 if any(0 < abs(number) < _FINE for number in (value, *interval)) else 2
-    size = quantity(abs(value), metric, digits)
-    text = "no different" if size == "0" else f"{size} {'higher' if value > 0 else 'lower'}"
-    if not isfinite(interval.low):
-        return text
-    low, high = (quantity(end, metric, digits) for end in interval)
-    return f"{text} [{low}, {high}]"
+    share = CATALOGUE[metric].share
+    size, *ends = (points(each) if share else number(each) for each in (abs(value), *interval))
+    unit = " points" * share
+    text = "no different" if size == "0" else f"{size}{unit} {'higher' if value > 0 else 'lower'}"
+    return f"{text} [{', '.join(ends)}]" if isfinite(interval.low) else text
 
 
 def measured(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
-    """A value beside a difference that has this interval: to the same decimal, so that the three add up."""
-    if CATALOGUE[metric].share and isfinite(value):
-        return quantity(value, metric, digits=3)
-    return number(value, *interval)
+    """A value beside a difference that has this interval: to the same decimal."""
+    return percent(value) if CATALOGUE[metric].share else number(value, *interval)
 
 
 def by_how_much(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
-    """The size of a difference with its interval, both from its own side: ".245 [.188, .300]"."""
+    """The size of a difference with its interval, both from its own side: "24.5 points [18.8, 30.0]"."""
     size, ends = abs(value), sorted(interval if value >= 0 else (-interval.high, -interval.low))
-    if not isfinite(interval.low):
-        return measured(size, metric)
     if not CATALOGUE[metric].share:
-        return bracketed(size, *ends)
-    return f"{measured(size, metric)} [{', '.join(measured(end, metric) for end in ends)}]"
+        return bracketed(size, *ends) if isfinite(interval.low) else number(size)
+    if not isfinite(size):
+        return number(size)
+    bracket = f" [{', '.join(map(points, ends))}]" if isfinite(interval.low) else ""
+    return f"{points(size)} points{bracket}"
 
 
 def margin_words(metric: str, allowed: float) -> str:
     """Within what differences are alike."""
-    return f"±{quantity(allowed, metric)}" + f" ({100 * RELATIVE_MARGIN:.0f}%)" * (not in_points(metric))
+    return (
+        f"±{100 * allowed:g} points"
+        if in_points(metric)
+        else f"±{quantity(allowed, metric)} ({100 * RELATIVE_MARGIN:.0f}%)"
+    )
 
 
 def under(schedule: str) -> str:

@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 from functools import partial
-from math import isfinite
 
 import pandas as pd
 
 from ratioscope.analysis.compare import Answer, component_differences, differences
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
-from ratioscope.dashboard.formats import interval, number
 from ratioscope.dashboard.sections.compare import pair
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.compare.curves import lines
@@ -19,6 +17,7 @@ from ratioscope.dashboard.sections.subject import chart
 # Settings that follow from another one, or that every two runs have for themselves.
 _NO_CHOICE = ("algorithm.", "seed")
 _MOST_NAMED = 4
+_LOW = 250  # pixels: the panels are above it
 _KEY = "baseline"  # of the chart; any two settings have one, too
 
 
@@ -71,7 +70,7 @@ def against(comparison: Comparison, baseline: int) -> list[Table]:
         here, over = answer.runs, answer.difference
         rows.append(
             (comparison.settings[place].variant, comparison.settings[place].schedule, label[partner[place]],
-             number(metric, here.value, *here.interval), _ends(metric, *here.interval), _here(answer),
+             pair.difference_words(metric, here.value, *here.interval), _ends(metric, *here.interval), _here(answer),
              _ends(metric, *over.interval) if min(over.seeds) > 1 else "one seed", _repeats(answer))
         )  # fmt: skip
     if not rows:
@@ -102,8 +101,9 @@ def along(comparison: Comparison, baseline: int, look: Look) -> list[Piece]:
         return []
     by_step = measure.by == "step"
     draw = partial(
-        figures.differences, known, measure.metric, by=measure.by, x=comparison.steps if by_step else (None, None)
-    )
+        figures.differences, known, measure.metric, by=measure.by, x=comparison.steps if by_step else (None, None),
+        baseline=comparison.settings[baseline].variant, height=_LOW,
+    )  # fmt: skip
     frame = pd.concat([table.assign(setting=comparison.labels[place]).reset_index() for place, table in tables.items()])
     title = f"{CATALOGUE[measure.metric].title}: each minus {comparison.settings[baseline].variant}"
     said = f"{len(known)} settings minus the baseline, {comparison.labels[baseline]}."
@@ -129,4 +129,4 @@ def _word(answer: Answer, value: float) -> str:
 
 
 def _ends(metric: str, low: float, high: float) -> str:
-    return interval(metric, low, high) if isfinite(low) else "unknown"
+    return pair.between(metric, low, high) or "unknown"

@@ -72,7 +72,7 @@ def panels(comparison: Comparison, look: Look) -> list[Chart]:
             partial(
                 figures.panel, [drawn[place] for place in places], measure.metric, by=measure.by, x=x, y=y,
                 extent=figures.extent_of(drawn), logarithmic=look.logarithmic, seeds=look.seeds,
-                height={1: 320, 2: 320}.get(len(facets), 280),
+                height=320 if len(facets) < 3 else 280 if len(facets) <= figures.MOST_IN_A_ROW else 220,
             ),
             said, _numbers(comparison, places), (measure.metric,), by_step=by_step,
         )

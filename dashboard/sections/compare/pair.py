@@ -14,13 +14,14 @@ from ratioscope.analysis.compare import (
     common_end,
     difference_over,
     pairs_by_seed,
+    points,
     prompt_difference,
     smoothed,
     verdict,
 )
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
-from ratioscope.dashboard.formats import share
+from ratioscope.dashboard.formats import interval, number, share
 from ratioscope.dashboard.sections.compare.comparison import Comparison
 from ratioscope.dashboard.sections.model import Paragraph, Piece
 from ratioscope.dashboard.sections.subject import chart, where
@@ -49,22 +50,33 @@ def difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
         return [Paragraph("Nowhere on this axis do both have a value.")]
     by_step = measure.by == "step"
     draw = partial(
-        figures.difference, table, measure.metric, by=measure.by, x=comparison.steps if by_step else (None, None)
-    )
-    pointwise = (
-        "The band is that of the seeds, pointwise, so at some points it leaves out 0 by chance. The ends decide."
-    )
+        figures.difference, table, measure.metric, name=f"{answer.a} minus {answer.b}", by=measure.by,
+        x=comparison.steps if by_step else (None, None),
+    )  # fmt: skip
     if min(answer.difference.seeds) < 2:
-        said = "One seed says nothing about the spread, so there is no band. The ends decide."
-    elif answer.difference.paired:
-        said = f"Paired: at each point the difference is taken per seed, then averaged. {pointwise}"
+        said = "One seed has no spread: no band. The ends decide."
     else:
-        said = f"Unpaired: A and B share fewer than two seeds, so their means are subtracted (Welch). {pointwise}"
+        how = "paired by seed" if answer.difference.paired else "unpaired (Welch)"
+        said = f"Band: 95% over seeds, {how}, at each point by itself. The ends decide."
     return [
         chart(comparison.mode, "difference", f"{CATALOGUE[measure.metric].title}: {answer.a} minus {answer.b}", draw,
               f"{answer.here}.", table, (measure.metric,), by_step=by_step),
         Paragraph(said, small=True),
     ]  # fmt: skip
+
+
+def difference_words(metric: str, value: float, low: float, high: float) -> str:
+    """A difference with the digits that its interval supports: "25.2 points", of what is no share a number."""
+    if not CATALOGUE[metric].share or not isfinite(value):
+        return number(metric, value, low, high)
+    return f"{points(value)} points"
+
+
+def between(metric: str, low: float, high: float) -> str:
+    """The interval of a difference; "" where there is none."""
+    if not isfinite(low):
+        return ""
+    return f"{points(low)} to {points(high)}" if CATALOGUE[metric].share else interval(metric, low, high)
 
 
 def on_prompts(comparison: Comparison, a: int, b: int) -> list[Paragraph]:
@@ -78,11 +90,9 @@ def on_prompts(comparison: Comparison, a: int, b: int) -> list[Paragraph]:
     if not found.pairs:
         return [Paragraph(f"The prompts cannot be compared: {found.reason}.")]
     low, high = found.interval
-    interval = f" (95%: {share(low, low, high)} to {share(high, low, high)})" if isfinite(low) else ""
+    within = f" (95%: {share(low, low, high)} to {share(high, low, high)})" if isfinite(low) else ""
     steps = "all steps" if first is None or last is None else where(first, last)
-    text = (
-        f"{share(found.value, low, high)}{interval}, over {found.pairs:,} pairs of {found.prompts:,} prompts, {steps}."
-    )
+    text = f"{share(found.value, low, high)}{within}, over {found.pairs:,} pairs of {found.prompts:,} prompts, {steps}."
     caveat = "The interval is over prompts and holds for these runs only; it does not cover other seeds."
     return [Paragraph(text, "Reward of A minus B on the same prompts:"), Paragraph(caveat, small=True)]
 

@@ -3,10 +3,19 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
-from ratioscope.analysis.compare import Member, Setting, SingleChange, components, differences, single_changes
+from ratioscope.analysis.compare import (
+    Member,
+    Setting,
+    SingleChange,
+    components,
+    differences,
+    margin_words,
+    single_changes,
+)
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.formats import interval, number, plain, share
+from ratioscope.dashboard.sections.compare import pair
 from ratioscope.dashboard.sections.compare.comparison import Comparison
 from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
 
@@ -105,18 +114,19 @@ def contests(comparison: Comparison) -> list[Table]:
     }
     rows = []
     for contest in found.contests:
-        for pair, answer in zip(contest.pairs, contest.answers, strict=True):
+        for places, answer in zip(contest.pairs, contest.answers, strict=True):
             over = answer.difference
             wins = over.wins[1 if CATALOGUE[metric].better == "lower" else 0]
-            repeats = "differ" if pair in contest.with_other_seeds.apart else "unknown"
+            repeats = "differ" if places in contest.with_other_seeds.apart else "unknown"
             reason = answer.reason if repeats == "unknown" else ""
             if repeats == "unknown" and answer.better:
                 reason = f"not among {contest.with_other_seeds.family} pairs that are judged together; run more seeds"
             rows.append(
                 (contest.schedule or "all", answer.a, answer.b,
-                 number(metric, answer.runs.value, *answer.runs.interval), _interval(metric, *answer.runs.interval),
-                 "unknown" if answer.runs.reason else "differ" if pair in contest.here.apart else "not told apart",
-                 _interval(metric, *over.interval), f"{wins} of {over.wins[2]}" if min(over.seeds) > 1 else "–",
+                 *_difference(metric, answer.runs.value, *answer.runs.interval),
+                 "unknown" if answer.runs.reason else "differ" if places in contest.here.apart else "not told apart",
+                 pair.between(metric, *over.interval) or "none",
+                 f"{wins} of {over.wins[2]}" if min(over.seeds) > 1 else "–",
                  plain(answer.probability_of_improvement), repeats, reason)
             )  # fmt: skip
     title = "The best of each schedule against the others"
@@ -154,7 +164,7 @@ def changes(comparison: Comparison) -> list[Table]:
     rows = tuple(row for change in found for row in _changed(change, metric))
     note = (
         "After minus before. Ends: value at the end; speed: mean over the first half; fall: drop from "
-        f"the best running mean to the end. Alike: the interval lies within ±{number(metric, found[0].margin)}."
+        f"the best running mean to the end. Alike: the interval lies within {margin_words(metric, found[0].margin)}."
     )
     head = ("Change", "Schedule", "Before, after", "Ends", "95%", "Speed", "Fall", "Verdict")
     return [Table("What one change of an algorithm does", head, rows, note)]
@@ -164,18 +174,22 @@ def _changed(change: SingleChange, metric: str) -> Iterator[tuple[str, ...]]:
     """A row for each schedule, and one for all of them together where there are several."""
     for place in change.schedules:
         yield (change.what, place.schedule, f"{change.of}, {change.to}",
-               *_cells(metric, place.end.value, *place.end.interval),
-               number(metric, place.speed.value, *place.speed.interval),
-               number(metric, place.fall.value, *place.fall.interval), place.verdict)  # fmt: skip
+               *_difference(metric, place.end.value, *place.end.interval),
+               pair.difference_words(metric, place.speed.value, *place.speed.interval),
+               pair.difference_words(metric, place.fall.value, *place.fall.interval), place.verdict)  # fmt: skip
     if len(change.schedules) > 1:
         yield (change.what, f"all, {change.end.basis}", f"{change.of}, {change.to}",
-               *_cells(metric, change.end.value, *change.end.interval),
-               number(metric, change.speed.value, *change.speed.interval),
-               number(metric, change.fall.value, *change.fall.interval), change.verdict)  # fmt: skip
+               *_difference(metric, change.end.value, *change.end.interval),
+               pair.difference_words(metric, change.speed.value, *change.speed.interval),
+               pair.difference_words(metric, change.fall.value, *change.fall.interval), change.verdict)  # fmt: skip
 
 
 def _helps(explained: Mapping[str, str]) -> dict[str, str]:
     return {head: words for head, words in explained.items() if words}
+
+
+def _difference(metric: str, value: float, low: float, high: float) -> tuple[str, str]:
+    return pair.difference_words(metric, value, low, high), pair.between(metric, low, high) or "none"
 
 
 def _cells(metric: str, value: float, low: float, high: float) -> tuple[str, str]:

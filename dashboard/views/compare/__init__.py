@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from ratioscope.analysis.compare import Member
+from ratioscope.analysis.compare import MORE_SEEDS, Member
 from ratioscope.analysis.runs.store import Listed, signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import draw, say
@@ -18,13 +18,12 @@ from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.views.compare import controls, data
-from ratioscope.dashboard.views.compare.choosing import choose_runs
+from ratioscope.dashboard.views.compare.choosing import MOST_RUNS, choose_runs, other_seeds
 from ratioscope.dashboard.views.compare.difference import difference
 from ratioscope.dashboard.views.compare.findings import findings_by_run
 from ratioscope.dashboard.views.compare.panels import panels
 from ratioscope.errors import RatioscopeError
 
-_MOST_SAID = 2  # sentences below the answer
 _PATIENCE = 0.3  # seconds of reading before the page says that it reads
 
 _HOW_TO_READ = r"""
@@ -83,7 +82,7 @@ def render() -> None:
     if not comparison.settings:
         return
     with opening:
-        _answer(comparison)
+        _answer(comparison, other_seeds(known, ids))
         say(baseline.differing(comparison))
     with chosen:
         look = look_of(comparison.settings)
@@ -103,7 +102,7 @@ def _difference(comparison: Comparison, look: Look, base: int) -> None:
         _range()
     panels(comparison, look, beside=partial(baseline.along, comparison, base, look))
     draw(*baseline.against(comparison, base))
-    with fold("ranking", "Ranking", opened=len(comparison.settings) <= _MOST_SAID + 1) as door:
+    with fold("ranking", "Ranking", "where each setting ends, and how well that is known") as door:
         if door.open:
             draw(tables.ranking(comparison))
     contests = [table for table in tables.contests(comparison) if len(table.rows) > 1]
@@ -118,17 +117,42 @@ def _difference(comparison: Comparison, look: Look, base: int) -> None:
                 difference(comparison)
 
 
-def _answer(comparison: Comparison) -> None:
-    """What was found first, what decides, and how sure it is; schedule by schedule on demand."""
-    first, *others = comparison.sentences
+def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
+    """What was found first, what decides, and how sure it is; schedule by schedule on demand.
+
+    Args:
+        more_seeds: runs that differ from the chosen ones in their seed alone.
+    """
+    standing = comparison.standing
+    others = [standing.short, _with_more_seeds(standing.other_seeds, more_seeds)]
+    first, *said = [f"{sentence}." for sentence in (standing.collapsed, *others) if sentence]
     answer(first)
-    shown = others if len(others) <= _MOST_SAID else [others[0], others[-1]]
-    if shown:
-        st.markdown("  \n".join(map(escape, shown)))
-    if rest := others[len(shown) - 1 : -1] if len(others) > len(shown) else []:
-        with fold("more", f"{len(rest)} more", "by schedule, and on the prompts that runs share") as door:
+    if said:
+        st.markdown("  \n".join(map(escape, said)))
+    say(" ".join([comparison.instead, *(f"{remark}." for remark in standing.remarks)]))
+    if more_seeds:
+        ids = [run_id for run_id in state.chosen_ids() if run_id not in more_seeds]
+        st.button(
+            f"Take in {_seeds(len(more_seeds))}", key="more-seeds", icon=":material/add:",
+            on_click=state.choose, args=([*ids, *more_seeds][:MOST_RUNS],),
+        )  # fmt: skip
+    if standing.contests:
+        where = standing.where.removesuffix(".") if len(set(standing.tasks)) == 1 else "task by task"
+        with fold("more", "How this is known", where) as door:
             if door.open:
-                st.markdown("  \n".join(map(escape, rest)))
+                st.markdown("  \n".join(escape(f"{sentence}.") for sentence in standing.leads))
+
+
+def _with_more_seeds(sentence: str, more_seeds: Sequence[str]) -> str:
+    """In place of advice to run more seeds, that there are more in the list."""
+    if not more_seeds:
+        return sentence
+    there = f"{_seeds(len(more_seeds))} of these settings {'is' if len(more_seeds) == 1 else 'are'} in the list"
+    return sentence.replace(MORE_SEEDS, there)
+
+
+def _seeds(number: int) -> str:
+    return "1 more seed" if number == 1 else f"{number} more seeds"
 
 
 def _settings(comparison: Comparison, members: Sequence[Member]) -> None:

@@ -1,11 +1,11 @@
 """Which runs are compared: chosen by clicking on their rows, or by words that they contain."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
 
-from ratioscope.analysis.compare import schedule_words
+from ratioscope.analysis.compare import configuration_of, schedule_words
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.dashboard import state
 from ratioscope.dashboard.annotations import writable
@@ -37,6 +37,21 @@ def choose_runs(known: Mapping[str, Listed]) -> list[str]:
     if len(kept) < len(chosen):
         st.text(f"{len(kept)} of {len(chosen)} chosen runs contain these words.")
     return kept
+
+
+def other_seeds(known: Mapping[str, Listed], chosen: Sequence[str]) -> list[str]:
+    """The runs that differ from a chosen one in their seed alone and that are not chosen themselves."""
+    settings = {run_id: configuration_of(listed.manifest) for run_id, listed in known.items() if listed.manifest}
+    wanted = [(settings[run_id], known[run_id].manifest) for run_id in chosen if run_id in settings]
+    seeds = [(setting, manifest.seed) for setting, manifest in wanted if manifest]
+    return [
+        run_id
+        for run_id, setting in settings.items()
+        if run_id not in chosen
+        and (manifest := known[run_id].manifest)
+        and any(setting == other for other, _ in seeds)
+        and (setting, manifest.seed) not in seeds
+    ]
 
 
 def _by_words(known: Mapping[str, Listed]) -> list[str]:

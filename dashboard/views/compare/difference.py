@@ -7,8 +7,7 @@ import streamlit as st
 
 from ratioscope.analysis.compare import Answer
 from ratioscope.dashboard.components.blocks import draw, draw_computed
-from ratioscope.dashboard.formats import interval as bounds
-from ratioscope.dashboard.formats import number, plain
+from ratioscope.dashboard.formats import plain
 from ratioscope.dashboard.sections.compare import pair
 from ratioscope.dashboard.sections.compare.comparison import Comparison
 
@@ -64,9 +63,9 @@ def _ends(answer: Answer, metric: str) -> None:
     found, here = answer.difference, answer.runs
     seeds = f"{found.seeds[0]}" if found.seeds[0] == found.seeds[1] else f"{found.seeds[0]} and {found.seeds[1]}"
     tiles = [
-        ("A − B in these runs", number(metric, here.value, *here.interval), _bounds(metric, *here.interval),
+        ("A − B in these runs", *_estimate(metric, here.value, here.interval),
          f"Mean over A's runs minus mean over B's, with the noise of {here.basis}."),
-        ("A − B over seeds", number(metric, found.value, *found.interval), _bounds(metric, *found.interval),
+        ("A − B over seeds", *_estimate(metric, found.value, found.interval),
          "Mean over A's seeds minus mean over B's; t interval, paired where both share seeds."),
         ("Seeds", seeds, "paired by seed" if found.paired else "unpaired",
          "Runs with the same seed see the same prompts: with two or more shared seeds, differences are paired."),
@@ -98,5 +97,6 @@ def _ends(answer: Answer, metric: str) -> None:
     st.text(f"{answer.sentence}.")
 
 
-def _bounds(metric: str, low: float, high: float) -> str:
-    return f"95%: {bounds(metric, low, high)}" if math.isfinite(low) else "no interval"
+def _estimate(metric: str, value: float, interval: tuple[float, float]) -> tuple[str, str]:
+    within = pair.between(metric, *interval)
+    return pair.difference_words(metric, value, *interval), f"95%: {within}" if within else "no interval"

@@ -12,7 +12,7 @@ from ratioscope.dashboard.figures.line_styles import Style
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.compare import curves
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
-from ratioscope.dashboard.sections.model import Piece
+from ratioscope.dashboard.sections.model import Piece, has_content
 
 _LONGEST = 60  # signs of a name in the key; tables have all of it
 _IN_PLOTLY = {
@@ -44,7 +44,7 @@ def panels(comparison: Comparison, look: Look, beside: Callable[[], Sequence[Pie
         with st.popover("About this metric", icon=":material/help:", type="tertiary"):
             st.markdown(tooltip(measure.metric))
     _key(curves.lines(comparison.curves, look))
-    charts = curves.panels(comparison, look)
+    charts = [chart for chart in curves.panels(comparison, look) if has_content(chart)]
     others = list(beside()) if len(comparison.settings) > 1 else []
     if len(charts) == 1 and others:
         left, right = st.columns([3, 2], gap="medium")

@@ -238,9 +238,9 @@ def test_what_these_runs_say_and_what_other_seeds_would_are_two_answers() -> Non
     answer = verdict(a, b)
     low, high = stats.ttest_rel([0.50, 0.52, 0.51], [0.40, 0.41, 0.41]).confidence_interval(0.95)
     assert (answer.better, answer.better_here) == ("a", "a")
-    assert answer.here.startswith("a ends better than b in these runs: .510 against .407, .103 [")
+    assert answer.here.startswith("a ends better than b in these runs: 51% against 40.7%, 10.3 points [")
     assert "(noise of 512 evaluation prompts)" in answer.here
-    found = f"a is ahead in 3 of 3 pairs of seeds, by .103 [{low:.3f}, {high:.3f}]".replace("0.", ".")
+    found = f"a is ahead in 3 of 3 pairs of seeds, by 10.3 points [{100 * low:.1f}, {100 * high:.1f}]"
     assert answer.with_other_seeds == f"with other seeds: {found}"
     assert "probability" not in answer.sentence
     assert verdict(b, a).sentence == answer.sentence
@@ -254,7 +254,7 @@ def test_one_seed_of_each_says_whether_the_runs_differ_and_nothing_of_other_seed
     assert "whether other seeds would repeat it is unknown: there is one seed of each" in answer.with_other_seeds
     alike = verdict(one, setting("b", [0.46], task=TASK))
     assert alike.better_here is None
-    assert alike.here.startswith("a and b are not told apart in these runs: .470 against .460, .010 [")
+    assert alike.here.startswith("a and b are not told apart in these runs: 47% against 46%, 1.0 points [")
     silent = verdict(one, setting("b", [0.23]))
     assert silent.better_here is None
     assert "is unknown: b-seed0 does not say on how many prompts it evaluates" in silent.here

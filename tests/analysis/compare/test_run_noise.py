@@ -127,7 +127,7 @@ def test_an_ablation_says_who_leads_together_and_who_is_below() -> None:
     ends = {"a": 0.52, "b": 0.50, "c": 0.30, "d": 0.28, "e": 0.10}
     groups = [setting(name, [end], task={"evaluation_prompts": 400}) for name, end in ends.items()]
     lead, seeds = standing(groups, "eval_accuracy").sentences
-    assert "a and b lead (.52 to .50) and are not told apart; both are above c (.30), d (.28) and e (.10)" in lead
+    assert "a and b lead (52% to 50%) and are not told apart; both are above c (30%), d (28%) and e (10%)" in lead
     assert "10 pairs judged together (Holm)" in lead
     assert "there is one seed of each" in seeds
     (contest,) = standing(groups, "eval_accuracy").contests

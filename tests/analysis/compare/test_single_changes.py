@@ -200,13 +200,13 @@ def test_a_collapse_is_what_the_rule_finds() -> None:
         assert [finding.numbers[0].value for finding in found] == [best for run_id, best in fallen if run_id == name]
     collapse, lead, seeds, changes = conclusions(groups)
     assert collapse.startswith(
-        "reinforce collapsed: evaluation accuracy fell from .38 to .17 since step 10 (.23 at the"
+        "reinforce collapsed: evaluation accuracy fell from 38.1% to 17.2% since step 10 (22.9% at the"
     )
-    assert collapse.endswith("grpo did not (.47 at the end).")
+    assert collapse.endswith("grpo did not (47.4% at the end).")
     assert lead.startswith(
         "Evaluation accuracy at the end (mean of the last 5 logged values, steps 110 to 149): grpo ends"
     )
-    assert "grpo ends better than reinforce in these runs: .474 against .229, .245 [" in lead
+    assert "grpo ends better than reinforce in these runs: 47.4% against 22.9%, 24.5 points [" in lead
     assert "training reward on 468 prompts that both saw in steps 110 to 149: 0.316 [" in lead
     assert "other seeds would repeat it is unknown" in seeds
     assert changes == (
@@ -241,18 +241,17 @@ def _with_intervals(made: Member) -> Member:
 
 def test_the_sample_runs_say_of_figure_3_what_they_bear_out_and_where_they_differ(figure3: list[Setting]) -> None:
     collapse, *leads, seeds, wide, alike, sure = conclusions(figure3)
-    assert "(0.6, 2.0) lead (.48 to .45) and are not told apart; all 4 are above reinforce (.23)" in leads[0]
+    assert "and are not told apart; all 4 are above reinforce (22.9%)" in leads[0]
     assert len([lead for lead in leads if "all 4 are above reinforce" in lead]) == 3
     assert "there is one seed of each" in seeds
     assert collapse.startswith(
-        "reinforce collapsed under every schedule: evaluation accuracy fell from .38 to .17 since step 10 (.23 at the "
-        "end) under sync_interval = 20, from .38 to .17 since step 10 (.17 at the end) under sync_offset = 10 and "
-        "from .38 to .08 since step 10 (.09 at the end) offline; none of the other 12 settings did; "
-        "taking the gate away (one_side → none) is enough for it: from rec_oneside_nois (0.2, 0.2) it ends .31 lower"
+        "reinforce collapsed under every schedule: evaluation accuracy fell at its worst from 38.1% to 7.8% since step "
+        "10 (9.1% at the end) offline; none of the other 12 settings did; "
+        "taking the gate away (one_side → none) is enough for it: from rec_oneside_nois (0.2, 0.2) it ends 30.8 points"
     )
     assert wide.startswith("Widening the clip (0.2, 0.2) → (0.6, 2.0) brings no gain that these runs can show: ")
     assert "it is about as fast and about as stable" in wide
-    assert alike.startswith("No difference beyond ±.05, paired over 3 schedules: ")
+    assert alike.startswith("No difference beyond ±5 points, paired over 3 schedules: ")
     assert "from rec_oneside_is to grpo" in alike
     assert "taking the importance weights away (ratio → none), from rec_oneside_is to rec_oneside_nois" in alike
     assert sure.startswith("No single change is seen to trade speed for stability")
@@ -268,10 +267,10 @@ def test_what_prevents_a_collapse_is_told_and_seeds_are_counted() -> None:
     runs = [run(curve, parts, seed=n) for n in (0, 1) for curve, parts in ((falls, GATED), (holds, OPEN))]
     collapse, *_, sure = conclusions(settings([*runs, run(holds, GATED, seed=2)]))
     assert collapse.startswith(
-        "one_side ratio collapsed: evaluation accuracy fell from .50 to .10 since step 4 (.10 at the end, 2 of 3 "
-        "seeds); none ratio did not (.50 at the end); "
+        "one_side ratio collapsed: evaluation accuracy fell from 50% to 10% since step 4 (10% at the end, 2 of 3 "
+        "seeds); none ratio did not (50% at the end); "
     )
-    assert "taking the gate away (one_side → none) prevents it: from one_side ratio it ends .40 higher" in collapse
+    assert "taking the gate away (one_side → none) prevents it: from one_side ratio it ends 40.0 points" in collapse
     assert sure == "No single change is seen to trade speed for stability."
 
 
@@ -280,14 +279,14 @@ def test_a_change_that_buys_speed_with_stability_is_named_with_its_schedule() ->
     runs = [run(slow, GATED, CLIP, schedule=schedule) for schedule in SCHEDULES]
     runs += [run(slow, OPEN, schedule=schedule) for schedule in SCHEDULES[:2]]
     *_, sure = conclusions(settings([*runs, run(fast, OPEN, schedule=SCHEDULES[2])]))
-    assert "aking the gate away (one_side → none) trades stability for speed offline (.25 higher in the first" in sure
+    assert "aking the gate away (one_side → none) trades stability for speed offline (25.3 points higher" in sure
 
 
 @pytest.mark.parametrize(
     ("runs", "metric", "said"),
     [
         ([], "eval_accuracy", []),
-        ([flat(0.5, GATED)], "eval_accuracy", ["ends with .50; this is the only setting", "No collapse is found."]),
+        ([flat(0.5, GATED)], "eval_accuracy", ["ends with 50%; this is the only setting", "No collapse is found."]),
         ([flat(float("nan"), GATED), flat(float("nan"), OPEN)], "eval_accuracy", ["has no value in any of these runs"]),
         ([flat(float("nan"), GATED), flat(0.5, OPEN)], "eval_accuracy",
          ["no other setting has values", "too few values to see a collapse of one_side ratio"]),
@@ -295,8 +294,8 @@ def test_a_change_that_buys_speed_with_stability_is_named_with_its_schedule() ->
          ["Cannot tell: eval_accuracy is not finite", "ends at step 3, and all runs are compared there", "No collapse",
           "cannot be judged: eval_accuracy is not finite", "No single change"]),
         ([flat(0.5, {}, algorithm="*<b>&$_"), run([0.5, 0.4, 0.2], {}, algorithm="a")], "eval_accuracy",
-         ["*<b>&$_ ends with .500, a with .367", "unknown: there is one seed of each", "goes on to step 7",
-          "a ends below where it began, evaluation accuracy from .50 to .37", "Not every"]),
+         ["*<b>&$_ ends with 50%, a with 36.7%", "unknown: there is one seed of each", "goes on to step 7",
+          "a ends below where it began, evaluation accuracy from 50% to 36.7%", "Not every"]),
         ([flat(0.5, GATED, task=TASK), flat(0.4, OPEN, task=TASK)], "eval_accuracy",
          ["one_side ratio ends better than none ratio", "one seed", "No collapse",
           "Possibly chance, with one seed each: taking the gate away", "No single change"]),
