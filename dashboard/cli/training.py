@@ -223,7 +223,7 @@ def _train(
 
 def _print_claims(grid: "Grid", root: Path) -> None:
     """Claim by claim, whether the runs of a study agree with its source."""
-    from ratioscope.analysis.compare.claims import Claim, judge, measure, text
+    from ratioscope.analysis.compare.claims import Claim, claims_of, judge, measure, text
     from ratioscope.analysis.runs.store import open_run
     from ratioscope.analysis.summary.summary import summarise
 
@@ -241,7 +241,7 @@ def _print_claims(grid: "Grid", root: Path) -> None:
 
     judgements = [
         judge(claim, numbers(claim, claim.of), numbers(claim, claim.than) if claim.than else None)
-        for claim in (Claim(**row) for row in grid.claims)
+        for claim in claims_of(grid.claims)
     ]
     say(f"\n{text(judgements)}\n")
 

@@ -1,13 +1,14 @@
 """Claims of a study: the verdict follows the interval, and each measure is what it says on curves made for it."""
 
 import tomllib
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from ratioscope.analysis.compare.claims import MEASURES, Claim, Verdict, judge, measure
+from ratioscope.analysis.compare.claims import MEASURES, Claim, Verdict, claims_of, judge, measure, sentences, text
 from ratioscope.trainer.ablation import STUDIES, plan, study_names
 from tests.making.samples import summary_of
 
@@ -64,6 +65,34 @@ def test_measures_are_those_of_the_logged_accuracy() -> None:
     assert numbers["clip"] == numbers["clip_growth"] == 0.0
 
 
+def test_updates_to_a_level_and_falls_are_those_of_the_smoothed_curve() -> None:
+    curve = [0.4, 0.4, 0.4, 0.7, 1.0, 0.7, 0.1, 0.1, 0.1]  # smoothed: .4 .4 .5 .7 .8 .6 .3 .1 .1
+    summary = SimpleNamespace(values=pd.DataFrame({"eval_accuracy": curve}, index=range(0, 90, 10)))
+
+    def number(name: str, level: float = 0.7) -> float:
+        return measure(Claim("", "", "", "", name, "above", level=level), summary)  # type: ignore[arg-type]
+
+    assert number("updates_to", 0.6) == pytest.approx(25)
+    assert number("updates_to", 0.3) == 0
+    assert number("updates_to", 0.9) == 80  # never: all updates
+    assert number("fall") == pytest.approx(0.7)
+
+
+def test_a_sentence_is_borne_out_where_all_of_its_parts_are() -> None:
+    row = {"text": "said", "source": "S3", "preset": "offline", "of": "a"}
+    parts = [{"measure": "end", "expect": "above"}, {"measure": "fall", "expect": "below", "preset": "on_policy"}]
+    first, second = claims_of([row | {"parts": parts}])
+    assert (first.preset, first.measure, second.preset, second.expect) == ("offline", "end", "on_policy", "below")
+    assert claims_of([row | parts[0]]) == [first]
+    up, down, unclear = {0: 0.1, 1: 0.11}, {0: -0.1, 1: -0.11}, {0: -0.1, 1: 0.11}
+    verdicts = [
+        sentences([judge(first, one), judge(second, other)])[0][0]
+        for one, other in ((up, down), (up, unclear), (down, unclear))
+    ]
+    assert verdicts == [Verdict.AGREES, Verdict.UNDECIDED, Verdict.DISAGREES]
+    assert "1 claims: 1 agrees, 0 disagrees, 0 undecided" in text([judge(first, up), judge(second, down)])
+
+
 def test_the_clip_fraction_grows_between_synchronisations() -> None:
     summary = summary_of("sync_interval20-grpo-seed0")
     assert measure(Claim("", "", "", "", "clip_growth", "above"), summary) > 0
@@ -75,8 +104,7 @@ def test_every_claim_of_a_study_is_about_runs_that_the_study_makes(study: str) -
     grid = plan(study, [])
     made = {(cell.preset, cell.variant) for cell in grid.cells}
     assert len({cell.config.seed for cell in grid.cells}) >= 3
-    for row in grid.claims:
-        said = Claim(**row)
+    for said in claims_of(grid.claims):
         assert said.measure in MEASURES
         assert said.source.startswith("S3")
         assert {(said.preset, setting) for setting in (said.of, said.than) if setting} <= made
