@@ -42,6 +42,17 @@ def test_red_drop_leaves_as_many_responses_below_the_mean_as_above(rewards: list
         assert sum(negatives) == min(len(negatives), len(positives))
 
 
+@pytest.mark.parametrize("right", [1, 2, 3])
+def test_on_rewards_of_0_and_1_red_drop_scales_reinforce_and_turns_nothing(right: int) -> None:
+    """S3 eq. 10 in the mean over what is dropped: the weights of REINFORCE, times 1 / (4 p (1 - p))."""
+    copies, draws = 8, 20_000
+    reward = (torch.arange(copies) < right).double().expand(draws, copies)
+    kept = balanced(reward, generator())
+    weight = (kept * group_mean(reward, kept) / kept.sum(dim=1, keepdim=True)).mean(dim=0)
+    p = right / copies
+    assert torch.allclose(weight, (reward[0] - p) / copies / (4 * p * (1 - p)), atol=4e-3)
+
+
 @pytest.mark.parametrize(
     "row", [[0.0] * 6, [1.0] * 6, [0.1] * 7, [1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0], [5.0, 0.0, 5.0]]
 )
