@@ -42,6 +42,28 @@ class Algorithm:
 # What a part is called when it does nothing.
 IDLE = {"all", "equal", "none", "token", "adamw"}
 
+# The modules of the parts, and the functions that are not called as the choice is.
+_MODULES = {
+    "level": "ratios", "weight": "weights", "gate": "gates", "filter": "filters", "aggregation": "trainer.losses",
+    "advantage": "trainer.advantages", "selection": "trainer.selection", "sample_weight": "trainer.selection",
+    "regulariser": "trainer.regularisers", "step": "trainer.update",
+}  # fmt: skip
+_FUNCTIONS = {
+    "all": "selection.all_responses", "adamw": "update.Learner", "trust_region": "trust_region.trust_region_step",
+}  # fmt: skip
+
+
+def where(part: str, choice: str) -> str:
+    """Where a part is in the code: ratioscope.gates.two_side; nothing where it needs no code."""
+    if ".py:" in choice or (part, choice) == ("filter", "none"):
+        return ""
+    if choice in _FUNCTIONS:
+        return f"ratioscope.trainer.{_FUNCTIONS[choice]}"
+    if choice.startswith("reject_") and choice.endswith(("k1", "k2", "k3")):
+        return "ratioscope.filters._rejection"  # makes all of these
+    return f"ratioscope.{_MODULES[part]}.{choice}" + ("_level" if part == "level" else "")
+
+
 PARTS = tuple(
     f.name
     for f in fields(Algorithm)

@@ -11,7 +11,7 @@ To add an algorithm, add a row here, and a part where it brings a new one.
 
 from types import MappingProxyType
 
-from ratioscope.trainer.algorithm import IDLE, PARTS, Algorithm
+from ratioscope.trainer.algorithm import IDLE, PARTS, Algorithm, where
 from ratioscope.trainer.parameters import PARAMETERS
 
 
@@ -208,7 +208,7 @@ def describe(algorithm: Algorithm) -> str:
         "",
         f"  gradient       {algorithm.gradient}",
         f"  source         {algorithm.source}",
-        *(f"  {part:<13}  {choice}" for part, choice in algorithm.parts().items()),
+        *(f"  {part:<13}  {choice:<20}  {where(part, choice)}".rstrip() for part, choice in algorithm.parts().items()),
         f"  epochs         {algorithm.epochs} per update",
     ]
     if algorithm.differs:
@@ -216,7 +216,9 @@ def describe(algorithm: Algorithm) -> str:
     if algorithm.parameters:
         lines += ["", "  parameters"]
     for name, value in algorithm.parameters.items():
-        lines.append(f"    {name:<20} {value:<6g} {PARAMETERS[name].meaning} ({PARAMETERS[name].range})")
+        known = PARAMETERS.get(name)
+        meaning = f"{known.meaning} ({known.range})" if known else "of a part from a file"
+        lines.append(f"    {name:<20} {value:<6g} {meaning}")
     return "\n".join(lines)
 
 

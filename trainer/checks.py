@@ -7,7 +7,7 @@ import torch
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import GATES
 from ratioscope.parameters import Judged
-from ratioscope.trainer import elsewhere, parameters, parts, policy, pretrained
+from ratioscope.trainer import elsewhere, own, parameters, parts, policy, pretrained
 from ratioscope.trainer.advantages import TOKEN_ADVANTAGES
 from ratioscope.trainer.algorithm import IDLE
 from ratioscope.trainer.algorithms import ALGORITHMS
@@ -41,6 +41,9 @@ def _check_algorithm(config: TrainConfig) -> None:
                 f"{algorithm.name} has no parameter {name!r}{elsewhere.setting(name)}; it takes {takes}{others}."
             )
     parameters.check(algorithm.name, config.parameters)
+    for part, choice in algorithm.parts().items():
+        if own.is_own(choice):
+            parts.try_out(part, choice, config.parameters)
     if algorithm.level not in IDLE and algorithm.weight in IDLE and algorithm.gate in IDLE:
         raise RatioscopeError(
             f"algorithm.level={algorithm.level} has no effect on {algorithm.name}, whose weight and gate are none."
@@ -82,7 +85,7 @@ def _check_passes(config: TrainConfig) -> None:
         raise RatioscopeError(
             f"{algorithm.name} judges its step by the token mean over the whole batch; it does not take {refused}."
         )
-    if GATES[algorithm.gate].judged is Judged.STEP and config.epochs * minibatches == 1:
+    if algorithm.gate in GATES and GATES[algorithm.gate].judged is Judged.STEP and config.epochs * minibatches == 1:
         raise RatioscopeError(
             f"algorithm.epochs=1 leaves the clip of {algorithm.name} without effect: it is centred at the policy "
             "before the update, which has not moved in the first pass; use at least 2 epochs or minibatches."

@@ -209,13 +209,14 @@ class TrainConfig(Section):
         if self.name:
             return self.name
         parts = "".join(
-            f"_{part}_{choice}" if choice in IDLE else f"_{choice}" for part, choice in self.algorithm.parts().items()
+            f"_{part}_{choice}" if choice in IDLE else f"_{choice.rpartition(':')[2]}"
+            for part, choice in self.algorithm.parts().items()
         )
         parameters = parts + "".join(f"_{value:g}" for value in self.algorithm.parameters.values())
         rate = self.optimiser.learning_rate
         usual = Optimiser.model_fields["learning_rate"].default
         lr = "" if rate == usual else f"-lr{rate:g}"
-        return f"{self._schedule_name()}-{self.algorithm.name}{parameters}{lr}-seed{self.seed}"
+        return f"{self._schedule_name()}-{self.declared.name}{parameters}{lr}-seed{self.seed}"
 
     def _schedule_name(self) -> str:
         schedule = self.schedule

@@ -15,7 +15,7 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME, WARM_START, Manifest
 from ratioscope.ratios import log_ratio, total_variation
 from ratioscope.recorder import RunRecorder
-from ratioscope.trainer import checkpoint, held_out, record, tasks
+from ratioscope.trainer import checkpoint, held_out, own, record, tasks
 from ratioscope.trainer.actors import ActorCollector
 from ratioscope.trainer.collector import Collector, ScheduledCollector
 from ratioscope.trainer.config import TrainConfig
@@ -292,9 +292,20 @@ def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:
     for override in overrides:
         if override.partition("=")[0] not in ("updates", "pace"):
             raise RatioscopeError(f"A resumed run keeps its settings; {override!r} cannot change (only updates, pace).")
+    _check_own_code(folder, manifest)
     resumed = build(config, overrides)
     if manifest.status == "finished" and not resumed.schedule.repeatable:
         raise RatioscopeError(f"{folder}: has finished; its updates cannot be repeated to add more. Start a new run.")
     if manifest.status == "finished" and resumed.updates <= (manifest.planned_updates or 0):
         raise RatioscopeError(f"{folder}: has finished its {manifest.planned_updates} updates; set updates=N for more.")
     return resumed
+
+
+def _check_own_code(folder: Path, manifest: Manifest) -> None:
+    """Users' files must be what the run was started with, before any of them runs."""
+    recorded = dict(manifest.extra.get("own_code") or {})
+    settings = dict(manifest.extra["config"].get("algorithm") or {})
+    named = [str(value).rpartition(":")[0] for value in settings.values() if own.is_own(str(value))]
+    changed = next((path for path in (*named, *recorded) if own.digest(path) != recorded.get(path)), None)
+    if changed:
+        raise RatioscopeError(f"{folder}: {changed} has changed since this run began; restore it, or start a new run.")

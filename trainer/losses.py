@@ -15,6 +15,7 @@ from ratioscope.filters import FILTERS, Rows
 from ratioscope.gates import GATES, Gate, both
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.trainer.algorithm import Algorithm
+from ratioscope.trainer.own import pick
 from ratioscope.trainer.parameters import taken_by
 from ratioscope.trainer.regularisers import KL_ESTIMATORS, REGULARISERS, Places
 from ratioscope.weights import WEIGHTS
@@ -111,7 +112,7 @@ def policy_loss(
         current=log_ratio(batch.logp_current, batch.logp_behavior),
     )
     ratios = LEVELS[algorithm.level].of(tokens, batch.sequence)
-    make_gate, make_weight = GATES[algorithm.gate].function, WEIGHTS[algorithm.weight].function
+    make_gate, make_weight = pick("gate", algorithm.gate, GATES), pick("weight", algorithm.weight, WEIGHTS)
     gate: Gate = make_gate(ratios, batch.advantage, **taken_by(make_gate, settings))
     if algorithm.filter != "none":
         rows = Rows(tokens, batch.advantage, batch.sequence, batch.logp_behavior, None, batch.entropy)
@@ -122,12 +123,13 @@ def policy_loss(
     active = (gate.value > 0) & (batch.advantage != 0) & (batch.sample_weight != 0)
     coefficient = (batch.advantage.double() * batch.sample_weight) * torch.where(active, weight * gate.value, 0.0)
 
-    regularise = REGULARISERS[algorithm.regulariser]
+    regularise = pick("regulariser", algorithm.regulariser, REGULARISERS)
     places = Places(batch.sequence, batch.group)
     coefficient = coefficient + regularise(tokens, places, **taken_by(regularise, settings))
     if reference_kl is not None and batch.logp_reference is not None:
         distance = KL_ESTIMATORS[reference_kl.estimator](log_ratio(frozen, batch.logp_reference))
         coefficient = coefficient - reference_kl.coefficient * tokens.behavior.exp() * distance
 
-    coefficient = AGGREGATIONS[algorithm.aggregation](coefficient, batch.sequence, size)
+    aggregate = pick("aggregation", algorithm.aggregation, AGGREGATIONS)
+    coefficient = aggregate(coefficient, batch.sequence, size, **taken_by(aggregate, settings))
     return LossOutput(loss=-(coefficient.to(logp.dtype) * logp).sum(), gate=gate)

@@ -49,7 +49,7 @@ def check(algorithm: str, parameters: Mapping[str, float]) -> None:
         RatioscopeError: a value outside of its range, or a ring inside out.
     """
     for name, value in parameters.items():
-        if not PARAMETERS[name].allows(value):
+        if name in PARAMETERS and not PARAMETERS[name].allows(value):  # a user's own part may have any other
             raise RatioscopeError(
                 f"algorithm.parameters.{name}={value:g} does not fit {algorithm}: it must be {PARAMETERS[name].range} "
                 f"({PARAMETERS[name].meaning})."

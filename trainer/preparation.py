@@ -12,6 +12,7 @@ from ratioscope.trainer.advantages import GROUP_ADVANTAGES, TOKEN_ADVANTAGES
 from ratioscope.trainer.algorithm import Algorithm
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.losses import Size, TokenBatch
+from ratioscope.trainer.own import pick, short
 from ratioscope.trainer.parameters import taken_by
 from ratioscope.trainer.policy import ValueHead, entropy_of, evaluate
 from ratioscope.trainer.rollout import Batch, Rollout
@@ -148,11 +149,11 @@ class Preparation:
                 parts |= {"kl": -self.config.algorithm.reference_kl * distance.float().cpu()}
                 reward = reward + parts["kl"]
         target = None
-        if self.algorithm.advantage in GROUP_ADVANTAGES:
-            part = GROUP_ADVANTAGES[self.algorithm.advantage]
+        if self.algorithm.advantage not in TOKEN_ADVANTAGES:
+            part = pick("advantage", self.algorithm.advantage, GROUP_ADVANTAGES)
             grouped, mask = reward.view(-1, rollout.copies), kept.view(-1, rollout.copies)
             of_responses = part(grouped, mask, **taken_by(part, parameters))
-            weigh = SAMPLE_WEIGHTS[self.algorithm.sample_weight]
+            weigh = pick("sample_weight", self.algorithm.sample_weight, SAMPLE_WEIGHTS)
             weight = weigh(grouped, of_responses, mask, **taken_by(weigh, parameters)).flatten()
             advantage = of_responses.flatten().to(logp.device)[sequence]
         else:
@@ -208,12 +209,15 @@ class Preparation:
         self, step: int, rollout: Rollout, reward: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, list[str | None]]:
         """Which responses count, (n,) bool, and why the others do not."""
-        selected = SELECTIONS[self.algorithm.selection](reward.view(-1, rollout.copies), generator).flatten()
+        name, parameters = self.algorithm.selection, self.config.parameters
+        choose = pick("selection", name, SELECTIONS)
+        selected = choose(reward.view(-1, rollout.copies), generator, **taken_by(choose, parameters)).flatten()
+        left_out = EXCESS_NEGATIVE if name in SELECTIONS else f"left out by {short(name)}"
         oldest = torch.where(rollout.mask, rollout.version, step).amin(dim=1).tolist()
         dropped: list[str | None] = []
         for chosen, version in zip(selected.tolist(), oldest, strict=True):
             recent = in_window(self.config.schedule, step, version)
-            dropped.append(OUTSIDE_WINDOW if not recent else None if chosen else EXCESS_NEGATIVE)
+            dropped.append(OUTSIDE_WINDOW if not recent else None if chosen else left_out)
         return torch.tensor([reason is None for reason in dropped]), dropped
 
     def _without_stale(self, rollout: Rollout, select: Tensor, seen: Seen) -> tuple[Tensor, Seen, int | None]:

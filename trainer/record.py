@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from ratioscope.manifest import library_versions
-from ratioscope.trainer import exact
+from ratioscope.trainer import exact, own
 from ratioscope.trainer.algorithm import Algorithm
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.recompute import Recomputed
@@ -67,6 +67,8 @@ def sequences(batch: Batch, outcome: Outcome, task: Task, algorithm: Algorithm) 
 def manifest_fields(config: TrainConfig) -> dict[str, Any]:
     """What a run's manifest says of its configuration."""
     algorithm = config.declared
+    parts = {part: own.short(choice) for part, choice in algorithm.parts().items()}
+    code = own.digests({"algorithm": config.algorithm.name, **algorithm.parts()})
     parameters: dict[str, Any] = {
         **config.parameters,
         "epochs": config.epochs,
@@ -78,7 +80,7 @@ def manifest_fields(config: TrainConfig) -> dict[str, Any]:
     return {
         "name": config.run_name(),
         "producer": {"name": PRODUCER} | library_versions("ratioscope"),
-        "algorithm": {"name": algorithm.name, "parts": algorithm.parts(), "parameters": parameters},
+        "algorithm": {"name": algorithm.name, "parts": parts, "parameters": parameters},
         "schedule": config.schedule.model_dump(),
         "sampler": config.sampler.model_dump(),
         "model": config.model.model_dump(),
@@ -89,5 +91,5 @@ def manifest_fields(config: TrainConfig) -> dict[str, Any]:
         "libraries": library_versions("torch", "transformers", "pyarrow"),
         "tags": config.tags,
         "notes": config.notes,
-        "extra": {"config": config.model_dump()},
+        "extra": {"config": config.model_dump()} | ({"own_code": code} if code else {}),
     }

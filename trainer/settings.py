@@ -8,10 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.trainer import elsewhere
+from ratioscope.trainer import elsewhere, own
 from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES
 from ratioscope.trainer.checks import check, check_given
 from ratioscope.trainer.config import Section, TrainConfig
+from ratioscope.trainer.parts import refresh
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -31,7 +32,8 @@ def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
     """
     overrides = list(overrides)
     path = Path(preset) if preset.endswith(".toml") else PRESETS / f"{preset}.toml"
-    if (preset in (*ALGORITHMS, *ALIASES) or elsewhere.algorithm(preset)) and not path.exists():
+    named = preset in (*ALGORITHMS, *ALIASES) or own.is_own(preset) or elsewhere.algorithm(preset)
+    if named and not path.exists():
         path, overrides = PRESETS / "on_policy.toml", [f"algorithm={preset}", *overrides]
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -51,12 +53,14 @@ def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable
 
     `given` are the dotted paths of those values that somebody chose: with the overrides, what must have an effect.
     """
-    given = list(given)
+    given, overrides = list(given), list(overrides)
+    # A part of the user's own may have parameters that nobody else knows.
+    open_ended = any(map(own.is_own, (*overrides, str(values.get("algorithm")))))
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator or not key:
             raise RatioscopeError(f"{override!r} is not of the form key=value.")
-        given.append(_resolve(key))
+        given.append(_resolve(key, open_ended=open_ended))
         section, _, leaf = given[-1].rpartition(".")
         place = values
         for part in filter(None, section.split(".")):
@@ -65,8 +69,13 @@ def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable
                 raise RatioscopeError(f"{override!r} cannot be set: {part} is {place!r}, not a section.")
         place[leaf] = _parse(text)
     algorithm = values.get("algorithm")
-    if isinstance(algorithm, dict) and str(algorithm.get("name")) in ALIASES:
-        algorithm["name"] = ALIASES[str(algorithm["name"])]
+    if isinstance(algorithm, dict):
+        if str(algorithm.get("name")) in ALIASES:
+            algorithm["name"] = ALIASES[str(algorithm["name"])]
+        for key, choice in algorithm.items():
+            if isinstance(choice, str) and own.is_own(choice):  # the run may be resumed from another folder
+                algorithm[key] = str(Path(choice).expanduser().absolute())
+    refresh()
     try:
         config = TrainConfig.model_validate(values)
     except ValidationError as error:
@@ -90,8 +99,8 @@ def _sentence(error: ValidationError) -> str:
     return f"{key}: {first['msg']} (got {first['input']!r:.80})."
 
 
-def _resolve(key: str) -> str:
-    """The dotted path that a key stands for."""
+def _resolve(key: str, *, open_ended: bool) -> str:
+    """The dotted path that a key stands for; what nothing is called may be a parameter of a part from a file."""
     paths = _paths()
     parameters = {name for algorithm in ALGORITHMS.values() for name in algorithm.parameters}
     if key == "algorithm":
@@ -106,6 +115,8 @@ def _resolve(key: str) -> str:
         return matches[0]
     if matches:
         raise RatioscopeError(f"{key!r} is ambiguous: {' or '.join(matches)}.")
+    if open_ended and key.isidentifier():
+        return f"algorithm.parameters.{key}"
     if here := elsewhere.setting(key):
         raise RatioscopeError(f"There is no setting {key!r}{here}.")
     if f"warm_start.{key}" in paths:

@@ -102,7 +102,15 @@ def summarize(
             say(f"Not logged, or undefined in every step: {', '.join(absent)}; --json says why.")
 
 
-@app.command(epilog=examples("explain s_k_bounded", "explain grpo", "explain actor/ppo_kl", "explain thresholds"))
+@app.command(
+    epilog=examples(
+        "explain s_k_bounded",
+        "explain grpo",
+        "explain grpo gate=two_side",
+        "explain actor/ppo_kl",
+        "explain thresholds",
+    )
+)
 def explain(
     what: Annotated[
         str | None,
@@ -111,12 +119,21 @@ def explain(
             autocompletion=completion.explained,
         ),
     ] = None,
+    parts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PART=CHOICE", help="Of an algorithm: parts to exchange, e.g. gate=two_side."),
+    ] = None,
 ) -> None:
     """What a metric or an algorithm is, with formula and source; which metric another framework's number is."""
     from ratioscope import catalogue, schema
     from ratioscope.analysis.frameworks import naming, writing
     from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES, describe, table
 
+    if what and (parts or ".py:" in what):
+        from ratioscope.trainer.settings import load
+
+        say(describe(load("on_policy", [f"algorithm={what}", *(parts or [])]).declared))
+        return
     reported = [writing.explain(named) for named in naming.numbers_named(what or "")]
     if what in catalogue.ENTRIES:
         say("\n\n".join([catalogue.explain(what) + writing.elsewhere(what), *reported]))
