@@ -43,7 +43,12 @@ def warm_started(
         torch.manual_seed(config.warm_start.seed)
         model, vocabulary = policy.make(config.model, task)
         cached = cache_folder("warm_start") / f"{digest(config, task, torch.__version__.split('+')[0])}.safetensors"
-        if not (_load_weights(model, SHIPPED / f"{digest(config, task)}.safetensors") or _load_weights(model, cached)):
+        # A start that has not seen the first prompts serves runs that hold out fewer of them, too.
+        unseen = {
+            "task": config.task.model_copy(update={"evaluation_prompts": max(config.task.evaluation_prompts, 512)})
+        }
+        shipped = SHIPPED / f"{digest(config.model_copy(update=unseen), task)}.safetensors"
+        if not (_load_weights(model, shipped) or _load_weights(model, cached)):
             _train_supervised(model, vocabulary, config, task, progress)
             cached.parent.mkdir(parents=True, exist_ok=True)
             temporary = cached.with_suffix(f".tmp-{os.getpid()}")

@@ -22,13 +22,7 @@ TARGET = 0.03
 
 def run() -> None:
     """Print both shares of small steps, and the recorder's own of one with a language model's sizes."""
-    sizes = [
-        "prompts=32",
-        "evaluation_prompts=64",
-        "warm_start.right_share=1",
-        "warm_start.accuracy=0.35",
-        f"updates={UPDATES}",
-    ]
+    sizes = ["prompts=32", "evaluation_prompts=64", f"updates={UPDATES}"]
     config = load("on_policy", [*sizes, "algorithm=grpo", "logging.exact=false"])
     found: list[GRPORecorder] = []
 

@@ -25,14 +25,7 @@ UPDATES, ROUNDS = 30, 5
 def run() -> None:
     """Print the three comparisons."""
     # The others never evaluate; a run does at its first and last update, here on a few prompts.
-    sizes = [
-        "prompts=32",
-        "evaluation_prompts=64",
-        "warm_start.right_share=1",
-        "warm_start.accuracy=0.35",
-        "evaluate_every=1000",
-        f"updates={UPDATES}",
-    ]
+    sizes = ["prompts=32", "evaluation_prompts=64", "evaluate_every=1000", f"updates={UPDATES}"]
     config = load("on_policy", [*sizes, "algorithm=grpo", "logging.exact=false"])
     kinds: dict[str, Callable[[], float]] = {
         "recorded": lambda: _trained(config, recording=True),

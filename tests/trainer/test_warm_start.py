@@ -117,7 +117,9 @@ def test_the_usual_start_travels_with_the_package() -> None:
     configs = [config for config in map(load, preset_names()) if not config.model.path]
     task = Addition(2, configs[0].task.evaluation_prompts)
     assert {digest(config, task) for config in configs} == {file.stem}
-    model, vocabulary = warm_started(configs[0], task, lambda step, learned: pytest.fail("it was trained"))
+    fewer = configs[0].model_copy(update={"task": configs[0].task.model_copy(update={"evaluation_prompts": 64})})
+    for config in (fewer, configs[0]):
+        model, vocabulary = warm_started(config, task, lambda step, learned: pytest.fail("it was trained"))
     rollout, accuracy = sample_evaluation(model, task, vocabulary, torch.Generator().manual_seed(1))
     texts = scored(rollout, task, vocabulary, task.evaluation_ids).responses
     answers = [task.answer(prompt_id) for prompt_id in task.evaluation_ids]
