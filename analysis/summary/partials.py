@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 
 import duckdb
 import numpy as np
@@ -243,6 +243,25 @@ def _with_scaled_sums(connection: duckdb.DuckDBPyConnection, groups: pd.DataFram
     there = groups["step"].isin(peaks["step"])
     replaced = groups[["step", "group_id"]].merge(scaled, how="left", on=["step", "group_id"])
     return groups.assign(**{name: groups[name].mask(there, replaced[name]) for name in scaled.columns[2:]})
+
+
+@cache
+def rewards_between(file: TableFile) -> tuple[float, float]:
+    """The smallest and the largest reward by the footer of a file of sequences; infinite where it does not say."""
+    unknown = -inf, inf
+    try:
+        metadata = pq.read_metadata(file.path)
+    except (OSError, pa.ArrowInvalid):
+        return unknown
+    names = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+    found: list[float] = []
+    for group in map(metadata.row_group, range(metadata.num_row_groups)) if "reward" in names else ():
+        statistics = group.column(names.index("reward")).statistics
+        if statistics is None or (not statistics.has_min_max and statistics.null_count != group.num_rows):
+            return unknown
+        if statistics.has_min_max:
+            found += statistics.min, statistics.max
+    return min(found, default=0.0), max(found, default=0.0)
 
 
 @cache

@@ -20,7 +20,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import of_share
 from ratioscope.analysis.summary.metrics import COUNTS, StepTable, step_table
 from ratioscope.analysis.summary.packed import packed, unpacked
-from ratioscope.analysis.summary.partials import Partials, ScanUnit, partials_of, scan_units
+from ratioscope.analysis.summary.partials import Partials, ScanUnit, partials_of, rewards_between, scan_units
 from ratioscope.cache import Entry, entry_of
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.catalogue.denominators import RESPONSES
@@ -236,9 +236,18 @@ def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame])
             found.append(_noted(index, [key], not_logged(key)))
     if prompts := run.manifest.evaluation_prompts:
         low["eval_accuracy"], high["eval_accuracy"] = of_share(values["eval_accuracy"].to_numpy(), prompts)
+    ends = [rewards_between(file) for file in run.files["sequences"]]
+    low["reward"], high["reward"] = _within_rewards(ends, low["reward"]), _within_rewards(ends, high["reward"])
     notes = pa.Table.from_pandas(pd.concat(found, ignore_index=True))
     histogram = pd.concat(histograms) if histograms else pd.DataFrame({"step": [], "bin": [], "tokens": []})
     return StepSummary(values, low, high, Notes(index, notes), histogram.reset_index(drop=True), steps), notes
+
+
+def _within_rewards(ends: list[tuple[float, float]], interval: "pd.Series[float]") -> "pd.Series[float]":
+    """An end of the mean reward's interval: not below -1 or 0, nor above 1, where no reward of the run is."""
+    lowest, highest = min((low for low, _ in ends), default=0.0), max((high for _, high in ends), default=0.0)
+    lower = 0.0 if lowest >= 0 else -1.0 if lowest >= -1 else None
+    return interval.clip(lower, 1.0 if highest <= 1 else None)
 
 
 def _noted(steps: pd.Index, keys: list[str], note: Note) -> pd.DataFrame:

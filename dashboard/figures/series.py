@@ -12,7 +12,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
-from ratioscope.dashboard.formats import is_share
+from ratioscope.dashboard.formats import is_share, plain, share
 from ratioscope.dashboard.theme import Mode
 
 # On-policy, float32 log-probabilities leave squares of this size; a logarithmic axis would show nothing else.
@@ -25,6 +25,10 @@ class Limit:
 
     value: float
     name: str
+
+    def words(self, *, percent: bool = False) -> str:
+        """Its name with its value."""
+        return f"{self.name} {share(self.value) if percent else plain(self.value)}"
 
 
 def over_steps(
@@ -90,7 +94,7 @@ def over_steps(
         trace.showlegend = trace.name not in named
         named.add(trace.name)
     for limit in limits:
-        base.add_threshold(fig, limit.value, limit.name, mode)
+        base.add_threshold(fig, limit.value, limit.words(percent=percent), mode)
     base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
     base.add_marks(fig, marks, summary.values.index)
     if len(keys) == 1 and all(trace.showlegend is False or trace.name == label(keys[0]) for trace in fig.data):

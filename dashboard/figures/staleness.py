@@ -109,7 +109,7 @@ def by_lag(rows: pd.DataFrame, key: str, title: str, mode: Mode, limits: tuple[L
         )
     for limit in limits:
         if shown["value"].max() > limit.value / 3:  # a limit far off would press the bars flat
-            base.add_threshold(fig, limit.value, limit.name, mode)
+            base.add_threshold(fig, limit.value, limit.words(percent=is_share(key)), mode)
     fig.update_xaxes(type="category", categoryorder="array", categoryarray=list(rows["label"]))
     if is_share(key):
         fig.update_yaxes(tickformat="~p", rangemode="tozero")

@@ -90,7 +90,7 @@ def path_beside(subject: Subject, level: Level, aggregation: Aggregation) -> str
 def distances(subject: Subject) -> Chart:
     """Staleness, update, and what PPO clips, with their limits."""
     of = subject.opened.limits
-    limits = {STALENESS: Limit(of.staleness, "ε<sub>stale</sub>/2"), UPDATE: Limit(of.update, "ε/2")}
+    limits = {STALENESS: Limit(of.staleness, "staleness<br>limit"), UPDATE: Limit(of.update, "update<br>limit")}
     title = named(subject, {STALENESS: "Staleness", UPDATE: "update", PPO: "the distance that PPO clips"})
     return over_steps(
         subject, _KEYS, key="distances", title=title, unit="total variation", height=280, takeaway=answer(subject),
@@ -133,7 +133,7 @@ def mean_ratio(subject: Subject) -> Chart:
     """Mean ratio, which must be 1."""
     return over_steps(
         subject, ("ratio_mean",), key="mean-ratio", title="Mean ratio: are the denominators right?",
-        unit="mean ρ", limits=(Limit(1.0, "must be 1"),), takeaway=course(subject.summary, "ratio_mean"),
+        unit="mean ρ", limits=(Limit(1.0, "must be"),), takeaway=course(subject.summary, "ratio_mean"),
         beside=("ratio_mean_z",),
     )  # fmt: skip
 

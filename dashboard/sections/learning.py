@@ -45,7 +45,7 @@ def overview(subject: Subject) -> list[Chart]:
 
 def _off_policy(subject: Subject) -> Chart:
     of = subject.opened.limits
-    limits = {STALENESS: Limit(of.staleness, "ε<sub>stale</sub>/2"), UPDATE: Limit(of.update, "ε/2")}
+    limits = {STALENESS: Limit(of.staleness, "staleness<br>limit"), UPDATE: Limit(of.update, "update<br>limit")}
     drawn = named(subject, {STALENESS: "Staleness", UPDATE: "update drift"})
     return _chart(subject, "staleness", f"How off-policy is it? {drawn}", (STALENESS, UPDATE), "total variation",
                   *(limits[key] for key in subject.known(limits)))  # fmt: skip

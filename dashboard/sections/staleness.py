@@ -124,8 +124,8 @@ def by_lag(subject: Subject, metric: str | None = None) -> tuple[Piece, ...]:
     known = [place for place, value in enumerate(rows["value"]) if pd.notna(value)]
     if not known:
         return Paragraph(f"{entry.title}: {rows['note'].iloc[-1]}."), table
-    staleness = Limit(subject.opened.limits.staleness, "ε<sub>stale</sub>/2")
-    limits = {"s_k": (staleness,), STALENESS: (staleness,), "khat_token": (Limit(0.7, "means unreliable"),)}
+    staleness = Limit(subject.opened.limits.staleness, "limit")
+    limits = {"s_k": (staleness,), STALENESS: (staleness,), "khat_token": (Limit(0.7, "means<br>unreliable<br>from"),)}
     draw = partial(figures.by_lag, rows, key, "share" if is_share(key) else entry.unit, limits=limits.get(key, ()))
     said = "; ".join(f"{rows['label'].iloc[place]}: {words[place]}" for place in dict.fromkeys((known[0], known[-1])))
     return chart(

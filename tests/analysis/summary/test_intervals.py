@@ -1,9 +1,13 @@
 """Intervals: closed forms, and where nothing can be said they say nothing; `test_coverage` has what they cover."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.intervals import (
     NO_INTERVAL,
     bootstrap_counts,
@@ -15,6 +19,26 @@ from ratioscope.analysis.summary.intervals import (
     percentile_interval,
     share_intervals,
 )
+from ratioscope.analysis.summary.summary import summarise
+from tests.making.runs import random_step, write_run
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "beyond"),
+    [(0.0, 1.0, False), (0.0, 1.5, True), (-1.0, 1.0, False)],
+)
+def test_the_interval_of_a_reward_stays_where_rewards_are(
+    tmp_path: Path, lowest: float, highest: float, beyond: bool
+) -> None:
+    """Few groups of partly right answers: t would reach far beyond."""
+    step = random_step(np.random.default_rng(0), 0)
+    rewards = np.linspace(lowest, highest, len(step.sequences["reward"])).astype(np.float32)
+    step = replace(step, sequences=step.sequences | {"reward": rewards})
+    found = summarise(open_run(write_run(tmp_path / "run", [step])))
+    low, high = found.low["reward"].loc[0], found.high["reward"].loc[0]
+    assert low < found.values["reward"].loc[0] < high
+    assert low >= lowest
+    assert (high > 1) == beyond
 
 
 def test_the_variance_is_the_written_formula() -> None:
