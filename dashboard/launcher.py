@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from pkgutil import iter_modules
 
 import streamlit as st
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ratioscope.dashboard import theme, warming
+from ratioscope.dashboard import theme, views, warming
 from ratioscope.dashboard.components.plot import PLOTLY_ADDRESS, PLOTLY_FILE
+from ratioscope.dashboard.demo import demo
 from ratioscope.dashboard.roots import serve_from
 
 LOOPBACK = "127.0.0.1"
@@ -56,6 +58,31 @@ async def _plotly(request: Request) -> FileResponse:
     )
 
 
+# Streamlit takes its first page for "/" alone, and looks for itself below each page's name before it looks beside it.
+_INDEX = Path(st.__file__).with_name("static") / "index.html"
+_BESIDE = (
+    "<script>window.__streamlit = "
+    "{ BACKEND_BASE_URL: location.origin + location.pathname.replace(/[^/]*$/, '') }</script>"
+)
+
+
+async def _page(request: Request) -> HTMLResponse:
+    """Streamlit's own document, which is told where the server is."""
+    document = _INDEX.read_text("utf-8").replace("<head>", f"<head>{_BESIDE}", 1)
+    return HTMLResponse(document, headers={"cache-control": "no-cache"})
+
+
+async def _first_page(request: Request) -> RedirectResponse:
+    return RedirectResponse(f"./?{request.url.query}" if request.url.query else "./")
+
+
+def _pages() -> list[Route]:
+    """The address of each page by its name, that of the first one too."""
+    first = "start" if demo() else "runs"
+    names = {module.name for module in iter_modules(views.__path__)} - {first}
+    return [Route(f"/{first}", _first_page), *(Route(f"/{name}", _page) for name in sorted(names))]
+
+
 def serve(roots: Sequence[Path], port: int, listening: Callable[[], None] = lambda: None) -> None:
     """Run the dashboard on these folders until it is stopped; blocks.
 
@@ -66,7 +93,7 @@ def serve(roots: Sequence[Path], port: int, listening: Callable[[], None] = lamb
     warming.begin(LOOPBACK, port, listening)
     app = st.App(
         Path(__file__).parent / "entry" / "ratioscope_app.py",
-        routes=[Route(PLOTLY_ADDRESS, _plotly)],
+        routes=[Route(PLOTLY_ADDRESS, _plotly), *_pages()],
         middleware=[Middleware(ContentSecurityPolicy)],
     )
     app.run(

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from ratioscope.dashboard import state
 from ratioscope.dashboard.inert import safe
 
 _NAMES = """
@@ -19,12 +20,25 @@ PARAMETERS = frozenset(_NAMES.split())
 
 _OPEN = ("finding-", "remark-")
 _MOST = 3
+_NUMBERS = ("step", "seq", "token")
+_ONE_OF = {"mean": tuple(map(str, state.SMOOTHING)), "logy": ("true", "false")}
 
 
 def say_what_means_nothing() -> None:
-    """A line on the parameters of the address that no page knows."""
-    unknown = [key for key in st.query_params if key not in PARAMETERS and not key.startswith(_OPEN)]
-    if unknown:
-        named = ", ".join(f"{key[:40]}={st.query_params[key][:40]}" for key in unknown[:_MOST])
-        more = f" and {len(unknown) - _MOST} more" if len(unknown) > _MOST else ""
+    """A line on what the address asks for that no page knows, and on steps and places that cannot be any."""
+    unused = list(filter(_means_nothing, st.query_params))
+    if unused:
+        named = ", ".join(f"{key[:40]}={st.query_params[key][:40]}" for key in unused[:_MOST])
+        more = f" and {len(unused) - _MOST} more" if len(unused) > _MOST else ""
         st.text(safe(f"This link also asks for {named}{more}, which means nothing here."))
+
+
+def _means_nothing(key: str) -> bool:
+    value = st.query_params[key]
+    if key in ("from", "to"):
+        return state.step_range() == (None, None)
+    if key in _NUMBERS:
+        return not value.isdecimal()
+    if key in _ONE_OF:
+        return value not in _ONE_OF[key]
+    return key not in PARAMETERS and not key.startswith(_OPEN)

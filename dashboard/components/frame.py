@@ -188,7 +188,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
             _follow(listed, opened, follow=follow, since=time.monotonic())
         _range_bar(opened)
         _lines(opened)
-        link()
+        link(opened.run_id)
 
 
 @st.fragment(run_every=_LOOK_SECONDS)
@@ -277,14 +277,20 @@ def _lines(opened: Opened) -> None:
             st.text(safe(str(error)))
 
 
-def link() -> None:
-    """The address of what is on the screen; it opens the same view again, also after a restart."""
+def link(shown: str = "") -> None:
+    """The address of what is on the screen; it opens the same view again, also after a restart.
+
+    Args:
+        shown: the id of the run on the screen, for an address that names none: the newest is another one tomorrow.
+    """
     with st.popover("Link", icon=":material/link:", type="tertiary", key="link", on_change="rerun") as popover:
         if popover.open:
-            st.code(_address(), language=None, wrap_lines=True)
+            st.code(_address(shown), language=None, wrap_lines=True)
 
 
-def _address() -> str:
+def _address(shown: str) -> str:
     page = str(st.context.url or "").split("?")[0]
-    query = urlencode([(key, value) for key in st.query_params for value in st.query_params.get_all(key)])
-    return f"{page}?{query}"
+    query = [(key, value) for key in st.query_params for value in st.query_params.get_all(key)]
+    if shown and "run" not in st.query_params:
+        query.insert(0, ("run", shown))
+    return f"{page}?{urlencode(query)}"

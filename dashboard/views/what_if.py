@@ -220,7 +220,9 @@ def _number(key: str, value: float, low: float = nan, high: float = nan) -> str:
 
 
 def _tiles(before: Digest, after: Digest, name: str) -> None:
-    for key, column in zip(TILES, st.columns(len(TILES)), strict=True):
+    with st.container(key="tiles-what-if"):
+        columns = st.columns(len(TILES))
+    for key, column in zip(TILES, columns, strict=True):
         title, definition = described(key)
         value, note = after.values[key], text_of(after.overall.notes.get(key))
         doubt = " · unreliable" if after.overall.unreliable(key) else ""

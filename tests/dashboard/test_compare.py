@@ -115,7 +115,7 @@ def test_panels_by_any_key_have_equal_axes_and_a_title_each(two: list[str]) -> N
     assert first["yaxis"]["range"] == second["yaxis"]["range"]
     assert first["xaxis"]["range"] == second["xaxis"]["range"]
     titles = [text for each in at.markdown if "optimiser.lr =" in (text := each.value.replace("\\", ""))]
-    assert titles[:2] == ["###### optimiser.lr = 0.1", "###### optimiser.lr = 0.2"]
+    assert titles[:2] == ["## optimiser.lr = 0.1", "## optimiser.lr = 0.2"]
     assert _named(at) == ["lr 0.1, grpo", "lr 0.1, reinforce", "lr 0.2, grpo"]
 
 

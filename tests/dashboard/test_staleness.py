@@ -28,7 +28,7 @@ Look = Callable[..., AppTest]
 
 
 def titles(at: AppTest) -> list[str]:
-    return [element.value for element in at.markdown if element.value.startswith("###### ")]
+    return [element.value for element in at.markdown if element.value.startswith("## ")]
 
 
 def shares(percent: "pd.Series[str]") -> "pd.Series[float]":
@@ -48,7 +48,7 @@ def test_the_answer_is_that_of_the_analysis(gallery: Path, look: Look) -> None:
 def test_every_part_is_there(look: Look) -> None:
     at = look("staleness", "finished")
     assert len(charts(at)) == 8
-    assert "###### How old the tokens of each step are" in titles(at)
+    assert "## How old the tokens of each step are" in titles(at)
     assert any("responses (" in door.label.replace("\\", "") for door in at.expander)  # of several versions
     by_age, *_, versions = (frame.value for frame in at.dataframe)
     assert list(by_age["Version lag"]) == ["lag 0", "lag 1", "lag 2", "lag 3", "all"]
@@ -59,7 +59,7 @@ def test_every_part_is_there(look: Look) -> None:
 def test_the_metric_by_age_is_in_the_url(gallery: Path) -> None:
     at = visit("staleness", run="finished", bylag=CATALOGUE["clip_fraction"].title)
     assert at.selectbox(key="bylag").value == "clip_fraction"
-    assert f"###### {CATALOGUE['clip_fraction'].title} by version lag, steps 0 to 11" in titles(at)
+    assert f"## {CATALOGUE['clip_fraction'].title} by version lag, steps 0 to 11" in titles(at)
 
 
 @pytest.fixture(autouse=True)

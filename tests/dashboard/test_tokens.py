@@ -83,7 +83,7 @@ def test_without_a_link_the_worst_sequence_is_open(served: Path) -> None:
         worst = inside.frame.iloc[0]
         assert int(named[1]) == worst["seq_id"]
     assert sentence(found, "steps 0 to 4") in sentences(at) or "No response of steps 0 to 4 stands out" in sentences(at)
-    assert f"##### Step {worst['step']:.0f}, response {worst['seq_id']:.0f}" in sentences(at)
+    assert f"## Step {worst['step']:.0f}, response {worst['seq_id']:.0f}" in sentences(at)
     assert len(strips(at)[0]["texts"]) == worst["n_tokens"]
     assert strips(at)[0]["chosen"] == worst["position"]
     assert "1% of the tokens carry" in sentences(at)
@@ -106,12 +106,12 @@ def test_answer_tiles_and_table_are_of_the_steps_of_the_link(served: Path, link:
     table = at.dataframe[0].value
     assert table["seq_id"].tolist() == found.frame["seq_id"].tolist()
     assert at.selectbox(key="by").value == "chi2_token"
-    assert f"##### Step 2, response {link['seq']}" in sentences(at) if "seq" in link else True
+    assert f"## Step 2, response {link['seq']}" in sentences(at) if "seq" in link else True
 
 
 def test_a_link_restores_sequence_token_colour_and_criterion(served: Path) -> None:
     at = visit("tokens", run="here", step="3", seq="4", token="1", colour="Entropy (nats)", by="Lowest reward")
-    assert "##### Step 3, response 4" in sentences(at)
+    assert "## Step 3, response 4" in sentences(at)
     read = read_sequence(open_run(served / "here"), 3, 4)
     shown = strips(at)[0]
     assert shown["chosen"] == 1
@@ -132,13 +132,13 @@ def test_a_sequence_that_is_not_there_is_said(served: Path, step: str, seq: str)
 @pytest.mark.parametrize("value", ["-1", "9" * 40, "²"])
 def test_a_senseless_link_is_no_link(served: Path, value: str) -> None:
     at = visit("tokens", run="here", step=value, seq=value, token=value, beside=value, other=value, by=value)
-    assert "##### Step" in sentences(at)
+    assert "## Step" in sentences(at)
     assert at.selectbox(key="by").value == "s_k"
 
 
 def test_the_same_prompt_of_another_run_is_beside_it_in_the_same_colours(served: Path) -> None:
     at = visit("tokens", run="here", step="3", seq="4", other="there")
-    assert "##### there: step 3, response 3" in sentences(at)
+    assert "## there: step 3, response 3" in sentences(at)
     assert len(strips(at)) == 2
     assert strips(at)[0]["legend"] == strips(at)[1]["legend"]
 

@@ -56,6 +56,7 @@ def test_the_run_of_the_url_is_shown_and_its_step_range_by_every_chart_over_step
 def test_a_senseless_step_range_is_none(three: list[str], first: str, last: str) -> None:
     at = visit("overview", run="seed-1", **{"from": first, "to": last})
     assert ":blue-badge" not in sentences(at)
+    assert f"This link also asks for from={first}, to={last}, which means nothing here." in sentences(at)
     assert not [button for button in at.button if button.key == "all-steps"]
 
 
