@@ -7,7 +7,7 @@ import torch
 from ratioscope.errors import RatioscopeError
 from ratioscope.gates import GATES
 from ratioscope.parameters import Judged
-from ratioscope.trainer import elsewhere, own, parameters, parts, policy, pretrained
+from ratioscope.trainer import elsewhere, experts, own, parameters, parts, policy, pretrained
 from ratioscope.trainer.advantages import TOKEN_ADVANTAGES
 from ratioscope.trainer.algorithm import IDLE
 from ratioscope.trainer.algorithms import ALGORITHMS
@@ -27,6 +27,7 @@ def check(config: TrainConfig) -> None:
     _check_passes(config)
     _check_schedule(config)
     _check_workers(config)
+    _check_experts(config)
     _check_model_and_task(config)
 
 
@@ -159,6 +160,35 @@ def _check_workers(config: TrainConfig) -> None:
         raise RatioscopeError(f"schedule.workers={schedule.workers} share the memory of the CPU: set model.device=cpu.")
 
 
+def _check_experts(config: TrainConfig) -> None:
+    schedule, copies = config.schedule, config.sampler.samples_per_prompt
+    if not schedule.expert_share:
+        return
+    given = f"schedule.expert_share={schedule.expert_share:g}"
+    if not round(schedule.expert_share * copies):
+        raise RatioscopeError(f"{given} of sampler.samples_per_prompt={copies} is no response.")
+    by_version = {
+        "schedule.actors": schedule.actors,
+        "schedule.window": schedule.window,
+        "schedule.epsilon_stale": schedule.epsilon_stale,
+        "schedule.mixture": schedule.mixture,
+        "logging.held_out_groups": config.logging.held_out_groups,
+        "logging.probe_every": config.logging.probe_every,
+        "a sampler that differs from the policy": config.engine_differs,
+    }
+    if refused := next((key for key, value in by_version.items() if value), None):
+        raise RatioscopeError(f"{given}: the expert is no version of the policy; {refused} does not go with it.")
+    parts = {part: getattr(config.declared, part) for part in ("weight", "gate", "filter", "regulariser")}
+    divides = [f"{part}={choice}" for part, choice in parts.items() if choice not in ("none", "adaptive_kl")]
+    if config.algorithm.reference_kl and config.algorithm.reference_kl_estimator != "in_reward":
+        divides.append("algorithm.reference_kl")
+    if divides and not experts.tell_their_probability(schedule):
+        raise RatioscopeError(
+            f"{given}: {divides[0]} of {config.algorithm.name} needs the expert's log-probabilities; give them in "
+            "schedule.expert_file, or take an algorithm without ratios, such as reinforce."
+        )
+
+
 def _check_model_and_task(config: TrainConfig) -> None:
     task, model = config.task, config.model
     if model.device == "cuda" and not torch.cuda.is_available():
@@ -204,6 +234,8 @@ def check_given(config: TrainConfig, given: Iterable[str]) -> None:
         (bool(model.path), f"model.path={model.path}", (*(f"model.{name}" for name in _SIZES), "warm_start")),
         (not model.path, "the built-in model", ("model.chat_template",)),
         (not schedule.switch_probability, "schedule.switch_probability=0", ("schedule.segment_length",)),
+        (not schedule.mixture, "schedule.mixture=[]", ("schedule.mixture_unit",)),
+        (not schedule.expert_share, "schedule.expert_share=0", ("schedule.expert_file",)),
         (schedule.offline, "schedule.offline=true", ("schedule.sync_interval", "schedule.sync_offset")),
         (not config.algorithm.reference_kl, "algorithm.reference_kl=0", ("algorithm.reference_kl_estimator",)),
         (not config.logging.probe_every, "logging.probe_every=0", ("logging.probe_batches",)),

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from ratioscope.trainer import checkpoint
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.engine import Engine, Weights
+from ratioscope.trainer.experts import Experts
 from ratioscope.trainer.rollout import Batch, Rollout, join
 from ratioscope.trainer.sampling import Decoding, Switch, Version, encoded, sample, scored
 from ratioscope.trainer.schedule import live_versions
@@ -54,6 +55,7 @@ class ScheduledCollector:
         self.snapshots = Snapshots(config.schedule)
         self.engine = Engine(model, config.sampler.dtype)
         self.newest_engine = Engine(model, config.sampler.dtype) if config.schedule.switch_probability else None
+        self.experts = Experts(config.schedule, task, vocabulary)
         self.decoding = decoding_of(config)
         self.prompts = random.Random(config.seed)
         self.generator = torch.Generator(model.device).manual_seed(config.seed)
@@ -98,18 +100,31 @@ class ScheduledCollector:
         if not self.config.schedule.mixture:
             rollouts = [self._sample(drawn, versions[0], versions[0], generator)]
             return assemble(rollouts, drawn, self.task, self.vocabulary)
-        chosen = choice.choices(versions, self.config.schedule.mixture, k=len(drawn))
-        order = sorted(set(chosen))
-        parts = [[prompt for prompt, version in zip(drawn, chosen, strict=True) if version == old] for old in order]
-        rollouts = [self._sample(part, old, versions[0], generator) for part, old in zip(parts, order, strict=True)]
-        prompts = [prompt for part in parts for prompt in part]
-        return assemble(rollouts, prompts, self.task, self.vocabulary)
+        copies = self.config.sampler.samples_per_prompt if self.config.schedule.mixture_unit == "response" else 1
+        units = [prompt for prompt in drawn for _ in range(copies)]
+        chosen = choice.choices(versions, self.config.schedule.mixture, k=len(units))
+        places = sorted(range(len(units)), key=lambda place: chosen[place])  # stable: in the order of the draws
+        rollouts = []
+        for old in sorted(set(chosen)):
+            part = [units[place] for place in places if chosen[place] == old]
+            rollouts.append(self._sample(part, old, versions[0], generator, copies))
+        if copies > 1:  # neighbours again
+            whole = join(rollouts, self.vocabulary.pad_id).rows(torch.tensor(places).argsort())
+            return assemble([whole._replace(copies=copies)], drawn, self.task, self.vocabulary)
+        return assemble(rollouts, [units[place] for place in places], self.task, self.vocabulary)
 
     def _next(self, update: int) -> Batch:
         drawn = self.task.draw(self.prompts, self.config.sampler.prompts)
-        return self.batch(update, drawn, self.prompts, self.generator)
+        batch = self.batch(update, drawn, self.prompts, self.generator)
+        if not self.config.schedule.expert_share:
+            return batch
+        asked = batch.prompt_ids[:: batch.rollout.copies]
+        return assemble([self.experts.mixed(batch.rollout, asked)], asked, self.task, self.vocabulary)
 
-    def _sample(self, prompt_ids: list[int], version: int, newest: int, generator: torch.Generator) -> Rollout:
+    def _sample(
+        self, prompt_ids: list[int], version: int, newest: int, generator: torch.Generator, apart: int = 1
+    ) -> Rollout:
+        """Responses to prompts; `apart`: how many of a prompt's were asked for one by one."""
         settings, schedule = self.config.sampler, self.config.schedule
         model = self.engine.load(self.snapshots.weights[version], version)
         switch = None
@@ -122,7 +137,7 @@ class ScheduledCollector:
             prompts,
             prompt_mask,
             self.vocabulary,
-            copies=settings.samples_per_prompt,
+            copies=settings.samples_per_prompt // apart,
             length=self.task.response_length,
             decoding=self.decoding,
             generator=generator,

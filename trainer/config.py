@@ -52,8 +52,9 @@ class Schedule(Section):
     sync_offset: int = Field(default=0, ge=0, description="n: batches buffered before training starts")
     offline: bool = Field(default=False, description="only the initial policy ever samples")
     mixture: list[float] = Field(
-        default_factory=list, description="weights of the newest, second newest, ... version; one draw per prompt"
+        default_factory=list, description="weights of the newest, second newest, ... version; a draw per mixture_unit"
     )
+    mixture_unit: Literal["prompt", "response"] = "prompt"
     switch_probability: float = Field(
         default=0.0,
         ge=0,
@@ -63,6 +64,8 @@ class Schedule(Section):
     segment_length: int = Field(default=1, ge=1, description="tokens per segment")
     actors: int = Field(default=0, ge=0, le=64, description="processes that sample while the learner trains")
     workers: int = Field(default=0, ge=0, le=64, description="processes that apply their gradients to shared weights")
+    expert_share: float = Field(default=0.0, ge=0, le=1, description="of each group's responses that an expert wrote")
+    expert_file: str = Field(default="", description="JSONL of the expert's; default: the task's right answers")
     epsilon_stale: float | None = Field(default=None, gt=0, description="drop tokens with |rho_k - 1| above it")
     window: int | None = Field(default=None, ge=1, description="W: drop responses of all but the newest W versions")
 
@@ -231,6 +234,7 @@ class TrainConfig(Section):
                 ("switch", schedule.switch_probability, 0.0),
                 ("actors", schedule.actors, 0),
                 ("workers", schedule.workers, 0),
+                ("expert", schedule.expert_share, 0.0),
             )
             if value != usual
         ]

@@ -193,11 +193,12 @@ class Trainer:
         self._seconds_logging = time.perf_counter() - judged
         time.sleep(max(0.0, self.config.pace - (time.perf_counter() - started)))
 
-        return self._progress(step, float(batch.reward.mean()), tokens, evaluated)
+        return self._progress(step, float(batch.reward.mean()), outcome.columns, evaluated)
 
     def _progress(self, step: int, reward: float, tokens: dict[str, Any], evaluated: dict[str, float]) -> Progress:
         behavior, current, new = (torch.as_tensor(tokens[f"logp_{name}"]) for name in ("behavior", "current", "new"))
-        current, new = log_ratio(current, behavior), log_ratio(new, behavior)
+        known = ~behavior.isnan()
+        current, new = log_ratio(current, behavior)[known], log_ratio(new, behavior)[known]
         return Progress(
             update=step,
             updates=self.config.updates,

@@ -54,6 +54,9 @@ class PretrainedVocabulary:
         text = self._chat(text) if self._chats else text
         return list(self._tokenizer.encode(text, add_special_tokens=not self._chats))
 
+    def encode_response(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 

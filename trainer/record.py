@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pyarrow as pa
 import torch
 
 from ratioscope.manifest import library_versions
@@ -9,11 +10,13 @@ from ratioscope.trainer import exact, own
 from ratioscope.trainer.algorithm import Algorithm
 from ratioscope.trainer.config import TrainConfig
 from ratioscope.trainer.recompute import Recomputed
-from ratioscope.trainer.rollout import Batch, Rollout
+from ratioscope.trainer.rollout import EXPERT, Batch, Rollout
 from ratioscope.trainer.tasks.task import Task
 from ratioscope.trainer.update import Outcome
 
 PRODUCER = "ratioscope trainer"
+# What is not known of tokens that no version of the policy sampled.
+OF_THE_SAMPLER = ("behavior_version", "tv_current_behavior", "chi2_current_behavior", "kl_behavior_current")
 
 
 def tokens(rollout: Rollout, outcome: Outcome, recomputed: Recomputed) -> dict[str, Any]:
@@ -37,6 +40,11 @@ def tokens(rollout: Rollout, outcome: Outcome, recomputed: Recomputed) -> dict[s
             "kl_behavior_current": exact.kl(behavior[select], current),
             "tv_new_current": exact.total_variation(new, current),
         }
+    expert = columns["behavior_version"] == EXPERT
+    if expert.any():
+        unknown = dict.fromkeys(OF_THE_SAMPLER, expert) | {"logp_behavior": columns["logp_behavior"].isnan()}
+        for name in columns.keys() & unknown.keys():
+            columns[name] = pa.array(columns[name].cpu().numpy(), mask=unknown[name].cpu().numpy())
     return columns
 
 
@@ -46,6 +54,11 @@ def sequences(batch: Batch, outcome: Outcome, task: Task, algorithm: Algorithm) 
     n = len(batch.prompt_ids)
     version = rollout.version
     texts = {i: task.prompt(i) for i in set(batch.prompt_ids)}
+    expert = ((version == EXPERT) & rollout.mask).any(dim=1).cpu().numpy()
+    of_versions = {
+        "min": torch.where(rollout.mask, version, version.max()).amin(dim=1),
+        "max": torch.where(rollout.mask, version, 0).amax(dim=1),
+    }
     weighted = algorithm.sample_weight != "equal"
     return {
         "seq_id": torch.arange(n),
@@ -56,11 +69,11 @@ def sequences(batch: Batch, outcome: Outcome, task: Task, algorithm: Algorithm) 
         "n_tokens": rollout.mask.sum(dim=1),
         "reward": prepared.reward,
         **{f"reward_{name}": part for name, part in prepared.reward_parts.items()},
-        "behavior_version_min": torch.where(rollout.mask, version, version.max()).amin(dim=1),
-        "behavior_version_max": torch.where(rollout.mask, version, 0).amax(dim=1),
+        **{f"behavior_version_{end}": pa.array(of.cpu().numpy(), mask=expert) for end, of in of_versions.items()},
         "finish_reason": ["stop" if end else "length" for end in batch.ended.tolist()],
         "sample_weight": prepared.sample_weight if weighted else None,
         "dropped": prepared.dropped if any(prepared.dropped) else None,
+        "source": ["expert" if wrote else "policy" for wrote in expert.tolist()] if expert.any() else None,
     }
 
 

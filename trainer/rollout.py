@@ -6,6 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+EXPERT = -1
+"""The version of tokens that no version of the policy sampled."""
+
 
 class Rollout(NamedTuple):
     """n sampled responses; the `copies` responses to a prompt are neighbours."""
@@ -19,7 +22,7 @@ class Rollout(NamedTuple):
     mask: Tensor
     """(n, response_length) bool: tokens that were sampled, the end mark included."""
     logp: Tensor
-    """(n, response_length) log-probability under the distribution that each token was drawn from."""
+    """(n, response_length) log-probability under the distribution that each token was drawn from; NaN: not known."""
     version: Tensor
     """(n, response_length) policy version that sampled each token."""
     copies: int = 1

@@ -24,6 +24,9 @@ class Vocabulary(Protocol):
     def encode(self, text: str) -> list[int]:
         """A prompt as the policy reads it: with the chat template around it where there is one."""
 
+    def encode_response(self, text: str) -> list[int]:
+        """A response as the policy writes it, without its end mark."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """A response as the task's scorer and the logs read it."""
 
@@ -41,6 +44,8 @@ class CharacterVocabulary:
 
     def encode(self, text: str) -> list[int]:
         return [self._ids[character] for character in text]
+
+    encode_response = encode
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self._characters[i] for i in ids)

@@ -65,6 +65,13 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["actors=2", "sync_offset=3"], "use one or the other."),
     (["actors=3", "mixture=[1, 1]"], "schedule.actors=3 measures the lag"),
     (["algorithm=dapo", "actors=2"], "dapo samples again until it has signal, which actors cannot do."),
+    (["mixture_unit=response"], "schedule.mixture_unit has no effect with schedule.mixture=[]; leave it out."),
+    # experts
+    (["expert_share=0.25"], "weight=ratio of grpo needs the expert's log-probabilities; give them in"),
+    (["expert_share=0.25", "algorithm=opmd"], "regulariser=squared_log_ratio of opmd needs the expert's"),
+    (["expert_share=0.01", "algorithm=reinforce"], "schedule.expert_share=0.01 of sampler.samples_per_prompt=8 is no"),
+    (["expert_share=0.5", "algorithm=reinforce", "actors=2"], "no version of the policy; schedule.actors does not go"),
+    (["expert_file=here.jsonl"], "schedule.expert_file has no effect with schedule.expert_share=0; leave it out."),
     # workers
     (["workers=2", "sync_interval=3"], "apply their gradients as they come; schedule.sync_interval=3 does not go with"),
     (["workers=2", "top_p=0.9"], "a sampler that differs from the policy does not go with it."),

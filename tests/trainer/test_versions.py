@@ -48,6 +48,19 @@ def test_all_responses_to_a_prompt_come_from_one_version_of_a_mixture(mixed: Rec
         assert sequences["behavior_version_min"].equals(sequences["behavior_version_max"])
 
 
+def test_each_response_may_draw_its_own_version(tmp_path: Path) -> None:
+    run = train(small(*MIXED, "mixture_unit=response", "prompts=10"), tmp_path / "run")
+    for step, tokens in enumerate(steps_of(run.folder)):
+        assert tokens["logp_behavior"] == pytest.approx(recomputed_by_own_version(run, step), abs=2e-5)
+    last = sequences_of(run.folder, 7)
+    assert last["behavior_version_min"].equals(last["behavior_version_max"])
+    groups = torch.tensor(last["behavior_version_min"].to_numpy()).view(10, 4)
+    assert (groups != groups[:, :1]).any(dim=1).float().mean() > 0.5
+    assert set(groups.flatten().tolist()) == {2, 4, 6}
+    prompts = torch.tensor(last["prompt_id"].to_numpy()).view(10, 4)
+    assert torch.equal(prompts, prompts[:, :1].expand(-1, 4)) and len(prompts[:, 0].unique()) == 10
+
+
 def test_the_shares_of_a_mixture_follow_its_weights(mixed: Recorded) -> None:
     drawn: Counter[int] = Counter()
     warm = range(4, 12)
