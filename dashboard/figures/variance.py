@@ -181,6 +181,13 @@ def _add_regimes(fig: go.Figure, mode: Mode, axes: Axes, tv_limit: float, chi2_l
     line = {"color": mode.muted, "width": 1, "dash": "dot"}
     fig.add_vline(x=tv_limit, line=line)
     fig.add_hline(y=10**limit, line=line)
+    said = {"showarrow": False, "font": {"size": 11, "color": mode.muted}}
+    fig.add_annotation(
+        x=tv_limit, y=high, text=f"limit {tv_limit:.3g}", xanchor="right", yanchor="top", xshift=-2, **said
+    )
+    fig.add_annotation(
+        x=right, y=limit, text=f"limit {chi2_limit:.3g}", xanchor="right", yanchor="bottom", xshift=-2, **said
+    )
     corners = (
         ("<b>variance</b>,<br>not seen in TV", left, high, "left", "top"),
         ("<b>bias</b> and<br><b>variance</b>", right, high, "right", "top"),
