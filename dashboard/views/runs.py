@@ -152,7 +152,7 @@ def _inventory(lines: list[Line]) -> str:
 
 def _filter(lines: list[Line]) -> tuple[list[Line], bool]:
     """The lines to show in their order, and whether that is a selection."""
-    bar = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
+    bar = st.container(key="runs-filters", horizontal=True, vertical_alignment="bottom", gap="small")
     words = bar.text_input(
         "Search",
         placeholder="name, task, tag, note, finding",

@@ -103,9 +103,8 @@ class Watch:
     problems: list[str] = field(default_factory=list)
 
     def on_console(self, message: ConsoleMessage) -> None:
-        where = message.location["url"]
-        if message.type == "error" and not _probes_the_base_path(where):
-            self.problems.append(f"console: {message.text} ({where})")
+        if message.type == "error":
+            self.problems.append(f"console: {message.text} ({message.location['url']})")
 
     def attach(self, context: BrowserContext) -> None:
         context.on("console", self.on_console)
@@ -118,12 +117,6 @@ class Watch:
         parts = urlsplit(url)
         if parts.scheme not in ("data", "blob") and parts.hostname != "127.0.0.1":
             self.problems.append(f"request to {url}")
-
-
-def _probes_the_base_path(url: str) -> bool:
-    """On a deep link Streamlit looks for its own endpoints below the page's path first."""
-    path = urlsplit(url).path
-    return path.endswith(("/_stcore/health", "/_stcore/host-config")) and not path.startswith("/_stcore")
 
 
 OpenPage = Callable[..., Page]

@@ -88,3 +88,11 @@ def test_only_the_loopback_interface_listens(server: str) -> None:
             if state == "0A" and int(local.rpartition(":")[2], 16) == port:
                 listening.append(local.rpartition(":")[0])
     assert listening == ["0100007F"]  # 127.0.0.1, as the kernel writes it
+
+
+def test_the_first_page_has_an_address_too_which_keeps_what_it_asks_for(server: str) -> None:
+    with urllib.request.urlopen(f"{server}/runs?q=grpo&order=name") as answer:
+        assert answer.url == f"{server}/?q=grpo&order=name"
+        assert answer.headers["content-security-policy"]
+    with urllib.request.urlopen(f"{server}/drift?run=grpo") as answer:  # without it Streamlit searches
+        assert b"<head><script>window.__streamlit = " in answer.read()
