@@ -67,7 +67,7 @@ _BESIDE = (
 
 
 async def _page(request: Request) -> HTMLResponse:
-    """Streamlit's own document, which is told where the server is."""
+    """Streamlit's own document, which learns where the server is."""
     document = _INDEX.read_text("utf-8").replace("<head>", f"<head>{_BESIDE}", 1)
     return HTMLResponse(document, headers={"cache-control": "no-cache"})
 
