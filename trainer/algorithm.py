@@ -42,6 +42,30 @@ class Algorithm:
 # What a part is called when it does nothing.
 IDLE = {"all", "equal", "none", "token", "adamw"}
 
+# Weights that are proportional to pi_theta, whose derivative is therefore themselves.
+PROPORTIONAL = {"ratio", "incremental", "truncated_staleness", "truncated_sequence_staleness"}
+
+
+def printed(algorithm: Algorithm) -> str:
+    """What is printed as the loss, of each token (`trainer.surrogate`)."""
+    ratio = {"token": "ρ", "geometric": "s"}.get(algorithm.level, "W/|y|")
+    if algorithm.weight == "geometric_of_clipped":
+        policy = "weight A"
+    elif algorithm.weight not in PROPORTIONAL:
+        factors = (("w", algorithm.sample_weight), ("weight", algorithm.weight), ("M", algorithm.gate))
+        policy = " ".join([*(symbol for symbol, choice in factors if choice not in IDLE), "A log π_θ"])
+    else:
+        policy = {
+            "none": f"{ratio} A",
+            "soft": f"(4/τ) sigmoid(τ({ratio} - 1)) A",
+            **dict.fromkeys(("two_side", "ring", "masked"), f"{ratio} M A"),
+        }.get(algorithm.gate, f"min({ratio} A, clip({ratio}) A)")
+    more = {"none": "", "squared_log_ratio": " - (τ/2) (log W)²/|y|", "adaptive_kl": " - β KL(π_k ‖ π_θ)"}
+    if algorithm.regulariser == "pair_consistency":
+        return "minus the mean over responses of -(a_i - ā)²/(1+τ)²"
+    return f"minus the {algorithm.aggregation} of {policy}{more.get(algorithm.regulariser, ' + regulariser')}"
+
+
 # The modules of the parts, and the functions that are not called as the choice is.
 _MODULES = {
     "level": "ratios", "weight": "weights", "gate": "gates", "filter": "filters", "aggregation": "trainer.losses",

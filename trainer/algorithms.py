@@ -11,7 +11,7 @@ To add an algorithm, add a row here, and a part where it brings a new one.
 
 from types import MappingProxyType
 
-from ratioscope.trainer.algorithm import IDLE, PARTS, Algorithm, where
+from ratioscope.trainer.algorithm import IDLE, PARTS, Algorithm, printed, where
 from ratioscope.trainer.parameters import PARAMETERS
 
 
@@ -210,6 +210,7 @@ def describe(algorithm: Algorithm) -> str:
         f"  source         {algorithm.source}",
         *(f"  {part:<13}  {choice:<20}  {where(part, choice)}".rstrip() for part, choice in algorithm.parts().items()),
         f"  epochs         {algorithm.epochs} per update",
+        f"  printed loss   {printed(algorithm)}",
     ]
     if algorithm.differs:
         lines.append(f"  differs        {algorithm.differs}")

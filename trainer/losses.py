@@ -1,8 +1,8 @@
 """The one loss: a declaration's parts put together, and what they did to each token.
 
-The coefficient of grad log pi is a constant of the pass (advantage x weight x gate, and what the regulariser adds), so
-the loss is minus the normalised sum of coefficient x log pi. Its autograd gradient is the source equation's gradient,
-term by term; for the ratio-weighted, one-sided members that is the gradient of PPO's min(rho A, clip(rho) A).
+The coefficient of grad log pi is a constant of the pass (advantage x weight x gate, and what the regulariser adds), and
+the loss has the gradient of minus the normalised sum of coefficient x log pi: the source equation's, term by term. Its
+value is what the source prints (`trainer.surrogate`).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +14,7 @@ from torch import Tensor
 from ratioscope.filters import FILTERS, Rows
 from ratioscope.gates import GATES, Gate, both
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
+from ratioscope.trainer import surrogate
 from ratioscope.trainer.algorithm import Algorithm
 from ratioscope.trainer.own import pick
 from ratioscope.trainer.parameters import taken_by
@@ -114,6 +115,7 @@ def policy_loss(
     ratios = LEVELS[algorithm.level].of(tokens, batch.sequence)
     make_gate, make_weight = pick("gate", algorithm.gate, GATES), pick("weight", algorithm.weight, WEIGHTS)
     gate: Gate = make_gate(ratios, batch.advantage, **taken_by(make_gate, settings))
+    own_gate = gate
     if algorithm.filter != "none":
         rows = Rows(tokens, batch.advantage, batch.sequence, batch.logp_behavior, None, batch.entropy)
         keep = FILTERS[algorithm.filter].function
@@ -122,14 +124,26 @@ def policy_loss(
     # A weight that overflows where nothing is weighted is not applied: inf * 0 would poison the whole batch.
     active = (gate.value > 0) & (batch.advantage != 0) & (batch.sample_weight != 0)
     coefficient = (batch.advantage.double() * batch.sample_weight) * torch.where(active, weight * gate.value, 0.0)
+    printed = surrogate.of_policy(
+        algorithm, settings, frozen, ratios, batch.advantage.double(), batch.sequence, own_gate, weight
+    )
+    counts = (batch.advantage != 0) & (batch.sample_weight != 0) & (own_gate.clipped | ~gate.clipped)
+    printed = torch.where(counts, batch.sample_weight * printed, 0.0)
 
     regularise = pick("regulariser", algorithm.regulariser, REGULARISERS)
     places = Places(batch.sequence, batch.group)
-    coefficient = coefficient + regularise(tokens, places, **taken_by(regularise, settings))
+    added = regularise(tokens, places, **taken_by(regularise, settings))
+    coefficient = coefficient + added
+    printed = surrogate.with_regulariser(
+        algorithm, settings, printed, added, tokens.behavior, frozen, batch.advantage, batch.sequence
+    )
     if reference_kl is not None and batch.logp_reference is not None:
-        distance = KL_ESTIMATORS[reference_kl.estimator](log_ratio(frozen, batch.logp_reference))
-        coefficient = coefficient - reference_kl.coefficient * tokens.behavior.exp() * distance
+        moved, pull = log_ratio(frozen, batch.logp_reference), reference_kl.coefficient * tokens.behavior.exp()
+        coefficient = coefficient - pull * KL_ESTIMATORS[reference_kl.estimator](moved)
+        printed = printed - pull * surrogate.KL_ESTIMATES[reference_kl.estimator](moved)
 
     aggregate = pick("aggregation", algorithm.aggregation, AGGREGATIONS)
     coefficient = aggregate(coefficient, batch.sequence, size, **taken_by(aggregate, settings))
-    return LossOutput(loss=-(coefficient.to(logp.dtype) * logp).sum(), gate=gate)
+    loss = -(coefficient.to(logp.dtype) * logp).sum()
+    value = -aggregate(printed, batch.sequence, size, **taken_by(aggregate, settings)).sum()
+    return LossOutput(loss + (value.to(logp.dtype) - loss).detach(), gate)

@@ -168,6 +168,12 @@ _OBJECTIVES: tuple[Objective, ...] = (
 OBJECTIVES: dict[str, Objective] = {objective.__name__: objective for objective in _OBJECTIVES} | {"dapo": grpo}
 
 
+def objective_value(objective: Objective, groups: Groups, p: Parameters) -> float:
+    """Of all tokens."""
+    batch = [y for group in groups for y in group]
+    return float(objective(batch, [column(y.theta) for y in batch], p))
+
+
 def objective_gradient(objective: Objective, groups: Groups, p: Parameters) -> list[float]:
     """With respect to the log-probs of all tokens."""
     batch = [y for group in groups for y in group]

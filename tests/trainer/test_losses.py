@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from ratioscope.gates import GATES
+from ratioscope.gates import GATES, Kind
 from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.losses import AGGREGATIONS, ReferenceKL, Size, TokenBatch, policy_loss
 from ratioscope.trainer.regularisers import KL_ESTIMATORS
@@ -23,7 +23,7 @@ from tests.making.batches import (
 )
 from tests.making.loops import in_one_loop
 from tests.oracles.formulas import FORMULAS, expected_gradient
-from tests.oracles.objectives import OBJECTIVES, objective_gradient
+from tests.oracles.objectives import OBJECTIVES, objective_gradient, objective_value
 
 every_algorithm = in_one_loop("name", {name: name for name in sorted(ALGORITHMS)})
 quick = settings(max_examples=15, deadline=None)
@@ -75,6 +75,22 @@ def test_the_gradient_is_the_derivative_of_the_printed_objective(name: str, grou
     found = gradient(name, tensors(name, groups))
     printed = objective_gradient(OBJECTIVES[name], groups, parameters_of(name))
     assert found == pytest.approx(printed, rel=1e-6, abs=1e-9)
+
+
+@every_algorithm
+@pytest.mark.parametrize("groups", [random_batch(0, spread=1.5), at_every_bound()], ids=["random", "bounds"])
+def test_the_loss_that_is_printed_is_the_one_of_the_source(name: str, groups: Groups) -> None:
+    """Minus the objective where weights have a derivative; elsewhere they are constants before log pi."""
+    found, parameters = tensors(name, groups), parameters_of(name)
+    printed = float(policy_loss(ALGORITHMS[name], parameters, found.logp, found.batch, found.size).loss)
+    constants = sum(g * logp for g, logp in zip(gradient(name, found), found.logp.tolist(), strict=True))
+    expected = objective_value(OBJECTIVES[name], groups, parameters) if name in OBJECTIVES else constants
+    masked = GATES[ALGORITHMS[name].gate].kind is Kind.MASK and ALGORITHMS[name].weight == "ratio"
+    if masked:  # rho A of what is kept: the gradient has the same coefficients, without log pi
+        length = torch.bincount(found.batch.sequence)[found.batch.sequence].tolist()
+        shared = ALGORITHMS[name].level == "sequence"
+        expected = sum(g / (n if shared else 1) for g, n in zip(gradient(name, found), length, strict=True))
+    assert printed == pytest.approx(-expected, rel=1e-9, abs=1e-12)
 
 
 @in_one_loop("name", {name: name for name in sorted(OBJECTIVES)})

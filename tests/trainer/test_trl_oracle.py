@@ -140,8 +140,8 @@ def ours(
     aggregation: str = "token_mean",
     reference_kl: ReferenceKL | None = None,
     **parameters: float,
-) -> tuple[Tensor, float]:
-    """The gradient of our loss, and the share of tokens that it clips."""
+) -> tuple[Tensor, float, float]:
+    """The gradient of our loss, the share of tokens that it clips, and the value that is printed."""
     rollout = sampled.rollout
     sequence, _ = rollout.mask.nonzero(as_tuple=True)
     logp = evaluate(model, rollout).logp
@@ -158,7 +158,7 @@ def ours(
     size = Size(tokens=len(sequence), sequences=SEQUENCES, longest=LONGEST)
     algorithm = replace(ALGORITHMS[name], aggregation=aggregation)
     loss, gate = policy_loss(algorithm, parameters, logp, batch, size, reference_kl)
-    return flat(model, loss), float(gate.clipped.double().mean())
+    return flat(model, loss), float(gate.clipped.double().mean()), float(loss)
 
 
 def agree(found: Tensor, expected: Tensor) -> bool:
@@ -223,9 +223,11 @@ def test_the_gradient_of_the_policy_is_the_one_of_trl(
 ) -> None:
     pair = PAIRS[what]
     trl = oracle(model, tmp_path, **pair.trl)
-    expected = flat(model, trl.compute_loss(trl.model, sampled.for_trl()))
-    found, clipped = ours(model, sampled, pair.name, aggregation=pair.aggregation, **pair.parameters)
+    loss = trl.compute_loss(trl.model, sampled.for_trl())
+    expected = flat(model, loss)
+    found, clipped, printed = ours(model, sampled, pair.name, aggregation=pair.aggregation, **pair.parameters)
     assert agree(found, expected)
+    assert printed == pytest.approx(float(loss), rel=1e-5, abs=1e-6)
     if ALGORITHMS[pair.name].gate == "one_side":
         assert 0.05 < clipped < 0.95
     if ALGORITHMS[pair.name].gate == "one_side" and ALGORITHMS[pair.name].level == "token":
@@ -237,7 +239,7 @@ def test_on_fresh_data_too(what: str, model: LlamaForCausalLM, sampled: Sampled,
     pair = PAIRS[what]
     trl = oracle(model, tmp_path, **pair.trl)
     expected = flat(model, trl.compute_loss(trl.model, sampled.for_trl(fresh=True)))
-    found, clipped = ours(model, sampled, pair.name, fresh=True, aggregation=pair.aggregation, **pair.parameters)
+    found, clipped, _ = ours(model, sampled, pair.name, fresh=True, aggregation=pair.aggregation, **pair.parameters)
     assert agree(found, expected) and clipped == 0
 
 
@@ -256,10 +258,12 @@ def test_the_pull_to_the_reference_is_the_one_of_trl(
     fresh: bool, corrected: bool, estimator: str, model: LlamaForCausalLM, sampled: Sampled, tmp_path: Path
 ) -> None:
     trl = oracle(model, tmp_path, loss_type="bnpo", beta=0.5, use_bias_correction_kl=corrected, **BAND)
-    expected = flat(model, trl.compute_loss(trl.model, sampled.for_trl(fresh=fresh)))
+    loss = trl.compute_loss(trl.model, sampled.for_trl(fresh=fresh))
+    expected = flat(model, loss)
     penalty = ReferenceKL(0.5, estimator)
-    found, _ = ours(model, sampled, "grpo", fresh=fresh, reference_kl=penalty, **OUR_BAND)
+    found, _, printed = ours(model, sampled, "grpo", fresh=fresh, reference_kl=penalty, **OUR_BAND)
     assert agree(found, expected)
+    assert corrected or printed == pytest.approx(float(loss), rel=1e-5)  # corrected, TRL prints the k3 estimate
 
 
 def test_off_policy_trl_leaves_the_ratio_out_of_an_uncorrected_penalty(
@@ -268,9 +272,9 @@ def test_off_policy_trl_leaves_the_ratio_out_of_an_uncorrected_penalty(
     """Which then is the gradient of no divergence; here every estimator is weighted with pi_theta / behavior."""
     trl = oracle(model, tmp_path, loss_type="bnpo", beta=0.5, use_bias_correction_kl=False, **BAND)
     expected = flat(model, trl.compute_loss(trl.model, sampled.for_trl()))
-    weighted, _ = ours(model, sampled, "grpo", reference_kl=ReferenceKL(0.5, "k3"), **OUR_BAND)
-    plain, _ = ours(model, sampled, "grpo", **OUR_BAND)
-    fresh, _ = ours(model, sampled, "grpo", fresh=True, reference_kl=ReferenceKL(0.5, "k3"), **OUR_BAND)
-    fresh_plain, _ = ours(model, sampled, "grpo", fresh=True, **OUR_BAND)
+    weighted, *_ = ours(model, sampled, "grpo", reference_kl=ReferenceKL(0.5, "k3"), **OUR_BAND)
+    plain, *_ = ours(model, sampled, "grpo", **OUR_BAND)
+    fresh, *_ = ours(model, sampled, "grpo", fresh=True, reference_kl=ReferenceKL(0.5, "k3"), **OUR_BAND)
+    fresh_plain, *_ = ours(model, sampled, "grpo", fresh=True, **OUR_BAND)
     assert not agree(weighted, expected)
     assert agree(plain + (fresh - fresh_plain), expected)
