@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.gates import Gate, difference, hard
+from ratioscope.gates import Gate, difference, hard, one_side
 from ratioscope.parameters import Declared, Judged
-from ratioscope.ratios import LogRatios, count_sequences, mean_over_sequence, sum_over_sequence
+from ratioscope.ratios import LEVELS, LogRatios, count_sequences, mean_over_sequence, sum_over_sequence
 from ratioscope.tensors import Tensor, torch
 
 
@@ -75,6 +75,24 @@ def stale(rows: Rows, *, epsilon_stale: float) -> Gate:
     """Keep |rho_k - 1| <= epsilon_stale (S0 5.6, 7.3)."""
     distance, active = torch.expm1(rows.ratios.current), rows.advantage != 0
     return hard(below=active & (distance < -epsilon_stale), above=active & (distance > epsilon_stale))
+
+
+def _staleness_band(level: str, name: str, where: str) -> None:
+    """Declare the filter that keeps rho_k of a level between two bounds."""
+
+    def band(rows: Rows, *, floor: float, cap: float) -> Gate:
+        rho, active = LEVELS[level].of(rows.ratios, rows.sequence).current.exp(), rows.advantage != 0
+        return hard(below=active & (rho < floor), above=active & (rho > cap))
+
+    band.__name__ = name
+    band.__doc__ = f"Keep floor <= rho_k <= cap, rho_k that of {LEVELS[level].words} ({where})."
+    words = f"filter: band of ρ_k of {LEVELS[level].words}"
+    declared(words, judged=Judged.STALENESS, sequences=level != "token")(band)
+
+
+_staleness_band("token", "staleness_band", "IcePop, Zhao et al. 2025")
+_staleness_band("sequence", "sequence_staleness_band", "TRL's sequence_mask, SkyRL's product mask")
+_staleness_band("geometric", "geometric_staleness_band", "SkyRL's geometric mask, verl's decoupled_geo_rs")
 
 
 def _max_over_sequence(values: Tensor, sequence: Tensor) -> Tensor:
@@ -174,6 +192,13 @@ def reject_mean_binary(rows: Rows, *, threshold: float) -> Gate:
     return _beyond(rows, _binary_kl(rows), threshold, "mean")
 
 
+@declared("filter: binary KL on the advantage's side (DPPO)", judged=Judged.PROBABILITY)
+def binary_divergence(rows: Rows, *, threshold: float) -> Gate:
+    """DPPO with the binary KL: stop what moved further than `threshold` nats on the advantage's side."""
+    far, moved = _binary_kl(rows) > threshold, rows.ratios.behavior
+    return hard(below=far & (rows.advantage < 0) & (moved < 0), above=far & (rows.advantage > 0) & (moved > 0))
+
+
 @declared("filter: far responses with A < 0 (OPSM)", sequences=True)
 def opposite_sign(rows: Rows, *, delta: float) -> Gate:
     """OPSM: drop A<0 in sequences whose mean k1, -log rho_theta, is above `delta` nats (DeepSeek-V3.2)."""
@@ -201,3 +226,70 @@ def window(rows: Rows, *, max_lag: float) -> Gate:
 for _over in _aggregated:
     for _estimator in _divergence:
         _rejection(_estimator, _over)
+
+
+# Filters of whole optimiser steps -------------------------------------------------------------------------------------
+
+
+@declared("filter: second moment of log-ratios (M2PO)", updates=True)
+def second_moment(rows: Rows, *, moment: float) -> Gate:
+    """M2PO: of the tokens that go on in the advantage's direction, drop those with the largest (log rho_theta)^2 until
+    its mean is at most `moment` (Zheng et al. 2025, algorithm 1)."""
+    moved = rows.ratios.behavior
+    onward = rows.advantage.sign() * moved > 0
+    squares = moved[onward] ** 2
+    ordered = squares.sort().values
+    mean = ordered.cumsum(0) / torch.arange(1, len(ordered) + 1, device=ordered.device)
+    far = torch.zeros_like(onward)
+    far[onward] = mean[torch.searchsorted(ordered, squares, right=True) - 1] > moment
+    return hard(below=far & (moved < 0), above=far & (moved > 0))
+
+
+def covariances(advantage: Tensor, logp: Tensor) -> Tensor:
+    """(A - mean A)(log pi - mean log pi), (n_tokens,): what lowers the entropy (Cui et al. 2025)."""
+    a, values = advantage.double(), logp.double()
+    return (a - a.mean()) * (values - values.mean())
+
+
+def largest(values: Tensor, share: float, n: int) -> Tensor:
+    """Bool: the largest of the values, `share` of n and at least one; equal ones go together."""
+    k = min(max(1, int(share * n)), len(values))
+    return values >= values.topk(k).values[-1] if k else torch.zeros_like(values, dtype=torch.bool)
+
+
+@declared("filter: high covariance (Clip-Cov)", judged=Judged.PROBABILITY, updates=True)
+def covariance_band(
+    rows: Rows,
+    *,
+    epsilon_low: float,
+    epsilon_high: float,
+    covariance_low: float,
+    covariance_high: float,
+    covariance_share: float,
+) -> Gate:
+    """Clip-Cov: beside PPO's mask, drop a share of the tokens with a covariance between two bounds (Cui et al. 2025);
+    here those with the largest, where the source draws at random."""
+    once = one_side(rows.ratios, rows.advantage, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
+    found = covariances(rows.advantage, rows.logp_behavior.double() + rows.ratios.behavior)
+    able = (found > covariance_low) & (found < covariance_high) & ~once.clipped & (rows.advantage != 0)
+    chosen = torch.zeros_like(able)
+    chosen[able] = largest(found[able], covariance_share, len(found))
+    return hard(
+        below=(once.side < 0) | (chosen & (rows.advantage < 0)), above=(once.side > 0) | (chosen & (rows.advantage > 0))
+    )
+
+
+@declared("filter: only the highest entropies", judged=Judged.ENTROPY, updates=True)
+def top_entropy(rows: Rows, *, entropy_share: float) -> Gate:
+    """Keep the share of tokens in whose states pi_k has the highest entropy (Wang et al. 2025; TRL's
+    top_entropy_quantile); the others are on side -1.
+
+    Raises:
+        RatioscopeError: no entropy is known.
+    """
+    if rows.entropy is None:
+        raise RatioscopeError("The tokens of the highest entropy cannot be chosen: no entropy is known.")
+    entropy = rows.entropy.double()
+    lowest = entropy.quantile(1 - entropy_share) if len(entropy) else entropy.sum()
+    below = (rows.advantage != 0) & (entropy < lowest)
+    return hard(below=below, above=torch.zeros_like(below))

@@ -144,6 +144,26 @@ PARAMETERS: dict[str, RuleParameter] = {
         "largest divergence that is kept, in nats",
         symbol="threshold (nats)", label="threshold, nats", scale=Scale(1e-4, 10, 0.01),
     ),
+    "moment": RuleParameter(
+        "largest mean of the squared log-ratios",
+        symbol="τ_M", label=r"$\tau_M$ second moment", scale=Scale(1e-4, 1, 0.04),
+    ),
+    "covariance_low": RuleParameter(
+        "covariance from which on tokens may be dropped",
+        symbol="ω_low", label=r"$\omega_{low}$ covariance", scale=Scale(1e-2, 100, 1.0),
+    ),
+    "covariance_high": RuleParameter(
+        "covariance up to which tokens may be dropped", at_least="covariance_low",
+        symbol="ω_high", label=r"$\omega_{high}$ covariance", scale=Scale(1e-2, 100, 5.0),
+    ),
+    "covariance_share": RuleParameter(
+        "share of the tokens with the largest covariance, at least one token", above=True, high=1,
+        symbol="share", label="share of tokens", scale=Scale(1e-4, 1, 2e-4),
+    ),
+    "entropy_share": RuleParameter(
+        "share of the tokens that is kept, those of the highest entropy", above=True, high=1,
+        symbol="share", label="share of tokens", scale=Scale(1e-2, 1, 0.2),
+    ),
     "max_lag": RuleParameter(
         "largest number of updates since the oldest token of a response was sampled",
         symbol="W − 1", label="$W-1$ oldest lag kept", scale=Scale(0, 64, 8, logarithmic=False),
@@ -159,6 +179,7 @@ class Judged(Enum):
     STALENESS = "rho_k"
     PROBABILITY = "the probability itself"
     AGE = "when it was sampled"
+    ENTROPY = "the policy's entropy"
 
 
 @dataclass(frozen=True)

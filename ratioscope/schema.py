@@ -148,6 +148,7 @@ DROPPED = {
     "tokens_dropped_stale": "for a ratio beyond ε_stale",
     "tokens_dropped_window": "for a version outside of the window",
     "tokens_dropped_excess_negative": "to balance good and bad responses",
+    "tokens_dropped_overlong": "for the missing end of their response",
     "tokens_dropped_no_signal": "in prompt groups with zero signal, which were sampled again",
 }
 

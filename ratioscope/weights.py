@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ratioscope.parameters import Declared, Judged
-from ratioscope.ratios import LogRatios, geometric_level
+from ratioscope.ratios import LogRatios, geometric_level, sum_over_sequence
 from ratioscope.tensors import Tensor, torch
 
 
@@ -26,6 +26,8 @@ class WeightRow(Declared):
     """Whether it grows with rho_theta without end."""
     geometric: bool
     """Whether it is a geometric mean over the sequence at every level: its tokens share it, and it is no ratio."""
+    sequences: bool
+    """Whether it takes the ratios of tokens and looks at their whole sequence by itself."""
 
 
 WEIGHTS: dict[str, WeightRow] = {}
@@ -39,11 +41,12 @@ def declared(
     judged: Judged = Judged.RATIO,
     unbounded: bool = False,
     geometric: bool = False,
+    sequences: bool = False,
 ) -> Callable[[_Function], _Function]:
     """The row of the weight below, in `WEIGHTS` by the function's name; the fields are those of `WeightRow`."""
 
     def add(function: _Function) -> _Function:
-        WEIGHTS[function.__name__] = WeightRow(function, words, judged, unbounded, geometric)
+        WEIGHTS[function.__name__] = WeightRow(function, words, judged, unbounded, geometric, sequences)
         return function
 
     return add
@@ -73,6 +76,19 @@ def incremental(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tenso
 def truncated(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, cap: float) -> Tensor:
     """min(rho, cap): truncated importance sampling (S1 7)."""
     return ratios.behavior.clamp(max=math.log(cap)).exp()
+
+
+@declared("truncated staleness, min(ρ_k, C) π_θ/π_k", judged=Judged.STEP)
+def truncated_staleness(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, cap: float) -> Tensor:
+    """min(rho_k, cap) r: only how old the data are is truncated (verl's rollout_is=token, AReaL's decoupled loss)."""
+    return (ratios.behavior + (math.log(cap) - ratios.current).clamp(max=0.0)).exp()
+
+
+@declared("truncated staleness of responses, min(Π ρ_k, C) π_θ/π_k", judged=Judged.STEP, sequences=True)
+def truncated_sequence_staleness(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, cap: float) -> Tensor:
+    """The same with the product of rho_k over the response (verl's rollout_is=sequence, TRL's sequence_truncate)."""
+    whole = sum_over_sequence(ratios.current, sequence)
+    return incremental(ratios, advantage, sequence) * whole.clamp(max=math.log(cap)).exp()
 
 
 @declared("ratio between two bounds")

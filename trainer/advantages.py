@@ -35,6 +35,20 @@ def shifted(reward: Tensor, kept: Tensor, *, baseline_shift: float) -> Tensor:
     return torch.where(kept, group_mean(reward, kept) + baseline_shift, 0.0)
 
 
+def log_mean_exp(reward: Tensor, kept: Tensor, *, tau: float) -> Tensor:
+    """r - tau log of the mean of exp(r / tau): OPMD before r̄ stands in for tau log Z (S3 4.2)."""
+    scaled = torch.where(kept, reward / tau, -torch.inf)
+    n = kept.sum(dim=1, keepdim=True).clamp(min=1)
+    return torch.where(kept, reward - tau * (scaled.logsumexp(dim=1, keepdim=True) - n.log()), 0.0)
+
+
+def signal_rescaled(reward: Tensor, kept: Tensor) -> Tensor:
+    """r - r̄, times the responses over those of groups with unequal rewards: GPG's alpha (Chu et al. 2025)."""
+    centred = group_mean(reward, kept)
+    signal = kept & (centred != 0).any(dim=1, keepdim=True)
+    return centred * kept.sum() / signal.sum().clamp(min=1)
+
+
 def pairwise(reward: Tensor, kept: Tensor) -> Tensor:
     """r - r̄_w, with the weights of `balanced_weights` (S3 eq. 9)."""
     weight = balanced_weights(reward, kept)
@@ -59,7 +73,8 @@ def _mean(values: Tensor, kept: Tensor) -> Tensor:
 
 
 GROUP_ADVANTAGES: dict[str, Callable[..., Tensor]] = {
-    advantage.__name__: advantage for advantage in (group_mean, group_normalised, leave_one_out, shifted, pairwise)
+    advantage.__name__: advantage
+    for advantage in (*(group_mean, group_normalised, leave_one_out, shifted, pairwise, log_mean_exp, signal_rescaled),)
 }
 
 
@@ -72,11 +87,11 @@ def gae(reward: Tensor, mask: Tensor, value: Tensor, *, gamma: float, gae_lambda
     """Generalised advantage estimate (S4 eq. 80); with lambda = 1 it is G_t - V (S4 eq. 46).
 
     Args:
-        reward: (n,), given at the last token; the value after it is 0.
+        reward: n of them, each given at a response's last token; the value after it is 0.
         mask: (n, T) bool, true on a response's tokens, which come first.
         value: (n, T), V of the state before each token.
     """
-    length = mask.sum(dim=1)
+    reward, length = reward.flatten(), mask.sum(dim=1)
     advantage = torch.zeros_like(value)
     following = torch.zeros_like(reward)
     for place in reversed(range(mask.shape[1])):
@@ -89,6 +104,32 @@ def gae(reward: Tensor, mask: Tensor, value: Tensor, *, gamma: float, gae_lambda
     return advantage
 
 
+def optimal_token_baseline(reward: Tensor, mask: Tensor, energy: Tensor) -> Tensor:
+    """r minus, at each place, the mean reward of the group's responses that get there, weighted with the size of their
+    gradients so far (verl's optimal_token_baseline); where only one gets there, the reward itself.
+
+    Args:
+        reward: (n_groups, K).
+        mask: (n, T) bool.
+        energy: (n, T), the squared length of a token's score: 1 - 2 pi(token) + the sum of all pi^2.
+    """
+    weight, shape = torch.where(mask, energy, 0.0).cumsum(dim=1), (*reward.shape, mask.shape[1])
+    there = mask.view(shape)
+    weight = torch.where(there, weight.view(shape), 0.0)
+    baseline = (weight * reward.unsqueeze(2)).sum(dim=1, keepdim=True)
+    baseline = baseline / (weight.sum(dim=1, keepdim=True) + VARIANCE_FLOOR)
+    baseline = torch.where(there.sum(dim=1, keepdim=True) > 1, baseline, 0.0)
+    return torch.where(there, reward.unsqueeze(2) - baseline, 0.0).view(mask.shape)
+
+
+def whitened(reward: Tensor, mask: Tensor, value: Tensor, *, gamma: float) -> Tensor:
+    """G_t minus its mean, over its deviation, of all tokens of the batch (REINFORCE++, Hu 2025)."""
+    found = reward_to_go(reward, mask, value, gamma=gamma)
+    of_tokens = found[mask]
+    spread = (of_tokens.var() if len(of_tokens) > 1 else of_tokens.new_zeros(())) + VARIANCE_FLOOR
+    return torch.where(mask, (found - of_tokens.mean()) / spread.sqrt(), 0.0)
+
+
 TOKEN_ADVANTAGES: dict[str, Callable[..., Tensor]] = {
-    advantage.__name__: advantage for advantage in (reward_to_go, gae)
+    advantage.__name__: advantage for advantage in (reward_to_go, gae, whitened, optimal_token_baseline)
 }

@@ -3,6 +3,13 @@
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
+from ratioscope.filters import FILTERS
+
+
+def values(**parameters: float) -> MappingProxyType[str, float]:
+    """Parameters by name, not to be changed."""
+    return MappingProxyType(parameters)
+
 
 @dataclass(frozen=True)
 class Algorithm:
@@ -25,7 +32,7 @@ class Algorithm:
     aggregation: str = "token_mean"
     regulariser: str = "none"
     step: str = "adamw"
-    parameters: MappingProxyType[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    parameters: MappingProxyType[str, float] = field(default_factory=values)
     epochs: int = 1
     differs: str = ""
 
@@ -33,6 +40,17 @@ class Algorithm:
     def has_critic(self) -> bool:
         """Whether it trains a value head."""
         return self.advantage == "gae"
+
+    @property
+    def keeps_distributions(self) -> bool:
+        """Whether it looks at all of pi_k's probabilities, not only those of the sampled tokens."""
+        return self.regulariser == "adaptive_kl" or self.advantage == "optimal_token_baseline"
+
+    @property
+    def sees_whole_steps(self) -> bool:
+        """Whether a part looks at all tokens of an optimiser step, so that micro-batches would change the loss."""
+        chosen = self.filter in FILTERS and FILTERS[self.filter].updates
+        return chosen or self.aggregation == "self_normalised" or self.regulariser == "covariance_kl"
 
     def parts(self) -> dict[str, str]:
         """The components, for the manifest and for comparing algorithms side by side."""
@@ -85,6 +103,8 @@ def where(part: str, choice: str) -> str:
         return f"ratioscope.trainer.{_FUNCTIONS[choice]}"
     if choice.startswith("reject_") and choice.endswith(("k1", "k2", "k3")):
         return "ratioscope.filters._rejection"  # makes all of these
+    if choice.endswith("staleness_band"):
+        return "ratioscope.filters._staleness_band"
     return f"ratioscope.{_MODULES[part]}.{choice}" + ("_level" if part == "level" else "")
 
 

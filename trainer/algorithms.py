@@ -5,19 +5,15 @@ All of them share one gradient,
     g = (1/norm) sum_i sum_t  w_i A_it * weight_it * gate_it * grad log pi_theta(y_it | x_i, y_i,<t)  -  grad penalty
 
 and differ in how its factors are chosen: `trainer.advantages`, `trainer.selection`, `ratioscope.ratios.LEVELS`,
-`ratioscope.weights`, `ratioscope.gates`, `trainer.losses`, `trainer.regularisers`.
+`ratioscope.weights`, `ratioscope.gates`, `ratioscope.filters`, `trainer.losses`, `trainer.regularisers`.
+The rows here are those of the seeds, others are in `trainer.field_algorithms`.
 To add an algorithm, add a row here, and a part where it brings a new one.
 """
 
-from types import MappingProxyType
-
 from ratioscope.trainer.algorithm import IDLE, PARTS, Algorithm, printed, where
+from ratioscope.trainer.algorithm import values as _set
+from ratioscope.trainer.field_algorithms import ROWS
 from ratioscope.trainer.parameters import PARAMETERS
-
-
-def _set(**values: float) -> MappingProxyType[str, float]:
-    return MappingProxyType(values)
-
 
 _CLIP = _set(epsilon_low=0.2, epsilon_high=0.2)
 _RING = _set(epsilon_low=0.2, epsilon_high=0.2, outer_low=0.6, outer_high=2.0)
@@ -194,7 +190,7 @@ _ROWS = (
     ),
 )  # fmt: skip
 
-ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ROWS}
+ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in (*_ROWS, *ROWS)}
 
 # Other names for the same thing.
 ALIASES = {"decoupled_ppo": "incremental_clip", "method_one": "adaptive_clip", "method_two": "incremental_clip"}

@@ -86,6 +86,11 @@ def _check_passes(config: TrainConfig) -> None:
         raise RatioscopeError(
             f"{algorithm.name} judges its step by the token mean over the whole batch; it does not take {refused}."
         )
+    if algorithm.sees_whole_steps and micro_batch:
+        raise RatioscopeError(
+            f"{algorithm.name} looks at all tokens of an optimiser step together; it does not take "
+            f"optimiser.micro_batch={micro_batch}."
+        )
     if algorithm.gate in GATES and GATES[algorithm.gate].judged is Judged.STEP and config.epochs * minibatches == 1:
         raise RatioscopeError(
             f"algorithm.epochs=1 leaves the clip of {algorithm.name} without effect: it is centred at the policy "

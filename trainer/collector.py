@@ -178,7 +178,8 @@ def other_prompts(task: Task, choice: random.Random, n: int, batch: Batch) -> li
 
 def decoding_of(config: TrainConfig) -> Decoding:
     """How the sampling engine turns logits into a distribution."""
-    return Decoding(config.sampler.temperature, config.sampler.top_k, config.sampler.top_p)
+    sampler = config.sampler
+    return Decoding(sampler.temperature, sampler.top_k, sampler.top_p, sampler.smoothing)
 
 
 def assemble(rollouts: list[Rollout], prompts: list[int], task: Task, vocabulary: Vocabulary) -> Batch:

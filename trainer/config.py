@@ -88,6 +88,9 @@ class Sampler(Section):
     temperature: float = Field(default=1.0, gt=0, description="divides the logits")
     top_k: int = Field(default=0, ge=0, description="only the k likeliest tokens; 0: all")
     top_p: float = Field(default=1.0, gt=0, le=1, description="only the likeliest tokens that make up this mass")
+    smoothing: float = Field(
+        default=0.0, ge=0, lt=1, description="share of the untruncated policy in what is sampled from (S0 7.3)"
+    )
     dtype: Literal["same", "bfloat16", "int8"] = Field(default="same", description="precision of the sampler's weights")
 
 

@@ -46,6 +46,8 @@ class Size(NamedTuple):
     sequences: int
     longest: int
     """Most tokens that a response may have, T_max."""
+    weight: float = 0.0
+    """Sum of the importance weights of the tokens; the loss itself fills it in."""
 
 
 class ReferenceKL(NamedTuple):
@@ -83,8 +85,14 @@ def longest_mean(coefficient: Tensor, sequence: Tensor, size: Size) -> Tensor:
     return coefficient / (max(size.sequences, 1) * size.longest)
 
 
+def self_normalised(coefficient: Tensor, sequence: Tensor, size: Size) -> Tensor:
+    """Over the sum of the importance weights instead of the number of tokens (S4 remark 1.3)."""
+    return coefficient / max(size.weight, torch.finfo(torch.float64).tiny)
+
+
 AGGREGATIONS: dict[str, Callable[[Tensor, Tensor, Size], Tensor]] = {
-    aggregation.__name__: aggregation for aggregation in (token_mean, sequence_mean, sequence_sum, longest_mean)
+    aggregation.__name__: aggregation
+    for aggregation in (token_mean, sequence_mean, sequence_sum, longest_mean, self_normalised)
 }
 
 
@@ -131,7 +139,7 @@ def policy_loss(
     printed = torch.where(counts, batch.sample_weight * printed, 0.0)
 
     regularise = pick("regulariser", algorithm.regulariser, REGULARISERS)
-    places = Places(batch.sequence, batch.group)
+    places = Places(batch.sequence, batch.group, batch.advantage, frozen)
     added = regularise(tokens, places, **taken_by(regularise, settings))
     coefficient = coefficient + added
     printed = surrogate.with_regulariser(
@@ -142,6 +150,8 @@ def policy_loss(
         coefficient = coefficient - pull * KL_ESTIMATORS[reference_kl.estimator](moved)
         printed = printed - pull * surrogate.KL_ESTIMATES[reference_kl.estimator](moved)
 
+    if algorithm.aggregation == "self_normalised":
+        size = size._replace(weight=float(weight.sum()))
     aggregate = pick("aggregation", algorithm.aggregation, AGGREGATIONS)
     coefficient = aggregate(coefficient, batch.sequence, size, **taken_by(aggregate, settings))
     loss = -(coefficient.to(logp.dtype) * logp).sum()

@@ -31,6 +31,7 @@ PARAMETERS: dict[str, Parameter] = _OF_PARTS | {
     "shrink": Parameter("factor from one trial of the line search to the next", above=True, high=0.99),
     "line_search_steps": Parameter("trials of the line search", low=1, whole=True),
     "overlong_fraction": Parameter("last part of the allowed length that is punished", above=True, high=1),
+    "covariance_pull": Parameter("strength of the pull on the tokens of high covariance"),
     "max_rounds": Parameter(
         "largest number of times that a batch is sampled to fill it with mixed groups", low=1, whole=True
     ),

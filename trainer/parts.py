@@ -119,7 +119,7 @@ def try_out(part: str, choice: str, parameters: Mapping[str, float]) -> None:
     examples = {
         "reward": reward, "kept": reward > -1, "generator": rng, "sequence": sequence, "coefficient": steps[0],
         "ratios": LogRatios(steps[0] / 4, steps[1] / 4), "size": Size(tokens=8, sequences=4, longest=5),
-        "places": Places(sequence, sequence // 2),
+        "places": Places(sequence, sequence // 2, advantage, steps[0]),
         "advantage": torch.tensor([[0.5, -0.5], [0.0, 0.0]]) if part == "sample_weight" else advantage,
     }  # fmt: skip
     function = own.part(part, choice)

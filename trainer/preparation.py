@@ -19,7 +19,7 @@ from ratioscope.trainer.rollout import Batch, Rollout
 from ratioscope.trainer.schedule import in_window
 from ratioscope.trainer.selection import SAMPLE_WEIGHTS, SELECTIONS, overlong_penalty
 
-OUTSIDE_WINDOW, EXCESS_NEGATIVE = "outside the version window", "excess negative"
+OUTSIDE_WINDOW, EXCESS_NEGATIVE, OVERLONG = "outside the version window", "excess negative", "overlong"
 
 
 class Seen(NamedTuple):
@@ -107,6 +107,7 @@ class Prepared:
             "tokens_dropped_stale": self.stale,
             "tokens_dropped_window": of(OUTSIDE_WINDOW),
             "tokens_dropped_excess_negative": of(EXCESS_NEGATIVE),
+            "tokens_dropped_overlong": of(OVERLONG),
         }
 
     @property
@@ -133,7 +134,7 @@ class Preparation:
         """A batch for update `step`; with `gradient` the first pass can start from what was seen."""
         rollout, parameters = batch.rollout, self.config.parameters
         reward, parts = self._shaped(batch)
-        kept, dropped = self._kept(step, rollout, reward, generator)
+        kept, dropped = self._kept(step, batch, reward, generator)
         select = rollout.mask & kept.to(rollout.mask.device).unsqueeze(1)
         with torch.set_grad_enabled(gradient):
             seen = self.look(rollout, select)
@@ -151,7 +152,8 @@ class Preparation:
         target = None
         if self.algorithm.advantage not in TOKEN_ADVANTAGES:
             part = pick("advantage", self.algorithm.advantage, GROUP_ADVANTAGES)
-            grouped, mask = reward.view(-1, rollout.copies), kept.view(-1, rollout.copies)
+            compared = torch.tensor([reason in (None, OVERLONG) for reason in dropped])
+            grouped, mask = reward.view(-1, rollout.copies), compared.view(-1, rollout.copies)
             of_responses = part(grouped, mask, **taken_by(part, parameters))
             weigh = pick("sample_weight", self.algorithm.sample_weight, SAMPLE_WEIGHTS)
             weight = weigh(grouped, of_responses, mask, **taken_by(weigh, parameters)).flatten()
@@ -206,13 +208,16 @@ class Preparation:
         return batch.reward + penalty, {"task": batch.reward, "overlong": penalty}
 
     def _kept(
-        self, step: int, rollout: Rollout, reward: Tensor, generator: torch.Generator
+        self, step: int, batch: Batch, reward: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, list[str | None]]:
         """Which responses count, (n,) bool, and why the others do not."""
+        rollout = batch.rollout
         name, parameters = self.algorithm.selection, self.config.parameters
         choose = pick("selection", name, SELECTIONS)
         selected = choose(reward.view(-1, rollout.copies), generator, **taken_by(choose, parameters)).flatten()
         left_out = EXCESS_NEGATIVE if name in SELECTIONS else f"left out by {short(name)}"
+        if name == "finished":
+            selected, left_out = selected & batch.ended, OVERLONG
         oldest = torch.where(rollout.mask, rollout.version, step).amin(dim=1).tolist()
         dropped: list[str | None] = []
         for chosen, version in zip(selected.tolist(), oldest, strict=True):
@@ -238,6 +243,10 @@ class Preparation:
         value = torch.zeros(select.shape, device=select.device)
         if seen.value is not None:
             value[select] = seen.value.detach()
-        advantage = part(reward.to(select.device), rollout.mask, value, **taken_by(part, self.config.parameters))
+        elif self.algorithm.advantage == "optimal_token_baseline":
+            assert seen.distribution is not None  # kept because the algorithm needs it
+            value[select] = (1 - 2 * seen.logp.exp() + seen.distribution.exp().square().sum(dim=-1)).detach()
+        grouped = reward.to(select.device).view(-1, rollout.copies)
+        advantage = part(grouped, rollout.mask, value, **taken_by(part, self.config.parameters))
         target = (advantage + value)[select] if self.critic else None
         return advantage[select], target

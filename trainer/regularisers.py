@@ -10,14 +10,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ratioscope.filters import covariances, largest
 from ratioscope.ratios import LogRatios, sequence_log_ratio
 
 
 class Places(NamedTuple):
-    """Where the tokens of a batch belong, each (n_tokens,), counting from 0."""
+    """What else is known of the tokens, each (n_tokens,)."""
 
     sequence: Tensor
+    """Where they belong, counting from 0."""
     group: Tensor
+    advantage: Tensor
+    logp: Tensor
+    """log pi_theta."""
 
 
 def none(ratios: LogRatios, places: Places) -> Tensor:
@@ -28,6 +33,17 @@ def none(ratios: LogRatios, places: Places) -> Tensor:
 def squared_log_ratio(ratios: LogRatios, places: Places, *, tau: float) -> Tensor:
     """OPMD: the gradient of -(tau/2) (log pi_theta(y) - log pi_old(y))^2 with pi_old the behavior policy (S3 4.2)."""
     return -tau * _whole(ratios.behavior, places.sequence)
+
+
+def squared_token_log_ratio(ratios: LogRatios, places: Places, *, tau: float) -> Tensor:
+    """The same of each token: -(tau/2) (log rho_theta)^2 (DRO and OPMD as their code has it, prime-rl's kl_tau)."""
+    return -tau * ratios.behavior
+
+
+def covariance_kl(ratios: LogRatios, places: Places, *, covariance_share: float, covariance_pull: float) -> Tensor:
+    """KL-Cov: -covariance_pull |log rho_theta| of the tokens whose A and log pi_theta go most together."""
+    chosen = largest(covariances(places.advantage, places.logp), covariance_share, len(places.logp))
+    return torch.where(chosen, -covariance_pull * ratios.behavior.sign(), 0.0)
 
 
 def pair_consistency(ratios: LogRatios, places: Places, *, tau: float) -> Tensor:
@@ -58,6 +74,8 @@ def adaptive_kl(ratios: LogRatios, places: Places) -> Tensor:
 REGULARISERS: dict[str, Callable[..., Tensor]] = {
     "none": none,
     "squared_log_ratio": squared_log_ratio,
+    "squared_token_log_ratio": squared_token_log_ratio,
+    "covariance_kl": covariance_kl,
     "pair_consistency": pair_consistency,
     "adaptive_kl": adaptive_kl,
 }

@@ -1,5 +1,6 @@
 """Batched sampling with a key-value cache, recording the log-probability that each token was really drawn with."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,15 +19,21 @@ class Decoding(NamedTuple):
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    smoothing: float = 0.0
+    """Share of the policy's own distribution, whole and at temperature 1, in the mixture that is sampled from."""
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """(n, vocabulary) logits -> log-probabilities; -inf for what top-k and top-p leave out."""
+        """(n, vocabulary) logits -> log-probabilities; -inf for what top-k and top-p leave out, without smoothing."""
         scores = logits.float() / self.temperature
         if 0 < self.top_k < scores.shape[-1]:
             scores = TopKLogitsWarper(self.top_k)(None, scores)
         if self.top_p < 1:
             scores = TopPLogitsWarper(self.top_p)(None, scores)
-        return scores.log_softmax(dim=-1)
+        drawn = scores.log_softmax(dim=-1)
+        if not self.smoothing:
+            return drawn
+        own = logits.float().log_softmax(dim=-1) + math.log(self.smoothing)
+        return torch.logaddexp(drawn + math.log1p(-self.smoothing), own)
 
 
 PLAIN = Decoding()

@@ -16,6 +16,11 @@ def all_responses(reward: Tensor, generator: torch.Generator) -> Tensor:
     return torch.ones_like(reward, dtype=torch.bool)
 
 
+def finished(reward: Tensor, generator: torch.Generator) -> Tensor:
+    """Overlong filtering: every response with an end mark; the others still count in advantages (S4 5.4.2)."""
+    return all_responses(reward, generator)
+
+
 def balanced(reward: Tensor, generator: torch.Generator) -> Tensor:
     """RED-Drop: as many responses below the group's mean as above it, the excess dropped at random (S3 4.3).
 
@@ -37,6 +42,7 @@ def mixed_groups(reward: Tensor, generator: torch.Generator) -> Tensor:
 SELECTIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "all": all_responses,
     "balanced": balanced,
+    "finished": finished,
     "mixed_groups": mixed_groups,
 }
 

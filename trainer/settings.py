@@ -123,7 +123,8 @@ def _resolve(key: str, *, open_ended: bool) -> str:
         raise RatioscopeError(f"There is no setting {key!r}; the one of the warm start is warm_start.{key}.")
     known = sorted([*paths, *parameters])
     likely = elsewhere.nearest(key, [*known, *(path.rpartition(".")[2] for path in paths)])
-    raise RatioscopeError(f"There is no setting {key!r}{likely or '; settings are: ' + ', '.join(known)}.")
+    listed = f"; settings are: {', '.join(sorted(paths))}, and those that `ratioscope explain` says of an algorithm"
+    raise RatioscopeError(f"There is no setting {key!r}{likely or listed}.")
 
 
 def _paths() -> list[str]:

@@ -63,7 +63,7 @@ class Learner:
         self.kl_coefficient = self.parameters.get("kl_start", 0.0)
         penalty, estimator = config.algorithm.reference_kl, config.algorithm.reference_kl_estimator
         self.reference_kl = ReferenceKL(penalty, estimator) if penalty and estimator != "in_reward" else None
-        keeps = config.logging.exact or self.algorithm.regulariser == "adaptive_kl"
+        keeps = config.logging.exact or self.algorithm.keeps_distributions
         self.preparation = Preparation(config, self.algorithm, model, self.critic, reference, longest, keeps)
         # A batch that is one pass's can be looked at and learned from in the same forward pass.
         self.whole = config.algorithm.minibatches == 1 and not settings.micro_batch

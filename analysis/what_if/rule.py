@@ -50,6 +50,8 @@ class Rule:
                 raise unknown(what, name, known)
         if self.gate in FILTERS and self.gate_level != "token":
             raise RatioscopeError(f"{self.gate} looks at whole responses by itself; leave its level at 'token'.")
+        if WEIGHTS[self.weight].sequences and self.weight_level != "token":
+            raise RatioscopeError(f"{self.weight} looks at whole responses by itself; leave its level at 'token'.")
         gate = _checked(STOPPING[self.gate], self.gate_parameters)
         weight = _checked(WEIGHTS[self.weight], self.weight_parameters)
         # In the order of declaration, so that equal rules have equal strings.
@@ -75,6 +77,7 @@ class Rule:
     def needs_sequences(self) -> bool:
         """Whether it can be judged on whole sequences only."""
         of_sequences = self.gate in FILTERS and FILTERS[self.gate].sequences
+        of_sequences = of_sequences or WEIGHTS[self.weight].sequences
         return self.gate_level != "token" or of_sequences or self.shares_weights
 
     @property

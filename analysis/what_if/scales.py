@@ -90,4 +90,5 @@ def rebuilt(
         {name: values[name] for name in part.parameters} for part in (STOPPING[gate], WEIGHTS[weight])
     )
     level = "token" if gate in FILTERS else gate_level or rule.gate_level
-    return Rule(gate, gate_parameters, weight, weight_parameters, level, weight_level or rule.weight_level)
+    of_weight = "token" if WEIGHTS[weight].sequences else weight_level or rule.weight_level
+    return Rule(gate, gate_parameters, weight, weight_parameters, level, of_weight)

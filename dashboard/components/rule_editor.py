@@ -59,7 +59,8 @@ def edit(rule: Rule, known: Mapping[str, float]) -> None:
     with weight:
         _choice("weight", "Importance weight", rule.weight, words_of(WEIGHTS), rule, known)
     with weight_level:
-        _choice("weight_level", "is the ratio of", rule.weight_level, words_of(LEVELS), rule, known)
+        whole = WEIGHTS[rule.weight].sequences
+        _choice("weight_level", "is the ratio of", rule.weight_level, words_of(LEVELS), rule, known, off=whole)
     names = rule.parameters
     if not names:
         st.caption("This rule has no parameters. Choose a gate, a weight or a preset of a framework.")

@@ -26,6 +26,8 @@ PARAMETERS: dict[str, dict[str, float]] = {
     "truncated": {"cap": 2.0},
     "upper_clipped": {"epsilon_high": 0.5},
     "geometric_of_clipped": {"epsilon_log": 0.4},
+    "truncated_staleness": {"cap": 2.0},
+    "truncated_sequence_staleness": {"cap": 2.0},
     "clamped": {"floor": 0.4, "cap": 2.0},
     "tapered": {},
     "gamma_kernel": {"power_positive": 2.0, "decay_positive": 3.0, "power_negative": 3.0, "decay_negative": 2.0},
@@ -44,6 +46,11 @@ def ratio(batch: Batch, token: int) -> float:
 def incremental(batch: Batch, token: int) -> float:
     """pi_theta / pi_k; here pi_k is the behavior policy."""
     return batch[token][0]
+
+
+def stepped(batch: Batch, token: int, cap: float) -> float:
+    """pi_theta / pi_k, and min(1, C) of data without staleness."""
+    return batch[token][0] * min(1.0, cap)
 
 
 def truncated(batch: Batch, token: int, cap: float) -> float:
@@ -91,7 +98,7 @@ FORMULAS: dict[str, Formula] = {
         *(none, ratio, incremental, truncated, upper_clipped, geometric_of_clipped),
         *(clamped, tapered, gamma_kernel),
     )
-}
+} | {"truncated_staleness": stepped, "truncated_sequence_staleness": stepped}
 
 # log-ratio, advantage and sequence.
 tokens = st.lists(
@@ -194,6 +201,20 @@ def test_a_weight_at_its_bound_is_the_bound() -> None:
     batch = [(log(bound), 1.0, 0) for bound in (1.0, 1.5, 2.0, 4.0)]
     assert weights("truncated", batch, cap=2.0).tolist() == pytest.approx([1.0, 1.5, 2.0, 2.0], rel=1e-15)
     assert weights("upper_clipped", batch, epsilon_high=0.5).tolist() == pytest.approx([1.0, 1.5, 1.5, 1.5], rel=1e-15)
+
+
+def test_a_truncated_staleness_is_that_of_tokens_or_of_their_response() -> None:
+    """min(rho_k, C) r and min(rho_k rho_k', C) r; rho_k is 3, 1/2 and 3, r is 2 everywhere."""
+    current = torch.tensor([3.0, 0.5, 3.0], dtype=torch.float64).log()
+    ratios, one, sequence = LogRatios(current + log(2), current), torch.ones(3), torch.tensor([0, 0, 1])
+    for name, expected in (
+        ("truncated_staleness", [4.0, 1.0, 4.0]),
+        ("truncated_sequence_staleness", [3.0, 3.0, 4.0]),
+    ):
+        found = WEIGHTS[name].function(ratios, one, sequence, cap=2.0)
+        assert found.tolist() == pytest.approx(expected, rel=1e-12)
+    gone = LogRatios(torch.tensor([-inf, 0.0]).double(), torch.tensor([-inf, -inf]).double())
+    assert WEIGHTS["truncated_staleness"].function(gone, one[:2], sequence[:2], cap=2.0).tolist() == [0.0, 1.0]
 
 
 def test_the_incremental_weight_is_the_step_from_the_current_policy() -> None:

@@ -27,10 +27,16 @@ EXACT_BOUNDS = {
     "epsilon": 0.5,
     "epsilon_log": math.log(2),
     "cap": 2.0,
+    "floor": 0.5,
+    "dual": 2.0,
 }
 EXACT_RATIOS = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)
 # Away from values at which a factor would be invisible.
-VISIBLE = {"tau": 0.5, "tau_positive": 1.5, "tau_negative": 2.0, "baseline_shift": 0.25, "gamma": 0.9}
+VISIBLE = {
+    "tau": 0.5, "tau_positive": 1.5, "tau_negative": 2.0, "baseline_shift": 0.25, "gamma": 0.9,
+    "difference_low": 0.3, "difference_high": 0.3, "difference": 0.3, "threshold": 0.2, "delta": 0.3, "moment": 0.3,
+    "covariance_low": 0.1, "covariance_share": 0.2, "entropy_share": 0.4,
+}  # fmt: skip
 
 
 @dataclass
@@ -42,9 +48,11 @@ class Response:
     behavior: list[float]
     reward: float
     value: list[float]
-    """The critic's, of the state before each token."""
+    """What is known of the state before each token: V of the critic, the entropy, the size of the gradient."""
     kept: bool = True
     group: list["Response"] = field(default_factory=list, repr=False, compare=False)
+    batch: list["Response"] = field(default_factory=list, repr=False, compare=False)
+    """All responses of its optimiser step, for formulas that look at them."""
 
     def __len__(self) -> int:
         return len(self.theta)
@@ -97,12 +105,16 @@ def tensors(name: str, groups: Groups, dtype: torch.dtype = torch.float64, **cha
         for response in group:
             response.group = group
     reward = torch.tensor([[response.reward for response in group] for group in groups], dtype=torch.float64)
+    ended = torch.tensor([[len(response) % 3 > 0 for response in group] for group in groups])
     kept = SELECTIONS[algorithm.selection](reward, torch.Generator().manual_seed(0))
+    if algorithm.selection == "finished":
+        kept = ended
     for response, keep in zip(responses, kept.flatten().tolist(), strict=True):
         response.kept = keep
     if algorithm.advantage in GROUP_ADVANTAGES:
         part, weigh = GROUP_ADVANTAGES[algorithm.advantage], SAMPLE_WEIGHTS[algorithm.sample_weight]
-        of_responses = part(reward, kept, **taken_by(part, parameters))
+        compared = torch.ones_like(kept) if algorithm.selection == "finished" else kept
+        of_responses = part(reward, compared, **taken_by(part, parameters))
         weight = weigh(reward, of_responses, kept, **taken_by(weigh, parameters)).flatten().tolist()
         advantage = [[a] * len(y) for a, y in zip(of_responses.flatten().tolist(), responses, strict=True)]
     else:
@@ -111,23 +123,24 @@ def tensors(name: str, groups: Groups, dtype: torch.dtype = torch.float64, **cha
         mask = torch.arange(LONGEST) < length.unsqueeze(1)
         value = torch.zeros(mask.shape, dtype=torch.float64)
         value[mask] = torch.tensor([v for response in responses for v in response.value], dtype=torch.float64)
-        found = of_tokens(reward.flatten(), mask, value, **taken_by(of_tokens, parameters))
+        found = of_tokens(reward, mask, value, **taken_by(of_tokens, parameters))
         advantage, weight = (
             [row[: len(y)] for row, y in zip(found.tolist(), responses, strict=True)],
             [1.0] * len(length),
         )
 
     rows = [
-        (y.theta[t], y.behavior[t], y.current[t], advantage[i][t], weight[i], i, i // len(groups[0]))
+        (y.theta[t], y.behavior[t], y.current[t], advantage[i][t], weight[i], y.value[t], i, i // len(groups[0]))
         for i, y in enumerate(responses)
         if y.kept
         for t in range(len(y))
     ]
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 7
-    theta, behavior, current, a, w = (torch.tensor(column, dtype=dtype) for column in columns[:5])
-    sequence, group_of = (torch.tensor(column, dtype=torch.long) for column in columns[5:])
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 8
+    theta, behavior, current, a, w, entropy = (torch.tensor(column, dtype=dtype) for column in columns[:6])
+    sequence, group_of = (torch.tensor(column, dtype=torch.long) for column in columns[6:])
     size = Size(tokens=len(rows), sequences=sum(y.kept for y in responses), longest=LONGEST)
-    return Tensors(theta.requires_grad_(True), TokenBatch(behavior, current, a, sequence, group_of, w), size)
+    batch = TokenBatch(behavior, current, a, sequence, group_of, w, entropy=entropy)
+    return Tensors(theta.requires_grad_(True), batch, size)
 
 
 def gradient(name: str, found: Tensors, reference_kl: ReferenceKL | None = None) -> list[float]:

@@ -6,7 +6,7 @@ A formula gives one token's coefficient of grad log pi; a share is what the sour
 import math
 from collections.abc import Callable, Mapping
 
-from tests.making.batches import LONGEST, Groups, Response
+from tests.making.batches import LONGEST, Response
 
 Parameters = Mapping[str, float]
 Formula = Callable[[Response, int, Parameters], float]
@@ -278,10 +278,4 @@ _TERMS: tuple[Formula, ...] = (
     *(token_tis, seq_is, seq_tis, seq_mis),
 )
 FORMULAS: dict[str, Formula] = {term.__name__: term for term in _TERMS} | _SAME_TERM
-
-
-def expected_gradient(name: str, groups: Groups, p: Parameters) -> list[float]:
-    """The coefficient of every token of the responses that are kept."""
-    batch = [y for group in groups for y in group if y.kept]
-    share = _OTHER_SHARES.get(name, of_tokens)
-    return [FORMULAS[name](y, t, p) * share(batch, y) for y in batch for t in range(len(y))]
+SHARES: dict[str, Share] = _OTHER_SHARES

@@ -32,7 +32,8 @@ def rule_of(gate: str = "none", weight: str = "ratio", level: str = "token", **c
         {name: values[name] for name in part.parameters} for part in (STOPPING[gate], WEIGHTS[weight])
     )
     gate_level = "token" if gate in FILTERS else level
-    return Rule(gate, gate_parameters, weight, weight_parameters, gate_level, level)
+    weight_level = "token" if WEIGHTS[weight].sequences else level
+    return Rule(gate, gate_parameters, weight, weight_parameters, gate_level, weight_level)
 
 
 def every_rule() -> Iterator[Rule]:
@@ -40,7 +41,8 @@ def every_rule() -> Iterator[Rule]:
     for level in LEVELS:
         yield from (rule_of(gate, "ratio", level) for gate in GATES)
         yield from (rule_of("one_side", weight, level) for weight in WEIGHTS)
-    yield from (rule_of(stop, "ratio", level) for stop, level in zip(FILTERS, cycle(LEVELS), strict=False))
+    filters = [stop for stop in FILTERS if stop in STOPPING]
+    yield from (rule_of(stop, "ratio", level) for stop, level in zip(filters, cycle(LEVELS), strict=False))
 
 
 RULES = list(dict.fromkeys(every_rule()))
@@ -162,8 +164,13 @@ def has_mass(rule: Rule) -> bool:
 def weights_by_formula(rule: Rule, rows: list[Any], rho: list[float]) -> list[float]:
     """Weights other than the geometric mean of clipped ratios, of which the tensor is taken."""
     bounds = rule.weight_parameters
+    steps = aggregated([row[5] - row[4] for row in rows], rows, rule.weight_level)
     if rule.weight == "incremental":
-        return rho_steps(rule, rows, rho)
+        return steps
+    if rule.weight.endswith("staleness"):
+        level = "sequence" if "sequence" in rule.weight else rule.weight_level
+        old = aggregated([row[4] - row[3] for row in rows], rows, level)
+        return [step * min(value, bounds["cap"]) for step, value in zip(steps, old, strict=True)]
     advantage = [row[2] for row in rows]
     if rule.weight == "gamma_kernel":
         sign = ["positive" if a >= 0 else "negative" for a in advantage]
@@ -179,11 +186,10 @@ def weights_by_formula(rule: Rule, rows: list[Any], rho: list[float]) -> list[fl
     }[rule.weight]
 
 
-def rho_steps(rule: Rule, rows: list[Any], rho: list[float]) -> list[float]:
-    """pi_theta / pi_k of tokens, or aggregated over their sequences as the level says."""
-    steps = [row[5] - row[4] for row in rows]
-    if rule.weight_level == "token":
+def aggregated(steps: list[float], rows: list[Any], level: str) -> list[float]:
+    """Ratios of tokens, or aggregated over their sequences as the level says."""
+    if level == "token":
         return [exp(value) for value in steps]
     of = {row[7]: [step for step, other in zip(steps, rows, strict=True) if other[7] == row[7]] for row in rows}
-    length = {key: len(values) if rule.weight_level == "geometric" else 1 for key, values in of.items()}
+    length = {key: len(values) if level == "geometric" else 1 for key, values in of.items()}
     return [exp(sum(of[row[7]]) / length[row[7]]) for row in rows]

@@ -135,4 +135,6 @@ def test_where_a_part_is_said_to_be_it_is() -> None:
             if place := where(part, choice):
                 module, _, name = place.rpartition(".")
                 found = getattr(import_module(module), name)
-                assert found is function or place.endswith(("update.Learner", "filters._rejection"))
+                assert found is function or place.endswith(
+                    ("update.Learner", "filters._rejection", "filters._staleness_band")
+                )

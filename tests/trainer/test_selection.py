@@ -23,7 +23,7 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("name", ["all", "mixed_groups"])
+@pytest.mark.parametrize("name", ["all", "mixed_groups", "finished"])
 def test_without_a_selection_every_response_counts(name: str) -> None:
     assert SELECTIONS[name](torch.rand(3, 4), generator()).all()
 

@@ -11,6 +11,7 @@ import pytest
 from ratioscope.analysis.what_if import STOPPING, Rule, apply, parse, tokens_of
 from ratioscope.analysis.what_if.permitted import permitted_drift
 from ratioscope.errors import RatioscopeError
+from ratioscope.filters import FILTERS
 from ratioscope.gates import GATES
 from ratioscope.parameters import PARAMETERS
 from ratioscope.weights import WEIGHTS
@@ -73,8 +74,9 @@ OPENS = {name: [inf, 1.0, 0.3, 0.1] for name in USUAL} | {
 }  # fmt: skip
 
 
-# Weights that have no bound to open.
-SHAPED = ("geometric_of_clipped", "gamma_kernel")
+# Weights that are the ratio without their bound, and those that are something else.
+TRUNCATED = ("truncated", "upper_clipped", "clamped", "truncated_staleness")
+SHAPED = ("geometric_of_clipped", "gamma_kernel", "truncated_sequence_staleness")
 
 
 @rules
@@ -102,7 +104,7 @@ def test_a_rule_with_open_bounds_is_the_rule_without(rule: Rule) -> None:
         gate_parameters={name: OPENS[name.replace("outer", "epsilon")][0] for name in rule.gate_parameters},
         weight_parameters={name: OPENS[name][0] for name in rule.weight_parameters},
     )
-    plain = Rule(weight="ratio" if opened.weight in ("truncated", "upper_clipped", "clamped") else opened.weight,
+    plain = Rule(weight="ratio" if opened.weight in TRUNCATED else opened.weight,
                  weight_parameters=opened.weight_parameters if opened.weight in SHAPED else {},
                  weight_level=rule.weight_level)  # fmt: skip
     found, expected = apply(opened, tokens).values, apply(plain, tokens).values
@@ -192,4 +194,5 @@ def test_a_wrong_rule_is_refused_in_one_sentence(make: Any, message: str) -> Non
 
 def test_the_floor_knows_the_parameters_of_gates_filters_and_weights_and_no_others() -> None:
     taken = {name for part in (*STOPPING.values(), *WEIGHTS.values()) for name in part.parameters}
-    assert taken == PARAMETERS.keys() == USUAL.keys()
+    assert taken == USUAL.keys()
+    assert PARAMETERS.keys() == {name for part in FILTERS.values() for name in part.parameters} | taken
