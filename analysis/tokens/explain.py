@@ -3,8 +3,9 @@
 found = explain(run, summary, 70, 80)
 [said.text for said in sentences(found)]
 
-A metric is compared step by step, in robust standard deviations of the steps outside; where all its values are above 0
-its logarithms must show a difference as well, so that a skew is none. Where a number's parts sit is said of an owner
+A metric is compared step by step, in robust standard deviations of the steps outside; one that follows the age of the
+data with steps of that age, so that a sawtooth hides nothing; where all its values are above 0 its logarithms must show
+a difference as well, so that a skew is none. Where a number's parts sit is said of an owner
 (a token, a position, a prompt, a version, a lag) with far more of the number than of the tokens. These are
 coincidences, not causes.
 """
@@ -14,6 +15,7 @@ from math import inf, isfinite, nan
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.findings.logged import logged
@@ -37,6 +39,8 @@ _FAR, _FARTHEST = 3.0, 6.0
 beyond every other step of the run."""
 _LEAST_REST = 8
 """So many other steps are a rest to compare with."""
+_FOLLOWS = 0.5
+"""Rank correlation from which a metric follows the age of the data."""
 _OWNERS = ("token", "position", "prompt", "version", "version_lag")
 _SHARE, _OVER = 0.25, 2.0
 """What an owner must have of the number, and how many times its share of the tokens."""
@@ -60,6 +64,8 @@ class Moved:
     value: float
     farthest: float
     """Its value, and its distance; 0 where some step outside is as far."""
+    at_same_age: bool = False
+    """The rest is the other steps whose data are of the most similar age: the metric follows it."""
 
     @property
     def is_far(self) -> bool:
@@ -151,34 +157,67 @@ def explain(run: Run, summary: StepSummary, first: int, last: int) -> Explanatio
 
 def _compared(key: str, summary: StepSummary, first: int, last: int) -> Moved | None:
     series = summary.values[key].replace([inf, -inf], nan).dropna()
-    outside = series[(series.index < first) | (series.index > last)]
-    inside = series.loc[first:last]
+    is_inside = (series.index >= first) & (series.index <= last)
+    inside, outside = series[is_inside], series[~is_inside]
     if not len(inside) or len(outside) < _LEAST_REST:
         return None
+    age = summary.values["version_lag"].reindex(series.index)
+    ages = age if key != "version_lag" and _follows(outside, age[~is_inside]) else None
+    # A skew is no difference: of logarithms a metric above 0 must show it as well.
+    scales = [series, np.log(series)] if (series > 0).all() else [series]
+    units, farthest, step = min(
+        (_distances(scale, is_inside, ages) for scale in scales), key=lambda found: abs(found[0])
+    )
+    rest = float(_expected(series, is_inside, ages)[is_inside].median())
+    return Moved(key, float(inside.median()), rest, units, step, float(inside[step]), farthest, ages is not None)
+
+
+def _follows(values: "pd.Series[float]", age: "pd.Series[float]") -> bool:
+    """Whether a metric goes up and down with the age of the data, as all do that weights pushed at intervals move."""
+    if age.isna().any() or age.nunique() < 2 or values.nunique() < 2:
+        return False
+    return abs(float(values.corr(age, method="spearman"))) >= _FOLLOWS
+
+
+def _expected(
+    series: "pd.Series[float]", is_inside: "NDArray[np.bool_]", ages: "pd.Series[float] | None"
+) -> "pd.Series[float]":
+    """Of every step the median of the rest, or of those other steps in it whose data are of the most similar age."""
+    outside = series[~is_inside]
+    if ages is None:
+        return pd.Series(float(outside.median()), index=series.index)
+    rest = ages[~is_inside]
+    nearest = {
+        step: (rest.drop(step, errors="ignore") - age).abs().nsmallest(_LEAST_REST, keep="all").index
+        for step, age in ages.items()
+    }
+    return pd.Series({step: float(outside[steps].median()) for step, steps in nearest.items()})
+
+
+def _distances(
+    series: "pd.Series[float]", is_inside: "NDArray[np.bool_]", ages: "pd.Series[float] | None"
+) -> tuple[float, float, int]:
+    """In robust standard deviations of the rest: of the median of the steps, of the farthest of them, and which it is.
+
+    The second is 0 where some step outside is as far.
+    """
+    left = series - _expected(series, is_inside, ages)
+    inside, outside = left[is_inside], left[~is_inside]
+    size = abs(float(series[~is_inside].median()))
     step = int(inside.index[int((inside - outside.median()).abs().argmax())])
-    value, median = float(inside[step]), float(inside.median())
+    value = float(inside[step])
     beyond = value > outside.max() or value < outside.min()
-    units, farthest = _units(median, outside), _units(value, outside) if beyond else 0.0
-    return Moved(key, median, float(outside.median()), units, step, value, farthest)
+    rest: Array = np.asarray(outside, dtype=np.float64)
+    return _distance(float(inside.median()), rest, size), _distance(value, rest, size) if beyond else 0.0, step
 
 
-def _units(value: float, rest: "pd.Series[float]") -> float:
-    """Distance from the rest's median in robust standard deviations; of the logarithms, where these say less."""
-    values: Array = np.asarray(rest, dtype=np.float64)
-    found = _distance(value, values)
-    if value > 0 and (values > 0).all():
-        in_logs = _distance(float(np.log(value)), np.log(values))
-        found = min(found, in_logs, key=abs)
-    return found
-
-
-def _distance(value: float, rest: Array) -> float:
+def _distance(value: float, rest: Array, size: float) -> float:
     middle = float(np.median(rest))
     sizes = np.abs(rest - middle)
     spread = 1.4826 * float(np.median(sizes)) or 1.2533 * float(np.mean(sizes))
-    if spread > 1e-9 * max(abs(middle), 1e-9):
+    if spread > 1e-9 * max(size, 1e-9):
         return (value - middle) / spread
-    return 0.0 if np.isclose(value, middle) else float(np.copysign(inf, value - middle))
+    return 0.0 if np.isclose(value, middle, atol=1e-8 * max(size, 1e-9)) else float(np.copysign(inf, value - middle))
 
 
 def _places(run: Run, by: str, first: int, last: int) -> tuple[Place, ...]:
@@ -237,7 +276,7 @@ def _alone(moved: Moved) -> int | None:
 
 
 def _moved(moved: Moved, words: str) -> str:
-    rest = f"{_number(moved.key, moved.outside)} in the rest"
+    rest = f"{_number(moved.key, moved.outside)} in the rest{' at the same age' * moved.at_same_age}"
     if _alone(moved) is not None:
         return f"{_name(moved.key)} is {_number(moved.key, moved.value)} in step {moved.step} ({rest}: {_far(moved)})."
     return f"{_name(moved.key)} is {_number(moved.key, moved.inside)} in {words} ({rest}: {_far(moved)})."
@@ -249,10 +288,8 @@ def _far(moved: Moved) -> str:
 
 
 def _setting(moved: Moved) -> str:
-    name = _name(moved.key)
-    if not moved.is_far:
-        return f"{name} as in the rest ({_number(moved.key, moved.inside)})"
-    return f"{name} {_number(moved.key, moved.inside)} against {_number(moved.key, moved.outside)} in the rest"
+    name, inside, outside = _name(moved.key), _number(moved.key, moved.inside), _number(moved.key, moved.outside)
+    return f"{name} as in the rest ({inside})" if inside == outside else f"{name} {inside}, {outside} in the rest"
 
 
 def _place(place: Place) -> str:

@@ -48,7 +48,7 @@ def test_a_planted_culprit_is_found(planted: tuple[Run, StepSummary]) -> None:
     said = sentences(found)
     assert len(said) <= 6
     text = " ".join(line.text for line in said)
-    for part in ("in steps 10 to 12", "robust SD", "the token 'word5'", "the prompt 'prompt 2'", "as in the rest"):
+    for part in ("in steps 10 to 12", "robust SD", "the token 'word5'", "the prompt 'prompt 2'", "in the rest"):
         assert part in text
     assert not any(word in text for word in ("because", "cause"))
     assert {(line.first, line.last) for line in said} == {(10, 12)}
@@ -70,3 +70,18 @@ def test_where_nothing_differs_it_is_said(planted: tuple[Run, StepSummary]) -> N
     for steps, why in (((0, 29), "fewer than 8 other steps"), ((90, 99), "none of these steps")):
         (said,) = sentences(explain(run, summary, *steps))
         assert why in said.text
+
+
+def test_a_sawtooth_hides_nothing(planted: tuple[Run, StepSummary]) -> None:
+    """Four times what is usual for data of this age, and no more than what old data have."""
+    run, summary = planted
+    age = np.arange(30) % 10
+    saw = 0.02 * (1 + age) * np.exp(np.random.default_rng(0).normal(0, 0.05, 30))
+    values = summary.values.assign(
+        s_k_bounded=np.where(np.arange(30) == 21, 4 * saw, saw), version_lag=age.astype(float)
+    )
+    moved = {found.key: found for found in explain(run, replace(summary, values=values), 21, 21).moved}["s_k_bounded"]
+    assert moved.at_same_age and moved.units > 3 and moved.outside < 0.07
+    assert moved.value < values["s_k_bounded"].max()
+    usual = explain(run, replace(summary, values=values), 29, 29)
+    assert "s_k_bounded" not in {found.key for found in usual.moved}
