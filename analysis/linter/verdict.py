@@ -13,22 +13,31 @@ MOST_RANGES = 12
 def verdict(remarks: Sequence[Remark]) -> str:
     """How many checks passed, and what is broken first; the text may quote the log."""
     problems = [remark for remark in remarks if remark.is_problem]
-    checks = outcomes(remarks)
-    passed = sum(outcome is Outcome.PASSED for outcome in checks.values())
-    unknown = [name for name, outcome in checks.items() if outcome is Outcome.NOT_CHECKED]
-    counts = f"{passed} of {len(checks)} checks passed"
-    if unknown:
-        counts += f", {len(unknown)} could not run"
+    counts = counted(remarks)
     if problems:
         grave = any(problem.severity is Severity.CRITICAL for problem in problems)
         opening = "This log cannot be trusted as it is" if grave else "Use this log with care"
         more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""
         return f"{opening}: {counts}. {problems[0].sentence}{more}"
-    if 2 * len(unknown) > len(checks):
+    if mostly_unknown(remarks):
         return f"Whether this log can be trusted is unknown: {counts}."
     notices = sum(remark.severity is Severity.NOTICE for remark in remarks)
     aside = f" {notices} remark{'s' * (notices > 1)} worth knowing." if notices else ""
     return f"No check found a problem in this log: {counts}.{aside}"
+
+
+def counted(remarks: Iterable[Remark], checks: str = "checks") -> str:
+    """How the checks ended; the counts add up to all of them."""
+    ends = list(outcomes(remarks).values())
+    passed, found, unknown = (ends.count(end) for end in (Outcome.PASSED, Outcome.FOUND, Outcome.NOT_CHECKED))
+    counts = f"{passed} of {len(ends)} {checks} passed"
+    return counts + f", {found} found something" * bool(found) + f", {unknown} could not run" * bool(unknown)
+
+
+def mostly_unknown(remarks: Iterable[Remark]) -> bool:
+    """Whether more than half of the checks could not run."""
+    ends = list(outcomes(remarks).values())
+    return 2 * ends.count(Outcome.NOT_CHECKED) > len(ends)
 
 
 def nothing_checked(remarks: Iterable[Remark]) -> bool:

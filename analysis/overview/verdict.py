@@ -15,8 +15,8 @@ from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unrelia
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.linter.remark import Outcome, Remark
-from ratioscope.analysis.linter.verdict import outcomes
+from ratioscope.analysis.linter.remark import Remark
+from ratioscope.analysis.linter.verdict import counted, mostly_unknown
 from ratioscope.analysis.overview.sentences import OUTCOMES, fine, grave, headline, leading
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
@@ -140,16 +140,13 @@ def _why(lead: Finding, cause: Finding | None) -> str:
 
 def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Remark]) -> str:
     """What the finding leaves open, what the linter says, and what is not logged."""
-    checks = outcomes(remarks)
-    passed = sum(outcome is Outcome.PASSED for outcome in checks.values())
-    unknown = sum(outcome is Outcome.NOT_CHECKED for outcome in checks.values())
     problems = [remark for remark in remarks if remark.is_problem]
-    counts = f"{passed} of {len(checks)} checks of the log passed" + f", {unknown} could not run" * bool(unknown)
+    counts = counted(remarks, "checks of the log")
     if any(problem.severity is Severity.CRITICAL for problem in problems):
         trust = f"The log cannot be trusted as it is ({counts}): {problems[0].sentence.rstrip('.')}"
     elif problems:
         trust = f"With care ({counts}): {problems[0].sentence.rstrip('.')}"
-    elif 2 * unknown > len(checks):
+    elif mostly_unknown(remarks):
         trust = f"Whether the log can be trusted is unknown ({counts})"
     else:
         trust = f"No check found a problem in the log ({counts})"
