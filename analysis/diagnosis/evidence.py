@@ -98,7 +98,7 @@ class Evidence:
     @cached_property
     def parts(self) -> "dict[Cause, Series[float]]":
         """The parts of the path by step."""
-        return parts_by_step(self.values, self.facts.fresh)
+        return parts_by_step(self.values, fresh=self.facts.fresh, agrees=bool(self.facts.n_agreeing))
 
     @cached_property
     def engine(self) -> EngineFacts:

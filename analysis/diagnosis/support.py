@@ -62,7 +62,7 @@ def engine_differs(evidence: Evidence) -> Finding | None:
         steps=steps_of(steps),
         numbers=(
             evidence.number(key, worst, "worst"),
-            *([] if age is None else [evidence.median(Cause.AGE.key, steps.index)]),
+            *([] if age is None or facts.n_agreeing else [evidence.median(Cause.AGE.key, steps.index)]),
             evidence.median("u_k", steps.index),
             *_floors(evidence),
         ),

@@ -106,6 +106,8 @@ def of_pairs(facts: Facts, frame: pd.DataFrame) -> Facts:
     pairs = {part.cause: PAIR_OF[part.cause] for part in facts.path.parts}
     if facts.fresh:
         pairs[Cause.ENGINE] = "current/behavior"
+    elif facts.n_agreeing and not facts.path.part(Cause.ENGINE):
+        pairs[Cause.AGE] = "current/behavior"
     values = {cause: (float(tv[pair]), np.nan) for cause, pair in pairs.items()}
     found = path_of(values, float(tv["current/behavior"]), float(tv["new/behavior"]), facts.path.n_steps)
     return replace(facts, path=found if not isnan(found.total) else path_of({}, np.nan, np.nan, 0))

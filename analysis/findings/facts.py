@@ -39,6 +39,7 @@ LOG_CHI2 = ["log1p_chi2_seq", "log1p_chi2_seq_predicted"]
 _REACH = 10
 _MOST = 0.5
 _GOOD_PART = 1 / 3
+_FEWEST_FRESH = 3
 
 
 class Cause(Enum):
@@ -156,6 +157,9 @@ class Facts:
     """The mean ratio is significantly below 1 in most steps of the run: the sampler leaves out what the policy may."""
     fresh: bool
     """Version lag 0 in every step: whatever staleness there is, it is not age."""
+    n_agreeing: int
+    """Steps of the run on data of the policy's own (lag 0), where they show that the sampler's engine is the trainer's:
+    in each of them, three at least, staleness is rounding. 0: they do not."""
     engine_in_ratios: bool
     """Ratios are to the sampler's own probabilities; otherwise to the sampling version as the training engine computes
     it, and whatever staleness there is, it is not the engine's."""
@@ -197,8 +201,8 @@ class Facts:
 
     @property
     def split(self) -> bool:
-        """Engine and age can be separated: by the recomputed column, or because there is no age."""
-        return self.path.part(Cause.ENGINE) is not None
+        """Engine and age can be separated: by the recomputed column, because there is no age, or no other engine."""
+        return self.path.part(Cause.ENGINE) is not None or bool(self.n_agreeing)
 
     @property
     def updates_logged(self) -> bool:
@@ -226,7 +230,8 @@ def facts_of(
     known = values[STALENESS].notna()
     lag = values["version_lag"]
     fresh = bool(known.any() and (lag[known] == 0).all())
-    path = _path(values, fresh)
+    n_agreeing = _agreeing(summary)
+    path = _path(values, fresh, agrees=bool(n_agreeing))
     recomputed = _is_recomputed(values)
     log_chi2 = float(values[LOG_CHI2].median().max())
     sources = _sources(path, staleness, update, limits)
@@ -246,6 +251,7 @@ def facts_of(
         last=int(values.index[-1]) if len(values) else -1,
         truncated=_is_truncated(summary, limits),
         fresh=fresh,
+        n_agreeing=n_agreeing,
         engine_in_ratios=not recomputed,
         staleness=staleness,
         unknown="" if known.any() else inside.why_unknown(STALENESS),
@@ -297,6 +303,13 @@ def chi2_is_trusted(summary: StepSummary) -> "Series[bool]":
     return summary.trusted(measured).where(larger, summary.trusted(predicted))
 
 
+def _agreeing(summary: StepSummary) -> int:
+    """How many steps on fresh data show that there is no other engine."""
+    values = summary.values
+    own = values[STALENESS][(values["version_lag"] == 0) & (values["n_recomputed"].fillna(0) == 0)].dropna()
+    return len(own) if len(own) >= _FEWEST_FRESH and own.max() <= ROUNDING_TV else 0
+
+
 def _is_recomputed(values: pd.DataFrame) -> bool:
     """Most ratios are to the sampling version as the training engine computes it."""
     return bool(values["n_recomputed"].sum() > _MOST * values["n_ratios"].sum())
@@ -310,7 +323,7 @@ def path_of(values: dict[Cause, tuple[float, float]], staleness: float, ppo: flo
     return Path(tuple(parts), staleness, ppo, n_steps)
 
 
-def parts_by_step(values: pd.DataFrame, fresh: bool) -> "dict[Cause, Series[float]]":
+def parts_by_step(values: pd.DataFrame, *, fresh: bool, agrees: bool) -> "dict[Cause, Series[float]]":
     """The parts of the path, step by step, as far as these steps can tell them apart; NaN where a step has none.
 
     A part that most steps with a usable token have is one of them; one that fewer have is missing.
@@ -318,6 +331,7 @@ def parts_by_step(values: pd.DataFrame, fresh: bool) -> "dict[Cause, Series[floa
     Args:
         values: of a step summary.
         fresh: version lag 0 in every step: whatever lies before the update is the engine's.
+        agrees: the sampler's engine is the trainer's: it is age.
     """
     known = values[STALENESS].notna()
     if not known.any():
@@ -328,6 +342,8 @@ def parts_by_step(values: pd.DataFrame, fresh: bool) -> "dict[Cause, Series[floa
         found = {Cause.ENGINE: STALENESS}
     elif values[Cause.ENGINE.key][known].notna().mean() > _MOST:
         found = {cause: cause.key for cause in (Cause.ENGINE, Cause.AGE)}
+    elif agrees:
+        found = {Cause.AGE: STALENESS}
     else:
         found = {Cause.ENGINE_OR_AGE: STALENESS}
     if values[Cause.UPDATE.key][known].notna().mean() > _MOST:
@@ -335,9 +351,9 @@ def parts_by_step(values: pd.DataFrame, fresh: bool) -> "dict[Cause, Series[floa
     return {cause: values[key].where(known) for cause, key in found.items()}
 
 
-def _path(values: pd.DataFrame, fresh: bool) -> Path:
+def _path(values: pd.DataFrame, fresh: bool, agrees: bool) -> Path:
     """The path over the steps that have all its parts: parts of different steps have no sum."""
-    parts = parts_by_step(values, fresh)
+    parts = parts_by_step(values, fresh=fresh, agrees=agrees)
     if not parts:
         return Path((), np.nan, np.nan, 0)
     rows = pd.concat(parts, axis=1).notna().all(axis=1)

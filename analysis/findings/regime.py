@@ -122,7 +122,7 @@ def log_chi2_of_responses(values: pd.DataFrame) -> "pd.Series[float]":
 def _numbers(facts: Facts) -> tuple[Number, ...]:
     """Medians over the steps: staleness, its parts where it has several, the update, chi-square."""
     medians = {facts.staleness.key: facts.staleness.median}
-    if facts.path.part(Cause.AGE):
+    if facts.path.part(Cause.AGE) and facts.path.part(Cause.ENGINE):
         medians |= {part.cause.key: part.median for part in facts.path.parts if part.cause is not Cause.UPDATE}
     medians[facts.update.key] = facts.update.median
     medians |= {key: facts.medians[key] for key in (*LOG_CHI2, "delta_max")}

@@ -90,6 +90,8 @@ def whose_staleness(facts: Facts) -> str:
         return sentence(f"staleness is {Cause.AGE.words}: {_RECOMPUTED}")
     if facts.fresh:
         return sentence(why_not_age(facts))
+    if facts.path.part(Cause.AGE) and not facts.path.part(Cause.ENGINE):
+        return sentence(f"staleness is {Cause.AGE.words}: in {facts.n_agreeing} steps on fresh data there is none")
     if not facts.split:
         return sentence(f"staleness is {Cause.ENGINE_OR_AGE.words}: {_NOT_RECOMPUTED}")
     larger, smaller = sorted(

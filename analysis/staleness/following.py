@@ -85,7 +85,7 @@ def following(summary: StepSummary, facts: Facts) -> list[Following]:
     an engine that is further away from step to step is one whose weights stay behind.
     """
     explained = explained_staleness(summary)
-    if facts.fresh or not facts.split:
+    if facts.fresh or facts.path.part(Cause.ENGINE) is None:
         key = STALENESS
         distance = summary.values[key].astype(float)
         if facts.truncated:  # what the sampler leaves out is no distance of versions

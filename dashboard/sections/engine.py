@@ -80,7 +80,8 @@ def parts(subject: Subject) -> list[Piece]:
     """The engine's part of the path beside age and update, over the steps; without the engine's, what there is."""
     found = facts(subject)
     shown = subject.shown
-    of = dict(parts_by_step(shown.values, subject.facts.fresh))
+    agrees = bool(subject.facts.n_agreeing)
+    of = dict(parts_by_step(shown.values, fresh=subject.facts.fresh, agrees=agrees))
     tv, _ = engine_by_step(shown)
     if len(found.tv):  # as the verdict has it, on the data of the policy's own version, too
         of[Cause.ENGINE] = (tv if len(tv) else found.tv).reindex(shown.values.index)

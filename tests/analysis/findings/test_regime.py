@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratioscope.analysis.findings.facts import LOG_CHI2, Concern, Control, facts_of
+from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Concern, Control, facts_of
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Regime, regime
 from ratioscope.analysis.findings.setup import setup_of
-from ratioscope.analysis.findings.words import are_few, at_most
+from ratioscope.analysis.findings.words import are_few, at_most, whose_staleness
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.variance.failure_mode import answer
@@ -197,3 +197,23 @@ def test_a_largest_value_within_its_noise_of_the_limit_is_said_to_be() -> None:
     assert "0.21 (limit 0.2, not exceeded beyond noise)" in at_most("staleness", facts_of(summary).staleness)
     summary.low.loc[2, "s_k_bounded"] = 0.205
     assert at_most("staleness", facts_of(summary).staleness).endswith("0.21 (limit 0.2)")
+
+
+@pytest.mark.parametrize(
+    ("lag", "staleness", "cause"),
+    [
+        ([0, 0, 0, 1, 2], [1e-4, 0, 1e-3, 0.1, 0.2], Cause.AGE),
+        ([0, 0, 0, 1, 2], [1e-4, 0, 0.03, 0.1, 0.2], Cause.ENGINE_OR_AGE),  # one fresh batch differs
+        ([0, 0, 3, 1, 2], [1e-4, 0, 0.1, 0.1, 0.2], Cause.ENGINE_OR_AGE),  # too few of them
+        ([NAN] * 5, [1e-4, 0, 1e-3, 0.1, 0.2], Cause.ENGINE_OR_AGE),
+    ],
+)
+def test_fresh_batches_show_whether_there_is_another_engine(
+    lag: list[float], staleness: list[float], cause: Cause
+) -> None:
+    made = summary_of(**{key: value for key, value in QUIET.items() if key not in (Cause.AGE.key, Cause.ENGINE.key)})
+    summary = replace(made, values=made.values.assign(version_lag=lag, s_k_bounded=staleness))
+    for window in ((0, 4), (3, 4)):  # what is so of the run holds in a window without a fresh step
+        facts = facts_of(summary, Limits(), *window)
+        assert facts.cause_of_staleness is cause and facts.split is (cause is Cause.AGE)
+        assert ("in 3 steps on fresh data there is none" in whose_staleness(facts)) is (cause is Cause.AGE)
