@@ -134,7 +134,7 @@ def _check_schedule(config: TrainConfig) -> None:
             "use one or the other."
         )
     if schedule.actors and config.declared.selection == "mixed_groups":
-        raise RatioscopeError(f"{config.algorithm.name} samples again until it has signal, which actors cannot do.")
+        raise RatioscopeError(f"{config.declared.name} samples again until it has signal, which actors cannot do.")
 
 
 def _check_workers(config: TrainConfig) -> None:
@@ -189,7 +189,7 @@ def _check_experts(config: TrainConfig) -> None:
         divides.append("algorithm.reference_kl")
     if divides and not experts.tell_their_probability(schedule):
         raise RatioscopeError(
-            f"{given}: {divides[0]} of {config.algorithm.name} needs the expert's log-probabilities; give them in "
+            f"{given}: {divides[0]} of {config.declared.name} needs the expert's log-probabilities; give them in "
             "schedule.expert_file, or take an algorithm without ratios, such as reinforce."
         )
 

@@ -1,5 +1,6 @@
 """The parts that algorithms are made of, by the names of their choices; an algorithm with some of them exchanged."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -26,7 +27,7 @@ from ratioscope.weights import WEIGHTS
 
 
 def _nothing() -> None:
-    """What needs no function: no filter, and the usual step, which is in `trainer.update`."""
+    """The usual: no filter; a step of AdamW, in `trainer.update`."""
 
 
 CHOICES: dict[str, Mapping[str, Callable[..., Any]]] = {
@@ -83,6 +84,16 @@ def combined(name: str, parts: tuple[tuple[str, str], ...] = ()) -> Algorithm:
     if parts:
         row = replace(row, gradient=f"{row.gradient}, with {', '.join(f'{p}={own.short(c)}' for p, c in parts)}")
     return replace(row, parameters=MappingProxyType(kept | added))
+
+
+def table() -> str:
+    """Every choice of every part, with its parameters and its sentence."""
+    lines = []
+    for part, choices in CHOICES.items():
+        for choice, function in choices.items():
+            setting = " ".join([f"{part}={choice}", *takes(part, choice)])
+            lines.append(f"{setting:<52}  {(inspect.getdoc(function) or '').splitlines()[0]}")
+    return "\n".join(lines)
 
 
 def refresh() -> None:

@@ -22,8 +22,12 @@ def grids(incomplete: str) -> list[str]:
 
 
 def settings(incomplete: str) -> list[str]:
-    """`algorithm=NAME` among the settings of a training."""
-    return _starting(incomplete, ["algorithm=" + name for name in algorithm_names()])
+    """`algorithm=NAME`, `gate=NAME` and `weight=NAME` among the settings of a training."""
+    from ratioscope.gates import GATES
+    from ratioscope.weights import WEIGHTS
+
+    known = {"algorithm": algorithm_names(), "gate": GATES, "weight": WEIGHTS}
+    return _starting(incomplete, [f"{key}={name}" for key, names in known.items() for name in names])
 
 
 def metrics(incomplete: str) -> list[str]:
@@ -37,7 +41,7 @@ def explained(incomplete: str) -> list[str]:
     """Everything that `explain` knows."""
     from ratioscope.catalogue import ENTRIES
 
-    known = ["format", "metrics", "algorithms", "thresholds", *ENTRIES, *algorithm_names(), *_of_frameworks()]
+    known = ["format", "metrics", "algorithms", "parts", "thresholds", *ENTRIES, *algorithm_names(), *_of_frameworks()]
     return _starting(incomplete, dict.fromkeys(known))
 
 

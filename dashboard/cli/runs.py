@@ -115,7 +115,7 @@ def explain(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="A metric, an algorithm, what a framework logs, or format, metrics, algorithms, thresholds.",
+            help="A metric, an algorithm, what a framework logs, or format, metrics, algorithms, parts, thresholds.",
             autocompletion=completion.explained,
         ),
     ] = None,
@@ -143,11 +143,15 @@ def explain(
         say(schema.describe())
     elif what == "thresholds":
         say(catalogue.thresholds.explain())
+    elif what == "parts":
+        from ratioscope.trainer import parts as known
+
+        say(known.table())
     elif what == "algorithms":
         say(table())
     elif what in (None, "metrics"):
         say("\n".join(f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()))
-        say("\nalgorithms, format, thresholds: more to explain.")
+        say("\nalgorithms, parts, format, thresholds: more to explain.")
     elif reported:
         say("\n\n".join(reported))
     else:

@@ -13,7 +13,7 @@ from ratioscope.trainer.algorithm import PARTS, where
 from ratioscope.trainer.algorithms import ALGORITHMS
 from ratioscope.trainer.loop import configuration_of
 from ratioscope.trainer.own import ARGUMENTS
-from ratioscope.trainer.parts import CHOICES
+from ratioscope.trainer.parts import CHOICES, table
 from ratioscope.trainer.settings import load
 from tests.making.training import Recorded, small, train
 from tests.oracles.replay import steps_of
@@ -128,8 +128,10 @@ def test_a_mistake_in_a_file_is_one_sentence(settings: str, tmp_path: Path, monk
     assert "\n" not in text and text.endswith(".")
 
 
-def test_where_a_part_is_said_to_be_it_is() -> None:
+def test_every_part_is_listed_and_where_it_is_said_to_be() -> None:
     assert CHOICES.keys() == set(PARTS)
+    assert "weight=truncated cap   " in table() and "advantage=leave_one_out" in table()
+    assert len(table().splitlines()) == sum(map(len, CHOICES.values()))
     for part, choices in CHOICES.items():
         for choice, function in choices.items():
             if place := where(part, choice):
