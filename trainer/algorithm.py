@@ -67,6 +67,7 @@ PROPORTIONAL = {"ratio", "incremental", "truncated_staleness", "truncated_sequen
 def printed(algorithm: Algorithm) -> str:
     """What is printed as the loss, of each token (`trainer.surrogate`)."""
     ratio = {"token": "ρ", "geometric": "s"}.get(algorithm.level, "W/|y|")
+    ratio = ratio if algorithm.weight == "ratio" else "weight"
     if algorithm.weight == "geometric_of_clipped":
         policy = "weight A"
     elif algorithm.weight not in PROPORTIONAL:
@@ -78,10 +79,16 @@ def printed(algorithm: Algorithm) -> str:
             "soft": f"(4/τ) sigmoid(τ({ratio} - 1)) A",
             **dict.fromkeys(("two_side", "ring", "masked"), f"{ratio} M A"),
         }.get(algorithm.gate, f"min({ratio} A, clip({ratio}) A)")
-    more = {"none": "", "squared_log_ratio": " - (τ/2) (log W)²/|y|", "adaptive_kl": " - β KL(π_k ‖ π_θ)"}
+    more = {
+        "none": "",
+        "squared_log_ratio": " - (τ/2) (log W)²/|y|",
+        "squared_token_log_ratio": " - (τ/2) (log ρ)²",
+        "adaptive_kl": " - β KL(π_k ‖ π_θ)",
+    }
     if algorithm.regulariser == "pair_consistency":
         return "minus the mean over responses of -(a_i - ā)²/(1+τ)²"
-    return f"minus the {algorithm.aggregation} of {policy}{more.get(algorithm.regulariser, ' + regulariser')}"
+    policy += "" if algorithm.filter in IDLE else " (0 where filtered)"
+    return f"minus the {algorithm.aggregation} of {policy}{more.get(algorithm.regulariser, ' - penalty')}"
 
 
 # The modules of the parts, and the functions that are not called as the choice is.
