@@ -267,16 +267,14 @@ def covariance_band(
     covariance_high: float,
     covariance_share: float,
 ) -> Gate:
-    """Clip-Cov: beside PPO's mask, drop a share of the tokens with a covariance between two bounds (Cui et al. 2025);
-    here those with the largest, where the source draws at random."""
+    """Clip-Cov: of the tokens that PPO's mask keeps, drop a share with a covariance between two bounds (Cui et al.
+    2025); here those with the largest, where the source draws at random."""
     once = one_side(rows.ratios, rows.advantage, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
     found = covariances(rows.advantage, rows.logp_behavior.double() + rows.ratios.behavior)
     able = (found > covariance_low) & (found < covariance_high) & ~once.clipped & (rows.advantage != 0)
     chosen = torch.zeros_like(able)
     chosen[able] = largest(found[able], covariance_share, len(found))
-    return hard(
-        below=(once.side < 0) | (chosen & (rows.advantage < 0)), above=(once.side > 0) | (chosen & (rows.advantage > 0))
-    )
+    return hard(below=chosen & (rows.advantage < 0), above=chosen & (rows.advantage > 0))
 
 
 @declared("filter: only the highest entropies", judged=Judged.ENTROPY, updates=True)

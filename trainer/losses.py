@@ -123,11 +123,12 @@ def policy_loss(
     ratios = LEVELS[algorithm.level].of(tokens, batch.sequence)
     make_gate, make_weight = pick("gate", algorithm.gate, GATES), pick("weight", algorithm.weight, WEIGHTS)
     gate: Gate = make_gate(ratios, batch.advantage, **taken_by(make_gate, settings))
-    own_gate = gate
+    own_gate, dropped = gate, torch.zeros_like(gate.clipped)
     if algorithm.filter != "none":
         rows = Rows(tokens, batch.advantage, batch.sequence, batch.logp_behavior, None, batch.entropy)
         keep = FILTERS[algorithm.filter].function
-        gate = both(gate, keep(rows, **taken_by(keep, settings)))
+        kept: Gate = keep(rows, **taken_by(keep, settings))
+        gate, dropped = both(gate, kept), kept.clipped
     weight: Tensor = make_weight(ratios, batch.advantage, batch.sequence, **taken_by(make_weight, settings))
     # A weight that overflows where nothing is weighted is not applied: inf * 0 would poison the whole batch.
     active = (gate.value > 0) & (batch.advantage != 0) & (batch.sample_weight != 0)
@@ -135,7 +136,7 @@ def policy_loss(
     printed = surrogate.of_policy(
         algorithm, settings, frozen, ratios, batch.advantage.double(), batch.sequence, own_gate, weight
     )
-    counts = (batch.advantage != 0) & (batch.sample_weight != 0) & (own_gate.clipped | ~gate.clipped)
+    counts = (batch.advantage != 0) & (batch.sample_weight != 0) & ~dropped
     printed = torch.where(counts, batch.sample_weight * printed, 0.0)
 
     regularise = pick("regulariser", algorithm.regulariser, REGULARISERS)

@@ -83,7 +83,7 @@ def filter_side(name: str, batch: list[Row], place: int, **p: float) -> int:
 
 
 def covariance_side(batch: list[Row], place: int, **p: float) -> int:
-    """PPO's mask, and of the other tokens with a covariance in the band those with the largest."""
+    """Of the tokens that PPO's mask keeps and that have a covariance in the band those with the largest."""
     logp = [row[4] + row[0] for row in batch]
     mean_a, mean = sum(row[2] for row in batch) / len(batch), sum(logp) / len(batch)
     covariance = [(row[2] - mean_a) * (value - mean) for row, value in zip(batch, logp, strict=True)]
@@ -98,7 +98,7 @@ def covariance_side(batch: list[Row], place: int, **p: float) -> int:
     ]
     able = sorted(able)[-max(1, int(p["covariance_share"] * len(batch))) :]
     x, _, a, *_ = batch[place]
-    return int(copysign(1, a)) if clipped(x, a) or covariance[place] in able else 0
+    return int(copysign(1, a)) if a and not clipped(x, a) and covariance[place] in able else 0
 
 
 def of_token(estimator: str, x: float, b: float) -> float:

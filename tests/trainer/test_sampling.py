@@ -97,6 +97,15 @@ def test_log_probs_are_of_the_tempered_distribution(tiny_policy: LlamaForCausalL
     assert (recorded - evaluate(tiny_policy, rollout).logp).abs().max() > 0.05
 
 
+def test_a_smoothed_sampler_leaves_no_token_out_and_bounds_the_ratio() -> None:
+    logits = torch.tensor([[3.0, 1.0, 0.5, -2.0]])
+    own = logits.softmax(dim=-1)
+    cut = Decoding(temperature=0.5, top_k=2)
+    found = cut._replace(smoothing=0.25).log_probs(logits).exp()
+    assert found.tolist() == [pytest.approx((0.75 * cut.log_probs(logits).exp() + 0.25 * own)[0].tolist())]
+    assert float(found.sum()) == pytest.approx(1) and bool((own / found <= 4).all())
+
+
 def test_entropy_is_that_of_the_whole_distribution(tiny_policy: LlamaForCausalLM) -> None:
     rollout = draw(tiny_policy, ENCODED)
     expected = []
