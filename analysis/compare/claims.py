@@ -93,6 +93,12 @@ def _early(summary: StepSummary) -> float:
     return float(accuracy.iloc[: len(accuracy) // 2].mean())
 
 
+def _late(summary: StepSummary) -> float:
+    """Several intervals between two synchronisations, where the end is about one."""
+    accuracy = _accuracy(summary)
+    return float(accuracy.iloc[len(accuracy) // 2 :].mean())
+
+
 def _drop(summary: StepSummary) -> float:
     """From the best mean of neighbouring evaluations: the single best one would be luck."""
     return float(_accuracy(summary).rolling(LAST_VALUES, min_periods=1).mean().max()) - _end(summary)
@@ -147,6 +153,7 @@ MEASURES: dict[str, tuple[Callable[..., float], str]] = {
     "change": (_change, "accuracy at the end minus at the start"),
     "updates_to": (_updates_to, "updates until the smoothed accuracy passes {level:g}"),
     "early": (_early, "mean accuracy in the first half"),
+    "late": (_late, "mean accuracy in the second half"),
     "drop": (_drop, "fall from the peak to the end"),
     "fall": (_fall, "largest fall of the smoothed accuracy from an earlier peak"),
     "kl": (_kl, "KL to the initial policy at the end"),

@@ -61,6 +61,7 @@ def test_measures_are_those_of_the_logged_accuracy() -> None:
     assert numbers["end"] == pytest.approx(accuracy.iloc[-5:].mean())
     assert numbers["change"] == pytest.approx(accuracy.iloc[-5:].mean() - accuracy.iloc[0])
     assert numbers["early"] == pytest.approx(accuracy.iloc[: len(accuracy) // 2].mean())
+    assert numbers["late"] == pytest.approx(accuracy.iloc[len(accuracy) // 2 :].mean())
     assert numbers["drop"] >= 0
     assert numbers["clip"] == numbers["clip_growth"] == 0.0
 
