@@ -57,7 +57,7 @@ ROWS = (
         parameters=values(**_CLIP, threshold=0.01), differs="a rejected token still counts in the token mean",
     ),
     Algorithm(
-        "m2po", "M2PO", "Zheng et al. 2025, algorithm 1; Trinity-RFT's M2PO, threshold 0.04",
+        "m2po", "M2PO", "Zheng et al. 2025 as Trinity-RFT 3a41dc2 has it, threshold 0.04",
         "((r_i - r̄)/σ_r) ρ_θ M_2 ∇log π_θ",
         advantage="group_normalised", weight="ratio", filter="second_moment", parameters=values(moment=0.04),
         differs="tokens of equal ratio are dropped together",
