@@ -14,22 +14,29 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope.analysis.diagnosis import diagnose
+from ratioscope.analysis.diagnosis import RULES, diagnose
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.drift import sentences as drift
 from ratioscope.analysis.drift.pairs import measure
+from ratioscope.analysis.findings import words
 from ratioscope.analysis.findings.facts import Cause, Facts, facts_of, heavy_tails
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.news import to_json
 from ratioscope.analysis.findings.regime import regime
+from ratioscope.analysis.findings.words import chi2_source
+from ratioscope.analysis.linter import CHECKS
+from ratioscope.analysis.linter.verdict import counted, verdict
 from ratioscope.analysis.overview import sentences as overview
 from ratioscope.analysis.overview.verdict import run_verdict
+from ratioscope.analysis.ratios.distributions import survivals
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.analysis.variance import failure_mode
 from ratioscope.dashboard import notebook
+from ratioscope.dashboard.figures.ratios import survival_curve
 from ratioscope.dashboard.report.build import run_report
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections import drift as drift_section
@@ -37,6 +44,7 @@ from ratioscope.dashboard.sections import staleness as staleness_section
 from ratioscope.dashboard.sections import variance as variance_section
 from ratioscope.dashboard.sections.model import Chart, FindingBlock, Paragraph, Report, Table
 from ratioscope.dashboard.sections.subject import Subject
+from ratioscope.dashboard.theme import MODES
 from ratioscope.recorder import write_table_file
 from ratioscope.schema import FileName
 from tests.making.pages import sentences, visit
@@ -251,6 +259,40 @@ def test_damaged_copies_tell_one_story_in_every_room(tmp_path: Path, source: str
 
 
 # ------------------------------------------------------------------------------------------------- as it was found
+
+
+def test_findings_have_names_for_people_and_tails_one_statement() -> None:
+    """Overview wrote "kl high", "clip zero"; a figure "a mean, no variance" beside "even means are unreliable"."""
+    raw = {rule for rule in RULES if rule_words(rule) in (rule, rule.replace("_", " "))}
+    assert not [rule for rule in raw if rule.endswith(("_high", "_large", "_regime", "_trap", "_zero", "_growing"))]
+    assert len({rule_words(rule) for rule in RULES}) == len(RULES)
+    found = survivals(open_run(SAMPLE_RUNS / "sync_interval20-reinforce-seed0"), 0, 149)
+    for tails in found.values():
+        figure = survival_curve(tails, MODES["light"])
+        drawn = [str(note.text).split("<br>")[1] for note in figure.layout.annotations if "Pareto" in str(note.text)]
+        assert len(drawn) == 2 and all(words in tails.answer for words in drawn)
+
+
+def test_bias_on_its_page_counts_the_steps_that_drift_and_overview_count() -> None:
+    """It said "bias is small: 0.11" beside a staleness up to 0.34."""
+    facts = facts_of(summary_of("sync_interval20-reinforce-seed0"))
+    said = failure_mode.answer(facts).sentence
+    assert words.over_limit(facts.staleness, facts) in failure_mode.small_bias(facts)
+    assert "as the tokens predict it" in said and chi2_source(facts) in said
+
+
+def test_the_checks_of_a_log_add_up() -> None:
+    """It said "24 of 29 passed, 2 could not run" and left three unexplained; and a likely cause was said as the one."""
+    opened = open_folder(SAMPLE_RUNS / "mismatch-grpo-seed0")
+    passed, of, *others = map(int, re.findall(r"\d+", counted(opened.remarks)))
+    assert passed + sum(others) == of == len(CHECKS)
+    found = run_verdict(opened.summary, opened.findings, opened.remarks, opened.limits)
+    assert counted(opened.remarks) in dict(found.pairs)["How sure?"] and counted(opened.remarks) in verdict(
+        opened.remarks
+    )
+    name = "sync_interval20-reinforce-seed0"
+    said = dict(run_verdict(summary_of(name), findings_of(name), [], Limits()).pairs)["Why?"]
+    assert said.startswith("Likely")
 
 
 @pytest.fixture

@@ -122,11 +122,13 @@ def _order(moved: Moved) -> str:
 
 
 def _story(evidence: Evidence, moved: Moved, fall: Fall) -> str:
+    """Where it may come from: evaluations date a fall to a stretch of steps, and order is no proof of a cause."""
     of = f"of {len(moved.looked_at)} metrics that were looked at"
     told = [_dated(key, shift) for key, shift in (moved.before | moved.meanwhile).items()]
     if told:
         text = (
-            f"{'; '.join(told)} (medians before and after; the chance of any such change in error is below 5%, {of})."
+            f"Likely: {'; '.join(told)} (medians before and after; the chance of any such change in error "
+            f"is below 5%, {of})."
         )
         began = f" The fall began between steps {fall.still_good} and {fall.found}"
         return text if moved.before else f"{text}{began}, so these may be causes or consequences."
@@ -145,8 +147,8 @@ def _beside(evidence: Evidence, fall: Fall) -> str:
         return ""
     lag = evidence.values["version_lag"].get(over[0], nan)
     old = f" (data {lag:.0f} updates old)" if lag > 0 else ""
-    text = f"Staleness went above its limit of {level.limit:g} in step {over[0]}{old}, between the last good value and "
-    text += "the fall"
+    text = f"Likely: staleness went above its limit of {level.limit:g} in step {over[0]}{old}, "
+    text += "between the last good value and the fall"
     return f"{text}; {evidence.setup.unbounded}." if evidence.setup.unbounded else f"{text}."
 
 

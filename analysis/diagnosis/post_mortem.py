@@ -14,6 +14,7 @@ from ratioscope.analysis.diagnosis.log import RULE as LOG_BROKEN
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.catalogue import CATALOGUE
 
 # What they find is wrong with the log, not with the training.
@@ -36,7 +37,7 @@ class Onset:
 
     @property
     def words(self) -> str:
-        name = self.finding.rule.replace("_", " ")
+        name = rule_words(self.finding.rule)
         return f'{CATALOGUE[self.by].title} {self.how} (finding "{name}")'
 
 

@@ -34,7 +34,7 @@ def _does_not(facts: EngineFacts) -> str:
         scope = f", in {facts.n_known} of {facts.n_steps} steps, those with data of the policy's own version"
     return (
         f"It does not hurt: with the same weights sampler and trainer are {tv_text(facts.mean)} apart in total "
-        f"variation (limit {number(facts.effects[0].limit)}){scope}."
+        f"variation (limit of the engine alone: {number(facts.effects[0].limit)}){scope}."
     )
 
 

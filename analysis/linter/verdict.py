@@ -21,16 +21,14 @@ def verdict(remarks: Sequence[Remark]) -> str:
         return f"{opening}: {counts}. {problems[0].sentence}{more}"
     if mostly_unknown(remarks):
         return f"Whether this log can be trusted is unknown: {counts}."
-    notices = sum(remark.severity is Severity.NOTICE for remark in remarks)
-    aside = f" {notices} remark{'s' * (notices > 1)} worth knowing." if notices else ""
-    return f"No check found a problem in this log: {counts}.{aside}"
+    return f"No check found a problem in this log: {counts}."
 
 
-def counted(remarks: Iterable[Remark], checks: str = "checks") -> str:
+def counted(remarks: Iterable[Remark]) -> str:
     """How the checks ended; the counts add up to all of them."""
     ends = list(outcomes(remarks).values())
     passed, found, unknown = (ends.count(end) for end in (Outcome.PASSED, Outcome.FOUND, Outcome.NOT_CHECKED))
-    counts = f"{passed} of {len(ends)} {checks} passed"
+    counts = f"{passed} of {len(ends)} checks passed"
     return counts + f", {found} found something" * bool(found) + f", {unknown} could not run" * bool(unknown)
 
 

@@ -55,7 +55,7 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
         if facts.staleness.n_known < facts.n_steps:
             staleness += ", not known in every step"
         if Cause.ENGINE in facts.sources:
-            staleness += f", most of it from {Cause.ENGINE.words}"
+            staleness += f", most of it from {Cause.ENGINE.words}, whose own limit is {number(facts.limits.engine)}"
         opening = "Learning is not steady" if is_unsteady(summary) else "Nothing to worry about"
         said = f"{opening} in {steps}: {staleness}."
     # The finding of a fall says what evaluation accuracy did.

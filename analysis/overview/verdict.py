@@ -135,13 +135,13 @@ def _when(summary: StepSummary, finding: Finding) -> str:
 def _why(lead: Finding, cause: Finding | None) -> str:
     if cause is None or not lead.unexplained:
         return _first(lead.why)
-    return f"{cause.sentence} That begins in step {min(cause.steps)}, before the fall was found."
+    return f"Likely: {cause.sentence} That begins in step {min(cause.steps)}, before the fall was found."
 
 
 def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Remark]) -> str:
     """What the finding leaves open, what the linter says, and what is not logged."""
     problems = [remark for remark in remarks if remark.is_problem]
-    counts = counted(remarks, "checks of the log")
+    counts = counted(remarks)
     if any(problem.severity is Severity.CRITICAL for problem in problems):
         trust = f"The log cannot be trusted as it is ({counts}): {problems[0].sentence.rstrip('.')}"
     elif problems:

@@ -88,12 +88,14 @@ class Survival:
 def _verdict(tail: Tail, n: int) -> str:
     if tail.khat is None:
         return f"no tail index, {tail.reason}"
-    text = f"k̂ = {tail.khat:.2f}, "
-    if tail.khat >= (khat_limit(Moment.FIRST, n) or 0):
-        return f"{text}even means of it are unreliable"
-    if tail.khat >= (khat_limit(Moment.SECOND, n) or 0):
-        return f"{text}means of it can be estimated, those of its square cannot"
-    return f"{text}means of it and of its square can be estimated"
+    return f"k̂ = {tail.khat:.2f}, {moments(tail.khat, n)}"
+
+
+def moments(khat: float, n: int) -> str:
+    """What can be estimated of n ratios with this tail index, as the figure says it, too."""
+    if khat >= (khat_limit(Moment.FIRST, n) or 0):
+        return "even its mean is unreliable"
+    return "a mean, no variance" if khat >= (khat_limit(Moment.SECOND, n) or 0) else "a mean and a variance"
 
 
 def survival(run: Run, first: int, last: int, *, pair: str = "current/behavior", level: Level = "token") -> Survival:

@@ -54,7 +54,7 @@ def answer(summary: StepSummary, limits: Limits = Limits(), setup: Setup = UNKNO
         where = pd.Series(marks, index=summary.values.index)
         text = (
             f"The tails are heavy in {len(heavy)} of {steps} steps{_since(where)}{_with_age(where, summary)}: the "
-            f"tail index reaches {heavy.max():.2f} in step {heavy.idxmax()} (limit {limit:g}). "
+            f"tail index of a step reaches {heavy.max():.2f} in step {heavy.idxmax()} (limit {limit:g}). "
             f"{setup.lighter(facts_of(summary, limits))}"
         )
     return text

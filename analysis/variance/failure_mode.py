@@ -18,7 +18,7 @@ from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import number, of_log1p
 from ratioscope.analysis.findings.regime import log_chi2_of_responses, regime
 from ratioscope.analysis.findings.setup import UNKNOWN, Setup
-from ratioscope.analysis.findings.words import tv_text
+from ratioscope.analysis.findings.words import chi2_source, over_limit, tv_text
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import cluster_intervals, sums
@@ -66,22 +66,25 @@ def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
 
 
 def _cannot_tell(facts: Facts, doubt: str) -> str:
+    return f"{small_bias(facts)}. Cannot tell whether variance is: {doubt[0].lower()}{doubt[1:]}"
+
+
+def small_bias(facts: Facts) -> str:
+    """That the median step is below the limit, with the steps that are not, as every page counts them."""
     level = facts.staleness
-    return (
-        f"Bias is small: total variation is {tv_text(level.median)} in the median step, at most {level.limit:g}. "
-        f"Cannot tell whether variance is: {doubt[0].lower()}{doubt[1:]}"
-    )
+    above = f", but above it {over_limit(level, facts)}" if level.over else ""
+    return f"Bias is small in the median step: staleness is {tv_text(level.median)} (limit {level.limit:g}){above}"
 
 
 def _what_matters(facts: Facts, setup: Setup) -> str:
     level, variation = facts.staleness, f"total variation is {tv_text(facts.staleness.median)}"
-    chi2 = f"the χ² of whole responses is {of_log1p(facts.log_chi2)}"
+    chi2 = f"the χ² of whole responses, {chi2_source(facts)}, is {of_log1p(facts.log_chi2)}"
     if facts.concern is Concern.BIAS:
         return f"Bias is the primary concern: {variation} in the median step, above {level.limit:g}."
     if facts.concern is Concern.VARIANCE:
         size = f"{chi2} in the median step, above {facts.limits.chi2:g}"
         if setup.weighted is False:
-            return f"Bias is small: {variation}. Importance weights would vary a lot, but this loss has none: {size}."
+            return f"{small_bias(facts)}. Importance weights would vary a lot, but this loss has none: {size}."
         return f"Variance is the concern, which a trust region does not see: {size}."
     return f"Neither bias nor variance is large: {variation} and {chi2} in the median step."
 

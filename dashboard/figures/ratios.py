@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.course import sync_steps
-from ratioscope.analysis.ratios.distributions import Survival, Tail
+from ratioscope.analysis.ratios.distributions import Survival, Tail, moments
 from ratioscope.analysis.summary.order_statistics import bin_log_ratio
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
@@ -167,8 +167,8 @@ def survival_curve(
     the slopes (-1/k-hat and 1/k-hat of a Pareto tail) can be compared.
     """
     fig = base.figure(mode, height=290, x_title=f"ratio {ratio}", y_title=f"share of {unit} beyond")
-    _tail(fig, survival.upper, mode, name="at or above x", colour=colour, sign=1)
-    _tail(fig, survival.lower, mode, name="at or below x", colour=mode.behavior, sign=-1)
+    _tail(fig, survival.upper, mode, name="at or above x", colour=colour, sign=1, n=survival.n)
+    _tail(fig, survival.lower, mode, name="at or below x", colour=mode.behavior, sign=-1, n=survival.n)
     fig.add_vline(x=1, line={"color": mode.muted, "width": 1, "dash": "dash"})
     for count, side, words in ((survival.n_zero, "left", "ratio 0"), (survival.n_infinite, "right", "infinite")):
         if count:
@@ -193,8 +193,8 @@ def survival_curve(
     return fig
 
 
-def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sign: int) -> None:
-    """One tail and its fit; `sign` -1: of weights 1 / ratio, drawn at the ratio."""
+def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sign: int, n: int) -> None:
+    """One tail of n ratios and its fit; `sign` -1: of weights 1 / ratio, drawn at the ratio."""
     fig.add_scatter(
         x=tail.weight**sign,
         y=tail.share.astype(np.float32),
@@ -217,7 +217,7 @@ def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sig
     )
     middle = len(tail.fit_weight) // 2
     fig.add_annotation(
-        text=f"Pareto fit: k̂ = {tail.khat:.2f}<br>{_moments(tail.khat or 0.0)}",
+        text=f"Pareto fit: k̂ = {tail.khat:.2f}<br>{moments(tail.khat or 0.0, n)}",
         align="left" if sign > 0 else "right",
         x=float(sign * np.log10(tail.fit_weight[middle])),
         y=float(np.log10(tail.fit_share[middle])),
@@ -227,13 +227,6 @@ def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sig
         showarrow=False,
         font={"size": 12, "color": mode.text},
     )
-
-
-def _moments(khat: float) -> str:
-    """Which moments a Pareto tail of this index has."""
-    if khat >= 1:
-        return "neither mean nor variance"
-    return "a mean, no variance" if khat >= 0.5 else "a mean and a variance"
 
 
 def left_out(rows: pd.DataFrame, mode: Mode, steps: _Steps = _ALL) -> go.Figure:

@@ -90,9 +90,16 @@ def parts(subject: Subject) -> list[Piece]:
     order = [cause for cause in Cause if cause in of]
     series = {cause: of[cause] for cause in order}
     data = pd.DataFrame({figures.word(cause): values for cause, values in series.items()})
+    others = [figures.word(cause) for cause in order if cause is not Cause.ENGINE]
+    title = f"The engine beside {' and '.join(others)}" if Cause.ENGINE in of and others else "The path, part by part"
     said = sentences.against_parts(found)
     draw = partial(figures.parts, series, subject.opened.limits.engine, steps=subject.steps)
-    return [chart(subject.mode, "engine-parts", "The engine beside age and update", draw, said, data, by_step=True)]
+    return [chart(subject.mode, "engine-parts", title, draw, said, data, by_step=True)]
+
+
+def repeats_staleness(subject: Subject) -> bool:
+    """Whether staleness is the engine's part alone: no batch is old, so that both are one number."""
+    return subject.facts.fresh and subject.facts.engine_in_ratios
 
 
 _EFFECTS = {

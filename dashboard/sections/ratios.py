@@ -142,8 +142,8 @@ def tails(subject: Subject, pair: str = CURRENT) -> list[Piece]:
     """
     found, steps = _survivals(subject, pair), subject.window(_TOKENS).words
     said = (
-        f"{steps.capitalize()}, {count(found['token'].n)} tokens. Right: tokens that the first policy favours, "
-        "which make the variance of importance weights. To the left: tokens that it has abandoned."
+        f"Fitted to all tokens of {steps} pooled; headline, tile and limit are of single steps. Right: tokens that "
+        "the first policy favours, left: tokens that it has abandoned."
     )
     kinds: tuple[tuple[Level, str, str, str], ...] = (
         ("token", "Tails of the token ratio", _SYMBOLS[pair], "tokens"),

@@ -7,6 +7,7 @@ import streamlit as st
 from ratioscope.analysis.engine import sentences
 from ratioscope.analysis.engine.remedies import title_of
 from ratioscope.analysis.engine.verdict import Verdict
+from ratioscope.analysis.findings.facts import STALENESS
 from ratioscope.dashboard.components.blocks import draw, draw_computed, page_subject, say
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
@@ -15,7 +16,7 @@ from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.sections import engine
 from ratioscope.dashboard.sections.subject import Subject
 
-TILES = ("s_k_engine_bounded", "s_k_bounded", "u_k", "ratio_mean")
+TILES = ("s_k_engine_bounded", STALENESS, "u_k", "ratio_mean")
 
 
 def render() -> None:
@@ -34,7 +35,8 @@ def render() -> None:
         opening(subject, "engine", sentence)
     if len(subject.summary.values):
         draw(*engine.parts(subject), caption="below")
-        metric_row(opened.summary, TILES)
+        repeated = engine.repeats_staleness(subject)
+        metric_row(opened.summary, [key for key in TILES if not (repeated and key == STALENESS)])
         _folds(subject)
     _how_to_read()
 

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.overview.sentences import grave
 from ratioscope.analysis.overview.verdict import Verdict
 from ratioscope.dashboard import theme
@@ -111,7 +112,7 @@ def _notices(subject: PageSubject) -> None:
     found = [finding for finding in subject.opened.findings if finding.severity is Severity.NOTICE]
     if not found:
         return
-    icon, names = theme.SEVERITY_ICON[Severity.NOTICE], [finding.rule.replace("_", " ") for finding in found]
+    icon, names = theme.SEVERITY_ICON[Severity.NOTICE], [rule_words(finding.rule) for finding in found]
     title = f"{len(found)} notice{'s' * (len(found) > 1)}"
     with fold("notices", title, ", ".join(names), icon=icon) as door:
         if door.open:

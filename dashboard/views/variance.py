@@ -13,7 +13,7 @@ from ratioscope.dashboard.sections import clipping, variance
 from ratioscope.dashboard.sections.absent import is_empty
 from ratioscope.dashboard.sections.subject import Subject
 
-TILES = ("s_k_bounded", "chi2_token", "log1p_chi2_seq", "ess_seq")
+TILES = ("s_k_bounded", "chi2_token", "log1p_chi2_seq", "log1p_chi2_seq_predicted")
 
 LEVELS = {"Tokens": "token", "Whole responses": "sequence"}
 LEARNING_RATES = [*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0]

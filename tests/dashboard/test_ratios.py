@@ -139,7 +139,7 @@ def test_the_answer_tells_light_harmless_and_heavy_tails_apart() -> None:
 def test_the_answer_says_since_when() -> None:
     late = heavy_tails.answer(_summary([0.1] * 12 + [1.2] * 8, 0.5))
     assert late.startswith(
-        "The tails are heavy in 8 of 20 steps, most of them since step 12: the tail index reaches 1.20 in step 12"
+        "The tails are heavy in 8 of 20 steps, most of them since step 12: the tail index of a step reaches 1.20"
     )
     now_and_then = heavy_tails.answer(_summary([0.1, 0.1, 1.2, 0.1] * 5, 0.5))
     assert "in 5 of 20 steps, first in step 2" in now_and_then

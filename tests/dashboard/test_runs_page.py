@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from ratioscope import Manifest, RunRecorder
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
+from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.runs.store import discover, open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard import annotations
@@ -109,7 +110,7 @@ def test_lines_agree_with_the_summary_and_the_rules(served: Path) -> None:
     assert one["Last reward"] == pytest.approx(0.25)
     assert one["Tokens"] == summary.values["n_tokens"].sum()
     word = Severity(found.severity).word
-    assert one["Finding"] == found.rule.replace("_", " ")
+    assert one["Finding"] == rule_words(found.rule)
     assert [label.split()[-1] for label in one["Severity"]] == [word]
     assert (rows["empty"]["Finding"], rows["empty"]["Status"]) == ("nothing to judge", "failed")
     assert rows["torn"]["Finding"] == rows["torn"]["Status"] == "cannot be read"

@@ -7,6 +7,7 @@ import numpy as np
 
 from ratioscope.analysis.compare import Chosen, Member, Setting
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
+from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.formats import number
 from ratioscope.dashboard.sections.compare import tables
@@ -63,7 +64,7 @@ def _table_of_runs(comparison: Comparison, subjects: Sequence[Subject]) -> Table
         rows.append(
             (opened.run_id, setting_of[opened.run_id], "–" if seed is None else str(seed),
              f"{len(subject.summary.values):,}", f"{subject.summary.values['n_tokens'].sum():,.0f}", opened.run.status,
-             f"{worst.severity.word}: {worst.rule.replace('_', ' ')}" if worst else "none")
+             f"{worst.severity.word}: {rule_words(worst.rule)}" if worst else "none")
         )  # fmt: skip
     return Table("Runs", ("Run", "Setting", "Seed", "Steps", "Tokens", "Status", "Worst finding"), tuple(rows))
 

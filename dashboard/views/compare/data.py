@@ -11,6 +11,7 @@ from typing import Any, Concatenate
 import streamlit as st
 
 from ratioscope.analysis.compare import Axis, Member, Setting, align, chosen_metric, settings
+from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.runs.store import Listed, open_run, signature
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import state
@@ -98,5 +99,5 @@ def findings(listed: Listed) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for finding in sorted(state.open_listed(listed).findings, key=lambda finding: finding.severity, reverse=True):
-        found.setdefault(finding.rule.replace("_", " "), finding.severity.word)
+        found.setdefault(rule_words(finding.rule), finding.severity.word)
     return found

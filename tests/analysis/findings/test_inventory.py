@@ -23,7 +23,8 @@ NOTHING: Worst = (None, "")
         (["finished"] * 9, [NOTHING], 8, "9 runs, none live; 1 of 9 read so far."),
         (["finished"] * 1200, [(CRITICAL, "heavy_tail")] * 3 + [(CRITICAL, "kl_high")] + [(WARNING, "x")] * 2, 0,
          "1,200 runs, none live; 4 have a critical finding (most often heavy tail, 3 times) and 2 a warning."),
-        (["interrupted"], [(CRITICAL, "kl_high")], 0, "1 run, not live; 1 has a critical finding (kl high)."),
+        (["interrupted"], [(CRITICAL, "kl_high")], 0,
+         "1 run, not live; 1 has a critical finding (high KL divergence)."),
     ],
 )  # fmt: skip
 def test_the_sentence_counts_what_lives_and_what_is_sick(
