@@ -13,7 +13,7 @@ from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.dashboard.annotations import Annotation, writable
 from ratioscope.dashboard.components.frame import status_words
-from ratioscope.dashboard.theme import Mode
+from ratioscope.dashboard.theme import DARK, LIGHT, Mode
 from ratioscope.dashboard.watching.headlines import Headline
 
 ROW_HEIGHT, MOST_HEIGHT = 36, 542
@@ -222,11 +222,12 @@ def _columns(lines: Sequence[Line], open_key: str, mode: Mode) -> dict[str, Any]
         "Severity": config.MultiselectColumn(
             width=100,
             options=[_label(severity) for severity in _MARKS],
-            color=[mode.severity[severity] for severity in _MARKS],
+            # The words in them have the theme's own colour: the other theme's colours stand out from that.
+            color=[(DARK if mode is LIGHT else LIGHT).severity[severity] for severity in _MARKS],
             help="Of the worst finding. Critical: the run is broken or its numbers mislead. Warning: act before it "
             "gets worse. Notice: good to know.",
         ),
-        "Finding": config.TextColumn(width=150, help="The rule that made the worst finding."),
+        "Finding": config.TextColumn(width=190, help="The rule that made the worst finding."),
         "Reward": config.LineChartColumn(
             width=110,
             y_min=0 if shares else None,
