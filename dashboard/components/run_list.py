@@ -21,7 +21,7 @@ ROW_HEIGHT, MOST_HEIGHT = 36, 542
 NOT_READ, NO_FINDING, NO_STEP_YET, CANNOT_BE_READ = "not read yet", "none", "no step yet", "cannot be read"
 
 _COLUMNS = (
-    "Run", "Open", "Severity", "Finding", "Reward", "Last reward", "Steps", "Started", "Status", "Tags", "Notes",
+    "Severity", "Run", "Open", "Finding", "Reward", "Last reward", "Steps", "Started", "Status", "Tags", "Notes",
     "Algorithm", "From", "Task", "Tokens",
 )  # fmt: skip
 
