@@ -236,7 +236,7 @@ def _columns(lines: Sequence[Line], open_key: str, mode: Mode) -> dict[str, Any]
             + ("; all axes from 0 to 1." if shares else "; axes differ between runs."),
         ),
         "Last reward": config.NumberColumn(
-            "Last", width=60, format="%.3g", help="Mean of the last five steps with a reward."
+            "Last 5", width=60, format="%.3g", help="Mean of the last five steps with a reward."
         ),
         "Algorithm": config.TextColumn(width=150),
         "From": config.TextColumn(width=110, help="The framework whose files the run was imported from."),

@@ -17,13 +17,14 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.token_strip import text_of
 from ratioscope.dashboard.inert import safe
 
+_UNBOUNDED = "The plain form does not bound what one token weighs."
 # Those shown, in this order.
 _COLUMNS = {
     "step": st.column_config.NumberColumn("Step", format="%d", width=55),
     "seq_id": st.column_config.NumberColumn("Resp.", format="%d", width=55),
     "share": st.column_config.ProgressColumn("Share", format="percent", min_value=0, max_value=1, width=110),
     "token": st.column_config.TextColumn("Token", width=90, help="The one with the largest part, or the farthest."),
-    "position": st.column_config.NumberColumn("at", format="%d", width=50, help="Position of this token."),
+    "position": st.column_config.NumberColumn("at", format="%d", width=50, help="Position of this token, from 0."),
     "ratio": st.column_config.NumberColumn("ρ", format="%.3g", width=70, help="Of this token: current / behavior."),
     "response": st.column_config.TextColumn("Response", width=150),
     "reward": st.column_config.NumberColumn("Reward", format="%.3g", width=70),
@@ -60,11 +61,13 @@ def worst(window: Window, by: str) -> Contributions:
 
 
 def in_the_plain_form(window: Window, by: str, found: Contributions) -> str:
-    """What a few responses make of the plain form, where none stands out in the bounded one; else empty."""
+    """What that is, of a number in it; what a few responses make of it, where none stands out in the bounded one."""
+    if by in PLAIN.values():
+        return _UNBOUNDED
     if by not in PLAIN or stands_out(found):
         return ""
     plain = worst(window, PLAIN[by])
-    return sentence(plain, window.words) if stands_out(plain) else ""
+    return f"{sentence(plain, window.words)} {_UNBOUNDED}" if stands_out(plain) else ""
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

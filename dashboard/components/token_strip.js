@@ -115,9 +115,10 @@ class Reader {
     token.setAttribute("aria-selected", "true")
     this.rank = this.data.extremes.indexOf(place)
     this.describe(place)
-    const { extremes, total } = this.data
+    const { extremes, fields, values, first, total } = this.data
+    const position = values[place - first]?.[fields.indexOf("position")] ?? place
     const rank = this.rank < 0 ? `${extremes.length} stand out` : `no. ${this.rank + 1} of ${extremes.length} that stand out`
-    this.status.textContent = `token ${place + 1} of ${total}, ${rank}`
+    this.status.textContent = `position ${position} (counted from 0), ${total} tokens; ${rank}`
   }
 
   describe(place) {

@@ -115,14 +115,16 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
         return
     same = str(base) == str(rule)
     if same:
-        st.markdown("**This is the rule that was applied. Move a slider, or choose a gate, a weight or a preset.**")
+        compared = "The applied rule" if own.rule else "No rule, as what it is compared with"
+        st.markdown(f"**{compared}: nothing changes.** Move a slider, or choose a gate, a weight or a preset.")
     else:
         st.markdown(f"**What would change most.** {escape(changed_most(before, after))}")
-    _tiles(before, after, name)
-    _curves(before, after, name, steps, figures.CURVES[:2])
+    _tiles(before, after, "" if same else name)
+    if not same:
+        _curves(before, after, name, steps, figures.CURVES[:2])
     with fold("table", "Every measure", "with intervals, and what each means") as door:
         if door.open:
-            _table(before, after, name)
+            _table(before, after, name, same=same)
             if not same:
                 st.caption(escape(sentence(before, after)))
     with fold("sweep-over", "Sweep a parameter", "a measure over its whole range") as door:
@@ -131,6 +133,8 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
     with fold("factor", "Factor on a token's gradient", "weight times gate, over the ratio") as door:
         if door.open:
             _gates(place, base, rule, name)
+    if same:
+        return
     with fold("more-curves", "Variance and permitted drift", "step by step") as door:
         if door.open:
             _curves(before, after, name, steps, figures.CURVES[2:])
@@ -220,17 +224,19 @@ def _number(key: str, value: float, low: float = nan, high: float = nan) -> str:
 
 
 def _tiles(before: Digest, after: Digest, name: str) -> None:
+    """The what-if beside what it is compared with; alone where that has no name."""
     with st.container(key="tiles-what-if"):
         columns = st.columns(len(TILES))
     for key, column in zip(TILES, columns, strict=True):
         title, definition = described(key)
         value, note = after.values[key], text_of(after.overall.notes.get(key))
-        doubt = " · unreliable" if after.overall.unreliable(key) else ""
+        beside = [f"{name} {_number(key, before.values[key])}"] if name else []
+        beside += ["unreliable"] if after.overall.unreliable(key) else []
         with column:
             st.metric(
                 title,
                 _number(key, value),
-                delta=f"{name} {_number(key, before.values[key])}{doubt}" if not pd.isna(value) else note,
+                delta=note if pd.isna(value) else " · ".join(beside) or None,
                 delta_color="off",
                 delta_arrow="off",
                 help=definition,
@@ -238,7 +244,8 @@ def _tiles(before: Digest, after: Digest, name: str) -> None:
             )
 
 
-def _table(before: Digest, after: Digest, name: str) -> None:
+def _table(before: Digest, after: Digest, name: str, *, same: bool) -> None:
+    """Both rules and their difference; of the same rule its numbers once."""
     rows = []
     for key in TABLE:
         title, definition = described(key)
@@ -255,11 +262,15 @@ def _table(before: Digest, after: Digest, name: str) -> None:
             "doubt": both or "; ".join(f"{which}: {note}" for which, note in notes.items() if note),
             "definition": definition,
         })  # fmt: skip
-    st.markdown("## Run and what-if, in numbers", help="95% intervals, cluster-robust over prompt groups.")
+    st.markdown(
+        f"## {'The run' if same else 'Run and what-if'}, in numbers",
+        help="95% intervals, cluster-robust over prompt groups.",
+    )
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,
         height="content",
+        column_order=["Measure", name] if same else None,
         column_config={
             "Measure": st.column_config.TextColumn(width=170, pinned=True),
             name: st.column_config.TextColumn(name.capitalize(), width=190, help="With its 95% interval."),
@@ -315,14 +326,15 @@ def _curves(
 
 def _gates(place: Place, base: Rule, rule: Rule, name: str) -> None:
     seen = density_of(place)
-    shapes = {name: profile(base, seen), "what-if": profile(rule, seen)}
+    rules = {name: base} | ({} if str(base) == str(rule) else {"what-if": rule})
+    shapes = {which: profile(each, seen) for which, each in rules.items()}
     drawn = {which: shape for which, shape in shapes.items() if not shape.reason}
     plain_chart(
         figures.gates(drawn, seen, state.mode()),
         key="whatif-gates",
         title="Factor on a token's gradient",
-        takeaway=f"Weight times gate over the ratio, for both signs of the advantage: {name} {base.words}; "
-        f"what-if {rule.words}. Behind it: the observed ratios.",
+        takeaway=f"Weight times gate over the ratio, for both signs of the advantage: "
+        f"{'; '.join(f'{which} {each.words}' for which, each in rules.items())}. Behind it: the observed ratios.",
         data=pd.DataFrame({
             f"{which}, {sign}": pd.Series(values, index=shape.ratio)
             for which, shape in drawn.items()
@@ -330,7 +342,7 @@ def _gates(place: Place, base: Rule, rule: Rule, name: str) -> None:
         }).rename_axis("ratio"),
     )  # fmt: skip
     said = {which: shape.reason or (shape.about and f"drawn {shape.about}") for which, shape in shapes.items()}
-    if len(set(said.values())) == 1:
+    if len(said) > len(set(said.values())):
         said = {"both rules": said[name]}
     for which, words in said.items():
         if words:

@@ -38,7 +38,7 @@ def test_a_slider_moved_by_the_keyboard_and_a_brush_change_the_page_and_a_reload
 ) -> None:
     page = open_page(f"/clipping?run={clipped}")
     settled(page, "Clipping")
-    expect(page.get_by_text("This is the rule that was applied.")).to_be_visible()
+    expect(page.get_by_text("The applied rule: nothing changes.")).to_be_visible()
     page.evaluate("window.notReloaded = true")
     slider(page).focus()
     for _ in range(2):

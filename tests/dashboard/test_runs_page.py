@@ -108,6 +108,8 @@ def test_lines_agree_with_the_summary_and_the_rules(served: Path) -> None:
     assert found is not None
     assert one["Reward"] == pytest.approx(list(summary.values["reward"]), rel=1e-3)
     assert one["Last reward"] == pytest.approx(0.25)
+    # "last" alone is the last step's, as on Overview.
+    assert '"label": "Last 5"' in visit("runs").dataframe[0].proto.columns
     assert one["Tokens"] == summary.values["n_tokens"].sum()
     word = Severity(found.severity).word
     assert one["Finding"] == rule_words(found.rule)

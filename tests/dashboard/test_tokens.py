@@ -86,6 +86,7 @@ def test_without_a_link_the_worst_sequence_is_open(served: Path) -> None:
     assert f"## Step {worst['step']:.0f}, response {worst['seq_id']:.0f}" in sentences(at)
     assert len(strips(at)[0]["texts"]) == worst["n_tokens"]
     assert strips(at)[0]["chosen"] == worst["position"]
+    assert "The plain form does not bound what one token weighs." in sentences(at)
     assert "1% of the tokens carry" in sentences(at)
     assert "Differs only in seed: 0 → 1" in sentences(at)
 
@@ -105,7 +106,7 @@ def test_answer_tiles_and_table_are_of_the_steps_of_the_link(served: Path, link:
     assert (f"What differs in {window} from the rest of the run is unknown" in sentences(at)) == (window[-1] != "4")
     table = at.dataframe[0].value
     assert table["seq_id"].tolist() == found.frame["seq_id"].tolist()
-    assert at.selectbox(key="by").value == "chi2_token"
+    assert at.selectbox(key="by").value == "chi2_token" and "plain form does not bound" not in sentences(at)
     assert f"## Step 2, response {link['seq']}" in sentences(at) if "seq" in link else True
 
 

@@ -66,7 +66,7 @@ def test_the_new_gate_filter_and_weight_are_offered_in_their_words(found: dict[s
     assert "seam: the root of the ratio" in pages["weights"]
     assert pages["slider"] == ["$F$ smallest ratio", 0.99]
     assert pages["filtered"] == ["seam_filter", "seam_weight"]
-    assert "This is the rule that was applied." in pages["sentences"]["clipping"]
+    assert "The applied rule: nothing changes." in pages["sentences"]["clipping"]
 
 
 def test_the_new_metric_has_values_a_tile_and_a_tooltip(found: dict[str, Any]) -> None:
