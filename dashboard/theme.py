@@ -124,39 +124,14 @@ def metric_colour(key: str) -> str:
 
 # Each algorithm's place in the palette: those that are compared most often come first and share no colour.
 ALGORITHMS = (
-    "reinforce",
-    "grpo",
-    "rec_oneside_is",
-    "rec_oneside_nois",
-    "rec_twoside_nois",
-    "rec_ring_nois",
-    "adaptive_clip",
-    "incremental_clip",
-    "vanilla_pg",
-    "a2c",
-    "trpo",
-    "ppo",
-    "ppo_kl",
-    "dr_grpo",
-    "dapo",
-    "gspo",
-    "sapo",
-    "cispo",
-    "gmpo",
-    "rec_twoside_is",
-    "rec_ring_is",
-    "opmd",
-    "asymre",
-    "pairwise_reinforce",
-    "red_drop",
-    "red_weight",
-    "surrogate_pairs",
-    "token_tis",
-    "seq_is",
-    "seq_tis",
-    "seq_mis",
-    "vespo",
-)
+    "reinforce", "grpo", "rec_oneside_is", "rec_oneside_nois", "rec_twoside_nois", "rec_ring_nois", "adaptive_clip",
+    "incremental_clip", "vanilla_pg", "a2c", "trpo", "ppo", "ppo_kl", "dr_grpo", "dapo", "gspo", "sapo", "cispo",
+    "gmpo", "rec_twoside_is", "rec_ring_is", "opmd", "asymre", "pairwise_reinforce", "red_drop", "red_weight",
+    "surrogate_pairs", "token_tis", "seq_is", "seq_tis", "seq_mis", "vespo", "a3c", "grpo_dual_clip", "dppo_tv",
+    "dppo_kl", "prime_rl", "prime_rl_ipo", "opsm", "reject_k3", "m2po", "topr", "snis", "decoupled_tis",
+    "decoupled_seq_tis", "icepop", "seq_mask", "geo_mask", "clip_cov", "kl_cov", "top_entropy", "rloo",
+    "reinforce_plus_plus", "gpg", "optimal_token_baseline", "overlong_filter", "opmd_token", "opmd_log_z",
+)  # fmt: skip
 
 
 def algorithm_colours(names: Sequence[str]) -> dict[str, str]:

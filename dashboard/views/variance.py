@@ -4,6 +4,7 @@ from functools import partial
 
 import streamlit as st
 
+from ratioscope.analysis.findings.facts import LOG_CHI2
 from ratioscope.dashboard.components.blocks import beside, computed, draw, page_subject, say
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
@@ -13,7 +14,7 @@ from ratioscope.dashboard.sections import clipping, variance
 from ratioscope.dashboard.sections.absent import is_empty
 from ratioscope.dashboard.sections.subject import Subject
 
-TILES = ("s_k_bounded", "chi2_token", "log1p_chi2_seq", "log1p_chi2_seq_predicted")
+TILES = ("s_k_bounded", "chi2_token", *LOG_CHI2)
 
 LEVELS = {"Tokens": "token", "Whole responses": "sequence"}
 LEARNING_RATES = [*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0]

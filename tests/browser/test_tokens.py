@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from ratioscope.analysis.findings.facts import STALENESS
+from ratioscope.analysis.findings.facts import UPDATE
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.tokens.contributions import contributions
 from ratioscope.analysis.tokens.reader import Reading, extremes, read_sequence
@@ -130,10 +130,11 @@ def test_from_a_spike_to_its_tokens_in_two_clicks_and_on_to_a_worst_sequence(ope
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     expect(dialog.get_by_role("heading", name="Response", exact=False).first).to_be_visible()
     tick(dialog.locator("[data-testid=stDataFrame]").first, 2)
-    worst = contributions(open_run(words), STALENESS, 1, 1).frame
+    worst = contributions(open_run(words), UPDATE, 1, 1).frame
     expect(dialog.get_by_role("heading", name=f"Response {worst.iloc[1]['seq_id']}", exact=True)).to_be_visible()
     dialog.get_by_role("button", name="Open on the Tokens page").click()
     settled(page, "Tokens")
+    expect(page).to_have_url(re.compile(r"by=Update"))  # the curve that was clicked
     expect(dialog).to_have_count(0)
     assert_open(page, worst.iloc[1])
 
