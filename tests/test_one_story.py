@@ -269,7 +269,7 @@ def test_findings_have_names_for_people_and_tails_one_statement() -> None:
     found = survivals(open_run(SAMPLE_RUNS / "sync_interval20-reinforce-seed0"), 0, 149)
     for tails in found.values():
         figure = survival_curve(tails, MODES["light"])
-        drawn = [str(note.text).split("<br>")[1] for note in figure.layout.annotations if "Pareto" in str(note.text)]
+        drawn = [str(note.text) for note in figure.layout.annotations if "k̂" in str(note.text)]
         assert len(drawn) == 2 and all(words in tails.answer for words in drawn)
 
 

@@ -92,7 +92,7 @@ def _verdict(tail: Tail, n: int) -> str:
 
 
 def moments(khat: float, n: int) -> str:
-    """What can be estimated of n ratios with this tail index, as the figure says it, too."""
+    """What can be estimated of n ratios with this tail index."""
     if khat >= (khat_limit(Moment.FIRST, n) or 0):
         return "even its mean is unreliable"
     return "a mean, no variance" if khat >= (khat_limit(Moment.SECOND, n) or 0) else "a mean and a variance"

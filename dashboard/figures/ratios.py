@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.course import sync_steps
-from ratioscope.analysis.ratios.distributions import Survival, Tail, moments
+from ratioscope.analysis.ratios.distributions import Survival, Tail
 from ratioscope.analysis.summary.order_statistics import bin_log_ratio
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
@@ -158,6 +158,10 @@ def finer_log_ticks(fig: go.Figure, values: Array, axis: str = "yaxis") -> None:
     fig.update_layout({axis: ticks})
 
 
+# Beside both tails, as a share of what they take.
+_ROOM = 0.12
+
+
 def survival_curve(
     survival: Survival, mode: Mode, *, ratio: str = "ρ_k", unit: str = "tokens", colour: str = theme.CURRENT
 ) -> go.Figure:
@@ -167,8 +171,8 @@ def survival_curve(
     the slopes (-1/k-hat and 1/k-hat of a Pareto tail) can be compared.
     """
     fig = base.figure(mode, height=290, x_title=f"ratio {ratio}", y_title=f"share of {unit} beyond")
-    _tail(fig, survival.upper, mode, name="at or above x", colour=colour, sign=1, n=survival.n)
-    _tail(fig, survival.lower, mode, name="at or below x", colour=mode.behavior, sign=-1, n=survival.n)
+    _tail(fig, survival.upper, mode, name="at or above x", colour=colour, sign=1)
+    _tail(fig, survival.lower, mode, name="at or below x", colour=mode.behavior, sign=-1)
     fig.add_vline(x=1, line={"color": mode.muted, "width": 1, "dash": "dash"})
     for count, side, words in ((survival.n_zero, "left", "ratio 0"), (survival.n_infinite, "right", "infinite")):
         if count:
@@ -184,8 +188,12 @@ def survival_curve(
                 font={"size": 11, "color": mode.severity[max(mode.severity)]},
             )
     ends = np.concatenate([survival.upper.weight, 1 / survival.lower.weight, [1.0]])
-    decades = max(1, round(float(np.ptp(np.log10(ends))) / 8))
-    fig.update_xaxes(type="log", exponentformat="power", dtick=decades, showgrid=True, gridcolor=mode.grid)
+    left, right = float(np.log10(ends.min())), float(np.log10(ends.max()))
+    span = max(right - left, 0.1)
+    # Left to itself the axis makes room for the words beside the fits: twenty decades of it on a phone.
+    room = [left - _ROOM * span, right + _ROOM * span]
+    decades = max(1, round(span / 5))
+    fig.update_xaxes(type="log", exponentformat="power", dtick=decades, showgrid=True, gridcolor=mode.grid, range=room)
     finer_log_ticks(fig, ends, "xaxis")
     fig.update_yaxes(type="log", tickformat="~p", dtick=1)
     fig.update_layout(margin={"t": 12})
@@ -193,8 +201,8 @@ def survival_curve(
     return fig
 
 
-def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sign: int, n: int) -> None:
-    """One tail of n ratios and its fit; `sign` -1: of weights 1 / ratio, drawn at the ratio."""
+def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sign: int) -> None:
+    """One tail and its fit; `sign` -1: of weights 1 / ratio, drawn at the ratio."""
     fig.add_scatter(
         x=tail.weight**sign,
         y=tail.share.astype(np.float32),
@@ -217,7 +225,7 @@ def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sig
     )
     middle = len(tail.fit_weight) // 2
     fig.add_annotation(
-        text=f"Pareto fit: k̂ = {tail.khat:.2f}<br>{moments(tail.khat or 0.0, n)}",
+        text=f"k̂ = {tail.khat:.2f}",  # what that means stands below
         align="left" if sign > 0 else "right",
         x=float(sign * np.log10(tail.fit_weight[middle])),
         y=float(np.log10(tail.fit_share[middle])),

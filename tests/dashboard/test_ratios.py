@@ -207,4 +207,4 @@ def test_slopes_of_both_tails_are_drawn_on_one_axis(tmp_path: Path) -> None:
     assert max(upper.x) == pytest.approx(both.upper.weight[-1])
     assert min(lower.x) == pytest.approx(1 / both.lower.weight[-1])
     said = " ".join(words.text for words in figure.layout.annotations)
-    assert all(f"k̂ = {tail.khat:.2f}<br>" in said for tail in (both.upper, both.lower))
+    assert all(f"k̂ = {tail.khat:.2f}" in said for tail in (both.upper, both.lower))
