@@ -1,14 +1,12 @@
 """What-if on the Clipping page: any rule on the logged tokens, beside the one that was applied."""
 
 from collections.abc import Sequence
-from math import isfinite, nan
 
 import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.clipping.rule_shape import profile
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.findings.numbers import interval_text
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.what_if import (
     Digest,
@@ -40,22 +38,16 @@ from ratioscope.dashboard.components.judged import (
     with_progress,
 )
 from ratioscope.dashboard.figures import clipping as figures
-from ratioscope.dashboard.formats import count, escape, plain, share
+from ratioscope.dashboard.formats import count, escape
 from ratioscope.dashboard.session import session
+from ratioscope.dashboard.views.what_if_numbers import number, table, tiles
 from ratioscope.errors import RatioscopeError
-from ratioscope.notes import text_of
 from ratioscope.parameters import PARAMETERS
 
 NO_RULE = Rule("none", {}, "none")
 USUAL = Rule("one_side", {"epsilon_low": 0.2, "epsilon_high": 0.2})
 """What is looked at first where the run's own rule has nothing to move."""
 
-TILES = ("clip_fraction", "kept_gradient", "ess", "bias_proxy")
-TABLE = (
-    "clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
-    "effective_token_fraction", "kept_gradient", "mean_weight", "max_weight", "ess", "chi2", "variance_proxy",
-    "bias_proxy", "staleness", "permitted_drift", "drift_kept",
-)  # fmt: skip
 SWEPT = (
     "clip_fraction", "effective_token_fraction", "kept_gradient", "ess", "variance_proxy", "bias_proxy", "staleness",
     "permitted_drift",
@@ -119,12 +111,12 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
         st.markdown(f"**{compared}: nothing changes.** Move a slider, or choose a gate, a weight or a preset.")
     else:
         st.markdown(f"**What would change most.** {escape(changed_most(before, after))}")
-    _tiles(before, after, "" if same else name)
+    tiles(before, after, "" if same else name)
     if not same:
         _curves(before, after, name, steps, figures.CURVES[:2])
     with fold("table", "Every measure", "with intervals, and what each means") as door:
         if door.open:
-            _table(before, after, name, same=same)
+            table(before, after, name, same=same)
             if not same:
                 st.caption(escape(sentence(before, after)))
     with fold("sweep-over", "Sweep a parameter", "a measure over its whole range") as door:
@@ -219,85 +211,6 @@ def _exactly(
         return []
 
 
-def _number(key: str, value: float, low: float = nan, high: float = nan) -> str:
-    return share(value, low, high) if is_share(key) else plain(value, low, high)
-
-
-def _tiles(before: Digest, after: Digest, name: str) -> None:
-    """The what-if beside what it is compared with; alone where that has no name."""
-    with st.container(key="tiles-what-if"):
-        columns = st.columns(len(TILES))
-    for key, column in zip(TILES, columns, strict=True):
-        title, definition = described(key)
-        value, note = after.values[key], text_of(after.overall.notes.get(key))
-        beside = [f"{name} {_number(key, before.values[key])}"] if name else []
-        beside += ["unreliable"] if after.overall.unreliable(key) else []
-        with column:
-            st.metric(
-                title,
-                _number(key, value),
-                delta=note if pd.isna(value) else " · ".join(beside) or None,
-                delta_color="off",
-                delta_arrow="off",
-                help=definition,
-                border=True,
-            )
-
-
-def _table(before: Digest, after: Digest, name: str, *, same: bool) -> None:
-    """Both rules and their difference; of the same rule its numbers once."""
-    rows = []
-    for key in TABLE:
-        title, definition = described(key)
-        a, b = before.values[key], after.values[key]
-        digests = ((name, before), ("what-if", after))
-        notes = {which: text_of(digest.overall.notes.get(key)) for which, digest in digests}
-        both = notes[name] if notes[name] == notes["what-if"] else ""
-        difference = b - a
-        rows.append({
-            "Measure": title,
-            name: _estimate(key, before),
-            "what-if": _estimate(key, after),
-            "difference": ("+" if difference > 0 else "") + _number(key, difference) if isfinite(difference) else "–",
-            "doubt": both or "; ".join(f"{which}: {note}" for which, note in notes.items() if note),
-            "definition": definition,
-        })  # fmt: skip
-    st.markdown(
-        f"## {'The run' if same else 'Run and what-if'}, in numbers",
-        help="95% intervals, cluster-robust over prompt groups.",
-    )
-    st.dataframe(
-        pd.DataFrame(rows),
-        hide_index=True,
-        height="content",
-        column_order=["Measure", name] if same else None,
-        column_config={
-            "Measure": st.column_config.TextColumn(width=170, pinned=True),
-            name: st.column_config.TextColumn(name.capitalize(), width=190, help="With its 95% interval."),
-            "what-if": st.column_config.TextColumn("What-if", width=190, help="With its 95% interval."),
-            "difference": st.column_config.TextColumn("Difference", width=90),
-            "doubt": None,
-            "definition": None,
-        },
-        alt=f"Every measure of the compared rule ({name}) and of the what-if rule, with intervals",
-    )
-    doubts = [f"{row['Measure']}: {row['doubt']}." for row in rows if row["doubt"]]
-    if doubts:
-        st.caption(escape(" ".join(doubts)))
-    with st.popover("What each means", icon=":material/help:", type="tertiary"):
-        for row in rows:
-            st.markdown(f"**{escape(row['Measure'])}.** {escape(row['definition'])}")
-
-
-def _estimate(key: str, digest: Digest) -> str:
-    value, interval = digest.values[key], digest.overall.intervals.get(key)
-    unreliable = "unreliable" if digest.overall.unreliable(key) else ""
-    if not interval:
-        return f"{_number(key, value)} (unreliable)" if unreliable else _number(key, value)
-    text, low, high = (_number(key, each, interval.low, interval.high) for each in (value, interval.low, interval.high))
-    return f"{text} ({', '.join(filter(None, (unreliable, interval_text(*interval, low, high))))})"
-
-
 def _curves(
     before: Digest, after: Digest, name: str, steps: tuple[int | None, int | None], keys: Sequence[str]
 ) -> None:
@@ -310,7 +223,7 @@ def _curves(
                 which: pd.Series(curve.values, index=list(index))
                 for which, (index, curve) in curves.items() if curve is not None
             }).rename_axis("step")  # fmt: skip
-            a, b = (_number(key, digest.values[key]) for digest in (before, after))
+            a, b = (number(key, digest.values[key]) for digest in (before, after))
             with column:
                 step_chart(
                     figures.against(curves, state.mode(), share=is_share(key), steps=steps),
@@ -397,7 +310,7 @@ def _draw_sweep(frame: pd.DataFrame, key: str, parameter: str, base: Rule, rule:
     if parameter in base.parameters:
         applied = value_of(base, parameter)
         marks = {name: applied} | (marks if applied != marks["what-if"] else {})
-    ends = [_number(key, float(frame[key].iloc[place])) for place in (0, -1)]
+    ends = [number(key, float(frame[key].iloc[place])) for place in (0, -1)]
     plain_chart(
         figures.sweep(
             frame,

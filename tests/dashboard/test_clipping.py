@@ -14,7 +14,7 @@ from ratioscope.analysis.what_if import STOPPING, apply, described, load, parse
 from ratioscope.dashboard.components import judged, rule_editor
 from ratioscope.dashboard.formats import estimate, share
 from ratioscope.dashboard.roots import serve_from
-from ratioscope.dashboard.views.what_if import TABLE
+from ratioscope.dashboard.views.what_if_numbers import TABLE
 from ratioscope.parameters import PARAMETERS
 from ratioscope.ratios import LEVELS
 from ratioscope.weights import WEIGHTS
