@@ -82,10 +82,20 @@ def learning(summary: StepSummary, limits: Limits) -> str:
 
 def is_unsteady(summary: StepSummary) -> bool:
     """Whether evaluation accuracy, or the reward where there is none, goes up and down beyond its noise."""
+    return len(_learning_turns(summary)) > _FEW_TURNS
+
+
+def is_falling(summary: StepSummary) -> bool:
+    """Whether it came down last, beyond its noise; of a fall that is not made out yet, this is all that is known."""
+    turns = _learning_turns(summary)
+    return len(turns) > 1 and turns[-1] < turns[-2]
+
+
+def _learning_turns(summary: StepSummary) -> "list[Turn]":
     metric = next((metric for metric in _TIMES if len(finite(summary, metric)) > 1), None)
     if metric is None:
-        return False
-    return len(_turns(finite(summary, metric), _noise(summary, metric), _LEAST.get(metric, 0.0))[-1]) > _FEW_TURNS
+        return []
+    return _turns(finite(summary, metric), _noise(summary, metric), _LEAST.get(metric, 0.0))[-1]
 
 
 def _learning(summary: StepSummary, metric: str) -> str:

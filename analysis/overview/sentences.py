@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ratioscope.analysis.findings.course import is_unsteady, learning
+from ratioscope.analysis.findings.course import is_falling, is_unsteady, learning
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE, Cause, Facts, Level, heavy_tails
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.numbers import number, percent
@@ -56,8 +56,9 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
             staleness += ", not known in every step"
         if Cause.ENGINE in facts.sources:
             staleness += f", most of it from {Cause.ENGINE.words}, whose own limit is {number(facts.limits.engine)}"
-        opening = "Learning is not steady" if is_unsteady(summary) else "Nothing to worry about"
-        said = f"{opening} in {steps}: {staleness}."
+        opening = "Learning is not steady in" if is_unsteady(summary) else "Nothing to worry about in"
+        opening = "Falling at the end of" if is_falling(summary) else opening
+        said = f"{opening} {steps}: {staleness}."
     # The finding of a fall says what evaluation accuracy did.
     fell = lead is not None and lead.rule == "reward_collapse"
     return f"{said} {'' if fell else learning(summary, facts.limits)}".strip()

@@ -1,5 +1,7 @@
 """What a series did, in words: rises, falls, rises and falls, and what is only noise; and a fall, decided once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -181,3 +183,17 @@ def test_a_run_whose_evaluations_swing_is_not_nothing_to_worry_about(name: str, 
     said = headline(summary, facts_of(summary), [])
     assert ("Nothing to worry about" in said) is steady
     assert ("not steady" in said and "goes up and down" in said) is not steady
+
+
+@pytest.mark.parametrize(("last", "falling"), [(0.41, True), (0.79, False)])
+def test_a_fall_that_one_evaluation_shows_is_not_nothing_to_worry_about(last: float, falling: bool) -> None:
+    """Before a second one confirms it there is no finding, and still it fell."""
+    values = [0.42, 0.43, 0.50, 0.58, 0.62, 0.60, 0.64, 0.63, 0.66, 0.80, last]
+    made = summary_of("sync_interval20-grpo-seed0").up_to(0, 10)
+    level = pd.Series(values, index=made.values.index)
+    columns = {"values": level, "low": level - 0.043, "high": level + 0.043}
+    summary = replace(made, **{name: getattr(made, name).assign(eval_accuracy=each) for name, each in columns.items()})
+    assert fall_of(summary, Limits()) is None
+    said = headline(summary, facts_of(summary), [])
+    assert said.startswith("Falling at the end of 11 steps" if falling else "Nothing to worry about in 11 steps")
+    assert ("fell to 0.41 (step 10)" in said) is falling
