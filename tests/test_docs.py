@@ -16,7 +16,7 @@ from ratioscope.dashboard import cli
 from ratioscope.dashboard.cli import completion
 from ratioscope.manifest import Manifest
 from ratioscope.sources import SOURCES
-from ratioscope.trainer.settings import load
+from ratioscope.trainer.settings.load import load
 from tests.making import docs
 
 ROOT = docs.ROOT

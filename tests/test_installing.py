@@ -99,7 +99,7 @@ def test_a_command_whose_extra_is_missing_says_the_line_to_type(
 @pytest.mark.parametrize(
     ("alone", "without", "modules", "unused"),
     [
-        ("trainer", "dashboard", ("dashboard.cli", "trainer.loop", "trainer.ablation"), ()),
+        ("trainer", "dashboard", ("dashboard.cli", "trainer.training.loop", "trainer.settings.ablation"), ()),
         # torch is half of a command's start, and most commands have no use for it.
         ("dashboard", "trainer", ("dashboard.cli", "dashboard.launcher", "dashboard.app", "dashboard.notebook"),
          ("torch",)),

@@ -89,7 +89,7 @@ def folders(incomplete: str) -> list[str]:
 
 def algorithm_names() -> list[str]:
     """Names and aliases of the trainer's algorithms."""
-    from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES
+    from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 
     return [*ALGORITHMS, *ALIASES]
 
@@ -124,7 +124,7 @@ def _package(name: str) -> Path:
 
 
 def _files(kind: str) -> list[str]:
-    return sorted(path.stem for path in (_package("trainer") / kind).glob("*.toml"))
+    return sorted(path.stem for path in (_package("trainer") / "settings" / kind).glob("*.toml"))
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -127,10 +127,10 @@ def explain(
     """What a metric or an algorithm is, with formula and source; which metric another framework's number is."""
     from ratioscope import catalogue, schema
     from ratioscope.analysis.frameworks import naming, writing
-    from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES, describe, table
+    from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES, describe, table
 
     if what and (parts or ".py:" in what):
-        from ratioscope.trainer.settings import load
+        from ratioscope.trainer.settings.load import load
 
         say(describe(load("on_policy", [f"algorithm={what}", *(parts or [])]).declared))
         return
@@ -144,7 +144,7 @@ def explain(
     elif what == "thresholds":
         say(catalogue.thresholds.explain())
     elif what == "parts":
-        from ratioscope.trainer import parts as known
+        from ratioscope.trainer.algorithms import parts as known
 
         say(known.table())
     elif what == "algorithms":

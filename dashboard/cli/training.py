@@ -20,9 +20,9 @@ from ratioscope.stopping import StopOnCritical
 from ratioscope.stopping import stop_on_critical as guard_of
 
 if TYPE_CHECKING:
-    from ratioscope.trainer.ablation import Grid
-    from ratioscope.trainer.config import TrainConfig
-    from ratioscope.trainer.loop import Progress as TrainingProgress
+    from ratioscope.trainer.settings.ablation import Grid
+    from ratioscope.trainer.settings.config import TrainConfig
+    from ratioscope.trainer.training.loop import Progress as TrainingProgress
 
 _TRAINER_PACKAGES = ("torch", "transformers", "pydantic")
 
@@ -90,8 +90,8 @@ def train(
     A run that was stopped has recorded its last update completely; the exit code is then 130, after a critical finding
     1.
     """
-    from ratioscope.trainer.loop import configuration_of
-    from ratioscope.trainer.settings import load
+    from ratioscope.trainer.settings.load import load
+    from ratioscope.trainer.training.loop import configuration_of
 
     if resume:
         folder = Path(preset)
@@ -133,7 +133,7 @@ def ablate(
     study ends with its claims and whether these runs support them.
     """
     from ratioscope.manifest import MANIFEST_NAME, Manifest
-    from ratioscope.trainer.ablation import plan
+    from ratioscope.trainer.settings.ablation import plan
 
     grid = plan(name, overrides or [])
     if grid.claims:
@@ -168,7 +168,7 @@ def _train(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from ratioscope.trainer.loop import Trainer
+    from ratioscope.trainer.training.loop import Trainer
 
     stop = threading.Event()
     stopped_by: list[int] = []

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from ratioscope.trainer.loop import Trainer
-from ratioscope.trainer.settings import load
+from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.training.loop import Trainer
 
 UPDATES = 3
 

@@ -13,7 +13,7 @@ from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
 from ratioscope.adapters.trl import GRPORecorder, record
-from ratioscope.trainer.settings import load
+from ratioscope.trainer.settings.load import load
 from tests.benchmarks import trl_grpo
 
 UPDATES, ROUNDS, LONG_UPDATES = 20, 4, 6

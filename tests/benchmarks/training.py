@@ -10,11 +10,11 @@ from statistics import median
 import torch
 
 from ratioscope.trainer import tasks
-from ratioscope.trainer.config import TrainConfig
-from ratioscope.trainer.loop import Trainer
-from ratioscope.trainer.rollout import pad_left
-from ratioscope.trainer.settings import load
-from ratioscope.trainer.warm_start import warm_started
+from ratioscope.trainer.model.warm_start import warm_started
+from ratioscope.trainer.sampling.rollout import pad_left
+from ratioscope.trainer.settings.config import TrainConfig
+from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.training.loop import Trainer
 from tests.benchmarks import trl_grpo
 from tests.benchmarks.timing import row
 

@@ -15,9 +15,9 @@ from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
 from ratioscope.trainer import tasks
-from ratioscope.trainer.config import TrainConfig
-from ratioscope.trainer.vocabulary import END, PAD
-from ratioscope.trainer.warm_start import warm_started
+from ratioscope.trainer.model.vocabulary import END, PAD
+from ratioscope.trainer.model.warm_start import warm_started
+from ratioscope.trainer.settings.config import TrainConfig
 
 
 class _Clock(TrainerCallback):

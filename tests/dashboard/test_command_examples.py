@@ -20,9 +20,9 @@ from ratioscope.dashboard import cli
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.bench import benchmark_names
 from ratioscope.dashboard.sections import SECTIONS
-from ratioscope.trainer.ablation import study_names
-from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES
-from ratioscope.trainer.settings import preset_names
+from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
+from ratioscope.trainer.settings.ablation import study_names
+from ratioscope.trainer.settings.load import preset_names
 from tests.benchmarks.__main__ import BENCHMARKS
 from tests.making.commands import Outcome, command
 

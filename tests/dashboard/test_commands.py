@@ -21,7 +21,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.cli import INTERRUPTED, PIPE_CLOSED
 from ratioscope.schema import SCHEMA_VERSION
 from ratioscope.sources import titled
-from ratioscope.trainer.algorithms import ALGORITHMS
+from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from tests.making.commands import Outcome, command
 from tests.making.runs import random_step, write_run
 

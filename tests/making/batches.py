@@ -9,11 +9,11 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ratioscope.trainer.advantages import GROUP_ADVANTAGES, TOKEN_ADVANTAGES
-from ratioscope.trainer.algorithms import ALGORITHMS
-from ratioscope.trainer.losses import ReferenceKL, Size, TokenBatch, policy_loss
-from ratioscope.trainer.parameters import taken_by
-from ratioscope.trainer.selection import SAMPLE_WEIGHTS, SELECTIONS
+from ratioscope.trainer.algorithms.advantages import GROUP_ADVANTAGES, TOKEN_ADVANTAGES
+from ratioscope.trainer.algorithms.losses import ReferenceKL, Size, TokenBatch, policy_loss
+from ratioscope.trainer.algorithms.parameters import taken_by
+from ratioscope.trainer.algorithms.rows import ALGORITHMS
+from ratioscope.trainer.algorithms.selection import SAMPLE_WEIGHTS, SELECTIONS
 
 # T_max of every batch here; responses are shorter.
 LONGEST = 7

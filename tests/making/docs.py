@@ -27,9 +27,9 @@ from ratioscope.gates import GATES
 from ratioscope.metric import CURRENT, MOST_RELIANCE, SAMPLED, Metric, Moment
 from ratioscope.notes import Kind
 from ratioscope.ratios import LEVELS
-from ratioscope.trainer import advantages, losses, regularisers, selection
-from ratioscope.trainer.algorithms import ALGORITHMS, ALIASES
-from ratioscope.trainer.settings import PRESETS, preset_names
+from ratioscope.trainer.algorithms import advantages, losses, regularisers, selection
+from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
+from ratioscope.trainer.settings.load import PRESETS, preset_names
 from ratioscope.weights import WEIGHTS
 
 ROOT = Path(__file__).parents[2]

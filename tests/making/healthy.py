@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.trainer.algorithms import ALGORITHMS
+from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from tests.making.faults import _log_softmax as log_softmax
 from tests.making.runs import Step
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from ratioscope.trainer import tasks, warm_start
-from ratioscope.trainer.config import TrainConfig
+from ratioscope.trainer import tasks
+from ratioscope.trainer.model import warm_start
+from ratioscope.trainer.settings.config import TrainConfig
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import torch
 
-from ratioscope.trainer.loop import Progress, Trainer
+from ratioscope.trainer.training.loop import Progress, Trainer
 from tests.making.training import RESUMABLE, small
 
 

@@ -11,9 +11,9 @@ from hypothesis import settings
 from transformers import LlamaForCausalLM
 
 from ratioscope import schema
-from ratioscope.trainer.config import TrainConfig
-from ratioscope.trainer.loop import Trainer
-from ratioscope.trainer.settings import load
+from ratioscope.trainer.settings.config import TrainConfig
+from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.training.loop import Trainer
 
 SMALL = (
     "hidden_size=32",

@@ -12,11 +12,11 @@ from transformers import PreTrainedModel
 from ratioscope.filters import FILTERS, Rows
 from ratioscope.gates import GATES, Gate, both
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
-from ratioscope.trainer.algorithms import ALGORITHMS
-from ratioscope.trainer.losses import ReferenceKL, Size, TokenBatch, policy_loss
-from ratioscope.trainer.parameters import taken_by
+from ratioscope.trainer.algorithms.losses import ReferenceKL, Size, TokenBatch, policy_loss
+from ratioscope.trainer.algorithms.parameters import taken_by
+from ratioscope.trainer.algorithms.rows import ALGORITHMS
+from ratioscope.trainer.model.vocabulary import CharacterVocabulary
 from ratioscope.trainer.tasks.addition import Addition
-from ratioscope.trainer.vocabulary import CharacterVocabulary
 from tests.making.training import Recorded, table
 
 Run = Callable[[str], Recorded]

@@ -83,7 +83,7 @@ PARAMETER = Edit(
     before='    "max_lag": RuleParameter(\n',
 )
 ALGORITHM = Edit(
-    "trainer/algorithms.py",
+    "trainer/algorithms/rows.py",
     """    Algorithm(
         name="seam",
         title="A test's algorithm",

@@ -21,7 +21,7 @@ from ratioscope.dashboard.evidence import PAGE_OF
 from ratioscope.dashboard.report.build import run_report
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.roots import serve_from
-from ratioscope.trainer.loop import Trainer
+from ratioscope.trainer.training.loop import Trainer
 from tests.making import pages
 from tests.making.training import small
 from tests.seams.additions import QUESTION

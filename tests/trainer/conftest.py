@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from ratioscope.trainer.algorithms import ALGORITHMS
-from ratioscope.trainer.field_algorithms import ROWS
+from ratioscope.trainer.algorithms.field_rows import ROWS
+from ratioscope.trainer.algorithms.rows import ALGORITHMS
+from ratioscope.trainer.model.warm_start import warm_started
 from ratioscope.trainer.tasks.addition import Addition
-from ratioscope.trainer.warm_start import warm_started
 from tests.making.training import Recorded, small, train
 
 # Gates bind only where ratios move: a stale sampler and a large learning rate see to that.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratioscope.trainer.model.vocabulary import END, CharacterVocabulary
 from ratioscope.trainer.tasks.addition import Addition
-from ratioscope.trainer.vocabulary import END, CharacterVocabulary
 from tests.making.training import QUICK
 
 VOCABULARY = CharacterVocabulary(Addition.characters)

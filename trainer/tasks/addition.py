@@ -6,7 +6,7 @@ faster than the free form.
 
 import random
 
-from ratioscope.trainer.vocabulary import END
+from ratioscope.trainer.model.vocabulary import END
 
 
 class Addition:

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from ratioscope.analysis.compare.claims import MEASURES, Claim, Verdict, claims_of, judge, measure, sentences, text
-from ratioscope.trainer.ablation import STUDIES, plan, study_names
+from ratioscope.trainer.settings.ablation import STUDIES, plan, study_names
 from tests.making.samples import summary_of
 
 

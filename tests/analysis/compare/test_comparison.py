@@ -16,7 +16,7 @@ from ratioscope.analysis.compare import (
     settings,
 )
 from ratioscope.dashboard.theme import ALGORITHMS as COLOURED
-from ratioscope.trainer.algorithms import ALGORITHMS
+from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from tests.making.members import member
 from tests.making.samples import NAMES, run_of, summary_of
 

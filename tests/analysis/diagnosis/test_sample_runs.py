@@ -12,7 +12,7 @@ from ratioscope.analysis.findings.course import sync_period, sync_steps
 from ratioscope.analysis.findings.facts import Concern, facts_of
 from ratioscope.analysis.overview import sentences as overview
 from ratioscope.analysis.ratios import sentences as ratios
-from ratioscope.trainer.ablation import plan
+from ratioscope.trainer.settings.ablation import plan
 from tests.making.samples import NAMES, RECORDED, SAMPLE_RUNS, TRAINED, end_of, run_of, summary_of
 
 

@@ -1,0 +1,272 @@
+"""A run that was stopped, however rudely, and resumed is the run that was never stopped."""
+
+import multiprocessing
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder
+from ratioscope.schema import FileName
+from ratioscope.trainer.training import checkpoint
+from ratioscope.trainer.training.checkpoint import CHECKPOINT_NAME
+from ratioscope.trainer.training.loop import Trainer, configuration_of
+from tests.making.train_until_killed import RUNS
+from tests.making.training import RESUMABLE, same_tables, small, table, train
+
+ROOT = Path(__file__).parents[3]
+UPDATES = 12
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
+    """The run that was never stopped."""
+    return train(small(*RESUMABLE), tmp_path_factory.mktemp("whole") / "run").folder
+
+
+def go_on(folder: Path, **options: Callable[[], bool]) -> str:
+    """Resume as the command line does: with the configuration that the run itself holds."""
+    return train(configuration_of(folder, []), folder, resume=True, **options).status
+
+
+def stop_after(updates: int) -> Callable[[], bool]:
+    remaining = iter(range(updates - 1, -1, -1))
+    return lambda: next(remaining) == 0
+
+
+def last_step_on_disk(folder: Path) -> int:
+    files = [FileName.parse(path.name) for path in folder.glob("steps/*.parquet")]
+    return max((file.last_step for file in files if file), default=-1)
+
+
+def next_update(folder: Path) -> int:
+    """Where the checkpoint would go on."""
+    state = checkpoint.load(folder)
+    return 0 if state is None else int(state["next_update"])
+
+
+@pytest.mark.parametrize("updates", [3, 4])
+def test_a_stopped_run_says_so_and_goes_on_as_if_it_had_not_been(whole: Path, tmp_path: Path, updates: int) -> None:
+    folder = tmp_path / "run"
+    assert train(small(*RESUMABLE), folder, should_stop=stop_after(updates)).status == "interrupted"
+    manifest = Manifest.read(folder)
+    assert (manifest.status, manifest.status_reason) == ("interrupted", "stopped by the user")
+    assert last_step_on_disk(folder) == updates - 1
+    assert go_on(folder) == "finished"
+    assert Manifest.read(folder).status == "finished"
+    assert same_tables(folder, whole)
+
+
+def test_a_run_that_something_else_stops_says_why(tmp_path: Path) -> None:
+    trainer = Trainer(small(*RESUMABLE), tmp_path / "run")
+    assert trainer.run(lambda progress: None, stop_after(1), lambda: "critical finding: it is so.") == "interrupted"
+    assert Manifest.read(tmp_path / "run").status_reason == "critical finding: it is so."
+
+
+def test_a_run_may_be_stopped_after_every_update(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train(small(*RESUMABLE), folder, should_stop=stop_after(1))
+    while go_on(folder, should_stop=stop_after(1)) == "interrupted" and last_step_on_disk(folder) < UPDATES - 1:
+        pass
+    assert same_tables(folder, whole)
+
+
+def interrupt_after_eight(folder: Path) -> Path:
+    """Ctrl-C where nobody asks `should_stop`: two steps are on disk that the last checkpoint has still before it."""
+    stop = stop_after(8)
+
+    def interrupt() -> bool:
+        if stop():
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(*RESUMABLE), folder, should_stop=interrupt)
+    assert (next_update(folder), last_step_on_disk(folder)) == (6, 7)
+    return folder
+
+
+def test_an_interrupt_in_the_middle_of_an_update_loses_nothing_but_time(whole: Path, tmp_path: Path) -> None:
+    folder = interrupt_after_eight(tmp_path / "run")
+    assert Manifest.read(folder).status == "interrupted"
+    assert go_on(folder) == "finished"
+    assert same_tables(folder, whole)
+
+
+@pytest.mark.parametrize("change", ["other weights", "another file"])
+def test_a_step_that_is_computed_again_differently_stops_the_run(tmp_path: Path, change: str) -> None:
+    folder = interrupt_after_eight(tmp_path / "run")
+    if change == "other weights":
+        state = checkpoint.load(folder)
+        assert state is not None
+        state["model"] = {name: weight * 1.01 for name, weight in state["model"].items()}
+        checkpoint.save(folder, state)
+    else:
+        (path,) = (folder / "tokens").glob("000006*.parquet")
+        rows = pq.read_table(path)
+        column = rows.column_names.index("token_id")
+        pq.write_table(rows.set_column(column, "token_id", pc.add(rows["token_id"], 1)), path)
+    before = {path: path.read_bytes() for path in folder.rglob("*.parquet")}
+    found = "its log-probabilities differ by more than 0.001 nats" if change == "other weights" else "other tokens"
+    with pytest.raises(RatioscopeError, match=rf"update 6 was computed again, and it is not the one .*: {found}"):
+        go_on(folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*.parquet")} == before
+    assert Manifest.read(folder).status == "failed"
+
+
+class Killed(NamedTuple):
+    """Runs whose process was killed in the middle of them."""
+
+    folder: Path
+    process_id: int
+    refusals: dict[str, str]
+    """What a second process was told while the first was alive."""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Killed:
+    """Kill -9 of a process with several runs, once what should be on disk is there."""
+    folder = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, "-m", "tests.making.train_until_killed", str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline and any(
+                last_step_on_disk(folder / name) < on_disk for name, (_, on_disk) in LEFT_BEHIND.items()
+            ):
+                time.sleep(0.05)
+            refusals = {}
+            for name in RUNS:
+                with pytest.raises(RunFormatError) as refused:
+                    Trainer(configuration_of(folder / name, []), folder / name, resume=True)
+                refusals[name] = str(refused.value)
+        finally:
+            process.send_signal(signal.SIGKILL)
+    return Killed(folder, process.pid, refusals)
+
+
+# The checkpoint's next update, and the last step on disk.
+LEFT_BEHIND = dict.fromkeys(RUNS, (6, 7)) | {"flushed by checkpoints only": (6, 5), "without a checkpoint": (0, 1)}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+    whole: Path, killed: Killed, tmp_path: Path, name: str
+) -> None:
+    folder = killed.folder / name
+    manifest = Manifest.read(folder)
+    assert (manifest.status, manifest.live_status()) == ("running", "interrupted")
+    assert (next_update(folder), last_step_on_disk(folder)) == LEFT_BEHIND[name]
+    (folder / "tokens" / "000008-000009-w0.tmp-1").write_bytes(b"half a file")
+    assert go_on(folder) == "finished"
+    never_stopped = whole
+    if RUNS[name].overrides != RESUMABLE:
+        never_stopped = train(small(*RUNS[name].overrides), tmp_path / "run").folder
+    assert same_tables(folder, never_stopped)
+    assert not [*folder.rglob("*.tmp-*")]
+
+
+def test_a_killed_asynchronous_run_goes_on_from_its_checkpoint_and_what_came_after_is_set_aside(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = killed.folder / "with actors"
+    kept = table(folder, "tokens").filter(pc.field("step") < 6)
+    later = {path.name: path.read_bytes() for path in (folder / "tokens").glob("00000[67]*.parquet")}
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
+    assert (next_update(folder), last_step_on_disk(folder)) == (6, 7)
+    assert go_on(folder) == "finished"
+    assert table(folder, "steps")["step"].to_pylist() == [*range(UPDATES)]
+    tokens = table(folder, "tokens")
+    assert tokens.filter(pc.field("step") < 6).equals(kept)
+    assert {path.name: path.read_bytes() for path in folder.glob("set_aside/from_step_6_*/tokens/*")} == later != {}
+    assert tokens["step"].unique().to_pylist() == [*range(UPDATES)]
+    assert pc.all(pc.less_equal(tokens["behavior_version"], tokens["step"])).as_py()
+    assert multiprocessing.active_children() == []
+    with pytest.raises(RatioscopeError, match=r"its updates cannot be repeated to add more\. Start a new run\.$"):
+        configuration_of(folder, ["updates=20"])
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_running_run_is_not_resumed_by_a_second_process(killed: Killed, name: str) -> None:
+    expected = f"{killed.folder / name}: process {killed.process_id} is still writing this run."
+    assert killed.refusals[name] == expected
+
+
+def test_no_step_is_written_twice(whole: Path) -> None:
+    assert table(whole, "steps")["step"].to_pylist() == [*range(UPDATES)]
+
+
+def test_more_updates_may_be_asked_for_and_are_remembered(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train(small(*RESUMABLE, "updates=5"), folder, should_stop=stop_after(4))
+    longer = configuration_of(folder, [f"updates={UPDATES}"])
+    assert train(longer, folder, resume=True, should_stop=stop_after(2)).status == "interrupted"
+    assert Manifest.read(folder).planned_updates == UPDATES
+    assert go_on(folder) == "finished"
+    assert same_tables(folder, whole)
+
+
+def test_a_finished_run_may_be_made_longer(whole: Path, tmp_path: Path) -> None:
+    """Its checkpoint is gone, so it is computed again; its last update was a step for evaluation, and stays one."""
+    folder = tmp_path / "run"
+    train(small(*RESUMABLE, "updates=9"), folder)
+    assert not (folder / CHECKPOINT_NAME).exists()
+    assert train(configuration_of(folder, [f"updates={UPDATES}"]), folder, resume=True).status == "finished"
+    assert same_tables(folder, whole)
+
+
+def test_a_finished_run_that_is_not_made_longer_has_nothing_left_to_do(whole: Path) -> None:
+    for overrides in ([], ["updates=3"], [f"updates={UPDATES}"]):
+        with pytest.raises(RatioscopeError, match=rf"has finished its {UPDATES} updates; set updates=N for more\.$"):
+            configuration_of(whole, overrides)
+
+
+@pytest.mark.parametrize("override", ["seed=3", "algorithm=reinforce", "optimiser.learning_rate=1", "updates"])
+def test_nothing_else_may_change(tmp_path: Path, override: str) -> None:
+    train(small("updates=2"), tmp_path / "run", should_stop=stop_after(1))
+    with pytest.raises(RatioscopeError, match=r"only updates, pace|not of the form key=value"):
+        configuration_of(tmp_path / "run", [override])
+
+
+@pytest.mark.parametrize("config", [None, 3, {"updates": 5}], ids=["no config", "a number", "a config of its own"])
+def test_a_run_of_another_producer_is_not_resumed(tmp_path: Path, config: object) -> None:
+    extra = {} if config is None else {"config": config}
+    RunRecorder(tmp_path / "run", producer={"name": "some other trainer"}, extra=extra).close("interrupted")
+    with pytest.raises(RatioscopeError, match=r"not a run of the built-in trainer, it cannot be resumed\.$"):
+        configuration_of(tmp_path / "run", [])
+
+
+def test_a_folder_that_holds_no_run_is_not_resumed(tmp_path: Path) -> None:
+    with pytest.raises(RatioscopeError, match=r"not a run, it has no run.json\.$"):
+        configuration_of(tmp_path, [])
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a checkpoint"])
+def test_a_damaged_checkpoint_is_one_clear_sentence(tmp_path: Path, damage: bytes) -> None:
+    folder = tmp_path / "run"
+    train(small("updates=3"), folder, should_stop=stop_after(1))
+    (folder / CHECKPOINT_NAME).write_bytes(damage)
+    with pytest.raises(RatioscopeError, match=r"checkpoint.pt: cannot be read \(\w+\); delete it"):
+        Trainer(configuration_of(folder, []), folder, resume=True)
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+    torch.save({"next_update": Path("anything but numbers")}, tmp_path / CHECKPOINT_NAME)
+    with pytest.raises(RatioscopeError, match="cannot be read"):
+        checkpoint.load(tmp_path)
+
+
+def test_a_new_run_does_not_overwrite_an_old_one(whole: Path) -> None:
+    with pytest.raises(RunFormatError, match="already holds a run; choose another name, or resume it"):
+        Trainer(small(*RESUMABLE), whole)

@@ -1,0 +1,1 @@
+"""What is learned: an algorithm is a row of parts, a part a function."""

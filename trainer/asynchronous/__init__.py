@@ -1,0 +1,1 @@
+"""Processes of their own: actors that sample, workers that apply gradients."""

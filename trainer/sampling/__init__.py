@@ -1,0 +1,1 @@
+"""Who samples, when, with which version of the weights, and by which engine."""

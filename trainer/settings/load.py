@@ -1,0 +1,152 @@
+"""Configurations from TOML presets, with `key=value` overrides on top."""
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.trainer.algorithms import own
+from ratioscope.trainer.algorithms.parts import refresh
+from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
+from ratioscope.trainer.settings import elsewhere
+from ratioscope.trainer.settings.checks import check, check_given
+from ratioscope.trainer.settings.config import Section, TrainConfig
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+def preset_names() -> list[str]:
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
+    """A preset by name or by path, or an algorithm on-policy by its name, with `key=value` overrides.
+
+    A key is a dotted path (`schedule.sync_interval`) or a name that only one section has (`sync_interval`);
+    a parameter of the algorithm (`epsilon_low`) is one, too; `algorithm=grpo` means `algorithm.name=grpo`.
+
+    Raises:
+        RatioscopeError: no such preset, bad TOML, unknown key, or a value that does not fit.
+    """
+    overrides = list(overrides)
+    path = Path(preset) if preset.endswith(".toml") else PRESETS / f"{preset}.toml"
+    named = preset in (*ALGORITHMS, *ALIASES) or own.is_own(preset) or elsewhere.algorithm(preset)
+    if named and not path.exists():
+        path, overrides = PRESETS / "on_policy.toml", [f"algorithm={preset}", *overrides]
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RatioscopeError(
+            f"There is no preset {preset!r}{elsewhere.nearest(preset, [*preset_names(), *ALGORITHMS])}; "
+            f"there are: {', '.join(preset_names())}, and every algorithm by its name."
+        ) from None
+    except (OSError, ValueError) as error:  # not readable, not UTF-8, not TOML
+        raise RatioscopeError(f"{path}: cannot be read as TOML ({error}).") from None
+    # What a preset of ours sets beside the point is not the user's slip; what stands in a file of theirs is.
+    return build(values, overrides, [] if path.parent == PRESETS else _leaves(values))
+
+
+def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable[str] = ()) -> TrainConfig:
+    """A checked configuration from nested values and `key=value` overrides; raises as `load`.
+
+    `given` are the dotted paths of those values that somebody chose: with the overrides, what must have an effect.
+    """
+    given, overrides = list(given), list(overrides)
+    # A part of the user's own may have parameters that nobody else knows.
+    open_ended = any(map(own.is_own, (*overrides, str(values.get("algorithm")))))
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator or not key:
+            raise RatioscopeError(f"{override!r} is not of the form key=value.")
+        given.append(_resolve(key, open_ended=open_ended))
+        section, _, leaf = given[-1].rpartition(".")
+        place = values
+        for part in filter(None, section.split(".")):
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise RatioscopeError(f"{override!r} cannot be set: {part} is {place!r}, not a section.")
+        place[leaf] = _parse(text)
+    algorithm = values.get("algorithm")
+    if isinstance(algorithm, dict):
+        if str(algorithm.get("name")) in ALIASES:
+            algorithm["name"] = ALIASES[str(algorithm["name"])]
+        for key, choice in algorithm.items():
+            if isinstance(choice, str) and own.is_own(choice):  # the run may be resumed from another folder
+                algorithm[key] = str(Path(choice).expanduser().absolute())
+    refresh()
+    try:
+        config = TrainConfig.model_validate(values)
+    except ValidationError as error:
+        raise RatioscopeError(_sentence(error)) from None
+    check(config)
+    check_given(config, given)
+    return config
+
+
+def _leaves(values: dict[str, Any]) -> list[str]:
+    """The dotted paths of settings in sections."""
+    sections = {name: leaves for name, leaves in values.items() if isinstance(leaves, dict)}
+    return [f"{name}.{leaf}" for name, leaves in sections.items() for leaf in leaves]
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"There is no setting {key!r}{elsewhere.setting(key) or elsewhere.nearest(key, _paths())}."
+    return f"{key}: {first['msg']} (got {first['input']!r:.80})."
+
+
+def _resolve(key: str, *, open_ended: bool) -> str:
+    """The dotted path that a key stands for; what nothing is called may be a parameter of a part from a file."""
+    paths = _paths()
+    parameters = {name for algorithm in ALGORITHMS.values() for name in algorithm.parameters}
+    if key == "algorithm":
+        return "algorithm.name"
+    if key in paths or key.startswith(("algorithm.parameters.", "task.options.")):
+        return key
+    if key in parameters:
+        return f"algorithm.parameters.{key}"
+    # Nobody means the warm start who does not say so: its settings have to be spelled out, as has task.seed.
+    matches = [path for path in paths if path.rpartition(".")[2] == key and not path.startswith("warm_start.")]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise RatioscopeError(f"{key!r} is ambiguous: {' or '.join(matches)}.")
+    if open_ended and key.isidentifier():
+        return f"algorithm.parameters.{key}"
+    if here := elsewhere.setting(key):
+        raise RatioscopeError(f"There is no setting {key!r}{here}.")
+    if f"warm_start.{key}" in paths:
+        raise RatioscopeError(f"There is no setting {key!r}; the one of the warm start is warm_start.{key}.")
+    known = sorted([*paths, *parameters])
+    likely = elsewhere.nearest(key, [*known, *(path.rpartition(".")[2] for path in paths)])
+    listed = f"; settings are: {', '.join(sorted(paths))}, and those that `ratioscope explain` says of an algorithm"
+    raise RatioscopeError(f"There is no setting {key!r}{likely or listed}.")
+
+
+def _paths() -> list[str]:
+    """Every setting by its dotted path."""
+    sections = {name: field.annotation for name, field in TrainConfig.model_fields.items()}
+    paths = []
+    for name, kind in sections.items():
+        if isinstance(kind, type) and issubclass(kind, Section):
+            paths += [f"{name}.{leaf}" for leaf in kind.model_fields]
+        else:
+            paths.append(name)
+    return paths
+
+
+def _parse(text: str) -> Any:
+    """A TOML value where the text is one, a number that TOML spells otherwise (".5"), or the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
