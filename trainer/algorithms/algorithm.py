@@ -1,4 +1,4 @@
-"""What a declaration of an algorithm consists of; the declarations are in `trainer.algorithms`."""
+"""What a declaration of an algorithm consists of; the declarations are in `rows` and `field_rows`."""
 
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -65,7 +65,7 @@ PROPORTIONAL = {"ratio", "incremental", "truncated_staleness", "truncated_sequen
 
 
 def printed(algorithm: Algorithm) -> str:
-    """What is printed as the loss, of each token (`trainer.surrogate`)."""
+    """What is printed as the loss, of each token (`trainer.algorithms.surrogate`)."""
     ratio = {"token": "ρ", "geometric": "s"}.get(algorithm.level, "W/|y|")
     ratio = ratio if algorithm.weight == "ratio" else "weight"
     if algorithm.weight == "geometric_of_clipped":

@@ -2,7 +2,7 @@
 
 The coefficient of grad log pi is a constant of the pass (advantage x weight x gate, and what the regulariser adds), and
 the loss has the gradient of minus the normalised sum of coefficient x log pi: the source equation's, term by term. Its
-value is what the source prints (`trainer.surrogate`).
+value is what the source prints (`trainer.algorithms.surrogate`).
 """
 
 from collections.abc import Callable, Mapping

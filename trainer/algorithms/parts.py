@@ -28,7 +28,7 @@ from ratioscope.weights import WEIGHTS
 
 
 def _nothing() -> None:
-    """The usual: no filter; a step of AdamW, in `trainer.update`."""
+    """The usual: no filter; a step of AdamW, in `trainer.training.update`."""
 
 
 CHOICES: dict[str, Mapping[str, Callable[..., Any]]] = {

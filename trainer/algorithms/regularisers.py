@@ -1,7 +1,7 @@
 """Regularisers that act through the sampled tokens: what they add to the coefficient of grad log pi.
 
 Those that need whole distributions (entropy bonus, KL to the policy before the update) are terms of the loss in
-`trainer.update`.
+`trainer.training.update`.
 """
 
 from collections.abc import Callable

@@ -5,9 +5,10 @@
 - GMPO prints its geometric mean times A.
 - All other weights, and none, are constants in their sources, too: weight gate A log pi_theta.
 - OPMD adds -(tau/2) (log rho)^2, the pairwise loss is (a_i - mean a)^2 / (1 + tau)^2 of each response, and the KL to
-  the reference adds beta rho times its estimate to the loss. Terms of whole distributions come in `trainer.update`.
+  the reference adds beta rho times its estimate to the loss. Terms of whole distributions come in
+  `trainer.training.update`.
 
-`trainer.algorithm.printed` says it in one line.
+`algorithm.printed` says it in one line.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
 """What a training run is made of: the sections of its configuration, with defaults and allowed ranges.
 
-`trainer.settings` reads them from TOML and from the command line.
+`trainer.settings.load` reads them from TOML and from the command line.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ class Algorithm(Section):
 
     name: str = "grpo"
     parameters: dict[str, float] = Field(default_factory=dict)
-    # Parts that replace the algorithm's own (`trainer.parts.CHOICES`).
+    # Parts that replace the algorithm's own (`trainer.algorithms.parts.CHOICES`).
     advantage: str | None = None
     selection: str | None = None
     sample_weight: str | None = None
