@@ -21,7 +21,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec, resolve_name
@@ -52,6 +52,21 @@ def cache_folder(purpose: str) -> Path:
     return Path(os.environ.get("RATIOSCOPE_CACHE") or default) / purpose
 
 
+@contextmanager
+def cached_in(folder: Path | None) -> Iterator[None]:
+    """Keep what is kept meanwhile in another folder; None changes nothing."""
+    before = os.environ.get("RATIOSCOPE_CACHE")
+    if folder is not None:
+        os.environ["RATIOSCOPE_CACHE"] = str(folder.resolve())
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["RATIOSCOPE_CACHE"] = before
+        elif folder is not None:
+            del os.environ["RATIOSCOPE_CACHE"]
+
+
 @dataclass(frozen=True)
 class Entry:
     """Where the bytes lie that were made of some inputs by some code."""
@@ -62,6 +77,11 @@ class Entry:
     @property
     def path(self) -> Path:
         return cache_folder(self.purpose) / f"{self.key}{_SUFFIX}"
+
+    @property
+    def there(self) -> bool:
+        """Whether something was put, which may be broken."""
+        return self.path.is_file()
 
     def get(self) -> bytes | None:
         """What was put; None where nothing is, or where it broke."""

@@ -6,12 +6,12 @@ The file is replaced atomically, never edited in place: a reader sees the old or
 import json
 import os
 import platform
+import secrets
 import socket
 import uuid
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import get_ident
 from typing import Any, Self
 
 from ratioscope.errors import RunFormatError
@@ -165,7 +165,7 @@ def replace_atomically(path: Path, contents: bytes, *, lasting: bool = True) -> 
     Args:
         lasting: a crash of the machine, too, which takes time; without, only one of the process.
     """
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}-{get_ident()}")
+    temporary = path.with_name(f"{path.name}.tmp-{secrets.token_hex(8)}")  # machines may share the folder
     try:
         with temporary.open("wb") as file:
             file.write(contents)

@@ -1,19 +1,18 @@
 """Per-step partial sums of a run, computed once for each set of files and cached.
 
-A *scan unit* is a set of files whose step ranges overlap, so that a step is never split between units: quantiles and
-tails, which do not add up, are exact within one. Sums are kept for each (step, prompt group): they merge by addition,
-carry the cluster-robust intervals, and are all that a bootstrap over groups needs.
+Sums are kept for each (step, prompt group): they merge by addition, carry the cluster-robust intervals, and are all
+that a bootstrap over groups needs.
 
 Partials are kept in the cache, never in the run; of a live run only the new files are read.
 """
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from math import ceil, inf
 
 import duckdb
@@ -26,11 +25,13 @@ from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, one_thread, query
 from ratioscope.analysis.runs.relations import create_views
-from ratioscope.analysis.runs.store import Run, TableFile
+from ratioscope.analysis.runs.store import TableFile
 from ratioscope.analysis.summary import sums
 from ratioscope.analysis.summary.order_statistics import of_steps
 from ratioscope.analysis.summary.packed import packed, unpacked
+from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import Entry, entry_of
+from ratioscope.errors import RatioscopeError
 from ratioscope.metric import SAMPLED
 from ratioscope.recorder import NONFINITE_KEY
 
@@ -38,12 +39,13 @@ from ratioscope.recorder import NONFINITE_KEY
 _SCAN_TOKENS, _FEWEST_TOKENS = 1_000_000, 250_000
 _AT_A_TIME = os.cpu_count() or 1
 
-_END = 2**31
-"""Beyond every step."""
-
 # Beyond these, exp(log rho) of a step's largest ratio leaves too little of the floating-point range for its square, or
 # sums of rho are smaller than the rounding of sums of rho - 1.
 _PEAK_RANGE = (-1.0, 300.0)
+
+
+Tables = tuple[pa.Table, ...]
+"""The frames of `Partials`, each with its rows by step."""
 
 
 @dataclass(frozen=True)
@@ -57,88 +59,49 @@ class Partials:
     histogram: pd.DataFrame
     """One row a (step, bin): tokens by log-ratio."""
 
-    def between(self, first: int, last: int) -> "Partials":
-        """Those of the steps first..last."""
-        return Partials(*(frame[frame["step"].between(first, last)] for frame in self.frames))
-
-    @property
-    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-        return self.groups, self.order, self.histogram
+    def tables(self) -> Tables:
+        """The same as Arrow tables, of which parts are taken and kept at little cost."""
+        frames = (self.groups, self.order, self.histogram)
+        return tuple(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata() for frame in frames)
 
 
-@dataclass(frozen=True)
-class ScanUnit:
-    """Files of both tables that share steps; of texts alone there are no tokens."""
-
-    steps: tuple[int, int]
-    """First and last step. A file of sequences that reaches beyond them is in several units."""
-    tokens: tuple[TableFile, ...]
-    sequences: tuple[TableFile, ...]
-
-    @property
-    def kept(self) -> Entry:
-        """Where its partials are kept."""
-        files = (file.identity for file in (*self.tokens, *self.sequences))
-        return entry_of("partials", __name__, str(self.steps), *files)
-
-    @property
-    def rows(self) -> int:
-        """Of tokens, where it has any."""
-        return sum(pq.read_metadata(file.path).num_rows for file in self.tokens or self.sequences)
+def joined(parts: Sequence[Tables]) -> Partials:
+    """The partials of several units, in the order in which they are given."""
+    whole = (pa.concat_tables(tables, promote_options="permissive") for tables in zip(*parts, strict=True))
+    return Partials(*(table.to_pandas() for table in whole))
 
 
-def scan_units(run: Run) -> list[ScanUnit]:
-    """The run's files in sets with disjoint step ranges, in step order.
-
-    Between files of tokens, and behind them, are the steps that have responses alone.
-    """
-    ranges = _ranges(run.files["tokens"])
-    listed = _ranges(run.files["sequences"])
-    for (_, before), (after, _) in pairwise([(-1, -1), *ranges, (_END, _END)]):
-        ranges += [(max(first, before + 1), min(last, after - 1)) for first, last in listed]
-    return [
-        ScanUnit((first, last), *(_overlapping(run.files[table], first, last) for table in ("tokens", "sequences")))
-        for first, last in sorted(ranges)
-        if first <= last
-    ]
+def kept(unit: ScanUnit) -> Entry:
+    """Where a unit's partials are kept."""
+    return entry_of("partials", __name__, unit.identity)
 
 
-def _ranges(files: Iterable[TableFile]) -> list[tuple[int, int]]:
-    """First and last steps of sets of files that share steps, ascending."""
-    found: list[tuple[int, int]] = []
-    for name in sorted(file.name for file in files):
-        if found and name.first_step <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], name.last_step)
-        else:
-            found.append((name.first_step, name.last_step))
-    return found
-
-
-def _overlapping(files: Iterable[TableFile], first: int, last: int) -> tuple[TableFile, ...]:
-    return tuple(file for file in files if file.name.first_step <= last and file.name.last_step >= first)
-
-
-def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Partials]]:
+def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Tables]]:
     """Each unit with its partials, those that are in the cache first.
 
     What is not there is scanned several batches at a time, each with one thread, so that sums come out the same to the
     last digit every time.
 
     Raises:
-        OSError, duckdb.Error: a file vanished or broke between listing and reading.
+        RatioscopeError: a file vanished or broke between listing and reading.
     """
     missing = []
     for unit in units:
-        contents = unit.kept.get()
+        contents = kept(unit).get()
         if contents is None:
             missing.append(unit)
         else:
-            yield unit, Partials(*(table.to_pandas() for table in unpacked(contents)))
+            yield unit, tuple(unpacked(contents))
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="scan")
     try:
-        scanned = [(batch, pool.submit(_scan_alone, batch)) for batch in _batches(missing)]
-        for batch, partials in scanned:
-            yield from _kept(batch, partials.result())
+        scanned = deque((batch, pool.submit(_scan_alone, batch)) for batch in _batches(missing))
+        while scanned:  # one is let go after the other: together they may be large
+            batch, tables = scanned.popleft()
+            yield from _put(batch, tables.result())
+    except (duckdb.IOException, duckdb.InvalidInputException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        where = (*units[0].tokens, *units[0].sequences)[0].path.parent
+        raise RatioscopeError(f"{where}: vanished or changed while it was read ({reason}); try again.") from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -160,16 +123,19 @@ def _batches(units: Sequence[ScanUnit]) -> Iterator[list[ScanUnit]]:
         yield batch
 
 
-def _scan_alone(units: Sequence[ScanUnit]) -> Partials:
+def _scan_alone(units: Sequence[ScanUnit]) -> Tables:
     with one_thread():
-        return scan(units)
+        return scan(units).tables()
 
 
-def _kept(units: Sequence[ScanUnit], scanned: Partials) -> Iterator[tuple[ScanUnit, Partials]]:
+def _put(units: Sequence[ScanUnit], scanned: Tables) -> Iterator[tuple[ScanUnit, Tables]]:
     """The part of each unit, after having put it into the cache."""
+    steps = [table["step"].to_numpy() for table in scanned]
     for unit in units:
-        part = scanned.between(*unit.steps) if len(units) > 1 else scanned
-        unit.kept.put(packed(*(pa.Table.from_pandas(frame, preserve_index=False) for frame in part.frames)))
+        first, last = unit.steps
+        places = (np.searchsorted(ascending, (first, last + 1)) for ascending in steps)
+        part = tuple(table.slice(start, end - start) for table, (start, end) in zip(scanned, places, strict=True))
+        kept(unit).put(packed(*part))
         yield unit, part
 
 
@@ -181,11 +147,11 @@ def scan(units: Sequence[ScanUnit]) -> Partials:
         create_views(connection, schema.TOKENS, tokens, sequences, ahead=pd.Series(dtype=int))
         create_views(connection, schema.SEQUENCES, sequences, sequences, tokens=tokens)
         optional = bool(columns_with_values(tokens) & sums.optional_columns())
-        inside = " or ".join(f"step between {first} and {last}" for first, last in _joined(units))
+        inside = " or ".join(f"step between {first} and {last}" for first, last in _ranges(units))
         return partials_in(connection, clean=all(map(_known_clean, tokens)), optional=optional, responses=inside)
 
 
-def _joined(units: Sequence[ScanUnit]) -> list[tuple[int, int]]:
+def _ranges(units: Sequence[ScanUnit]) -> list[tuple[int, int]]:
     """The steps of some units, ranges without a gap as one."""
     found: list[tuple[int, int]] = []
     for first, last in sorted(unit.steps for unit in units):

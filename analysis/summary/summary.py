@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -20,11 +19,11 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import of_share
 from ratioscope.analysis.summary.metrics import COUNTS, StepTable, step_table
 from ratioscope.analysis.summary.packed import packed, unpacked
-from ratioscope.analysis.summary.partials import Partials, ScanUnit, partials_of, rewards_between, scan_units
+from ratioscope.analysis.summary.partials import Tables, joined, partials_of, rewards_between
+from ratioscope.analysis.summary.units import ScanUnit, scan_units
 from ratioscope.cache import Entry, entry_of
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.catalogue.denominators import RESPONSES
-from ratioscope.errors import RatioscopeError
 from ratioscope.metric import Grain, not_logged
 from ratioscope.notes import Kind, Note, is_unreliable
 
@@ -160,7 +159,7 @@ def summarise(run: Run) -> StepSummary:
 def _kept(run: Run, units: list[ScanUnit]) -> Entry:
     """Where the summary is kept: another place for other files of the run."""
     return entry_of(
-        "summaries", __name__, str(run.manifest.evaluation_prompts), *(unit.kept.key for unit in units),
+        "summaries", __name__, str(run.manifest.evaluation_prompts), *(unit.identity for unit in units),
         *(file.identity for file in run.files["steps"]),
     )  # fmt: skip
 
@@ -187,20 +186,17 @@ def _compute(
     units: list[ScanUnit], progress: Callable[[int, int], None]
 ) -> Iterator[tuple[ScanUnit, tuple[StepTable, pd.DataFrame]]]:
     """Each unit with its table and histogram."""
-    found: list[tuple[ScanUnit, Partials]] = []
-    try:
-        for unit, partials in partials_of(units):
-            found.append((unit, partials))
-            progress(len(found), len(units))
-    except (duckdb.IOException, duckdb.InvalidInputException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        where = (*units[0].tokens, *units[0].sequences)[0].path.parent
-        raise RatioscopeError(f"{where}: vanished or changed while it was read ({reason}); try again.") from None
+    found: list[tuple[ScanUnit, Tables]] = []
+    for unit, tables in partials_of(units):
+        found.append((unit, tables))
+        progress(len(found), len(units))
     found.sort(key=lambda pair: pair[0].steps)
-    frames = zip(*(partials.frames for _, partials in found), strict=True)
-    table = step_table(Partials(*(pd.concat(parts, ignore_index=True) for parts in frames)))
-    for unit, partials in found:
-        yield unit, (table.between(*unit.steps), partials.histogram)
+    partials = joined([tables for _, tables in found])
+    table = step_table(partials)
+    for unit, _ in found:
+        first, last = unit.steps
+        start, end = np.searchsorted(partials.histogram["step"].to_numpy(), (first, last + 1))
+        yield unit, (table.between(first, last), partials.histogram[start:end])
 
 
 def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame]) -> tuple[StepSummary, pa.Table]:

@@ -17,6 +17,7 @@ COMMAND_MODULES = (
     "serving",
     "importing",
     "runs",
+    "sharding",
     "gates",
     "translating",
     "comparing",

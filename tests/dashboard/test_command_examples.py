@@ -29,7 +29,7 @@ from tests.making.commands import Outcome, command
 ROOT = Path(__file__).parents[2]
 COMMANDS = typer.main.get_command(cli.app).commands
 # These read runs and end by themselves.
-QUICK = ("ls", "explain", "summarize", "check", "diagnose", "compare", "translate", "watch")
+QUICK = ("ls", "explain", "summarize", "check", "diagnose", "compare", "translate", "watch", "partials")
 # The keys that programs rely on; a list is looked into.
 KEYS = {
     "ls": {"run", "name", "status", "algorithm", "steps", "created", "source", "problem"},

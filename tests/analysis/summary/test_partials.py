@@ -14,6 +14,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary import partials
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import Summariser, summarise
+from ratioscope.analysis.summary.units import ScanUnit, scan_units
 from tests.making.runs import Step, random_step, write_files, write_run
 
 TABLES = ("tokens", "sequences", "steps")
@@ -31,12 +32,12 @@ def reference(steps: list[Step], tmp_path_factory: pytest.TempPathFactory) -> pd
 
 
 @pytest.fixture
-def scans(monkeypatch: pytest.MonkeyPatch) -> list[partials.ScanUnit]:
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[ScanUnit]:
     """The units that are scanned from now on."""
-    seen: list[partials.ScanUnit] = []
+    seen: list[ScanUnit] = []
     original = partials.scan
 
-    def scan(units: Sequence[partials.ScanUnit]) -> partials.Partials:
+    def scan(units: Sequence[ScanUnit]) -> partials.Partials:
         seen.extend(units)
         return original(units)
 
@@ -88,7 +89,7 @@ def test_splitting_steps_over_writers_changes_nothing(
             (table, 1, [half(step, 1) for step in steps]),
         ]
     run = open_run(write_files(tmp_path / "run", layout))
-    assert len(partials.scan_units(run)) == 1
+    assert len(scan_units(run)) == 1
     assert_same(summarise(run).values, reference)
 
 
@@ -98,7 +99,7 @@ def test_sequences_cut_into_other_files_than_tokens_change_nothing(
     layout: list[tuple[str, int, list[Step]]] = [("steps", 0, steps), ("sequences", 0, steps)]
     layout += [("tokens", 0, [step]) for step in steps]
     run = open_run(write_files(tmp_path / "run", layout))
-    assert len(partials.scan_units(run)) == len(steps)
+    assert len(scan_units(run)) == len(steps)
     assert_same(summarise(run).values, reference)
 
 
@@ -113,7 +114,7 @@ def test_two_recorders_on_one_run_give_the_numbers_of_one(
 
 
 def test_the_second_reading_comes_from_the_cache(
-    tmp_path: Path, steps: list[Step], reference: pd.DataFrame, scans: list[partials.ScanUnit]
+    tmp_path: Path, steps: list[Step], reference: pd.DataFrame, scans: list[ScanUnit]
 ) -> None:
     folder = write_run(tmp_path / "run", steps, flush_seconds=0)
     assert_same(summarise(open_run(folder)).values, reference)
@@ -123,7 +124,7 @@ def test_the_second_reading_comes_from_the_cache(
 
 
 def test_only_the_new_files_of_a_growing_run_are_scanned(
-    tmp_path: Path, steps: list[Step], reference: pd.DataFrame, scans: list[partials.ScanUnit]
+    tmp_path: Path, steps: list[Step], reference: pd.DataFrame, scans: list[ScanUnit]
 ) -> None:
     summariser = Summariser()
     with RunRecorder(tmp_path / "run", flush_seconds=float("inf")) as recorder:
@@ -137,7 +138,7 @@ def test_only_the_new_files_of_a_growing_run_are_scanned(
     assert_same(found.values, reference)
 
 
-def test_a_replaced_file_is_read_again(tmp_path: Path, steps: list[Step], scans: list[partials.ScanUnit]) -> None:
+def test_a_replaced_file_is_read_again(tmp_path: Path, steps: list[Step], scans: list[ScanUnit]) -> None:
     folder = write_files(tmp_path / "run", [("tokens", 0, steps[:1]), ("sequences", 0, steps[:1])])
     before = summarise(open_run(folder)).values.loc[0, "s_k"]
     on_policy = steps[0].with_tokens(logp_current=steps[0].tokens["logp_behavior"])

@@ -1,0 +1,42 @@
+"""A run's partials by shards: several processes or machines compute a part of the units each, into one cache."""
+
+from collections.abc import Callable, Sequence
+
+from ratioscope.analysis.summary.partials import kept, partials_of
+from ratioscope.analysis.summary.units import ScanUnit
+from ratioscope.cache import cache_folder
+from ratioscope.errors import RatioscopeError
+
+
+def shard(units: Sequence[ScanUnit], number: int, of: int) -> list[ScanUnit]:
+    """The number-th of so many parts, from 1 on: every of-th unit, so that a unit that is appended moves no other."""
+    return list(units[number - 1 :: of])
+
+
+def missing(units: Sequence[ScanUnit]) -> list[ScanUnit]:
+    """Those whose partials are not in the cache."""
+    return [unit for unit in units if not kept(unit).there]
+
+
+def fill(units: Sequence[ScanUnit], progress: Callable[[int, int], None] = lambda done, of: None) -> None:
+    """Compute the partials that are not in the cache; each is there as soon as it is known.
+
+    Raises:
+        RatioscopeError: a file cannot be read any more, or the cache does not keep what is put into it.
+    """
+    left = missing(units)
+    done = len(units) - len(left)
+    progress(done, len(units))
+    for unit, _ in partials_of(left):
+        if not kept(unit).there:
+            raise RatioscopeError(
+                f"{cache_folder('partials')}: does not keep partials; make the folder writable, or raise "
+                "RATIOSCOPE_CACHE_LIMIT."
+            )
+        done += 1
+        progress(done, len(units))
+    if lost := len(missing(units)):
+        raise RatioscopeError(
+            f"{cache_folder('partials')}: too small for this run, {lost} of {len(units)} units were removed again; "
+            "raise RATIOSCOPE_CACHE_LIMIT (megabytes)."
+        )

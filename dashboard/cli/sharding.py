@@ -1,0 +1,69 @@
+"""`ratioscope partials`: the costly part of a run's summary, computed by shards into a cache that machines share."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ratioscope.dashboard.cli import completion
+from ratioscope.dashboard.cli.common import PROBLEMS_FOUND, Quiet, RunFolder, app, examples, opened
+from ratioscope.dashboard.cli.terminal import say, working
+from ratioscope.errors import RatioscopeError
+
+
+@app.command(
+    epilog=examples(
+        "partials sample_runs/sync_interval20-grpo-seed0 --shard 1/2",
+        "partials sample_runs/sync_interval20-grpo-seed0 --list",
+        "partials runs/large --shard $SLURM_ARRAY_TASK_ID/16 --cache /shared/ratioscope",
+        'partials runs/large --shard "$((JOB_COMPLETION_INDEX + 1))/16" --cache /shared/ratioscope',
+    )
+)
+def partials(
+    run: RunFolder,
+    shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts of the run, I from 1 to N.")] = "1/1",
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where partials are kept; default: RATIOSCOPE_CACHE, or the user's cache folder.",
+            autocompletion=completion.folders,
+            show_default=False,
+        ),
+    ] = None,
+    only_list: Annotated[
+        bool,
+        typer.Option("--list", help="Compute nothing: count what is done; exit code 1 where something is missing."),
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compute the partial sums of a run, or of a part of it, into a cache that may be shared.
+
+    A unit is a set of files that share steps. Any number of machines may do this at once; one that was stopped goes on
+    where it was. With RATIOSCOPE_CACHE set to the same folder, the summary of the run, its pages and reports then read
+    no token. All machines need the same ratioscope, Python and libraries: others compute their own.
+    """
+    from ratioscope.analysis.summary import shards
+    from ratioscope.analysis.summary.units import scan_units
+    from ratioscope.cache import cache_folder, cached_in
+
+    number, of = _shard(shard)
+    with cached_in(cache):
+        units = shards.shard(scan_units(opened(run)), number, of)
+        if not only_list:
+            with working("Computing", quiet) as progress:
+                shards.fill(units, progress)
+        done = len(units) - len(shards.missing(units))
+        say(f"{done} of {len(units)} units are in {cache_folder('partials')}.")
+    if done < len(units):
+        raise typer.Exit(PROBLEMS_FOUND)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """I/N as two numbers."""
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    number, of = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= of:
+        raise RatioscopeError(f"--shard {text}: write I/N with I from 1 to N, e.g. 1/16 for the first of 16 parts.")
+    return number, of
