@@ -25,9 +25,15 @@ settings.load_profile("repeatable")
 
 @pytest.fixture(scope="session", autouse=True)
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Point RATIOSCOPE_CACHE to a folder of this session, so that no test reads what another session computed."""
+    """Point RATIOSCOPE_CACHE to a folder of this session, so that no test reads what another session computed.
+
+    Its processes share it: to read all sample runs takes each of them half a minute.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RATIOSCOPE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("RATIOSCOPE_CACHE", str(folder / "cache"))
         yield
 
 
