@@ -131,6 +131,7 @@ ALGORITHMS = (
     "dppo_kl", "prime_rl", "prime_rl_ipo", "opsm", "reject_k3", "m2po", "topr", "snis", "decoupled_tis",
     "decoupled_seq_tis", "icepop", "seq_mask", "geo_mask", "clip_cov", "kl_cov", "top_entropy", "rloo",
     "reinforce_plus_plus", "gpg", "optimal_token_baseline", "overlong_filter", "opmd_token", "opmd_log_z",
+    "remax",
 )  # fmt: skip
 
 

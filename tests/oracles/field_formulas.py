@@ -220,6 +220,11 @@ def rloo(y: Response, t: int, p: Parameters) -> float:
     return y.reward - sum(others) / len(others) if others else 0.0
 
 
+def remax(y: Response, t: int, p: Parameters) -> float:
+    """Li et al. 2023, algorithm 1; here `value` is the greedy response's reward."""
+    return y.reward - y.value[t]
+
+
 def reinforce_plus_plus(y: Response, t: int, p: Parameters) -> float:
     """Hu 2025: returns whitened over all tokens."""
     mean, variance = _returns(y, p)
@@ -259,11 +264,12 @@ def of_weights(batch: list[Response], y: Response) -> float:
 
 
 SHARES: dict[str, Share] = {
-    "dppo_tv": of_the_longest, "dppo_kl": of_the_longest, "rloo": of_responses, "snis": of_weights,
+    "dppo_tv": of_the_longest, "dppo_kl": of_the_longest, "rloo": of_responses, "remax": of_responses,
+    "snis": of_weights,
 }  # fmt: skip
 _TERMS: tuple[Formula, ...] = (
     *(grpo_dual_clip, dppo_tv, dppo_kl, prime_rl, prime_rl_ipo, opsm, reject_k3, m2po, topr, snis),
     *(decoupled_tis, decoupled_seq_tis, icepop, seq_mask, geo_mask, clip_cov, kl_cov, top_entropy),
-    *(rloo, reinforce_plus_plus, gpg, optimal_token_baseline, opmd_token, opmd_log_z),
+    *(rloo, remax, reinforce_plus_plus, gpg, optimal_token_baseline, opmd_token, opmd_log_z),
 )
 FORMULAS: dict[str, Formula] = {term.__name__: term for term in _TERMS} | {"overlong_filter": grpo}

@@ -80,6 +80,24 @@ def recomputed_by_own_version(run: Recorded, step: int) -> Tensor:
     return found
 
 
+@torch.no_grad()
+def greedy_rewards(run: Recorded, step: int) -> list[float]:
+    """What the likeliest tokens after each sequence's prompt earn, of the version that sampled it; without a cache."""
+    sequences, task = sequences_of(run.folder, step), task_of(run)
+    vocabulary = CharacterVocabulary(task.characters)
+    found = []
+    for row in sequences.select(["prompt", "prompt_id", "behavior_version_min"]).to_pylist():
+        tokens = vocabulary.encode(row["prompt"])
+        for _ in range(task.response_length):
+            logits = run.policies[row["behavior_version_min"]](input_ids=torch.tensor([tokens])).logits
+            tokens.append(int(logits[0, -1].argmax()))
+            if tokens[-1] == vocabulary.end_id:
+                break
+        response = vocabulary.decode(tokens[task.prompt_length :])
+        found.append(task.reward(row["prompt_id"], response, ended=tokens[-1] == vocabulary.end_id))
+    return found
+
+
 def token_ratios(tokens: Tokens) -> LogRatios:
     """Of tokens, as the loss saw them at its last pass."""
     theta = tokens.get("logp_gate", tokens["logp_current"])

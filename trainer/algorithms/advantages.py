@@ -122,6 +122,17 @@ def optimal_token_baseline(reward: Tensor, mask: Tensor, energy: Tensor) -> Tens
     return torch.where(there, reward.unsqueeze(2) - baseline, 0.0).view(mask.shape)
 
 
+def greedy_baseline(reward: Tensor, mask: Tensor, greedy: Tensor) -> Tensor:
+    """r minus the reward of the greedy response to the same prompt: ReMax (Li et al. 2023).
+
+    Args:
+        reward: n of them.
+        mask: (n, T) bool.
+        greedy: (n, T), the greedy response's reward at each token.
+    """
+    return torch.where(mask, reward.view(-1, 1) - greedy, 0.0)
+
+
 def whitened(reward: Tensor, mask: Tensor, value: Tensor, *, gamma: float) -> Tensor:
     """G_t minus its mean, over its deviation, of all tokens of the batch (REINFORCE++, Hu 2025)."""
     found = reward_to_go(reward, mask, value, gamma=gamma)
@@ -131,5 +142,6 @@ def whitened(reward: Tensor, mask: Tensor, value: Tensor, *, gamma: float) -> Te
 
 
 TOKEN_ADVANTAGES: dict[str, Callable[..., Tensor]] = {
-    advantage.__name__: advantage for advantage in (reward_to_go, gae, whitened, optimal_token_baseline)
+    advantage.__name__: advantage
+    for advantage in (reward_to_go, gae, whitened, greedy_baseline, optimal_token_baseline)
 }

@@ -47,6 +47,11 @@ class Algorithm:
         return self.regulariser == "adaptive_kl" or self.advantage == "optimal_token_baseline"
 
     @property
+    def samples_greedily(self) -> bool:
+        """Whether it needs the greedy response to each prompt, too."""
+        return self.advantage == "greedy_baseline"
+
+    @property
     def sees_whole_steps(self) -> bool:
         """Whether a part looks at all tokens of an optimiser step, so that micro-batches would change the loss."""
         chosen = self.filter in FILTERS and FILTERS[self.filter].updates

@@ -138,6 +138,12 @@ ROWS = (
         advantage="leave_one_out", aggregation="sequence_sum",
     ),
     Algorithm(
+        "remax", "ReMax", "Li et al. 2023, algorithm 1; verl 0.9.1 remax",
+        "(r_i - r of the greedy response) ∇log π_θ",
+        advantage="greedy_baseline", aggregation="sequence_sum",
+        differs="the greedy response is of the version that sampled, as old as the schedule makes it",
+    ),
+    Algorithm(
         "reinforce_plus_plus", "REINFORCE++", "Hu 2025; verl 0.9.1 reinforce_plus_plus",
         "(G_t whitened over the batch) ρ_θ M ∇log π_θ",
         advantage="whitened", weight="ratio", gate="one_side", parameters=values(**_CLIP, gamma=1.0),

@@ -23,7 +23,7 @@ from ratioscope.trainer.model.vocabulary import Vocabulary
 from ratioscope.trainer.sampling.collector import assemble, decoding_of
 from ratioscope.trainer.sampling.engine import Engine, Weights
 from ratioscope.trainer.sampling.rollout import Batch, Rollout
-from ratioscope.trainer.sampling.sample import Version, encoded, sample
+from ratioscope.trainer.sampling.sample import Version, encoded, sample, with_greedy_reward
 from ratioscope.trainer.sampling.snapshots import kept_weights
 from ratioscope.trainer.settings.config import TrainConfig
 from ratioscope.trainer.tasks.task import Task
@@ -137,8 +137,9 @@ def _sample_forever(link: Link, config: TrainConfig, shared: Shared) -> None:
         assert engine.version is not None  # loaded above
         prompt_ids = task.draw(draw, size)
         prompts, prompt_mask = encoded(task, vocabulary, prompt_ids, model.device)
+        sampler = Version(engine.model, engine.version)
         rollout = sample(
-            Version(engine.model, engine.version),
+            sampler,
             prompts,
             prompt_mask,
             vocabulary,
@@ -148,6 +149,8 @@ def _sample_forever(link: Link, config: TrainConfig, shared: Shared) -> None:
             generator=generator,
             keep_distribution=config.logging.exact,
         )
+        if config.declared.samples_greedily:
+            rollout = with_greedy_reward(rollout, sampler, task, vocabulary, prompt_ids)
         link.send(Chunk(engine.version, prompt_ids, _packed(rollout)))
 
 

@@ -10,7 +10,7 @@ from ratioscope.trainer.model.vocabulary import Vocabulary
 from ratioscope.trainer.sampling.engine import Engine, Weights
 from ratioscope.trainer.sampling.experts import Experts
 from ratioscope.trainer.sampling.rollout import Batch, Rollout, join
-from ratioscope.trainer.sampling.sample import Decoding, Switch, Version, encoded, sample, scored
+from ratioscope.trainer.sampling.sample import Decoding, Switch, Version, encoded, sample, scored, with_greedy_reward
 from ratioscope.trainer.sampling.schedule import live_versions
 from ratioscope.trainer.sampling.snapshots import Snapshots
 from ratioscope.trainer.settings.config import TrainConfig
@@ -132,8 +132,9 @@ class ScheduledCollector:
             fresh = Version(self.newest_engine.load(self.snapshots.weights[newest], newest), newest)
             switch = Switch(fresh, schedule.switch_probability, schedule.segment_length)
         prompts, prompt_mask = encoded(self.task, self.vocabulary, prompt_ids, model.device)
-        return sample(
-            Version(model, version),
+        policy = Version(model, version)
+        rollout = sample(
+            policy,
             prompts,
             prompt_mask,
             self.vocabulary,
@@ -144,6 +145,9 @@ class ScheduledCollector:
             switch=switch,
             keep_distribution=self.config.logging.exact,
         )
+        if not self.config.declared.samples_greedily:
+            return rollout
+        return with_greedy_reward(rollout, policy, self.task, self.vocabulary, prompt_ids)
 
     def _mixed_groups(self, update: int, rounds: int) -> Batch:
         """DAPO's dynamic sampling: only groups whose rewards differ, as far as `rounds` rounds find enough."""

@@ -28,6 +28,8 @@ class Rollout(NamedTuple):
     copies: int = 1
     distribution: Tensor | None = None
     """(n, response_length, vocabulary) log-probabilities that the tokens were drawn from, where they were kept."""
+    greedy_reward: Tensor | None = None
+    """(n,) float32, what the same version's likeliest response, token by token, to the same prompt gets."""
 
     def rows(self, rows: Tensor | slice) -> "Rollout":
         """The responses of whole groups."""
@@ -40,6 +42,7 @@ class Rollout(NamedTuple):
             self.version[rows],
             self.copies,
             None if self.distribution is None else self.distribution[rows],
+            None if self.greedy_reward is None else self.greedy_reward[rows],
         )
 
 
@@ -61,6 +64,7 @@ def join(rollouts: list[Rollout], pad_id: int) -> Rollout:
         return torch.nn.functional.pad(tokens, (longest - tokens.shape[1], 0), value=value)
 
     kept = [rollout.distribution for rollout in rollouts if rollout.distribution is not None]
+    greedy = [rollout.greedy_reward for rollout in rollouts if rollout.greedy_reward is not None]
     return Rollout(
         prompts=torch.cat([widen(rollout.prompts, pad_id) for rollout in rollouts]),
         prompt_mask=torch.cat([widen(rollout.prompt_mask, 0) for rollout in rollouts]),
@@ -70,6 +74,7 @@ def join(rollouts: list[Rollout], pad_id: int) -> Rollout:
         version=torch.cat([rollout.version for rollout in rollouts]),
         copies=rollouts[0].copies,
         distribution=torch.cat(kept) if len(kept) == len(rollouts) else None,
+        greedy_reward=torch.cat(greedy) if len(greedy) == len(rollouts) else None,
     )
 
 

@@ -39,6 +39,9 @@ class Decoding(NamedTuple):
 PLAIN = Decoding()
 
 
+GREEDY = Decoding(top_k=1)
+
+
 class Version(NamedTuple):
     """A policy that samples, and its number."""
 
@@ -151,6 +154,21 @@ def scored(rollout: Rollout, task: Task, vocabulary: Vocabulary, prompt_ids: Seq
     ended = [bool(row) and row[-1] == vocabulary.end_id for row in tokens]
     rewards = [task.reward(i, text, ended=end) for i, text, end in zip(prompt_ids, responses, ended, strict=True)]
     return Scored(responses, torch.tensor(ended), torch.tensor(rewards))
+
+
+def with_greedy_reward(
+    rollout: Rollout, policy: Version, task: Task, vocabulary: Vocabulary, prompt_ids: Sequence[int]
+) -> Rollout:
+    """The rollout with what the policy's greedy response to each of its prompts gets; nothing is drawn at random."""
+    first = slice(None, None, rollout.copies)
+    prompts, prompt_mask = rollout.prompts[first], rollout.prompt_mask[first]
+    generator = torch.Generator(prompts.device)  # of one choice each
+    greedy = sample(
+        *(policy, prompts, prompt_mask, vocabulary),
+        length=task.response_length, decoding=GREEDY, generator=generator,
+    )  # fmt: skip
+    reward = scored(greedy, task, vocabulary, prompt_ids).reward
+    return rollout._replace(greedy_reward=reward.repeat_interleave(rollout.copies).to(prompts.device))
 
 
 def sample_evaluation(

@@ -99,7 +99,8 @@ def _check_passes(config: TrainConfig) -> None:
             f"algorithm.epochs=1 leaves the clip of {algorithm.name} without effect: it is centred at the policy "
             "before the update, which has not moved in the first pass; use at least 2 epochs or minibatches."
         )
-    if not algorithm.has_critic and algorithm.advantage != "reward_to_go" and config.sampler.samples_per_prompt < 2:
+    alone = algorithm.has_critic or algorithm.advantage in ("reward_to_go", "greedy_baseline")
+    if not alone and config.sampler.samples_per_prompt < 2:
         raise RatioscopeError(
             f"{algorithm.name} compares the responses to a prompt: sampler.samples_per_prompt="
             f"{config.sampler.samples_per_prompt} must be at least 2."

@@ -243,6 +243,8 @@ class Preparation:
         value = torch.zeros(select.shape, device=select.device)
         if seen.value is not None:
             value[select] = seen.value.detach()
+        elif rollout.greedy_reward is not None:
+            value = rollout.greedy_reward.unsqueeze(1).expand(value.shape)
         elif self.algorithm.advantage == "optimal_token_baseline":
             assert seen.distribution is not None  # kept because the algorithm needs it
             value[select] = (1 - 2 * seen.logp.exp() + seen.distribution.exp().square().sum(dim=-1)).detach()

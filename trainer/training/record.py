@@ -74,6 +74,7 @@ def sequences(batch: Batch, outcome: Outcome, task: Task, algorithm: Algorithm) 
         "finish_reason": ["stop" if end else "length" for end in batch.ended.tolist()],
         "sample_weight": prepared.sample_weight if weighted else None,
         "dropped": prepared.dropped if any(prepared.dropped) else None,
+        **({} if rollout.greedy_reward is None else {"extra_greedy_reward": rollout.greedy_reward}),
         "source": ["expert" if wrote else "policy" for wrote in expert.tolist()] if expert.any() else None,
     }
 

@@ -125,14 +125,15 @@ def test_loss_and_gradient_are_those_of_verl(name: str) -> None:
         assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-6)
 
 
-ADVANTAGES = ("rloo_outcome", "reinforce_plus_plus_outcome", "optimal_token_baseline")
+ADVANTAGES = ("rloo_outcome", "reinforce_plus_plus_outcome", "optimal_token_baseline", "remax_outcome")
 
 
 @in_one_loop("function", {name: name for name in ADVANTAGES})
 def test_advantages_are_those_of_verl(function: str) -> None:
     groups, name = random_batch(1), function.removesuffix("_outcome")
     for y in (y for group in groups for y in group):
-        y.value = [abs(value) for value in y.value]  # the squared length of a score
+        # The squared length of a score, or what one greedy response gets.
+        y.value = [abs(value) for value in (y.value[:1] * len(y) if name == "remax" else y.value)]
     found = tensors(name, groups)
     mask, responses = mask_of(found), [y for group in groups for y in group]
     last = mask.sum(dim=1) - 1
@@ -144,6 +145,7 @@ def test_advantages_are_those_of_verl(function: str) -> None:
         "index": np.repeat(np.arange(len(groups)), len(groups[0])),
         # 1 - 2 pi + sum pi^2 is the energy where pi is 1/2.
         "old_log_probs": torch.full(mask.shape, -np.log(2), dtype=torch.float64), "sum_pi_squared": energy,
+        "reward_baselines": energy[:, 0],
     }  # fmt: skip
     theirs, _ = verl(f"compute_{function}_advantage")(**everything)
     assert found.batch.advantage.tolist() == pytest.approx(theirs[mask].tolist(), rel=1e-6, abs=1e-9)

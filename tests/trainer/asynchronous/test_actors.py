@@ -14,7 +14,7 @@ import pytest
 from ratioscope import Manifest, RatioscopeError
 from ratioscope.trainer.training.loop import Progress, Trainer
 from tests.making.training import Recorded, small, table, train
-from tests.oracles.replay import recomputed_by_own_version, sequences_of, steps_of
+from tests.oracles.replay import greedy_rewards, recomputed_by_own_version, sequences_of, steps_of
 
 ACTORS = ("actors=2", "learning_rate=0.003")
 UPDATES = 20
@@ -34,7 +34,7 @@ def asynchronous(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> 
 
     A terminal sends Ctrl-C to every process, to actors that have hardly begun, too: they leave it to the learner.
     """
-    config = small(*ACTORS, f"updates={UPDATES}", "top_p=0.95")
+    config = small(*ACTORS, "algorithm=remax", f"updates={UPDATES}", "top_p=0.95")
     return train(config, tmp_path_factory.mktemp("actors") / "run", on_start=interrupt_actors)
 
 
@@ -83,6 +83,12 @@ def test_log_probs_of_actors_are_those_of_the_versions_that_they_name(asynchrono
         grown = tokens["logp_behavior"] - expected
         assert grown.min() >= -1e-4 and grown.max() <= 0.0514
         assert {"tv_current_behavior", "tv_version_spread"} <= set(tokens)
+
+
+def test_greedy_baselines_of_actors_are_those_of_the_versions_that_they_name(asynchronous: Recorded) -> None:
+    for step in range(0, UPDATES, 5):
+        logged = sequences_of(asynchronous.folder, step)["extra_greedy_reward"].to_pylist()
+        assert logged == greedy_rewards(asynchronous, step)
 
 
 def test_actors_answer_different_prompts(asynchronous: Recorded) -> None:

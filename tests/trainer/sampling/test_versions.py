@@ -14,7 +14,7 @@ from ratioscope.trainer.sampling.sample import Switch, Version, sample
 from ratioscope.trainer.sampling.schedule import live_versions
 from ratioscope.trainer.settings.config import Model
 from tests.making.training import Recorded, small, table, train
-from tests.oracles.replay import Run, recomputed_by_own_version, sequences_of, steps_of
+from tests.oracles.replay import Run, greedy_rewards, recomputed_by_own_version, sequences_of, steps_of
 from tests.trainer.conftest import RESTLESS
 
 MIXED = ("mixture=[1, 2, 1]", "sync_interval=2", "learning_rate=0.01")
@@ -59,6 +59,13 @@ def test_each_response_may_draw_its_own_version(tmp_path: Path) -> None:
     assert set(groups.flatten().tolist()) == {2, 4, 6}
     prompts = torch.tensor(last["prompt_id"].to_numpy()).view(10, 4)
     assert torch.equal(prompts, prompts[:, :1].expand(-1, 4)) and len(prompts[:, 0].unique()) == 10
+
+
+def test_a_greedy_baseline_is_of_the_version_that_sampled_each_response(tmp_path: Path) -> None:
+    few = ("updates=6", "samples_per_prompt=1", "temperature=2")
+    run = train(small("algorithm=remax", *MIXED, "mixture_unit=response", "prompts=12", *few), tmp_path / "run")
+    for step in range(6):
+        assert sequences_of(run.folder, step)["extra_greedy_reward"].to_pylist() == greedy_rewards(run, step)
 
 
 def test_the_shares_of_a_mixture_follow_its_weights(mixed: Recorded) -> None:

@@ -153,9 +153,12 @@ def test_group_advantages_are_those_of_the_logged_rewards(recorded: Run, algorit
     run, advantage = recorded(algorithm), GROUP_ADVANTAGES.get(ALGORITHMS[algorithm].advantage)
     for step, tokens in enumerate(steps_of(run.folder)):
         assert torch.equal(tokens["group_id"], tokens["seq_id"] // 4)
+        sequences = sequences_of(run.folder, step)
+        if algorithm == "remax":
+            reward, greedy = (torch.tensor(sequences[name].to_numpy()) for name in ("reward", "extra_greedy_reward"))
+            assert torch.equal(tokens["advantage"], (reward - greedy)[tokens["seq_id"]])
         if advantage is None:
             continue
-        sequences = sequences_of(run.folder, step)
         kept = torch.ones(len(sequences), dtype=torch.bool)
         if "dropped" in sequences.column_names:
             kept = torch.tensor([reason in (None, "overlong") for reason in sequences["dropped"].to_pylist()])
