@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError, RunFormatError
-from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now
+from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now, replace_atomically
 
 Columns = Mapping[str, Any]
 
@@ -69,6 +69,8 @@ class RunRecorder:
     ) -> None:
         self.folder = Path(folder)
         self._writer, self._flush_seconds, self._stop_on_error = writer, flush_seconds, stop_on_error
+        self._before: bytes | None = None
+        """What run.json was, until something is added to a run that was taken over."""
         if resume:
             self.manifest = Manifest.read(self.folder)
             self._become_the_writer()
@@ -157,6 +159,7 @@ class RunRecorder:
 
         For a run that goes on from `step` and cannot repeat what it did then; before its first `record_step`.
         """
+        self._before = None
         place = self.folder / "set_aside" / f"from_step_{step}_at_{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
         for name in self._tables:
             for path in (self.folder / name).glob("*.parquet"):
@@ -167,7 +170,10 @@ class RunRecorder:
             self._last_on_disk[name] = self._last_recorded(name)
 
     def close(self, status: str = "finished", reason: str = "") -> None:
-        """Write what is left and set the final status: finished, interrupted or failed; the first call counts."""
+        """Write what is left and set the final status: finished, interrupted or failed; the first call counts.
+
+        A run that was taken over, and failed before anything was added to it, is left as it was.
+        """
         if self._closed:
             return
         self._closed = True
@@ -179,7 +185,10 @@ class RunRecorder:
         if self._error is not None:
             self.manifest.status, self.manifest.status_reason = "failed", f"recording stopped: {self._error}"
         try:
-            self.manifest.write(self.folder)
+            if self.manifest.status == "failed" and self._before is not None:
+                replace_atomically(self.folder / MANIFEST_NAME, self._before)
+            else:
+                self.manifest.write(self.folder)
         except OSError as error:
             self._error = self._error or error
         self._raise_error()
@@ -259,6 +268,7 @@ class RunRecorder:
                 self._pending[name].clear()
                 continue
             write_table_file(self.folder / name / str(schema.FileName(first, last, self._writer)), table)
+            self._before = None
             self._last_on_disk[name] = last
             self._pending[name].clear()
         self._last_flush = time.monotonic()
@@ -291,6 +301,7 @@ class RunRecorder:
         """Take a run over from a writer that is gone: its half-written files are of no use to anybody."""
         if self.manifest.live_status() == "running":
             raise RunFormatError(f"{self.folder}: process {self.manifest.process_id} is still writing this run.")
+        self._before = (self.folder / MANIFEST_NAME).read_bytes()
         fresh = Manifest(name=self.manifest.name)
         self.manifest.status, self.manifest.status_reason = "running", ""
         self.manifest.process_id, self.manifest.host, self.manifest.heartbeat = (
