@@ -31,6 +31,15 @@ def columns(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["table", "column", "required", "logged", "unit", "meaning"])
 
 
+_ABOVE = "above 0"
+_CAUSES = {
+    "NaN": "isnan({0})",
+    "+∞": "{0} = 'inf'::float",
+    "-∞": "{0} = '-inf'::float",
+    _ABOVE: f"isfinite({{0}}) and {{0}} > {schema.LARGEST_LOG_PROBABILITY}",
+}
+
+
 def impossible_values(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
     """Values of the tokens table that are no finite numbers, or log-probabilities above 0, by column and cause.
 
@@ -41,20 +50,22 @@ def impossible_values(run: Run, first: int | None = None, last: int | None = Non
         RatioscopeError: a file cannot be read any more.
     """
     floats = [column.name for column in schema.TOKENS.columns if pa.types.is_floating(column.type)]
-    conditions = {
-        (name, cause): condition.format(name)
-        for name in floats
-        for cause, condition in (
-            ("NaN", "isnan({0})"),
-            ("+∞", "{0} = 'inf'::float"),
-            ("-∞", "{0} = '-inf'::float"),
-            ("above 0", f"isfinite({{0}}) and {{0}} > {schema.LARGEST_LOG_PROBABILITY}"),
-        )
-        if cause != "above 0" or name.startswith("logp_")
-    }
-    counts = ", ".join(f"count(*) filter ({condition})" for condition in conditions.values())
     with relations(run, first, last) as connection:
-        n_rows, *found = connection.execute(f"select count(*), {counts} from token").fetchall()[0]
+        # One pass finds the columns; few logs have any, and the causes cost a pass each.
+        finite = {name: f"isfinite({name})" for name in floats} | {
+            name: f"isfinite({name}) and {name} <= {schema.LARGEST_LOG_PROBABILITY}"
+            for name in floats if name.startswith("logp_")
+        }  # fmt: skip
+        every = ", ".join(f"coalesce(bool_and({condition}), true)" for condition in finite.values())
+        n_rows, *clean = connection.execute(f"select count(*), {every} from token").fetchall()[0]
+        conditions = {
+            (name, cause): condition.format(name)
+            for name, is_clean in zip(floats, clean, strict=True)
+            for cause, condition in (() if is_clean else _CAUSES.items())
+            if cause != _ABOVE or name.startswith("logp_")
+        }
+        counts = [f"count(*) filter ({condition})" for condition in conditions.values()]
+        found = connection.execute(f"select {', '.join(counts)} from token").fetchall()[0] if counts else ()
     rows = [(*key, n, n / n_rows) for key, n in zip(conditions, found, strict=True) if n]
     return pd.DataFrame(rows, columns=["column", "cause", "values", "share"])
 

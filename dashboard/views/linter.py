@@ -14,6 +14,7 @@ from ratioscope.analysis.findings.numbers import interval_text
 from ratioscope.analysis.linter import CHECKS, Outcome, Remark, lint
 from ratioscope.analysis.linter.columns import columns, impossible_values
 from ratioscope.analysis.linter.verdict import ranges, verdict
+from ratioscope.analysis.runs.window import Window
 from ratioscope.dashboard import state, theme
 from ratioscope.dashboard.components.blocks import draw, page_subject
 from ratioscope.dashboard.components.fold import fold
@@ -60,6 +61,11 @@ _Scope = tuple[str, str, Limits]
 def _kept() -> dict[_Scope, _Checked]:
     """The latest check of each run, choice of steps and set of limits; shared by all sessions."""
     return {}
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _impossible(window: Window) -> pd.DataFrame:
+    return impossible_values(window.run(), *window.steps)
 
 
 def render() -> None:
@@ -118,9 +124,7 @@ def _check(opened: Opened, *, whole: bool) -> _Checked:
     if not (brushed or whole):
         first, last = opened.checked.steps
         st.caption(f"Steps {first} to {last} were checked.")
-        return _Checked(
-            opened.run.signature, first, last, tuple(opened.remarks), impossible_values(opened.run, first, last)
-        )
+        return _Checked(opened.run.signature, first, last, tuple(opened.remarks), _impossible(opened.checked))
     first, last = (int(index[0]), int(index[-1])) if whole else state.window(opened).steps
     scope = (str(opened.run.folder), "whole" if whole else f"{first} to {last}", opened.limits)
     found = _kept().get(scope)
