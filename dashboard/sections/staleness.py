@@ -151,6 +151,15 @@ def several_versions(subject: Subject) -> str:
     return mixed_responses.sentence(subject.compute(mixed_responses.switching, *subject.steps))
 
 
+def has_several_versions(subject: Subject) -> bool:
+    """Whether any response has tokens of several versions.
+
+    Raises:
+        RatioscopeError: a file vanished while it was read.
+    """
+    return bool(subject.compute(mixed_responses.switching, *subject.steps)["several"].any())
+
+
 def versions(subject: Subject) -> list[Piece]:
     """Versions inside a response: whether there are several, and if so over the steps, by position, in numbers.
 

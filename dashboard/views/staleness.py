@@ -88,18 +88,17 @@ def _by_lag(subject: Subject) -> None:
 
 
 def _versions(subject: Subject) -> None:
-    found = computed(partial(staleness.versions, subject), height=20)
-    if found is None:
+    several = computed(partial(staleness.has_several_versions, subject), height=20)
+    if several is None:
         return
-    if len(found) == 1:
-        draw(*found)
+    if not several:
+        draw(*staleness.versions(subject))
         return
     with fold("versions", "Versions inside a response", staleness.several_versions(subject)) as door:
-        if not door.open:
-            return
-        several, *others = found
-        beside(several, others[0])
-        draw(*others[1:])
+        found = computed(partial(staleness.versions, subject), height=400) if door.open else None
+        if found is not None:
+            beside(*found[:2])
+            draw(*found[2:])
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
