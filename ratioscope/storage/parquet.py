@@ -1,0 +1,54 @@
+"""Parquet files wherever they lie: of those that are elsewhere, only the parts that are asked for are moved."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.storage.places import Remote
+from ratioscope.storage.ranges import RangeFile
+
+_AT_A_TIME = 16
+
+
+def footer(path: Path) -> pq.FileMetaData:
+    """Row groups, columns and statistics.
+
+    Raises:
+        OSError, pa.ArrowInvalid: there is no such file, or it is not a complete Parquet file.
+        StorageError: it is elsewhere and cannot be read.
+    """
+    if not isinstance(path, Remote):
+        return pq.read_metadata(path)
+    pieces = path.open("rb").pieces
+    return pieces.footer or pq.read_metadata(RangeFile(pieces))
+
+
+def read_schema(path: Path) -> pa.Schema:
+    """Columns and types, with the file's own remarks; raises as `footer`."""
+    return footer(path).schema.to_arrow_schema() if isinstance(path, Remote) else pq.read_schema(path)
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows, of some columns or all; raises as `footer`."""
+    names = None if columns is None else list(columns)
+    if not isinstance(path, Remote):
+        return pq.read_table(path, columns=names)
+    return pq.ParquetFile(path.open("rb"), metadata=footer(path)).read(columns=names)
+
+
+def fetch_footers(paths: Iterable[Path]) -> None:
+    """Read the footers of those files that are elsewhere, many at a time. One that fails, fails when it is used."""
+    remote = [path for path in paths if isinstance(path, Remote)]
+    if remote:
+        with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="footers") as pool:
+            list(pool.map(_footer, remote))
+
+
+def _footer(path: Path) -> None:
+    with suppress(OSError, pa.ArrowException, RatioscopeError):
+        footer(path)
