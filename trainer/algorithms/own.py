@@ -1,14 +1,17 @@
 """A user's own parts and algorithms from a Python file: gate=mine.py:my_gate, algorithm=mine.py:my_algorithm.
 
 The file runs, with its user's rights, when a run is configured, trained or resumed, and never when one is looked at. A
-part's arguments are those of the built-in ones; its keyword-only arguments are its parameters.
+part's arguments are those of the built-in ones; its keyword-only arguments are its parameters. The file stands alone,
+so that its hash says what ran.
 """
 
+import ast
 import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -155,6 +158,10 @@ def _check(kind: str, name: str, returned: Any, like: Tensor) -> None:
 @lru_cache(maxsize=16)
 def _load(path: str) -> _File:
     contents = _contents(path)
+    if beside := _imported_from_beside(path, contents):
+        raise RatioscopeError(
+            f"{path} imports {beside}, which lies beside it and could change unseen; put what it needs into {path}."
+        )
     module = ModuleType(f"own_{Path(path).stem}")
     module.__file__ = path
     sys.modules[module.__name__] = module  # dataclasses look themselves up there
@@ -165,6 +172,25 @@ def _load(path: str) -> _File:
         reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
         raise RatioscopeError(f"{path} cannot be imported: {type(error).__name__}{line}: {reason}.") from error
     return _File(module, hashlib.sha256(contents).hexdigest())
+
+
+def _imported_from_beside(path: str, contents: bytes) -> str:
+    """The first import of a module in the file's folder; or nothing. A folder without `__init__.py` is none."""
+    try:
+        nodes = [*ast.walk(ast.parse(contents))]
+    except (SyntaxError, ValueError):  # said when it is compiled
+        return ""
+    imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    imported += ["." * node.level + (node.module or "") for node in nodes if isinstance(node, ast.ImportFrom)]
+    for name in imported:
+        first = name.partition(".")[0]
+        if not first:
+            return name
+        known = first in sys.stdlib_module_names or first == __name__.partition(".")[0]
+        spec = None if known else PathFinder.find_spec(first, [str(Path(path).parent)])
+        if spec and spec.origin:
+            return name
+    return ""
 
 
 def _contents(path: str) -> bytes:

@@ -79,6 +79,8 @@ MISTAKES = {
     "gate=mine.py:missing": "mine.py has nothing called 'missing'.",
     "gate=nowhere.py:missing": "nowhere.py cannot be read (No such file or directory).",
     "gate=broken.py:gate": "broken.py cannot be imported: SyntaxError in line 1: ",
+    "gate=leaning.py:gate": "leaning.py imports helpers, which lies beside it and could change unseen; put what it",
+    "gate=relative.py:gate": "relative.py imports .helpers, which lies beside it",
     "gate=mine.py:swapped": "mine.py:swapped takes (advantage, ratios); a gate takes (ratios, advantage)",
     "gate=mine.py:three": "mine.py:three must return a Gate, as ratioscope.gates.hard(below, above) makes one.",
     "gate=mine.py:five": "mine.py:five is no function; a gate is a function of (ratios, advantage).",
@@ -121,6 +123,11 @@ def test_a_mistake_in_a_file_is_one_sentence(settings: str, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(FILE, encoding="utf-8")
     Path("broken.py").write_text("def gate(:\n", encoding="utf-8")
+    leaning = "import json, torch\ndef gate(ratios, advantage):\n    import helpers"
+    Path("leaning.py").write_text(leaning, encoding="utf-8")
+    Path("relative.py").write_text("from .helpers import gate", encoding="utf-8")
+    for name in ("helpers.py", "json.py", "torch"):  # the last two are not what an import finds, and not refused
+        Path(name).mkdir() if name == "torch" else Path(name).write_text("gate = 1", encoding="utf-8")
     with pytest.raises(RatioscopeError) as caught:
         load("on_policy", settings.split())
     text = str(caught.value).replace(f"{tmp_path}/", "")
