@@ -297,6 +297,8 @@ def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:
         if override.partition("=")[0] not in ("updates", "pace"):
             raise RatioscopeError(f"A resumed run keeps its settings; {override!r} cannot change (only updates, pace).")
     _check_own_code(folder, manifest)
+    # Runs from before a start could be taught wrong answers, too, were taught right ones only.
+    config["warm_start"] = {"right_share": 1.0} | dict(config.get("warm_start") or {})
     resumed = build(config, overrides)
     if manifest.status == "finished" and not resumed.schedule.repeatable:
         raise RatioscopeError(f"{folder}: has finished; its updates cannot be repeated to add more. Start a new run.")

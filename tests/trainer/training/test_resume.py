@@ -16,7 +16,7 @@ import torch
 
 from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder
 from ratioscope.schema import FileName
-from ratioscope.trainer.training import checkpoint
+from ratioscope.trainer.training import checkpoint, record
 from ratioscope.trainer.training.checkpoint import CHECKPOINT_NAME
 from ratioscope.trainer.training.loop import Trainer, configuration_of
 from tests.making.train_until_killed import RUNS
@@ -239,6 +239,15 @@ def test_nothing_else_may_change(tmp_path: Path, override: str) -> None:
     train(small("updates=2"), tmp_path / "run", should_stop=stop_after(1))
     with pytest.raises(RatioscopeError, match=r"only updates, pace|not of the form key=value"):
         configuration_of(tmp_path / "run", [override])
+
+
+def test_a_run_from_before_wrong_answers_were_taught_keeps_its_start(tmp_path: Path) -> None:
+    config = small("warm_start.right_share=0.4").model_dump()
+    for expected in (0.4, 1.0):
+        producer = {"name": record.PRODUCER}
+        RunRecorder(tmp_path / str(expected), producer=producer, extra={"config": config}).close("interrupted")
+        assert configuration_of(tmp_path / str(expected), []).warm_start.right_share == expected
+        config["warm_start"].pop("right_share", None)
 
 
 @pytest.mark.parametrize("config", [None, 3, {"updates": 5}], ids=["no config", "a number", "a config of its own"])
