@@ -32,7 +32,8 @@ def words(root: Path) -> Path:
         step.sequences.update(dict.fromkeys(("prompt", "response"), [MARKUP] * len(step.sequences["seq_id"])))
         steps.append(step)
     texts = {token: MARKUP if token == 0 else f" word{token}" for token in range(7)}
-    return write_run(root / "words", steps, vocabulary=texts.__getitem__, algorithm={"name": "grpo"})
+    # An algorithm of its own: the list of runs is asked for the others by theirs.
+    return write_run(root / "words", steps, vocabulary=texts.__getitem__, algorithm={"name": "wordy"})
 
 
 @pytest.fixture
