@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ratioscope.trainer.training.loop import Progress as TrainingProgress
 
 _TRAINER_PACKAGES = ("torch", "transformers", "pydantic")
+# `--lr 1e-4` is a setting written as elsewhere, of which the trainer says how it is written here.
+_DASHES = {"ignore_unknown_options": True}
 
 Overrides = Annotated[
     list[str] | None,
@@ -60,11 +62,12 @@ def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
 
 
 @app.command(
+    context_settings=_DASHES,
     epilog=examples(
         "train sync_interval algorithm=rec_oneside_nois epsilon_high=2.0 seed=1",
         "train on_policy updates=20 --folder runs/short",
         "train --resume runs/short updates=40",
-    )
+    ),
 )
 def train(
     preset: Annotated[
@@ -113,10 +116,11 @@ def train(
 
 
 @app.command(
+    context_settings=_DASHES,
     epilog=examples(
         "ablate figure3 --root runs/figure3",
         "ablate sync_interval algorithm=reinforce,grpo seed=0,1,2",
-    )
+    ),
 )
 def ablate(
     name: Annotated[

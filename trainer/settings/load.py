@@ -59,6 +59,11 @@ def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable
     open_ended = any(map(own.is_own, (*overrides, str(values.get("algorithm")))))
     for override in overrides:
         key, separator, text = override.partition("=")
+        if override.startswith("-"):
+            here = elsewhere.setting(key.strip("-"))
+            raise RatioscopeError(
+                f"There is no option {key!r} (see --help), and settings are written key=value, without dashes{here}."
+            )
         if not separator or not key:
             raise RatioscopeError(f"{override!r} is not of the form key=value.")
         given.append(_resolve(key, open_ended=open_ended))
@@ -122,8 +127,14 @@ def _resolve(key: str, *, open_ended: bool) -> str:
         raise RatioscopeError(f"There is no setting {key!r}{here}.")
     if f"warm_start.{key}" in paths:
         raise RatioscopeError(f"There is no setting {key!r}; the one of the warm start is warm_start.{key}.")
-    known = sorted([*paths, *parameters])
-    likely = elsewhere.nearest(key, [*known, *(path.rpartition(".")[2] for path in paths)])
+    leaves = [path.removeprefix(f"{key}.") for path in paths if path.startswith(f"{key}.")]
+    if leaves:
+        raise RatioscopeError(
+            f"{key!r} is a section; its settings are: {', '.join(f'{key}.{leaf}' for leaf in leaves)}."
+        )
+    known = [*sorted([*paths, *parameters]), *(path.rpartition(".")[2] for path in paths)]
+    last = key.rpartition(".")[2]
+    likely = elsewhere.nearest(last if last in known else key, known)
     listed = f"; settings are: {', '.join(sorted(paths))}, and those that `ratioscope explain` says of an algorithm"
     raise RatioscopeError(f"There is no setting {key!r}{likely or listed}.")
 

@@ -16,7 +16,7 @@ from ratioscope.trainer.algorithms.parts import CHOICES, combined, takes
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings import elsewhere
 from ratioscope.trainer.settings.config import Algorithm
-from ratioscope.trainer.settings.elsewhere import CALLED_HERE
+from ratioscope.trainer.settings.elsewhere import CALLED_HERE, LACKING
 from ratioscope.trainer.settings.load import _paths, load
 from ratioscope.trainer.training.record import manifest_fields
 
@@ -126,6 +126,20 @@ MISTAKES: list[tuple[list[str], str]] = [
     ),
     (["epsilon=0.2"], "grpo has no parameter 'epsilon'; here it is epsilon_low and epsilon_high"),
     (["max_steps=20"], "There is no setting 'max_steps'; here it is updates."),
+    (["actor_rollout_ref.rollout.n=8"], "here it is sampler.samples_per_prompt."),
+    (["algorithm.filter_groups.enable=true"], "here it is selection=mixed_groups, as in algorithm=dapo."),
+    (["algorithm.gamma=1"], "There is no setting 'algorithm.gamma' (did you mean 'gamma'?)"),
+    (["learning-rate=1"], "There is no setting 'learning-rate' (did you mean 'learning_rate'?)"),
+    (
+        ["--lr", "1e-4"],
+        "There is no option '--lr' (see --help), and settings are written key=value, without dashes; here",
+    ),
+    (["use_vllm=true"], "There is no setting 'use_vllm': this trainer samples with the model that it trains;"),
+    (["lora_r=16"], "There is no setting 'lora_r': this trainer trains all weights of a model."),
+    (["model=Qwen"], "'model' is a section; its settings are: model.path,"),
+    (["algorithm=GRPO"], "There is no algorithm 'GRPO' (did you mean 'grpo'?)"),
+    (["algorithm=Dr.GRPO"], "There is no algorithm 'Dr.GRPO' (did you mean 'dr_grpo'?)"),
+    (["algorithm=reinforce++"], "(did you mean 'reinforce_plus_plus'?)"),
     (["accuracy=0.5"], "There is no setting 'accuracy'; the one of the warm start is warm_start.accuracy."),
     (["algorithm=dpo"], "'dpo' is not an algorithm of this trainer: it learns from pairs of preferred and rejected"),
     (["algorithm=SAC"], "'SAC' is not an algorithm of this trainer: it learns the values of actions"),
@@ -164,12 +178,17 @@ def test_what_a_preset_sets_beside_the_point_is_not_the_users_slip(tmp_path: Pat
 def test_what_other_trainers_call_it_leads_to_a_setting_that_there_is() -> None:
     """Every dotted path that is named is one, and no name hides a setting of ours."""
     paths = set(_paths())
+    said = [*CALLED_HERE.values(), *LACKING.values()]
     named = {
-        word.rstrip(",") for here in CALLED_HERE.values() for word in here.split() if re.match(r"[a-z]+\.[a-z]", word)
+        word.rstrip(",;").partition("=")[0]
+        for text in said
+        for word in text.split()
+        if re.match(r"[a-z]+\.[a-z]", word)
     }
     assert named <= paths | {f"algorithm.{part}" for part in PARTS}
     ours = {path.rpartition(".")[2] for path in paths if not path.startswith("warm_start.")} | PARAMETERS.keys()
     assert CALLED_HERE.keys() & ours <= {"epsilon"}
+    assert not LACKING.keys() & (ours | CALLED_HERE.keys())
     assert not {name for name in [*ALGORITHMS, *ALIASES] if elsewhere.algorithm(name)}
 
 
