@@ -1,7 +1,8 @@
 """Tails of importance weights: Pareto k-hat from the kept top of the log-weights."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, log, sqrt
+from math import ceil, inf, isfinite, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,24 @@ SPAN_NATS = 700.0
 
 # The quantiles of the ratio that the step summary has.
 QUANTILES = {"ratio_p01": 0.01, "ratio_p50": 0.5, "ratio_p90": 0.9, "ratio_p99": 0.99, "ratio_p999": 0.999}
+
+
+def interpolated(value_at: Callable[[int], float], n: int, q: float) -> float:
+    """A quantile of n logs by linear interpolation; a neighbour at -inf is only reached where there is nothing between.
+
+    Args:
+        value_at: the log at a place of the ascending order.
+        n: at least 1.
+    """
+    place, fraction = divmod(q * (n - 1), 1)
+    low, high = value_at(int(place)), value_at(min(int(place) + 1, n - 1))
+    return low if low == high or fraction == 0 or low == -inf else low + fraction * (high - low)
+
+
+def log_sum_squares(logs: Array, counts: Array | float = 1.0) -> float:
+    """Log of the sum of squares of numbers, from their logs, ascending, not empty, and how often each is there."""
+    peak = float(logs[-1])
+    return 2 * peak + log((counts * np.exp(2 * (logs - peak))).sum()) if isfinite(peak) else peak
 
 
 def tail_size(n: int) -> int:

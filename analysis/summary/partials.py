@@ -27,6 +27,7 @@ from ratioscope.analysis.runs.database import connect, one_thread, query
 from ratioscope.analysis.runs.relations import create_views
 from ratioscope.analysis.runs.store import TableFile
 from ratioscope.analysis.summary import sums
+from ratioscope.analysis.summary.merging import merged_groups, merged_histogram, merged_order
 from ratioscope.analysis.summary.order_statistics import of_steps
 from ratioscope.analysis.summary.packed import packed, unpacked
 from ratioscope.analysis.summary.units import ScanUnit
@@ -58,10 +59,12 @@ class Partials:
     """One row a step: extremes, quantiles and tail indices."""
     histogram: pd.DataFrame
     """One row a (step, bin): tokens by log-ratio."""
+    sketches: pd.DataFrame | None = None
+    """Of parts of steps: rows of `StepSketch.table`."""
 
     def tables(self) -> Tables:
         """The same as Arrow tables, of which parts are taken and kept at little cost."""
-        frames = (self.groups, self.order, self.histogram)
+        frames = [frame for frame in vars(self).values() if frame is not None]
         return tuple(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata() for frame in frames)
 
 
@@ -79,12 +82,32 @@ def kept(unit: ScanUnit) -> Entry:
 def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Tables]]:
     """Each unit with its partials, those that are in the cache first.
 
-    What is not there is scanned several batches at a time, each with one thread, so that sums come out the same to the
-    last digit every time.
+    Parts of a unit are merged. What is not there is scanned several batches at a time, each with one thread, so that
+    sums come out the same to the last digit every time.
 
     Raises:
         RatioscopeError: a file vanished or broke between listing and reading.
     """
+    whole = {part: (unit, len(parts)) for unit, parts in ((unit, unit.parts) for unit in units) for part in parts}
+    found: dict[ScanUnit, list[Tables]] = {}
+    for part, tables in _each(list(whole)):
+        unit, of = whole[part]
+        if of > 1:
+            found.setdefault(unit, []).append(tables)
+        if of == 1 or len(found[unit]) == of:
+            yield unit, tables if of == 1 else _merged(found.pop(unit)).tables()
+
+
+def _merged(parts: Sequence[Tables]) -> Partials:
+    """The partials of a unit from those of its parts."""
+    every = joined(parts)
+    assert every.sketches is not None
+    order = merged_order(every.order, every.sketches)
+    return Partials(merged_groups(every.groups), order, merged_histogram(every.histogram))
+
+
+def _each(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Tables]]:
+    """Each unit, or part of one, with its partials."""
     missing = []
     for unit in units:
         contents = kept(unit).get()
@@ -108,6 +131,8 @@ def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Tables]]:
 
 def _batches(units: Sequence[ScanUnit]) -> Iterator[list[ScanUnit]]:
     """Which units are scanned together: sets of about the same size, so many that every processor has its share."""
+    yield from ([unit] for unit in units if unit.responses)
+    units = [unit for unit in units if not unit.responses]
     sizes = [unit.rows for unit in units]
     rounds = ceil(sum(sizes) / _SCAN_TOKENS / _AT_A_TIME)
     share = max(_FEWEST_TOKENS, sum(sizes) / max(1, rounds * _AT_A_TIME))
@@ -140,15 +165,18 @@ def _put(units: Sequence[ScanUnit], scanned: Tables) -> Iterator[tuple[ScanUnit,
 
 
 def scan(units: Sequence[ScanUnit]) -> Partials:
-    """Read the files of some units, in one go."""
+    """Read the files of some units, in one go; of parts only one."""
+    first = units[0]
     tokens = [file for unit in units for file in unit.tokens]
     sequences = list(dict.fromkeys(file for unit in units for file in unit.sequences))
     with connect(sorted({file.path.parent for file in (*tokens, *sequences)})) as connection:
-        create_views(connection, schema.TOKENS, tokens, sequences, ahead=pd.Series(dtype=int))
-        create_views(connection, schema.SEQUENCES, sequences, sequences, tokens=tokens)
+        create_views(connection, schema.TOKENS, tokens, sequences, first.where, ahead=pd.Series(dtype=int))
+        create_views(connection, schema.SEQUENCES, sequences, sequences, first.where, tokens=tokens)
         optional = bool(columns_with_values(tokens) & sums.optional_columns())
         inside = " or ".join(f"step between {first} and {last}" for first, last in _ranges(units))
-        return partials_in(connection, clean=all(map(_known_clean, tokens)), optional=optional, responses=inside)
+        clean = all(map(_known_clean, tokens))
+        part_of = first.part_of if first.responses else None
+        return partials_in(connection, clean=clean, optional=optional, responses=inside, part_of=part_of)
 
 
 def _ranges(units: Sequence[ScanUnit]) -> list[tuple[int, int]]:
@@ -163,7 +191,12 @@ def _ranges(units: Sequence[ScanUnit]) -> list[tuple[int, int]]:
 
 
 def partials_in(
-    connection: duckdb.DuckDBPyConnection, *, clean: bool = False, optional: bool = True, responses: str = "true"
+    connection: duckdb.DuckDBPyConnection,
+    *,
+    clean: bool = False,
+    optional: bool = True,
+    responses: str = "true",
+    part_of: int | None = None,
 ) -> Partials:
     """The partials of whatever the views `token`, `usable` and `sequence` of a connection show.
 
@@ -172,19 +205,20 @@ def partials_in(
         clean: it is known that every row can be used.
         optional: some column that a run need not have is there.
         responses: SQL over `sequence`: which responses count.
+        part_of: see `of_steps`.
     """
     if clean:
         connection.execute("create or replace view usable as select * exclude (invalid) from token")
     connection.execute(sums.sequence_sums())
     connection.execute(query("summary/unusable_sums").replace("$clean", str(clean)))
-    order, histogram = of_steps(connection)
+    order, histogram, sketches = of_steps(connection, part_of)
     groups = connection.execute(sums.group_sums()).df()
     if optional:
         groups = groups.merge(connection.execute(sums.optional_sums()).df(), how="left", on=["step", "group_id"])
     listed = connection.execute(sums.response_sums(responses)).df()
     groups = groups.merge(listed, how="outer", on=["step", "group_id"])
     groups = _with_scaled_sums(connection, groups, order)
-    return Partials(groups.sort_values(["step", "group_id"], ignore_index=True), order, histogram)
+    return Partials(groups.sort_values(["step", "group_id"], ignore_index=True), order, histogram, sketches)
 
 
 def _with_scaled_sums(connection: duckdb.DuckDBPyConnection, groups: pd.DataFrame, order: pd.DataFrame) -> pd.DataFrame:

@@ -8,6 +8,11 @@ from ratioscope.cache import cache_folder
 from ratioscope.errors import RatioscopeError
 
 
+def parts(units: Sequence[ScanUnit]) -> list[ScanUnit]:
+    """What is computed one by one: units, or the parts of those that have any."""
+    return [part for unit in units for part in unit.parts]
+
+
 def shard(units: Sequence[ScanUnit], number: int, of: int) -> list[ScanUnit]:
     """The number-th of so many parts, from 1 on: every of-th unit, so that a unit that is appended moves no other."""
     return list(units[number - 1 :: of])

@@ -1,19 +1,27 @@
 """Which files of a run are scanned together.
 
 A *scan unit* is a set of files whose step ranges overlap, so that a step is never split between units: quantiles and
-tails, which do not add up, are exact within one.
+tails, which do not add up, are exact within one. Where a step has more tokens than are sorted at once its unit has
+*parts*, ranges of responses, which are scanned and kept each for itself.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 
 import pyarrow.parquet as pq
 
 from ratioscope.analysis.runs.store import Run, TableFile
+from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS
 
 _END = 2**31
 """Beyond every step."""
+
+# A part is about as large as what is scanned together of small files. What takes fewer bytes than the fewest that so
+# many tokens take need not be asked for its rows.
+_PART_TOKENS = 2_000_000
+_LEAST_BYTES = 2 * EXACT_TOKENS
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,10 @@ class ScanUnit:
     """First and last step. A file of sequences that reaches beyond them is in several units."""
     tokens: tuple[TableFile, ...]
     sequences: tuple[TableFile, ...]
+    responses: tuple[int | None, int | None] | None = None
+    """Of a part: its first and last seq_id; None is no end. No part: None."""
+    part_of: int = 0
+    """Of a part: how many tokens the whole has."""
 
     @property
     def identity(self) -> str:
@@ -35,12 +47,31 @@ class ScanUnit:
             for table, files in (("tokens", self.tokens), ("sequences", self.sequences))
             for file in files
         )
-        return "\0".join([self.run, str(self.steps), *states])
+        return "\0".join([self.run, str(self.steps), str(self.responses), *states])
 
     @property
     def rows(self) -> int:
-        """Of tokens, where it has any."""
+        """Of tokens, where it has any; of a part those of the whole."""
         return sum(pq.read_metadata(file.path).num_rows for file in self.tokens or self.sequences)
+
+    @property
+    def where(self) -> str:
+        """Which rows of its files it has, in SQL."""
+        first, last = self.responses or (None, None)
+        ends = [f"seq_id >= {first}"] * (first is not None) + [f"seq_id <= {last}"] * (last is not None)
+        return " and ".join(ends) or "true"
+
+    @property
+    def parts(self) -> "list[ScanUnit]":
+        """Itself, or its parts where its steps have more tokens than are sorted at once."""
+        steps = self.steps[1] - self.steps[0] + 1
+        if self.responses or sum(file.size for file in self.tokens) < _LEAST_BYTES * steps:
+            return [self]
+        rows = self.rows
+        ends = _ends(self.tokens, ceil(rows / _PART_TOKENS)) if rows > EXACT_TOKENS * steps else []
+        firsts, lasts = [None, *(end + 1 for end in ends)], [*ends, None]
+        ranges = zip(firsts, lasts, strict=True)
+        return [replace(self, responses=each, part_of=rows) for each in ranges] if ends else [self]
 
 
 def scan_units(run: Run) -> list[ScanUnit]:
@@ -54,7 +85,9 @@ def scan_units(run: Run) -> list[ScanUnit]:
     for (_, before), (after, _) in pairwise([(-1, -1), *ranges, (_END, _END)]):
         ranges += [(max(first, before + 1), min(last, after - 1)) for first, last in listed]
     return [
-        ScanUnit(identity, steps, *(_overlapping(run.files[table], *steps) for table in ("tokens", "sequences")))
+        ScanUnit(
+            identity, steps, _overlapping(run.files["tokens"], *steps), _overlapping(run.files["sequences"], *steps)
+        )
         for steps in sorted(ranges)
         if steps[0] <= steps[1]
     ]
@@ -69,6 +102,25 @@ def _ranges(files: Iterable[TableFile]) -> list[tuple[int, int]]:
         else:
             found.append((name.first_step, name.last_step))
     return found
+
+
+def _ends(files: Iterable[TableFile], parts: int) -> list[int]:
+    """Between about so many parts of one size, the seq_id after which the next one begins, by the files' footers."""
+    groups: list[tuple[int, int]] = []
+    for metadata in (pq.read_metadata(file.path) for file in files):
+        names = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            statistics = group.column(names.index("seq_id")).statistics
+            if statistics is None or not statistics.has_min_max:
+                return []
+            groups.append((statistics.max, group.num_rows))
+    found: list[int] = []
+    rows, share = 0, sum(rows for _, rows in groups) / parts
+    for last, n in sorted(groups)[:-1]:
+        rows += n
+        if rows >= share * (len(found) + 1) and (not found or last > found[-1]):
+            found.append(last)
+    return [last for last in found if last < max(groups)[0]]
 
 
 def _overlapping(files: Iterable[TableFile], first: int, last: int) -> tuple[TableFile, ...]:

@@ -40,9 +40,10 @@ def partials(
 ) -> None:
     """Compute the partial sums of a run, or of a part of it, into a cache that may be shared.
 
-    A unit is a set of files that share steps. Any number of machines may do this at once; one that was stopped goes on
-    where it was. With RATIOSCOPE_CACHE set to the same folder, the summary of the run, its pages and reports then read
-    no token. All machines need the same ratioscope, Python and libraries: others compute their own.
+    A unit is a set of files that share steps, or a part of them where a step has millions of tokens. Any number of
+    machines may do this at once; one that was stopped goes on where it was. With RATIOSCOPE_CACHE set to the same
+    folder, the summary of the run, its pages and reports then read no token. All machines need the same ratioscope,
+    Python and libraries: others compute their own.
     """
     from ratioscope.analysis.summary import shards
     from ratioscope.analysis.summary.units import scan_units
@@ -50,7 +51,7 @@ def partials(
 
     number, of = _shard(shard)
     with cached_in(cache):
-        units = shards.shard(scan_units(opened(run)), number, of)
+        units = shards.shard(shards.parts(scan_units(opened(run))), number, of)
         if not only_list:
             with working("Computing", quiet) as progress:
                 shards.fill(units, progress)

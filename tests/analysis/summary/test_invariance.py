@@ -15,8 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary import order_statistics, units
 from ratioscope.analysis.summary.metrics import COUNTS
+from ratioscope.analysis.summary.sketch import ROUNDING
 from ratioscope.analysis.summary.summary import StepSummary, summarise
+from ratioscope.tails import QUANTILES
 from tests.making.runs import Step, random_step, write_files
 
 TOLERANCE = 1e-12
@@ -140,6 +143,34 @@ def test_the_layout_of_a_run_changes_nothing(
 ) -> None:
     folder = LAYOUTS[layout](tmp_path / "run", steps, np.random.default_rng(0))
     assert_same(summarise(open_run(folder)), reference)
+
+
+@pytest.mark.parametrize(
+    ("layout", "parted"), [("several_writers", True), ("row_groups_of_5", True), ("files_that_share_a_step", False)]
+)
+def test_steps_too_large_to_sort_have_quantiles_within_their_error(
+    tmp_path: Path,
+    steps: list[Step],
+    reference: StepSummary,
+    layout: str,
+    parted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of more than 50 tokens; their units in parts, or read piece by piece."""
+    monkeypatch.setattr(order_statistics, "EXACT_TOKENS", 50)
+    monkeypatch.setattr(order_statistics, "_PIECE_TOKENS", 64)
+    if parted:
+        for name, value in (("EXACT_TOKENS", 10), ("_PART_TOKENS", 150), ("_LEAST_BYTES", 0)):
+            monkeypatch.setattr(units, name, value)
+    run = open_run(LAYOUTS[layout](tmp_path / "run", steps, np.random.default_rng(0)))
+    assert (max(len(unit.parts) for unit in units.scan_units(run)) > 1) is parted
+    found = summarise(run)
+    for name in QUANTILES:
+        # A ratio of 0 stays 0.
+        exact, rounded = (np.log(summary.values[name].clip(lower=1e-300)) for summary in (reference, found))
+        assert (np.abs(rounded - exact) <= np.maximum(ROUNDING * np.abs(exact), 2.0**-25) * 1.001).all(), name
+        found.values[name] = reference.values[name]
+    assert_same(found, reference)
 
 
 def test_the_layouts_are_what_they_say(tmp_path: Path, steps: list[Step]) -> None:
