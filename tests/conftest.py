@@ -12,7 +12,10 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 # Files with long tests first, so that no process sits over one of them when the others have ended.
-LONG = ("tests/browser/", "tests/trainer/", "tests/dashboard/")
+LONG = (
+    "tests/browser/", "tests/test_installing.py", "tests/test_one_story.py", "tests/seams/", "tests/trainer/",
+    "tests/dashboard/", "tests/analysis/test_absent.py", "tests/test_notebook.py",
+)  # fmt: skip
 DEMO = "tests/browser/test_demo.py"
 
 # Other people's packages, where `make test` puts them: behind everything else, since some bring modules called tests.
