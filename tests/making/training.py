@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,16 +74,26 @@ def train(
     """Train in this process, keeping a copy of the policy after every update."""
     trainer = Trainer(config, folder, resume=resume)
     on_start()
-    policies = [copy.deepcopy(trainer.model)]
-    status = trainer.run(lambda progress: policies.append(copy.deepcopy(trainer.model)), should_stop)
+    policies = [_copied(trainer.model)]
+    status = trainer.run(lambda progress: policies.append(_copied(trainer.model)), should_stop)
     return Recorded(folder, config, status, policies)
+
+
+def _copied(model: LlamaForCausalLM) -> LlamaForCausalLM:
+    """A policy with weights of its own; their configuration, which takes longer to copy, the two share."""
+    shared = [model.generation_config, *(module.config for module in model.modules() if hasattr(module, "config"))]
+    return copy.deepcopy(model, {id(configuration): configuration for configuration in shared})
 
 
 def table(folder: Path, name: str) -> pa.Table:
     """One table of a run, in the order of its key, without the clocks; null where a file lacks a column."""
+    return _table(name, tuple((path, path.stat().st_mtime_ns) for path in sorted((folder / name).glob("*.parquet"))))
+
+
+@lru_cache(maxsize=300)
+def _table(name: str, versions: tuple[tuple[Path, int], ...]) -> pa.Table:
     # A folder read at once would have the columns of its first file only.
-    files = [pq.read_table(path) for path in sorted((folder / name).glob("*.parquet"))]
-    whole = pa.concat_tables(files, promote_options="default")
+    whole = pa.concat_tables([pq.read_table(path) for path, _ in versions], promote_options="default")
     whole = whole.select(sorted(set(whole.column_names) - set(CLOCKS.get(name, ()))))
     key = schema.ALL_TABLES[name].key
     return whole.sort_by([(column, "ascending") for column in key])
