@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from ratioscope.trainer import tasks
 from ratioscope.trainer.asynchronous.processes import Crew, Link
-from ratioscope.trainer.model import policy
+from ratioscope.trainer.model import adapters, policy
 from ratioscope.trainer.model.precision import cast
 from ratioscope.trainer.model.vocabulary import Vocabulary
 from ratioscope.trainer.sampling.collector import assemble, decoding_of
@@ -62,7 +62,7 @@ class ActorCollector:
         self._waiting: deque[tuple[int, Rollout]] = deque()
         context = multiprocessing.get_context("spawn")
         self._shared = Shared(
-            weights={name: value.detach().cpu().clone().share_memory_() for name, value in model.state_dict().items()},
+            weights={name: value.share_memory_() for name, value in kept_weights(model).items()},  # type: ignore[no-untyped-call]
             version=context.Value("q", -1),
             lock=context.Lock(),
         )
@@ -70,7 +70,7 @@ class ActorCollector:
 
     def publish(self, version: int, model: PreTrainedModel) -> None:
         with self._crew.holding(self._shared.lock):
-            for name, value in model.state_dict().items():
+            for name, value in adapters.version_of(model).items():
                 self._shared.weights[name].copy_(value)
             self._shared.version.value = version
         if self.config.engine_differs or self.config.logging.exact:

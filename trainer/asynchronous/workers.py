@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 
 from ratioscope.trainer import tasks
 from ratioscope.trainer.asynchronous.processes import LOOK, Crew, Link
-from ratioscope.trainer.model import policy
+from ratioscope.trainer.model import adapters, policy
 from ratioscope.trainer.sampling.collector import ScheduledCollector
 from ratioscope.trainer.settings.config import Schedule, TrainConfig
 from ratioscope.trainer.training import record
@@ -103,7 +103,7 @@ class Workers:
     @torch.no_grad()
     def evaluated(self, weights: list[np.ndarray]) -> PreTrainedModel:
         """A policy with the weights that a worker sent."""
-        for parameter, weight in zip(self._model.parameters(), weights, strict=True):
+        for parameter, weight in zip(adapters.trained(self._model).values(), weights, strict=True):
             parameter.copy_(torch.from_numpy(weight))
         return self._model
 

@@ -136,7 +136,7 @@ def _estimate(learner: Learner, step: int, batch: Batch) -> Tensor:
 
 
 def _flat_gradient(learner: Learner, objective: Tensor) -> Tensor:
-    parameters = list(learner.model.parameters())
+    parameters = learner.weights.computing
     gradients = torch.autograd.grad(objective, parameters, allow_unused=True)
     return torch.cat(
         [

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from ratioscope.trainer.model import pretrained
+from ratioscope.trainer.model import adapters, pretrained
 from ratioscope.trainer.model.precision import recomputing
 from ratioscope.trainer.model.vocabulary import CharacterVocabulary, Vocabulary
 from ratioscope.trainer.sampling.rollout import Evaluated, Rollout
@@ -40,6 +40,8 @@ def make(model: Model, task: Task) -> tuple[PreTrainedModel, Vocabulary]:
     """
     if model.path:
         loaded, vocabulary = pretrained.load(model.path, chat_template=model.chat_template)
+        if model.lora_rank:
+            adapters.attach(loaded, model.lora_rank, model.lora_alpha)
         return loaded.to(device_of(model)), vocabulary
     characters = CharacterVocabulary(task.characters)
     return build(model, characters, task.prompt_length + task.response_length).to(device_of(model)), characters

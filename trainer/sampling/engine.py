@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ratioscope.trainer.model import adapters
 from ratioscope.trainer.model.precision import cast
 
 Weights = dict[str, Tensor]
@@ -23,21 +24,26 @@ class Engine:
     """
 
     def __init__(self, model: PreTrainedModel, precision: Precision = "same") -> None:
-        self.model = copy.deepcopy(model).requires_grad_(False)
+        self.model = (adapters.copied(model) if precision == "same" else copy.deepcopy(model)).requires_grad_(False)
         self.precision: Precision = precision
         self.version: int | None = None
         if precision == "bfloat16":
             cast(self.model, torch.bfloat16)
+        self._round(dict(self.model.named_parameters()))
 
     def load(self, weights: Weights, version: int) -> PreTrainedModel:
         """The engine's model with the weights of a policy version."""
         if version != self.version:
-            self.model.load_state_dict(weights)
-            if self.precision == "int8":
-                for parameter in self.model.parameters():
-                    parameter.copy_(rounded_to_int8(parameter))
+            self.model.load_state_dict(weights, strict=False)  # of a model with adapters they are all that changes
+            self._round(weights)
             self.version = version
         return self.model
+
+    def _round(self, loaded: Weights) -> None:
+        """What was loaded, as the precision has it."""
+        for name, parameter in self.model.named_parameters():
+            if self.precision == "int8" and name in loaded:
+                parameter.copy_(rounded_to_int8(parameter))
 
 
 def rounded_to_int8(weight: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Past versions of the policy, kept in the CPU's memory as long as the schedule may still sample from them."""
 
-import torch
+from transformers import PreTrainedModel
 
+from ratioscope.trainer.model import adapters
 from ratioscope.trainer.sampling.engine import Weights
 from ratioscope.trainer.sampling.schedule import live_versions
 from ratioscope.trainer.settings.config import Schedule
@@ -14,7 +15,7 @@ class Snapshots:
         self._schedule = schedule
         self.weights: dict[int, Weights] = {}
 
-    def keep(self, version: int, model: torch.nn.Module) -> None:
+    def keep(self, version: int, model: PreTrainedModel) -> None:
         """Store a copy of `model` if a batch from `version` on may need it, and forget what no batch needs any more."""
         schedule = self._schedule
         # No version is asked for more than one round of m + n updates, and the mixture's reach, later.
@@ -25,6 +26,6 @@ class Snapshots:
             self.weights[version] = kept_weights(model)
 
 
-def kept_weights(model: torch.nn.Module) -> Weights:
-    """A copy of its weights that takes no memory of its device."""
-    return {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()}
+def kept_weights(model: PreTrainedModel) -> Weights:
+    """A copy of what makes its version that takes no memory of its device."""
+    return {name: value.to("cpu", copy=True) for name, value in adapters.version_of(model).items()}

@@ -11,7 +11,7 @@ from ratioscope.trainer.algorithms import own, parameters, parts
 from ratioscope.trainer.algorithms.advantages import TOKEN_ADVANTAGES
 from ratioscope.trainer.algorithms.algorithm import IDLE
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
-from ratioscope.trainer.model import policy, pretrained
+from ratioscope.trainer.model import adapters, policy, pretrained
 from ratioscope.trainer.sampling import experts
 from ratioscope.trainer.settings import elsewhere
 from ratioscope.trainer.settings.config import Schedule, TrainConfig
@@ -202,6 +202,13 @@ def _check_model_and_task(config: TrainConfig) -> None:
     task, model = config.task, config.model
     if model.device == "cuda" and not torch.cuda.is_available():
         raise RatioscopeError("model.device=cuda: PyTorch finds no CUDA device here; leave it out, or set cpu.")
+    if model.lora_rank and not model.path:
+        raise RatioscopeError(
+            f"model.lora_rank={model.lora_rank} is for a pretrained model (model.path): the built-in one is tiny, and "
+            "is trained whole."
+        )
+    if model.lora_rank:
+        adapters.check_installed(model.lora_rank)
     if model.path:
         pretrained.check_path(model.path)
     elif task.name != "addition":
@@ -242,6 +249,7 @@ def check_given(config: TrainConfig, given: Iterable[str]) -> None:
         (not gym, "task.name=addition", ("task.size", "task.seed", "task.response_length", "task.options")),
         (bool(model.path), f"model.path={model.path}", (*(f"model.{name}" for name in _SIZES), "warm_start")),
         (not model.path, "the built-in model", ("model.chat_template",)),
+        (not model.lora_rank, "model.lora_rank=0", ("model.lora_alpha",)),
         (not schedule.switch_probability, "schedule.switch_probability=0", ("schedule.segment_length",)),
         (not schedule.mixture, "schedule.mixture=[]", ("schedule.mixture_unit",)),
         (not schedule.expert_share, "schedule.expert_share=0", ("schedule.expert_file",)),

@@ -103,6 +103,8 @@ class Model(Section):
         default="float32", description="what the model computes in; its weights are trained in float32"
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    lora_rank: int = Field(default=0, ge=0, description="of adapters, which alone are trained; 0: the whole model is")
+    lora_alpha: float = Field(default=16.0, gt=0, description="adapters are multiplied with lora_alpha / lora_rank")
     hidden_size: int = Field(default=96, ge=8)
     intermediate_size: int = Field(default=128, ge=8)
     layers: int = Field(default=3, ge=1)
@@ -244,5 +246,5 @@ class TrainConfig(Section):
         if self.engine_differs:
             words.append("mismatch")
         if self.model.path:
-            words.insert(0, Path(self.model.path).stem)
+            words.insert(0, Path(self.model.path).stem + (f"_lora{self.model.lora_rank}" * bool(self.model.lora_rank)))
         return "_".join(words) or "on_policy"

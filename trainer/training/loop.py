@@ -1,6 +1,5 @@
 """The training loop: collect a batch, update the policy, log every token; stop and go on at any update."""
 
-import copy
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
@@ -23,6 +22,7 @@ from ratioscope.trainer.measured import held_out
 from ratioscope.trainer.measured.held_out import HeldOut, Logged
 from ratioscope.trainer.measured.noise_floor import noise_floor
 from ratioscope.trainer.measured.probes import probe
+from ratioscope.trainer.model import adapters
 from ratioscope.trainer.model.policy import dtype_of, evaluate
 from ratioscope.trainer.model.precision import cast, deterministic
 from ratioscope.trainer.model.warm_start import warm_started
@@ -99,7 +99,9 @@ class Trainer:
             self.initial, self.vocabulary = warm_started(config, self.task, note)
             self.recorder.manifest.extra.pop(WARM_START, None)
             self.initial.requires_grad_(False)
-            self.model = copy.deepcopy(self.initial).requires_grad_(True)
+            self.model = adapters.copied(self.initial)
+            for weight in adapters.trained(self.model).values():
+                weight.requires_grad_(True)
             self.learner = Learner(config, self.model, self.task.response_length, self.initial)
             cast(self.initial, dtype_of(config.model))
             kind = ActorCollector if config.schedule.actors else ScheduledCollector

@@ -19,8 +19,9 @@ from ratioscope.ratios import log_ratio
 from ratioscope.trainer.algorithms.losses import ReferenceKL, Size, policy_loss
 from ratioscope.trainer.algorithms.parameters import taken_by
 from ratioscope.trainer.algorithms.trust_region import trust_region_step
+from ratioscope.trainer.model import adapters
 from ratioscope.trainer.model.policy import ValueHead, dtype_of, entropy_of, evaluate
-from ratioscope.trainer.model.precision import MasterWeights
+from ratioscope.trainer.model.precision import MasterWeights, cast
 from ratioscope.trainer.sampling.rollout import Batch, Evaluated
 from ratioscope.trainer.settings.config import Optimiser, TrainConfig
 from ratioscope.trainer.training.preparation import Part, Preparation, Prepared, Seen
@@ -56,7 +57,8 @@ class Learner:
         self.parameters = config.parameters
         hidden = int(model.config.get_text_config().hidden_size)
         self.critic = ValueHead(hidden).to(model.device) if self.algorithm.has_critic else None
-        self.weights = MasterWeights(list(model.parameters()), dtype_of(config.model))
+        self.weights = MasterWeights([*adapters.trained(model).values()], dtype_of(config.model))
+        cast(model, dtype_of(config.model))  # what is not trained, too
         self.trained = [*self.weights.exact, *(self.critic.parameters() if self.critic else [])]
         settings = config.optimiser
         self.optimiser = adamw(self.trained, settings)
@@ -129,7 +131,7 @@ class Learner:
         self.kl_coefficient = state["kl_coefficient"]
 
     def _names(self) -> list[str]:
-        return [name for name, _ in self.model.named_parameters()]
+        return [*adapters.trained(self.model)]
 
     # The passes -----------------------------------------------------------------------------------------------------
 

@@ -9,37 +9,14 @@ from pathlib import Path
 import gguf
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM, LlamaModel, PreTrainedModel
-from transformers import PreTrainedTokenizerFast as FastTokenizer
 
 from ratioscope.cache import cache_folder
 from ratioscope.errors import RatioscopeError
 from ratioscope.trainer.model.pretrained import PretrainedVocabulary, check_path, load
 from ratioscope.trainer.model.vocabulary import Vocabulary
-
-TEMPLATE = (
-    "{% for message in messages %}<start>{{ message['role'] }}:{{ message['content'] }}<turn>{% endfor %}"
-    "{% if add_generation_prompt %}<start>assistant:{% endif %}"
-)
-SPECIAL = ["<eos>", "<start>", "<turn>"]
-MODEL_SIZE = 272
-
-
-def tokenizer(template: str | None = TEMPLATE, eos: str | None = "<eos>") -> FastTokenizer:
-    """A token a byte; the chat ends its turns with another token than texts end with."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    bytewise = Tokenizer(models.BPE({letter: place for place, letter in enumerate(alphabet)}, []))
-    bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bytewise.decoder = decoders.ByteLevel()
-    made = FastTokenizer(tokenizer_object=bytewise, eos_token=eos, extra_special_tokens=SPECIAL)
-    made.chat_template = template
-    return made
-
-
-def config(**changes: int) -> LlamaConfig:
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return LlamaConfig(vocab_size=MODEL_SIZE, attention_dropout=0.5, **{**sizes, **changes})
+from tests.making import pretrained as making
+from tests.making.pretrained import MODEL_SIZE, config, tokenizer
 
 
 def ids_of(text: str) -> list[int]:
@@ -49,11 +26,7 @@ def ids_of(text: str) -> list[int]:
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[Path, LlamaForCausalLM]:
     """A tiny random model with its tokenizer in a folder."""
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(config()).eval()
-    model.save_pretrained(tmp_path / "model")
-    tokenizer().save_pretrained(tmp_path / "model")
-    return tmp_path / "model", model
+    return tmp_path / "model", making.save(tmp_path / "model")
 
 
 @pytest.fixture

@@ -80,6 +80,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     # the model and the task
     (["task.name=chain_sum"], "task.name='chain_sum' needs a pretrained model: set model.path"),
     (["model.path=/no/such/model"], "/no/such/model"),
+    (["model.lora_rank=8"], "model.lora_rank=8 is for a pretrained model (model.path): the built-in one is tiny, and"),
+    (["model.lora_alpha=8"], "model.lora_alpha has no effect with model.lora_rank=0; leave it out."),
     (["digits=1"], "task.digits=1 makes 100 prompts, too few for task.evaluation_prompts=512 and sampler.prompts=12."),
     (["hidden_size=36"], "model.hidden_size=36 must be a multiple of twice model.heads=4."),
     # ratioscope.trainer.algorithms.parameters
@@ -135,7 +137,11 @@ MISTAKES: list[tuple[list[str], str]] = [
         "There is no option '--lr' (see --help), and settings are written key=value, without dashes; here",
     ),
     (["use_vllm=true"], "There is no setting 'use_vllm': this trainer samples with the model that it trains;"),
-    (["lora_r=16"], "There is no setting 'lora_r': this trainer trains all weights of a model."),
+    (["lora_r=16"], "There is no setting 'lora_r'; here it is model.lora_rank."),
+    (
+        ["load_in_8bit=true"],
+        "There is no setting 'load_in_8bit': this trainer does not quantise the weights of a model",
+    ),
     (["model=Qwen"], "'model' is a section; its settings are: model.path,"),
     (["algorithm=GRPO"], "There is no algorithm 'GRPO' (did you mean 'grpo'?)"),
     (["algorithm=Dr.GRPO"], "There is no algorithm 'Dr.GRPO' (did you mean 'dr_grpo'?)"),
