@@ -51,13 +51,6 @@ class StepTable:
     notes: pd.DataFrame
     """step, key, note_kind, note: why a number is missing or cannot be trusted."""
 
-    def between(self, first: int, last: int) -> "StepTable":
-        """The steps first..last, both included."""
-        inside = self.notes["step"].between(first, last)
-        return StepTable(
-            self.values.loc[first:last], self.low.loc[first:last], self.high.loc[first:last], self.notes[inside]
-        )
-
 
 def step_table(partials: Partials) -> StepTable:
     """Every metric that the tokens and sequences of some steps give."""

@@ -6,7 +6,7 @@ summary.low["s_k_bounded"], summary.high["s_k_bounded"]
 summary.note(step, "chi2_seq")   # why it is missing or cannot be trusted; None where nothing is the matter
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -16,10 +16,11 @@ import pandas as pd
 import pyarrow as pa
 
 from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.blocks import Block, BlockTable, blocks, tables_of
 from ratioscope.analysis.summary.intervals import of_share
-from ratioscope.analysis.summary.metrics import COUNTS, StepTable, step_table
+from ratioscope.analysis.summary.metrics import COUNTS, StepTable
 from ratioscope.analysis.summary.packed import packed, unpacked
-from ratioscope.analysis.summary.partials import Tables, joined, partials_of, rewards_between
+from ratioscope.analysis.summary.partials import rewards_between
 from ratioscope.analysis.summary.units import ScanUnit, scan_units
 from ratioscope.cache import Entry, entry_of
 from ratioscope.catalogue import CATALOGUE
@@ -126,7 +127,7 @@ class Summariser:
     """Keeps what it has computed, so that a live run costs only its new files."""
 
     def __init__(self) -> None:
-        self._units: dict[ScanUnit, tuple[StepTable, pd.DataFrame]] = {}
+        self._blocks: dict[Block, BlockTable] = {}
 
     def summarise(self, run: Run, progress: Callable[[int, int], None] = lambda done, of: None) -> StepSummary:
         """The summary of everything the run holds.
@@ -136,16 +137,14 @@ class Summariser:
         """
         units = scan_units(run)
         kept = _kept(run, units)
-        contents = None if self._units else kept.get()
+        contents = None if self._blocks else kept.get()
         if contents is not None:
             return _read(contents)
-        new = [unit for unit in units if unit not in self._units]
-        if new:
-            self._units |= dict(_compute(new, progress))
-        self._units = {unit: self._units[unit] for unit in units}
-        summary, notes = _assemble(
-            run, [table for table, _ in self._units.values()], [bins for _, bins in self._units.values()]
-        )
+        every = blocks(units, live=run.status == "running")
+        self._blocks |= dict(tables_of([block for block in every if block not in self._blocks], progress))
+        self._blocks = {block: self._blocks[block] for block in every}
+        tables, histograms = zip(*self._blocks.values(), strict=True) if every else ((), ())
+        summary, notes = _assemble(run, tables, histograms)
         if run.status != "running":
             kept.put(_written(summary, notes))
         return summary
@@ -182,24 +181,9 @@ def _written(summary: StepSummary, notes: pa.Table) -> bytes:
     return packed(pa.table({"numbers": numbers.ravel()}), notes, *frames)
 
 
-def _compute(
-    units: list[ScanUnit], progress: Callable[[int, int], None]
-) -> Iterator[tuple[ScanUnit, tuple[StepTable, pd.DataFrame]]]:
-    """Each unit with its table and histogram."""
-    found: list[tuple[ScanUnit, Tables]] = []
-    for unit, tables in partials_of(units):
-        found.append((unit, tables))
-        progress(len(found), len(units))
-    found.sort(key=lambda pair: pair[0].steps)
-    partials = joined([tables for _, tables in found])
-    table = step_table(partials)
-    for unit, _ in found:
-        first, last = unit.steps
-        start, end = np.searchsorted(partials.histogram["step"].to_numpy(), (first, last + 1))
-        yield unit, (table.between(first, last), partials.histogram[start:end])
-
-
-def _assemble(run: Run, tables: list[StepTable], histograms: list[pd.DataFrame]) -> tuple[StepSummary, pa.Table]:
+def _assemble(
+    run: Run, tables: Sequence[StepTable], histograms: Sequence[pd.DataFrame]
+) -> tuple[StepSummary, pa.Table]:
     """The summary, and its notes as a table."""
     steps = run.read("steps").set_index("step").sort_index()
     steps = steps[~steps.index.duplicated(keep="last")]

@@ -11,7 +11,7 @@ import pytest
 from ratioscope import RunRecorder
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.summary import partials
+from ratioscope.analysis.summary import blocks, partials
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import Summariser, summarise
 from ratioscope.analysis.summary.units import ScanUnit, scan_units
@@ -124,8 +124,13 @@ def test_the_second_reading_comes_from_the_cache(
 
 
 def test_only_the_new_files_of_a_growing_run_are_scanned(
-    tmp_path: Path, steps: list[Step], reference: pd.DataFrame, scans: list[ScanUnit]
+    tmp_path: Path,
+    steps: list[Step],
+    reference: pd.DataFrame,
+    scans: list[ScanUnit],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(blocks, "UNITS", 3)
     summariser = Summariser()
     with RunRecorder(tmp_path / "run", flush_seconds=float("inf")) as recorder:
         for step in steps:
@@ -135,6 +140,29 @@ def test_only_the_new_files_of_a_growing_run_are_scanned(
             assert found.last_step == step.number
             assert len(scans) == step.number + 1
             assert [file.name.last_step for file in scans[-1].tokens] == [step.number]
+    assert_same(found.values, reference)
+
+
+def test_steps_of_a_full_block_are_read_without_their_partials(
+    tmp_path: Path,
+    steps: list[Step],
+    reference: pd.DataFrame,
+    scans: list[ScanUnit],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(blocks, "UNITS", 3)
+    run = open_run(write_run(tmp_path / "run", steps, flush_seconds=0))
+    computed = summarise(run)
+    for unit in scan_units(run)[:3]:
+        partials.kept(unit).path.unlink()
+    for path in (tmp_path / "cache" / "summaries").iterdir():
+        path.unlink()
+    found = summarise(run)
+    assert len(scans) == len(steps) == 4
+    for name in ("values", "low", "high"):
+        pd.testing.assert_frame_equal(getattr(found, name), getattr(computed, name), check_exact=True)
+    assert {step: dict(notes) for step, notes in found.notes.items()} == dict(computed.notes)
     assert_same(found.values, reference)
 
 

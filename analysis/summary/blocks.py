@@ -1,0 +1,91 @@
+"""Metrics by step of blocks of units: the second level, so that who reads a run need not hold partials of every group.
+
+A block is so many consecutive units that files which are appended change none but the last. The partials of one block
+are in memory at a time; the table of a full block is kept in the cache, a few kilobytes a step.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ratioscope.analysis.summary.metrics import StepTable, step_table
+from ratioscope.analysis.summary.packed import packed, unpacked
+from ratioscope.analysis.summary.partials import Tables, joined, partials_of
+from ratioscope.analysis.summary.units import ScanUnit
+from ratioscope.cache import Entry, entry_of
+
+UNITS = 64
+
+Block = tuple[ScanUnit, ...]
+BlockTable = tuple[StepTable, pd.DataFrame]
+"""Every metric of each step, and the histogram of log-ratios."""
+
+
+def blocks(units: Sequence[ScanUnit], *, live: bool) -> list[Block]:
+    """The units in blocks. Of a live run each unit behind the last full block is one of its own: more are to come."""
+    found = [tuple(units[start : start + UNITS]) for start in range(0, len(units), UNITS)]
+    if live and found and len(found[-1]) < UNITS:
+        found += [(unit,) for unit in found.pop()]
+    return found
+
+
+def tables_of(
+    missing: Sequence[Block], progress: Callable[[int, int], None] = lambda done, of: None
+) -> Iterator[tuple[Block, BlockTable]]:
+    """Each block with its table.
+
+    Args:
+        progress: is told of units done and of all.
+
+    Raises:
+        RatioscopeError: as `partials_of`.
+    """
+    done, of = 0, sum(map(len, missing))
+    left: dict[Block, dict[ScanUnit, Tables]] = {}
+    for block in missing:
+        contents = _kept(block).get() if len(block) == UNITS else None
+        if contents is None:
+            left[block] = {}
+        else:
+            yield block, _read(contents)
+            done += len(block)
+    block_of = {unit: block for block in left for unit in block}
+    for unit, tables in partials_of(list(block_of)):
+        block = block_of[unit]
+        left[block][unit] = tables
+        done += 1
+        progress(done, of)
+        if len(left[block]) == len(block):
+            yield block, _computed(block, left.pop(block))
+
+
+def _computed(block: Block, found: dict[ScanUnit, Tables]) -> BlockTable:
+    partials = joined([found[unit] for unit in block])
+    table = step_table(partials), partials.histogram
+    if len(block) == UNITS:
+        _kept(block).put(_written(table))
+    return table
+
+
+def _kept(block: Block) -> Entry:
+    return entry_of("steps", __name__, *(unit.identity for unit in block))
+
+
+def _written(table: BlockTable) -> bytes:
+    steps, histogram = table
+    frames = [frame.reset_index() for frame in (steps.values, steps.low, steps.high)]
+    return packed(*(pa.Table.from_pandas(frame, preserve_index=False) for frame in (*frames, steps.notes, histogram)))
+
+
+def _read(contents: bytes) -> BlockTable:
+    *frames, notes, histogram = (table.to_pandas() for table in unpacked(contents))
+    values, low, high = (_by_step(frame) for frame in frames)
+    return StepTable(values, low, high, notes), histogram
+
+
+def _by_step(frame: pd.DataFrame) -> pd.DataFrame:
+    """Free to be changed: the memory of Arrow is not."""
+    columns = {name: np.array(frame[name], dtype=float) for name in frame.columns.drop("step")}
+    return pd.DataFrame(columns, index=pd.Index(frame["step"].to_numpy(), name="step", dtype="int64"))
