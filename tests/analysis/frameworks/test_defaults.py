@@ -21,6 +21,11 @@ from tests.oracles.what_if import random_columns
 TOKENS = tokens_of(random_columns(3, groups=12, steps=1, spread=0.3))
 # As above, with ratios so near to 1 that bounds of a thousandth keep some responses.
 QUIET = tokens_of(random_columns(4, groups=30, steps=1, spread=0.003))
+# As logged by one pass: pi_theta is pi_k.
+FIRST = [
+    tokens_of({**random_columns(5, groups=12, steps=1, spread=spread), "logp_gate": None})
+    for spread in (0.003, 0.1, 0.3)
+]
 
 
 def rule(framework: str, start: str) -> Rule:
@@ -39,6 +44,16 @@ def band(low: float, high: float, level: str = "token", weight: str = "ratio", *
 
 def truncated(cap: float, level: str = "token") -> Rule:
     return Rule("none", {}, "truncated", {"cap": cap}, weight_level=level)
+
+
+def decoupled(epsilon: float, cap: float = 0.0) -> Rule:
+    weight = "truncated_staleness" if cap else "incremental"
+    return Rule("incremental", {"epsilon": epsilon}, weight, {"cap": cap} if cap else {})
+
+
+def kept(low: float, high: float, level: str = "token", weight: str = "ratio") -> Rule:
+    of = {"token": "", "sequence": "sequence_", "geometric": "geometric_"}[level]
+    return Rule(f"{of}staleness_band", {"floor": low, "cap": high}, weight)
 
 
 def clip(low: float, high: float, level: str = "token") -> Rule:
@@ -80,26 +95,30 @@ def helper_of_verl() -> dict[str, Any]:
     )
 
 
-def padded(tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-ratios and mask as (responses, longest)."""
+def padded(tokens: Tokens, ratios: str = "behavior") -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-ratios and mask as (responses, longest): of pi_theta to behavior, or what else `LogRatios` has."""
     lengths = torch.bincount(tokens.sequence)
     mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
     values = torch.zeros(mask.shape, dtype=torch.float64)
-    values[mask] = tokens.level("token").ratios.behavior
+    values[mask] = getattr(tokens.level("token").ratios, ratios)
     return values, mask.double()
 
 
 def test_every_method_of_verl_is_a_preset_that_does_what_their_code_does() -> None:
     config = corrections()
     methods = [name for name, member in vars(config).items() if isinstance(member, classmethod)]
-    mine = {preset.setting: preset.rule for preset in PRESETS if preset.framework is FRAMEWORKS["verl"]}
+    of_verl = {preset.setting: preset.rule for preset in PRESETS if preset.framework is FRAMEWORKS["verl"]}
+    mine = {setting: rule for setting, rule in of_verl.items() if not setting.startswith("loss_mode=")}
     assert mine.keys() == set(methods) and len(methods) == 19
     helper = helper_of_verl()
     dropped = 0
     for name in methods:
         told = getattr(config, name)()
-        for tokens in (TOKENS, QUIET):
-            log_ratio, mask = padded(tokens)
+        # Its k3 and its weights of responses are of pi_k, those here of pi_theta: the same in the first pass.
+        first = name.startswith("decoupled") and ("k3" in name or "seq" in name)
+        for tokens in FIRST if first else (TOKENS, QUIET, *FIRST):
+            theta, mask = padded(tokens)
+            log_ratio = theta if told.bypass_mode else padded(tokens, "current")[0]
             keep, weights = mask, torch.ones_like(mask)
             if told.rollout_rs:
                 keep, _ = helper["compute_rollout_rejection_mask"](
@@ -112,9 +131,14 @@ def test_every_method_of_verl_is_a_preset_that_does_what_their_code_does() -> No
             if told.bypass_mode and told.loss_type == "ppo_clip":  # the clipped ratio is the weight
                 weights = log_ratio.exp()
                 keep = keep if told.rollout_rs else keep * dual_clipped(log_ratio, tokens, mask)
+            if not told.bypass_mode:  # PPO on pi_theta / pi_k comes on top; a mask stands alone
+                step = theta - log_ratio
+                weights = weights * step.exp()
+                if mine[name].gate == "incremental":
+                    keep = keep * dual_clipped(step, tokens, mask, dual=1e9)
             expected = torch.where(tokens.signal, (weights * keep)[mask.bool()], 0.0)
             found = apply(mine[name], tokens)
-            assert torch.allclose(found.applied, expected, rtol=1e-9), name
+            assert torch.allclose(found.applied, expected, rtol=1e-6), name
             dropped += int(((found.applied == 0) & tokens.signal).any())
     assert dropped > len(methods) / 2
 
@@ -141,7 +165,9 @@ def test_the_numbers_of_the_dialect_are_those_that_verl_computes() -> None:
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
-def dual_clipped(log_ratio: torch.Tensor, tokens: Tokens, mask: torch.Tensor) -> torch.Tensor:
+def dual_clipped(
+    log_ratio: torch.Tensor, tokens: Tokens, mask: torch.Tensor, dual: float | None = None
+) -> torch.Tensor:
     """Where verl's vanilla loss has a gradient: by autograd of its formula, with the numbers of its actor."""
     actor = Source("verl", "workers/config/actor.py").fields("ActorConfig")
     logp, advantage = log_ratio.clone().requires_grad_(True), torch.zeros_like(mask)
@@ -149,7 +175,7 @@ def dual_clipped(log_ratio: torch.Tensor, tokens: Tokens, mask: torch.Tensor) ->
     ratio = logp.exp()
     bounded = ratio.clamp(1 - actor["clip_ratio_low"], 1 + actor["clip_ratio_high"])
     once = torch.maximum(-advantage * ratio, -advantage * bounded)
-    loss = torch.where(advantage < 0, torch.minimum(-advantage * actor["clip_ratio_c"], once), once)
+    loss = torch.where(advantage < 0, torch.minimum(-advantage * (dual or actor["clip_ratio_c"]), once), once)
     (gradient,) = torch.autograd.grad(loss.sum(), logp)
     return ((gradient != 0) | (advantage == 0)).double()
 
@@ -166,9 +192,9 @@ def test_the_defaults_of_trl_are_the_presets() -> None:
     assert config["off_policy_mask_threshold"] is None and config["importance_sampling_level"] == "token"
     cap, epsilon = config["vllm_importance_sampling_clip_max"], config["epsilon"]
     assert rule("trl", "sequence_mask") == Rule("masked", {"cap": cap}, "ratio", {}, "sequence", "sequence")
-    assert rule("trl", "token_mask") == Rule("masked", {"cap": cap})
+    assert rule("trl", "token_mask") == kept(0, cap)
     assert rule("trl", "sequence_truncate") == truncated(cap, "sequence")
-    assert rule("trl", "token_truncate") == truncated(cap)
+    assert rule("trl", "token_truncate") == decoupled(epsilon, cap)
     assert rule("trl", "loss_type=dapo") == clip(epsilon, epsilon)
     assert rule("trl", "loss_type=luspo") == clip(epsilon, epsilon, "geometric")
     assert rule("trl", "loss_type=sapo") == sapo(config["sapo_temperature_pos"], config["sapo_temperature_neg"])
@@ -246,13 +272,13 @@ def test_the_defaults_of_skyrl_are_the_presets() -> None:
     assert correction["tis_ratio_type"] is None and correction["sequence_mask_metric"] is None
     assert algorithm["policy_loss_type"] == "regular"
     assert algorithm["eps_clip_low"] == algorithm["eps_clip_high"]
-    assert rule("skyrl", "tis_ratio_type=token") == truncated(correction["token_tis_ratio_clip_high"])
+    epsilon = algorithm["eps_clip_low"]
+    assert rule("skyrl", "tis_ratio_type=token") == decoupled(epsilon, correction["token_tis_ratio_clip_high"])
     assert rule("skyrl", "tis_ratio_type=sequence") == truncated(correction["sequence_tis_ratio_clip_high"], "sequence")
     for metric, start, level in (("geo", "geometric", "geometric"), ("product", "product", "sequence")):
         low, high = correction[f"{metric}_mask_low"], correction[f"{metric}_mask_high"]
-        assert rule("skyrl", f"sequence mask {start}") == band(low, high, level, "none")
-    epsilon = algorithm["eps_clip_low"]
-    assert rule("skyrl", "policy_loss_type=regular") == Rule("incremental", {"epsilon": epsilon}, "incremental")
+        assert rule("skyrl", f"sequence mask {start}") == kept(low, high, level, "incremental")
+    assert rule("skyrl", "policy_loss_type=regular") == decoupled(epsilon)
     assert rule("skyrl", "policy_loss_type=rollout_is") == band(1 - epsilon, 1 + epsilon)
     dppo, cispo, soft = (source.fields(name) for name in ("DPPOConfig", "CISPOConfig", "SAPOConfig"))
     deltas = {"difference_low": dppo["delta_low"], "difference_high": dppo["delta_high"]}
@@ -274,8 +300,8 @@ def test_the_defaults_of_areal_are_the_presets() -> None:
     assert (rejection["level"], rejection["action"], rejection["metric"]) == ("token", "mask", "ratio")
     cap = {"cap": rejection["upper"]}
     assert rejection["lower"] is None and rejection["agg"] == "mean"
-    assert rule("areal", "rejection_sampling token, mask") == Rule("masked", cap)
-    assert rule("areal", "rejection_sampling token, clamp") == truncated(rejection["upper"])
+    assert rule("areal", "rejection_sampling token, mask") == kept(0, rejection["upper"])
+    assert rule("areal", "rejection_sampling token, clamp") == decoupled(actor["eps_clip"], rejection["upper"])
     of_response = Rule("masked", cap, "ratio", {}, "geometric", "geometric")
     assert rule("areal", "rejection_sampling sequence, mask") == of_response
     assert rule("areal", "rejection_sampling sequence, clamp") == truncated(rejection["upper"], "geometric")
@@ -290,8 +316,8 @@ def test_the_defaults_of_openrlhf_are_the_presets() -> None:
         low, high,
     )  # fmt: skip
     assert rule("openrlhf", "TIS") == Rule("none", {}, "clamped", {"floor": low, "cap": high})
-    assert rule("openrlhf", "ICEPOP") == band(low, high)
-    assert rule("openrlhf", "seq-mask-tis") == band(low, high, "geometric")
+    assert rule("openrlhf", "ICEPOP") == kept(low, high)
+    assert rule("openrlhf", "seq-mask-tis") == kept(low, high, "geometric")
 
 
 def test_the_default_of_tinker_is_the_preset() -> None:

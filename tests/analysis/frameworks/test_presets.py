@@ -42,7 +42,7 @@ def test_every_preset_applies_to_a_run(preset: Preset, tokens: Tokens) -> None:
 
 def test_bounds_are_the_numbers_that_a_framework_states(tokens: Tokens) -> None:
     band = named("SkyRL: sequence mask geometric, 0.99 to 1.01").rule
-    assert 1 - band.gate_parameters["epsilon_low"] == 0.99 and 1 + band.gate_parameters["epsilon_high"] == 1.01
+    assert (band.gate_parameters["floor"], band.gate_parameters["cap"]) == (0.99, 1.01)
     masked = apply(named("OpenRLHF: seq-mask-tis: seq mask by ratio, 0.5 to 5").rule, tokens)
     geometric = tokens.level("geometric").rho
     inside = (geometric >= 0.5) & (geometric <= 5) | ~tokens.signal
