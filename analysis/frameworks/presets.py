@@ -2,10 +2,10 @@
 
 A preset is the framework's correction of trainer against sampler. Where a framework weighs tokens with rho_k, how far
 the recomputed policy is from the one that sampled, beside a PPO clip on pi_theta / pi_k, the rule has both, and is
-exact in later passes too. Weights of whole responses are judged by pi_theta, which is the same in the first pass; such a
-clip stops nothing there. A rule has one gate: of two masks the note names the one that is left out. What takes numbers that
-a framework does not provide, or decides by the batch (SkyRL's outlier tokens, AReaL's M2PO, covariance clips), is not
-listed.
+exact in later passes too. Weights of whole responses are judged by pi_theta, which is the same in the first pass; such
+a clip stops nothing there. A rule has one gate: of two masks the note names the one that is left out. What takes
+numbers that a framework does not provide, or decides by the batch (SkyRL's outlier tokens, AReaL's M2PO, covariance
+clips), is not listed.
 """
 
 from dataclasses import dataclass
