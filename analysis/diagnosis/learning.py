@@ -16,7 +16,7 @@ _FEWEST = 5
 
 
 def groups_have_no_signal(evidence: Evidence) -> Finding | None:
-    """Most prompt groups have no advantage other than 0, on average over ten steps."""
+    """Most prompt groups have no advantage other than 0, on average over ten steps; a notice where all are right."""
     window = max(_FEWEST, min(_WINDOW, len(evidence.values) - 2))  # three of these are what `often` asks for
     metric, limit = "zero_advantage_group_fraction", evidence.limits.zero_signal
     smooth = evidence.values[metric].rolling(window).mean()
@@ -28,7 +28,7 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
     why, do = _whose_fault(evidence, steps)
     return Finding(
         rule="zero_signal",
-        severity=Severity.WARNING,
+        severity=Severity.NOTICE if do == _TOO_EASY else Severity.WARNING,  # a run that has learned its task is not ill
         sentence=(
             f"Up to {percent(smooth.max())} of the prompt groups had zero signal, every advantage 0 (means over "
             f"{window} steps); more than {percent(limit)} of a step's {share_text(steps, evidence)}."
@@ -81,8 +81,8 @@ def _whose_fault(evidence: Evidence, steps: "pd.Series[float]") -> tuple[str, st
     if easy > _CLEARLY:
         return f"{shares}: the prompts have become too easy.", _TOO_EASY
     if hard > _CLEARLY:
-        return f"{shares}: nearly every response is wrong.", _TOO_HARD
-    return f"{shares}: some prompts are too easy and others too hard.", f"Prompts in between. {_EITHER}"
+        return f"{shares}: most prompts are answered wrongly by every response.", _TOO_HARD
+    return f"{shares}: prompts are too easy in some groups and too hard in others.", f"Prompts in between. {_EITHER}"
 
 
 def entropy_has_collapsed(evidence: Evidence) -> Finding | None:

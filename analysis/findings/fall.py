@@ -45,8 +45,6 @@ class Fall:
     """Values since the fall."""
     last: float
     last_step: int
-    latest: float
-    """Median of the last three values."""
     limit: float
     """Below it the level is fallen."""
     noise: float
@@ -59,9 +57,8 @@ class Fall:
     def words(self) -> str:
         """What happened, without a full stop: where it was, where it went, and where it is."""
         title = CATALOGUE[self.metric].title + f" (means of {self.window} steps)" * (self.window > 1)
-        since = (
-            "stayed low" if self.latest < self.limit else f"was low in {len(self.low)} of {self.n_after} values since"
-        )
+        always = len(self.low) == self.n_after
+        since = "stayed low" if always else f"was low in {len(self.low)} of {self.n_after} values since"
         return (
             f"{title} fell from {number(self.best)} (step {self.best_step}) to {number(self.low.iloc[0])} "
             f"(step {self.found}) and {since}; the last is {number(self.last)} (step {self.last_step})"
@@ -145,6 +142,8 @@ def find_fall(
 ) -> Fall | None:
     """The first fall below the best level so far by `share` of it and beyond the noise, from which it did not recover.
 
+    It did where a later value is above that best, beyond the noise.
+
     Args:
         level: by step, without gaps.
         window: how many steps a value is the mean of; so many values at least must follow the fall.
@@ -160,6 +159,7 @@ def find_fall(
             len(after) >= max(_LEAST_AFTERWARDS, window)
             and (after < limit).mean() >= _FALLEN_SHARE
             and after.iloc[-1] < top
+            and after.max() <= top + allowed
             and _is_more_than_chance(level, position, window, noise)
         ):
             before = level.iloc[:position]
@@ -175,7 +175,6 @@ def find_fall(
                 n_after=len(after),
                 last=float(after.iloc[-1]),
                 last_step=int(after.index[-1]),
-                latest=float(after.tail(3).median()),
                 limit=limit,
                 noise=noise,
                 metric=metric,

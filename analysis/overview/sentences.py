@@ -56,8 +56,9 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
             staleness += ", not known in every step"
         if Cause.ENGINE in facts.sources:
             staleness += f", most of it from {Cause.ENGINE.words}, whose own limit is {number(facts.limits.engine)}"
-        opening = "Learning is not steady in" if is_unsteady(summary) else "Nothing to worry about in"
-        opening = "Falling at the end of" if is_falling(summary) else opening
+        # Of a course that swings, the last swing says nothing.
+        opening = "Falling at the end of" if is_falling(summary) else "Nothing to worry about in"
+        opening = "Learning is not steady in" if is_unsteady(summary) else opening
         said = f"{opening} {steps}: {staleness}."
     # The finding of a fall says what evaluation accuracy did.
     fell = lead is not None and lead.rule == "reward_collapse"

@@ -227,12 +227,14 @@ def test_zero_signal_is_explained_by_the_rewards_of_the_groups_without_one(tmp_p
     right, wrong, differ = [1.0, 1.0], [0.0, 0.0], [0.0, 1.0]
     for name, rewards, words in (
         ("easy", 9 * right + wrong + 2 * differ, "prompts have become too easy"),
-        ("hard", right + 9 * wrong + 2 * differ, "nearly every response is wrong"),
-        ("both", 5 * right + 5 * wrong + 2 * differ, "others too hard"),
+        ("hard", right + 9 * wrong + 2 * differ, "answered wrongly by every response"),
+        ("both", 5 * right + 5 * wrong + 2 * differ, "too hard in others"),
         ("else", 12 * differ, "for another reason"),
         ("same", 12 * wrong, "has the same reward (0)"),
     ):
-        assert words in finding_of("zero_signal", without_signal(tmp_path / name, rewards)).why
+        found = finding_of("zero_signal", without_signal(tmp_path / name, rewards))
+        assert words in found.why
+        assert found.severity is (Severity.NOTICE if name == "easy" else Severity.WARNING)
     # A trend of the mean reward explains nothing, whichever way it goes.
     unlogged = made_up(zero_advantage_group_fraction=0.9, reward=0.5 + 0.01 * RAMP)
     finding = finding_of("zero_signal", unlogged)
@@ -241,7 +243,7 @@ def test_zero_signal_is_explained_by_the_rewards_of_the_groups_without_one(tmp_p
 
 def test_without_a_reward_nothing_is_said_of_it() -> None:
     series = {"zero_advantage_group_fraction": 0.9, "entropy": np.exp(-3 * RAMP), "reward": np.nan}
-    for rule, claims in (("zero_signal", ("against", "is wrong")), ("entropy_collapse", ("better reward", "rose"))):
+    for rule, claims in (("zero_signal", ("answered wrongly",)), ("entropy_collapse", ("better reward", "rose"))):
         why = finding_of(rule, made_up(**series)).why
         assert "nan" not in why and not [claim for claim in claims if claim in why], why
 
