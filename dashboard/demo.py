@@ -13,7 +13,7 @@ from ratioscope.manifest import WARM_START, Manifest
 
 # What one can see meanwhile, in which sample run, and its icon.
 _GUIDED = (
-    ("A collapse", "sync_interval20-reinforce-seed0", ":material/trending_down:"),
+    ("A collapse", "sync_interval20-reinforce-lr0.0003-seed0", ":material/trending_down:"),
     ("A healthy run", "sync_interval20-grpo-seed0", ":material/check_circle:"),
     ("An engine that differs", "mismatch-grpo-seed0", ":material/compare_arrows:"),
 )

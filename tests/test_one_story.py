@@ -275,7 +275,7 @@ def test_findings_have_names_for_people_and_tails_one_statement() -> None:
 
 def test_bias_on_its_page_counts_the_steps_that_drift_and_overview_count() -> None:
     """It said "bias is small: 0.11" beside a staleness up to 0.34."""
-    facts = facts_of(summary_of("sync_interval20-reinforce-seed0"))
+    facts = facts_of(summary_of("sync_interval20-reinforce-lr0.0003-seed0"))
     said = failure_mode.answer(facts).sentence
     assert words.over_limit(facts.staleness, facts) in failure_mode.small_bias(facts)
     assert "as the tokens predict it" in said and chi2_source(facts) in said
@@ -290,7 +290,7 @@ def test_the_checks_of_a_log_add_up() -> None:
     assert counted(opened.remarks) in dict(found.pairs)["How sure?"] and counted(opened.remarks) in verdict(
         opened.remarks
     )
-    name = "sync_interval20-reinforce-seed0"
+    name = "sync_interval20-reinforce-lr0.0003-seed0"
     said = dict(run_verdict(summary_of(name), findings_of(name), [], Limits()).pairs)["Why?"]
     assert said.startswith("Likely")
 

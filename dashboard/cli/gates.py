@@ -62,7 +62,7 @@ def check(
 
 @app.command(
     epilog=examples(
-        "diagnose sample_runs/sync_interval20-reinforce-seed0",
+        "diagnose sample_runs/sync_interval20-reinforce-lr0.0003-seed0",
         "diagnose sample_runs/sync_interval20-grpo-seed0 --fail-on critical",
         "diagnose sample_runs/sync_interval20-grpo-seed0 --json",
     )

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @app.command(
     epilog=examples(
-        "report sample_runs/sync_interval20-reinforce-seed0 -o collapse.html",
+        "report sample_runs/sync_interval20-reinforce-lr0.0003-seed0 -o collapse.html",
         "report sample_runs/sync_interval20-grpo-seed0 sample_runs/sync_interval20-reinforce-seed0 -o comparison.pdf",
-        "report sample_runs/sync_interval20-reinforce-seed0 --post-mortem -o post-mortem.html",
+        "report sample_runs/sync_interval20-reinforce-lr0.0003-seed0 --post-mortem -o post-mortem.html",
         "report runs/mine -o mine.md --pages findings,drift --steps 100:200",
     )
 )

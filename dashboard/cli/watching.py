@@ -35,7 +35,7 @@ _LAST_TRIES = 3
 
 @app.command(
     epilog=examples(
-        "watch sample_runs/sync_interval20-reinforce-seed0",
+        "watch sample_runs/sync_interval20-reinforce-lr0.0003-seed0",
         "watch runs --every 30 --file alerts.jsonl",
         "watch runs --severity critical --webhook https://chat.example.org/hooks/training",
     )

@@ -46,56 +46,75 @@ FINE, REMARKED, WARNED, SICK = Range(0, 1), Range(0, 2), Range(1, 2), Range(2, 3
 VARIANCE = rules("variance_regime", "heavy_tail", "ess_collapse", "length_trap", "kl_high")
 COLLAPSED = rules("reward_collapse", "staleness_high")
 NO_SIGNAL = rules(*COLLAPSED, "zero_signal")
-LATE = VARIANCE | rules("staleness_growing", "bias_regime")
+LEARNED = rules("zero_signal")
+"""Most groups are all right in the end."""
 
 EXPECTED = {
     "mismatch-grpo-seed0": Expected(
-        Range(1, 1), (0.012, 0.017), (0.369, 0.484), must=rules("engine_mismatch", "truncated_support")
+        Range(1, 1), (0.010, 0.016), (0.430, 0.893), must=rules("engine_mismatch", "truncated_support", "zero_signal")
     ),
-    "offline-grpo-seed0": Expected(FINE, (0.043, 0.084), (0.379, 0.465)),
-    "offline-rec_oneside_is-seed0": Expected(FINE, (0.042, 0.082), (0.381, 0.451)),
-    "offline-rec_oneside_nois-seed0": Expected(FINE, (0.051, 0.095), (0.381, 0.457)),
-    "offline-rec_oneside_nois_0.6_2-seed0": Expected(FINE, (0.101, 0.166), (0.381, 0.469), may=VARIANCE),
-    "offline-reinforce-seed0": Expected(Range(3, 3), (0.319, 0.413), (0.381, 0.102), 124, COLLAPSED, LATE),
+    "offline-grpo-seed0": Expected(FINE, (0.082, 0.122), (0.434, 0.695)),
+    "offline-rec_oneside_is-seed0": Expected(FINE, (0.083, 0.124), (0.430, 0.715)),
+    "offline-rec_oneside_nois-seed0": Expected(FINE, (0.085, 0.124), (0.430, 0.709)),
+    "offline-rec_oneside_nois_0.6_2-seed0": Expected(FINE, (0.137, 0.186), (0.430, 0.877), may=VARIANCE),
+    "offline-reinforce-seed0": Expected(Range(3, 3), (0.192, 0.463), (0.430, 0.383), 23, must=COLLAPSED, may=VARIANCE),
     "smollm2_sync_interval4-grpo-lr5e-06-seed0": Expected(
-        REMARKED, (0.008, 0.067), (0.275, 0.812), must=rules("zero_signal", "entropy_collapse")
+        FINE, (0.008, 0.067), (0.275, 0.812), must=rules("entropy_collapse", "zero_signal")
     ),
-    "sync_interval20-asymre-seed0": Expected(
-        WARNED, (0.101, 0.275), (0.397, 0.461), 3, rules("staleness_high"), VARIANCE
+    "sync_interval20-asymre-seed0": Expected(FINE, (0.042, 0.198), (0.430, 0.826), may=VARIANCE),
+    "sync_interval20-grpo-lr0.0003-seed0": Expected(
+        REMARKED, (0.030, 0.175), (0.494, 0.879), must=LEARNED, may=VARIANCE
     ),
-    "sync_interval20-grpo-seed0": Expected(FINE, (0.025, 0.068), (0.379, 0.480)),
-    "sync_interval20-grpo-seed1": Expected(FINE, (0.024, 0.077), (0.393, 0.494)),
-    "sync_interval20-opmd-seed0": Expected(REMARKED, (0.068, 0.156), (0.381, 0.459), may=VARIANCE),
-    "sync_interval20-rec_oneside_is-seed0": Expected(FINE, (0.024, 0.069), (0.381, 0.484)),
-    "sync_interval20-rec_oneside_is-seed1": Expected(FINE, (0.025, 0.075), (0.389, 0.502)),
-    "sync_interval20-rec_oneside_nois-seed0": Expected(FINE, (0.025, 0.079), (0.381, 0.488)),
-    "sync_interval20-rec_oneside_nois-seed1": Expected(FINE, (0.026, 0.083), (0.389, 0.473)),
-    "sync_interval20-rec_oneside_nois_0.6_2-seed0": Expected(FINE, (0.064, 0.143), (0.381, 0.469), may=VARIANCE),
-    "sync_interval20-rec_oneside_nois_0.6_2-seed1": Expected(FINE, (0.074, 0.142), (0.389, 0.457), may=VARIANCE),
-    "sync_interval20-rec_ring_is-lr0.0003-seed0": Expected(WARNED, (0.081, 0.168), (0.391, 0.398), may=VARIANCE),
-    "sync_interval20-rec_ring_nois-lr0.0003-seed0": Expected(REMARKED, (0.085, 0.164), (0.391, 0.440), may=VARIANCE),
+    "sync_interval20-grpo-seed0": Expected(FINE, (0.012, 0.089), (0.434, 0.910), must=LEARNED),
+    "sync_interval20-grpo-seed1": Expected(FINE, (0.009, 0.083), (0.418, 0.947), must=LEARNED),
+    "sync_interval20-opmd-seed0": Expected(FINE, (0.033, 0.140), (0.430, 0.854), must=LEARNED, may=VARIANCE),
+    "sync_interval20-rec_oneside_is-seed0": Expected(FINE, (0.012, 0.091), (0.430, 0.910), must=LEARNED),
+    "sync_interval20-rec_oneside_is-seed1": Expected(FINE, (0.010, 0.085), (0.418, 0.939), must=LEARNED),
+    "sync_interval20-rec_oneside_nois-seed0": Expected(FINE, (0.011, 0.091), (0.430, 0.906), must=LEARNED),
+    "sync_interval20-rec_oneside_nois-seed1": Expected(FINE, (0.009, 0.088), (0.418, 0.938), must=LEARNED),
+    "sync_interval20-rec_oneside_nois_0.6_2-seed0": Expected(FINE, (0.021, 0.133), (0.430, 0.902), must=LEARNED),
+    "sync_interval20-rec_oneside_nois_0.6_2-seed1": Expected(
+        FINE, (0.020, 0.129), (0.418, 0.936), must=LEARNED, may=VARIANCE
+    ),
+    "sync_interval20-rec_ring_is-lr0.0003-seed0": Expected(
+        REMARKED, (0.053, 0.183), (0.494, 0.842), must=LEARNED, may=VARIANCE
+    ),
+    "sync_interval20-rec_ring_nois-lr0.0003-seed0": Expected(
+        FINE, (0.036, 0.164), (0.494, 0.814), must=LEARNED, may=VARIANCE
+    ),
     "sync_interval20-rec_twoside_is-lr0.0003-seed0": Expected(
-        SICK, (0.139, 0.278), (0.391, 0.285), 1, COLLAPSED, VARIANCE | rules("zero_signal")
+        SICK, (0.115, 0.246), (0.494, 0.619), must=rules("reward_collapse", "zero_signal"), may=VARIANCE
     ),
     "sync_interval20-rec_twoside_nois-lr0.0003-seed0": Expected(
-        SICK, (0.162, 0.356), (0.391, 0.229), 16, NO_SIGNAL, VARIANCE
+        SICK, (0.112, 0.308), (0.494, 0.600), 2, must=rules("staleness_high"), may=VARIANCE
     ),
     "sync_interval20-red_drop-seed0": Expected(
-        SICK, (0.095, 0.320), (0.367, 0.242), 13, NO_SIGNAL, VARIANCE | rules("survivor_bias")
+        WARNED, (0.053, 0.199), (0.432, 0.602), must=rules("survivor_bias", "zero_signal"), may=VARIANCE
     ),
-    "sync_interval20-red_weight-seed0": Expected(WARNED, (0.077, 0.206), (0.402, 0.451), may=VARIANCE),
-    "sync_interval20-reinforce-seed0": Expected(SICK, (0.106, 0.338), (0.381, 0.342), 17, NO_SIGNAL, VARIANCE),
-    "sync_interval20-reinforce-seed1": Expected(SICK, (0.106, 0.355), (0.389, 0.273), 16, NO_SIGNAL, VARIANCE),
-    "sync_interval5_mixture4-adaptive_clip-seed0": Expected(REMARKED, (0.077, 0.151), (0.383, 0.580), may=VARIANCE),
-    "sync_interval5_mixture4-incremental_clip-seed0": Expected(REMARKED, (0.076, 0.137), (0.383, 0.525), may=VARIANCE),
+    "sync_interval20-red_weight-seed0": Expected(FINE, (0.052, 0.200), (0.432, 0.672), may=VARIANCE),
+    "sync_interval20-reinforce-lr0.0003-seed0": Expected(
+        Range(3, 3), (0.158, 0.430), (0.494, 0.154), 28, must=NO_SIGNAL, may=VARIANCE
+    ),
+    "sync_interval20-reinforce-seed0": Expected(
+        REMARKED, (0.063, 0.222), (0.430, 0.641), must=rules("zero_signal"), may=VARIANCE
+    ),
+    "sync_interval20-reinforce-seed1": Expected(
+        SICK, (0.056, 0.231), (0.418, 0.662), 1, must=rules("staleness_high", "zero_signal"), may=VARIANCE
+    ),
+    "sync_interval5_mixture4-adaptive_clip-seed0": Expected(
+        REMARKED, (0.034, 0.148), (0.502, 0.893), must=LEARNED, may=VARIANCE
+    ),
+    "sync_interval5_mixture4-incremental_clip-seed0": Expected(
+        REMARKED, (0.025, 0.145), (0.502, 0.902), must=LEARNED, may=VARIANCE
+    ),
     "sync_interval5_mixture4-rec_oneside_is-seed0": Expected(
-        REMARKED, (0.073, 0.138), (0.383, 0.504), must=rules("trust_region_infeasible"), may=VARIANCE
+        REMARKED, (0.044, 0.119), (0.502, 0.883), must=rules("trust_region_infeasible", "zero_signal"), may=VARIANCE
     ),
-    "sync_offset10-grpo-seed0": Expected(FINE, (0.030, 0.071), (0.379, 0.473)),
-    "sync_offset10-rec_oneside_is-seed0": Expected(FINE, (0.034, 0.070), (0.381, 0.447)),
-    "sync_offset10-rec_oneside_nois-seed0": Expected(FINE, (0.032, 0.079), (0.381, 0.477)),
-    "sync_offset10-rec_oneside_nois_0.6_2-seed0": Expected(FINE, (0.071, 0.143), (0.381, 0.445), may=VARIANCE),
-    "sync_offset10-reinforce-seed0": Expected(SICK, (0.177, 0.288), (0.381, 0.229), 16, NO_SIGNAL, LATE),
+    "sync_offset10-grpo-seed0": Expected(FINE, (0.011, 0.076), (0.434, 0.922), must=LEARNED),
+    "sync_offset10-rec_oneside_is-seed0": Expected(FINE, (0.012, 0.077), (0.430, 0.916), must=LEARNED),
+    "sync_offset10-rec_oneside_nois-seed0": Expected(FINE, (0.010, 0.080), (0.430, 0.922), must=LEARNED),
+    "sync_offset10-rec_oneside_nois_0.6_2-seed0": Expected(FINE, (0.019, 0.123), (0.430, 0.863), must=LEARNED),
+    "sync_offset10-reinforce-seed0": Expected(FINE, (0.108, 0.195), (0.430, 0.270), may=VARIANCE),
 }
 
 
@@ -111,9 +130,10 @@ def test_the_rules_say_what_the_tables_say(name: str) -> None:
     assert expected.must <= found <= expected.must | expected.may
     worst = max((int(finding.severity) for finding in opened.findings), default=HEALTHY)
     assert expected.worst.least <= worst <= expected.worst.most
-    assert not [remark for remark in opened.remarks if remark.is_problem]
+    problems = [remark.check for remark in opened.remarks if remark.is_problem]
+    assert problems == (["on_policy_ratio"] if name == "mismatch-grpo-seed0" else [])
     assert (facts.staleness.median, facts.staleness.largest) == pytest.approx(expected.staleness, abs=1e-3)
-    # The verdict's intervals are plain t intervals: a step at the limit may fall on either side.
+    # The verdict's are t intervals of the logarithm: a step at the limit may fall on either side.
     assert len(facts.staleness.over) == pytest.approx(expected.above, abs=max(2, expected.above // 3))
     assert len(facts.update.over) == 0
     accuracy = values["eval_accuracy"].dropna()

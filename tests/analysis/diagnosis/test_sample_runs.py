@@ -25,35 +25,75 @@ def rules_of(name: str, least: Severity = Severity.NOTICE) -> set[str]:
     return {finding.rule for finding in findings_of(name) if finding.severity >= least}
 
 
-COLLAPSED = {"staleness_high", "reward_collapse"}
+COLLAPSE = "sync_interval20-reinforce-lr0.0003-seed0"
 # What has to be found at least as a warning; a run that is not named here is healthy.
 WARNINGS = {
-    **{name: {*COLLAPSED, "zero_signal"} for name in NAMES if "reinforce" in name},
-    "offline-reinforce-seed0": COLLAPSED,
-    **{name: {"heavy_tail"} for name in NAMES if "mixture4" in name or "rec_ring_is" in name},
-    "sync_interval5_mixture4-rec_oneside_is-seed0": {"heavy_tail", "trust_region_infeasible"},
-    "sync_interval20-asymre-seed0": {"staleness_high"},
-    "sync_interval20-red_drop-seed0": {*COLLAPSED, "zero_signal"},
-    "sync_interval20-rec_twoside_is-lr0.0003-seed0": {*COLLAPSED, "heavy_tail", "ess_collapse"},
-    "sync_interval20-rec_twoside_nois-lr0.0003-seed0": {*COLLAPSED, "zero_signal"},
-    "smollm2_sync_interval4-grpo-lr5e-06-seed0": {"zero_signal"},
+    "offline-reinforce-seed0": {"reward_collapse", "staleness_high"},
+    "sync_interval20-grpo-lr0.0003-seed0": {"heavy_tail"},
+    "sync_interval20-rec_ring_is-lr0.0003-seed0": {"heavy_tail"},
+    "sync_interval5_mixture4-adaptive_clip-seed0": {"heavy_tail"},
+    "sync_interval5_mixture4-incremental_clip-seed0": {"heavy_tail"},
+    "sync_interval5_mixture4-rec_oneside_is-seed0": {"heavy_tail"},
+    "sync_interval20-rec_twoside_is-lr0.0003-seed0": {
+        "ess_collapse",
+        "heavy_tail",
+        "reward_collapse",
+        "variance_regime",
+        "zero_signal",
+    },
+    "sync_interval20-rec_twoside_nois-lr0.0003-seed0": {"staleness_high"},
+    "sync_interval20-red_drop-seed0": {"zero_signal"},
+    "sync_interval20-reinforce-seed0": {"zero_signal"},
+    "sync_interval20-reinforce-lr0.0003-seed0": {"reward_collapse", "staleness_high", "zero_signal"},
+    "sync_interval20-reinforce-seed1": {"staleness_high", "zero_signal"},
 }
-# What is said besides, where nothing need be wrong: a loss that does not multiply by the ratio pays for no heavy tail.
-STALE_NOTICES = {"kl_high", "length_trap", "heavy_tail"}
+# What is said besides, where nothing need be wrong: a loss that does not multiply by the ratio pays for no heavy tail,
+# and a run that has learned its task has few groups left with a signal.
 NOTICES = {
-    **{name: {*STALE_NOTICES, "ess_collapse", "variance_regime"} for name in NAMES if "reinforce" in name},
-    "sync_interval20-reinforce-seed0": {*STALE_NOTICES, "variance_regime"},
-    **{name: {"heavy_tail"} for name in NAMES if "nois_0.6_2" in name or "rec_ring_nois" in name or "opmd" in name},
-    "offline-rec_oneside_nois_0.6_2-seed0": {"heavy_tail", "variance_regime"},
-    "offline-reinforce-seed0": {*STALE_NOTICES, "ess_collapse", "bias_regime"},
-    "sync_interval20-red_drop-seed0": {*STALE_NOTICES, "survivor_bias"},
-    "sync_interval20-red_weight-seed0": STALE_NOTICES,
-    "sync_interval20-asymre-seed0": {*STALE_NOTICES, "variance_regime"},
-    "sync_interval20-rec_twoside_is-lr0.0003-seed0": {"kl_high", "length_trap", "variance_regime"},
-    "sync_interval20-rec_twoside_nois-lr0.0003-seed0": {*STALE_NOTICES, "ess_collapse", "variance_regime"},
-    "sync_interval5_mixture4-adaptive_clip-seed0": {"length_trap"},
-    "mismatch-grpo-seed0": {"engine_mismatch", "truncated_support"},
-    "smollm2_sync_interval4-grpo-lr5e-06-seed0": {"entropy_collapse"},
+    "mismatch-grpo-seed0": {"engine_mismatch", "truncated_support", "zero_signal"},
+    "offline-rec_oneside_nois_0.6_2-seed0": {"heavy_tail", "kl_high", "length_trap", "variance_regime"},
+    "offline-reinforce-seed0": {"ess_collapse", "heavy_tail", "kl_high", "length_trap", "variance_regime"},
+    "sync_interval20-rec_twoside_nois-lr0.0003-seed0": {
+        "ess_collapse",
+        "heavy_tail",
+        "kl_high",
+        "length_trap",
+        "variance_regime",
+    },
+    "sync_interval20-reinforce-lr0.0003-seed0": {
+        "ess_collapse",
+        "heavy_tail",
+        "kl_high",
+        "length_trap",
+        "variance_regime",
+    },
+    "sync_offset10-reinforce-seed0": {"ess_collapse", "heavy_tail", "kl_high", "length_trap", "variance_regime"},
+    "smollm2_sync_interval4-grpo-lr5e-06-seed0": {"entropy_collapse", "zero_signal"},
+    "sync_interval20-asymre-seed0": {"heavy_tail"},
+    "sync_interval20-grpo-lr0.0003-seed0": {"zero_signal"},
+    "sync_interval20-grpo-seed0": {"zero_signal"},
+    "sync_interval20-grpo-seed1": {"zero_signal"},
+    "sync_interval20-rec_oneside_is-seed0": {"zero_signal"},
+    "sync_interval20-rec_oneside_is-seed1": {"zero_signal"},
+    "sync_interval20-rec_oneside_nois-seed0": {"zero_signal"},
+    "sync_interval20-rec_oneside_nois-seed1": {"zero_signal"},
+    "sync_interval20-rec_oneside_nois_0.6_2-seed0": {"zero_signal"},
+    "sync_interval20-rec_ring_is-lr0.0003-seed0": {"zero_signal"},
+    "sync_interval5_mixture4-adaptive_clip-seed0": {"zero_signal"},
+    "sync_interval5_mixture4-incremental_clip-seed0": {"zero_signal"},
+    "sync_offset10-grpo-seed0": {"zero_signal"},
+    "sync_offset10-rec_oneside_is-seed0": {"zero_signal"},
+    "sync_offset10-rec_oneside_nois-seed0": {"zero_signal"},
+    "sync_offset10-rec_oneside_nois_0.6_2-seed0": {"zero_signal"},
+    "sync_interval20-opmd-seed0": {"heavy_tail", "zero_signal"},
+    "sync_interval20-rec_oneside_nois_0.6_2-seed1": {"heavy_tail", "zero_signal"},
+    "sync_interval20-rec_ring_nois-lr0.0003-seed0": {"heavy_tail", "zero_signal"},
+    "sync_interval20-rec_twoside_is-lr0.0003-seed0": {"kl_high", "length_trap"},
+    "sync_interval20-red_drop-seed0": {"heavy_tail", "kl_high", "survivor_bias"},
+    "sync_interval20-red_weight-seed0": {"heavy_tail", "kl_high", "length_trap"},
+    "sync_interval20-reinforce-seed1": {"heavy_tail", "kl_high", "length_trap"},
+    "sync_interval20-reinforce-seed0": {"heavy_tail", "kl_high"},
+    "sync_interval5_mixture4-rec_oneside_is-seed0": {"trust_region_infeasible", "zero_signal"},
     "trl-smollm2-gcd": {"length_trap"},
 }
 
@@ -62,21 +102,33 @@ def test_the_sample_runs_are_those_of_the_study() -> None:
     assert sorted(cell.config.run_name() for cell in plan("samples", []).cells) == TRAINED
     assert {*NAMES} == {*TRAINED, *RECORDED}
     assert all(run_of(name).status == "finished" for name in NAMES)
-    assert sum(path.stat().st_size for path in SAMPLE_RUNS.rglob("*") if path.is_file()) < 45e6
+    assert sum(path.stat().st_size for path in SAMPLE_RUNS.rglob("*") if path.is_file()) < 24e6
 
 
 # A run for each set of findings, healthy ones under every schedule among them; other seeds and twins add nothing new.
 DIAGNOSED = (
-    "mismatch-grpo-seed0", "offline-grpo-seed0", "offline-rec_oneside_nois_0.6_2-seed0", "offline-reinforce-seed0",
-    "smollm2_sync_interval4-grpo-lr5e-06-seed0", "sync_interval20-asymre-seed0", "sync_interval20-grpo-seed0",
-    "sync_interval20-rec_oneside_nois_0.6_2-seed0", "sync_interval20-rec_ring_is-lr0.0003-seed0",
+    "mismatch-grpo-seed0",
+    "offline-grpo-seed0",
+    "offline-rec_oneside_nois_0.6_2-seed0",
+    "offline-reinforce-seed0",
+    "smollm2_sync_interval4-grpo-lr5e-06-seed0",
+    "sync_interval20-asymre-seed0",
+    "sync_interval20-grpo-lr0.0003-seed0",
+    "sync_interval20-grpo-seed0",
+    "sync_interval20-opmd-seed0",
+    "sync_interval20-rec_oneside_nois_0.6_2-seed0",
     "sync_interval20-rec_twoside_is-lr0.0003-seed0",
-    "sync_interval20-rec_twoside_nois-lr0.0003-seed0", "sync_interval20-red_drop-seed0",
-    "sync_interval20-red_weight-seed0", "sync_interval20-reinforce-seed0",
-    "sync_interval5_mixture4-adaptive_clip-seed0",
-    "sync_interval5_mixture4-incremental_clip-seed0", "sync_interval5_mixture4-rec_oneside_is-seed0",
-    "sync_offset10-rec_oneside_is-seed0", "sync_offset10-reinforce-seed0", "trl-smollm2-gcd",
-)  # fmt: skip
+    "sync_interval20-rec_twoside_nois-lr0.0003-seed0",
+    "sync_interval20-red_drop-seed0",
+    "sync_interval20-red_weight-seed0",
+    "sync_interval20-reinforce-lr0.0003-seed0",
+    "sync_interval20-reinforce-seed0",
+    "sync_interval20-reinforce-seed1",
+    "sync_interval5_mixture4-rec_oneside_is-seed0",
+    "sync_offset10-rec_oneside_is-seed0",
+    "sync_offset10-reinforce-seed0",
+    "trl-smollm2-gcd",
+)
 
 
 def test_every_set_of_findings_is_diagnosed() -> None:
@@ -103,29 +155,28 @@ def test_an_infeasible_trust_region_is_found_under_the_clip_around_1_only() -> N
     """Of the three runs on the same mixture, Methods One and Two ask for nothing impossible (S0 5.5)."""
     (found,) = (f for f in findings_of("sync_interval5_mixture4-rec_oneside_is-seed0") if "infeasible" in f.rule)
     assert "4 versions" in found.sentence and "Method" in found.do
-    assert 0.05 < found.numbers[0].low < found.numbers[0].value < 0.5
+    assert 0.04 < found.numbers[0].low < found.numbers[0].value < 0.5
 
 
-def test_no_metric_is_blamed_for_a_fall_in_the_first_ten_steps() -> None:
-    """The sample size fell to a third of its usual level in step 8, and the first of two evaluations is of step 10."""
-    for name in ("offline-reinforce-seed0", "sync_offset10-reinforce-seed0", "sync_interval20-red_drop-seed0"):
-        (collapse,) = (finding for finding in findings_of(name) if finding.rule == "reward_collapse")
-        assert "(step 0)" in collapse.sentence and "(step 10)" in collapse.sentence
-        assert "too early to tell" in collapse.sure and "too early" not in collapse.sentence
-        assert not [metric for metric in ("ESS", "Gradient") if metric in collapse.sentence + collapse.why]
-        # What crossed its limit meanwhile is said, and that it was meanwhile.
-        stale = facts_of(summary_of(name)).staleness.over[0] <= 10
-        assert ("Likely: staleness went above its limit" in collapse.why) is stale
-        assert ("does not show" not in collapse.do) is stale
+def test_no_metric_is_blamed_for_a_fall_in_the_first_steps() -> None:
+    """The best evaluation is the first one: nothing can have changed before it."""
+    (collapse,) = (finding for finding in findings_of(COLLAPSE) if finding.rule == "reward_collapse")
+    assert "(step 0)" in collapse.sentence and "(step 15)" in collapse.sentence
+    assert "too early to tell" in collapse.sure and "too early" not in collapse.sentence
+    assert not [metric for metric in ("ESS", "Gradient") if metric in collapse.sentence + collapse.why]
+    # What crossed its limit meanwhile is said, and that it was meanwhile.
+    assert facts_of(summary_of(COLLAPSE)).staleness.over[0] == 14
+    assert "Likely: staleness went above its limit of 0.2 in step 14" in collapse.why
+    assert "does not show" not in collapse.do
 
 
 def test_the_ring_holds_where_the_two_side_mask_collapses() -> None:
-    """S3 figure 9, at three times the usual learning rate."""
+    """S3 figure 9, at three times the usual learning rate; the mask was at .7 before."""
     for weight in ("is", "nois"):
-        ring, two_side = (
-            end_of(f"sync_interval20-rec_{shape}_{weight}-lr0.0003-seed0") for shape in ("ring", "twoside")
-        )
-        assert ring > two_side + 0.1
+        ring, two_side = (f"sync_interval20-rec_{shape}_{weight}-lr0.0003-seed0" for shape in ("ring", "twoside"))
+        assert end_of(ring) > end_of(two_side) + 0.25
+        accuracy = run_of(two_side).read("steps")["eval_accuracy"].dropna()
+        assert accuracy.max() > 0.7 and accuracy.loc[accuracy.idxmax() :].min() < 0.4
 
 
 def test_clips_around_the_current_policy_learn_more_from_a_mixture_than_one_around_1() -> None:
@@ -157,15 +208,26 @@ def test_the_clip_fraction_has_the_period_of_the_weight_syncs() -> None:
 
 
 def test_figure_3_reinforce_collapses_and_the_clipped_variants_rise_together() -> None:
-    """S3 figure 3 under sync_interval 20: the end is the mean of the last five evaluations."""
+    """S3 figure 3 under sync_interval 20: the end is the mean of the last five evaluations.
 
+    REINFORCE comes half back, unless the learning rate is larger; a wide clip is faster and as good.
+    """
     for seed in (0, 1):
         clipped = [
             end_of(f"sync_interval20-{name}-seed{seed}") for name in ("grpo", "rec_oneside_is", "rec_oneside_nois")
         ]
-        assert end_of(f"sync_interval20-reinforce-seed{seed}") < 0.25
-        assert min(clipped) > 0.45
-        assert max(clipped) - min(clipped) < 0.06
+        accuracy = run_of(f"sync_interval20-reinforce-seed{seed}").read("steps")["eval_accuracy"].dropna()
+        assert accuracy.iloc[:13].max() > 0.65 and accuracy.iloc[10:18].min() < 0.26
+        assert end_of(f"sync_interval20-reinforce-seed{seed}") < 0.7
+        assert min(clipped) > 0.9
+        assert max(clipped) - min(clipped) < 0.02
+        usual, wide = (
+            run_of(f"sync_interval20-{name}-seed{seed}").read("steps")["eval_accuracy"].dropna()
+            for name in ("rec_oneside_nois", "rec_oneside_nois_0.6_2")
+        )
+        assert wide.iloc[:10].mean() > usual.iloc[:10].mean() + 0.02
+        assert end_of(f"sync_interval20-rec_oneside_nois_0.6_2-seed{seed}") > clipped[-1] - 0.05
+    assert end_of(COLLAPSE) < 0.1 < 0.8 < end_of("sync_interval20-grpo-lr0.0003-seed0")
 
 
 def test_every_page_opens_with_a_sentence_on_every_run() -> None:
@@ -183,7 +245,6 @@ def test_every_page_opens_with_a_sentence_on_every_run() -> None:
 def test_findings_come_worst_first_and_name_their_evidence() -> None:
     findings = findings_of("offline-reinforce-seed0")
     assert [finding.severity for finding in findings] == sorted((f.severity for f in findings), reverse=True)
-    assert findings[0].rule == "reward_collapse"  # what the run is for, before what may explain it
     staleness = next(finding for finding in findings if finding.rule == "staleness_high")
     assert staleness.severity is Severity.CRITICAL
     values = summary_of("offline-reinforce-seed0").values["s_k_bounded"]

@@ -125,7 +125,7 @@ def test_nothing_is_known_of_an_empty_run() -> None:
 
 SAMPLES = {
     "smollm2_sync_interval4-grpo-lr5e-06-seed0": (Control.CONTROLLED, Concern.NEITHER),
-    "offline-reinforce-seed0": (Control.UNCONTROLLED, Concern.BIAS),
+    "offline-reinforce-seed0": (Control.CONTROLLED, Concern.VARIANCE),
     "sync_offset10-reinforce-seed0": (Control.CONTROLLED, Concern.VARIANCE),
     "mismatch-grpo-seed0": (Control.UNCONTROLLED, Concern.NEITHER),
 }

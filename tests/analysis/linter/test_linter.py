@@ -95,10 +95,10 @@ SAMPLES = (
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_runs_are_what_they_claim_to_be(name: str) -> None:
-    """Thirty steps of each; another sampling engine with a stated top-p of .95 is worth a notice."""
+    """Thirty steps of each; another sampling engine with a stated top-p of .95 is worth a notice, int8 a warning."""
     mismatch = name == "mismatch-grpo-seed0"
     remarks = lint(run_of(name), last=29)
-    assert problems(remarks) == set()
+    assert problems(remarks) == ({"on_policy_ratio"} if mismatch else set())
     assert ("truncated_support" in found(remarks)) == mismatch
     assert set(found(remarks)) <= (
         {"mean_ratio", "on_policy_ratio", "truncated_support"} if mismatch else {"mean_ratio"}
@@ -106,8 +106,8 @@ def test_sample_runs_are_what_they_claim_to_be(name: str) -> None:
 
 
 def test_a_collapsed_sample_run_has_a_tail_too_heavy_for_its_mean_ratio() -> None:
-    """S3's REINFORCE offline: the mean ratio is .95 because the sampler never sees what became likely."""
-    remarks = lint(run_of("offline-reinforce-seed0"))
+    """REINFORCE on stale data: the mean ratio is .94 because the sampler never sees what became likely."""
+    remarks = lint(run_of("sync_interval20-reinforce-lr0.0003-seed0"))
     remark = the(remarks, "mean_ratio")
     assert problems(remarks) == set()
     assert "a tail that its standard error does not cover (the largest ratio alone moves it by " in remark.sentence
