@@ -14,9 +14,10 @@ from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from ratioscope.trainer.model import adapters, policy, pretrained
 from ratioscope.trainer.sampling import experts
 from ratioscope.trainer.settings import elsewhere
-from ratioscope.trainer.settings.config import Schedule, TrainConfig
+from ratioscope.trainer.settings.config import Optimiser, Schedule, TrainConfig
 from ratioscope.trainer.tasks import gym
 
+_CHECKPOINTING = "optimiser.gradient_checkpointing"
 _SIZES = ("hidden_size", "intermediate_size", "layers", "heads")
 
 
@@ -242,6 +243,7 @@ def check_given(config: TrainConfig, given: Iterable[str]) -> None:
     """
     gym = config.task.name != "addition"
     trpo = config.declared.step == "trust_region"
+    of_adamw = [f"optimiser.{n}" for n in Optimiser.model_fields if n not in ("micro_batch", "gradient_checkpointing")]
     model, schedule = config.model, config.schedule
     # Where they have no effect, what that is, and the settings or sections.
     cases = (
@@ -252,11 +254,13 @@ def check_given(config: TrainConfig, given: Iterable[str]) -> None:
         (not model.lora_rank, "model.lora_rank=0", ("model.lora_alpha",)),
         (not schedule.switch_probability, "schedule.switch_probability=0", ("schedule.segment_length",)),
         (not schedule.mixture, "schedule.mixture=[]", ("schedule.mixture_unit",)),
+        (not schedule.mixes_versions, "one version at a time (no mixture, no actors)", ("schedule.window",)),
         (not schedule.expert_share, "schedule.expert_share=0", ("schedule.expert_file",)),
         (schedule.offline, "schedule.offline=true", ("schedule.sync_interval", "schedule.sync_offset")),
         (not config.algorithm.reference_kl, "algorithm.reference_kl=0", ("algorithm.reference_kl_estimator",)),
         (not config.logging.probe_every, "logging.probe_every=0", ("logging.probe_batches",)),
-        (trpo, f"algorithm={config.declared.name}", ("optimiser",)),
+        (trpo, f"algorithm={config.declared.name}", of_adamw),
+        (trpo and not config.logging.probe_every, f"algorithm={config.declared.name}", (_CHECKPOINTING,)),
     )
     idle = {path: where for holds, where, paths in cases if holds for path in paths}
     for path in given:

@@ -130,7 +130,7 @@ def _resolve(key: str, *, open_ended: bool) -> str:
     leaves = [path.removeprefix(f"{key}.") for path in paths if path.startswith(f"{key}.")]
     if leaves:
         raise RatioscopeError(
-            f"{key!r} is a section; its settings are: {', '.join(f'{key}.{leaf}' for leaf in leaves)}."
+            f"There is no setting {key!r}, it is a section of: {', '.join(f'{key}.{leaf}' for leaf in leaves)}."
         )
     known = [*sorted([*paths, *parameters]), *(path.rpartition(".")[2] for path in paths)]
     last = key.rpartition(".")[2]

@@ -142,7 +142,7 @@ MISTAKES: list[tuple[list[str], str]] = [
         ["load_in_8bit=true"],
         "There is no setting 'load_in_8bit': this trainer does not quantise the weights of a model",
     ),
-    (["model=Qwen"], "'model' is a section; its settings are: model.path,"),
+    (["model=Qwen"], "There is no setting 'model', it is a section of: model.path,"),
     (["algorithm=GRPO"], "There is no algorithm 'GRPO' (did you mean 'grpo'?)"),
     (["algorithm=Dr.GRPO"], "There is no algorithm 'Dr.GRPO' (did you mean 'dr_grpo'?)"),
     (["algorithm=reinforce++"], "(did you mean 'reinforce_plus_plus'?)"),
@@ -161,6 +161,7 @@ MISTAKES: list[tuple[list[str], str]] = [
         ["algorithm=trpo", "learning_rate=1e-3"],
         "optimiser.learning_rate has no effect with algorithm=trpo; leave it out.",
     ),
+    (["window=2"], "schedule.window has no effect with one version at a time (no mixture, no actors); leave it out."),
 ]
 
 
@@ -231,6 +232,7 @@ def test_a_mistake_leaves_no_folder_and_loads_no_model(
         ["algorithm=asymre", "baseline_shift=-0.1"],
         ["algorithm=token_tis", "cap=1"],
         ["hidden_size=32", "heads=2"],
+        ["algorithm=trpo", "gradient_checkpointing=true", "probe_every=5"],
     ],
     ids=" ".join,
 )

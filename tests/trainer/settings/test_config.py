@@ -62,7 +62,7 @@ def test_an_algorithm_is_a_preset_of_its_own(name: str) -> None:
         ("warm_start.seed=3", "warm_start.seed", 3),
         ("mixture=[1, 0.5]", "schedule.mixture", [1.0, 0.5]),
         ("actors=2", "schedule.actors", 2),
-        ("window=4", "schedule.window", 4),
+        ("epsilon_stale=0.4", "schedule.epsilon_stale", 0.4),
         ("top_p=0.9", "sampler.top_p", 0.9),
         ("sampler.dtype=int8", "sampler.dtype", "int8"),
         ("exact=false", "logging.exact", False),
