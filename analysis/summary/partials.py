@@ -9,7 +9,7 @@ Partials are kept in the cache, never in the run; of a live run only the new fil
 import json
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -47,6 +47,10 @@ _PEAK_RANGE = (-1.0, 300.0)
 
 Tables = tuple[pa.Table, ...]
 """The frames of `Partials`, each with its rows by step."""
+Batch = Sequence[ScanUnit]
+"""Units that are scanned together."""
+Engine = Callable[[Sequence[ScanUnit]], Iterator[tuple[Batch, Tables]]]
+"""What scans all of some units: its batches, each with its partials, in any order."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +83,29 @@ def kept(unit: ScanUnit) -> Entry:
     return entry_of("partials", __name__, unit.identity)
 
 
-def partials_of(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Tables]]:
-    """Each unit with its partials, those that are in the cache first.
+def threads(units: Sequence[ScanUnit]) -> Iterator[tuple[Batch, Tables]]:
+    """Scan several batches at a time, each with one thread, so that sums are the same to the last digit every time."""
+    pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="scan")
+    try:
+        scanned = deque((batch, pool.submit(scan_alone, batch)) for batch in batches(units, _AT_A_TIME))
+        while scanned:  # one is let go after the other: together they may be large
+            batch, tables = scanned.popleft()
+            yield batch, tables.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
-    Parts of a unit are merged. What is not there is scanned several batches at a time, each with one thread, so that
-    sums come out the same to the last digit every time.
+
+def partials_of(units: Sequence[ScanUnit], engine: Engine = threads) -> Iterator[tuple[ScanUnit, Tables]]:
+    """Each unit with its partials, those that are in the cache first; what is not there, the engine scans.
+
+    Parts of a unit are merged.
 
     Raises:
         RatioscopeError: a file vanished or broke between listing and reading.
     """
     whole = {part: (unit, len(parts)) for unit, parts in ((unit, unit.parts) for unit in units) for part in parts}
     found: dict[ScanUnit, list[Tables]] = {}
-    for part, tables in _each(list(whole)):
+    for part, tables in _each(list(whole), engine):
         unit, of = whole[part]
         if of > 1:
             found.setdefault(unit, []).append(tables)
@@ -106,7 +121,7 @@ def _merged(parts: Sequence[Tables]) -> Partials:
     return Partials(merged_groups(every.groups), order, merged_histogram(every.histogram))
 
 
-def _each(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Tables]]:
+def _each(units: Sequence[ScanUnit], engine: Engine) -> Iterator[tuple[ScanUnit, Tables]]:
     """Each unit, or part of one, with its partials."""
     missing = []
     for unit in units:
@@ -115,27 +130,22 @@ def _each(units: Sequence[ScanUnit]) -> Iterator[tuple[ScanUnit, Tables]]:
             missing.append(unit)
         else:
             yield unit, tuple(unpacked(contents))
-    pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="scan")
     try:
-        scanned = deque((batch, pool.submit(_scan_alone, batch)) for batch in _batches(missing))
-        while scanned:  # one is let go after the other: together they may be large
-            batch, tables = scanned.popleft()
-            yield from _put(batch, tables.result())
+        for batch, tables in engine(missing):
+            yield from _put(batch, tables)
     except (duckdb.IOException, duckdb.InvalidInputException, OSError) as error:
         reason = str(error).splitlines()[0]
         where = (*units[0].tokens, *units[0].sequences)[0].path.parent
         raise RatioscopeError(f"{where}: vanished or changed while it was read ({reason}); try again.") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
-def _batches(units: Sequence[ScanUnit]) -> Iterator[list[ScanUnit]]:
+def batches(units: Sequence[ScanUnit], at_a_time: int) -> Iterator[Batch]:
     """Which units are scanned together: sets of about the same size, so many that every processor has its share."""
     yield from ([unit] for unit in units if unit.responses)
     units = [unit for unit in units if not unit.responses]
     sizes = [unit.rows for unit in units]
-    rounds = ceil(sum(sizes) / _SCAN_TOKENS / _AT_A_TIME)
-    share = max(_FEWEST_TOKENS, sum(sizes) / max(1, rounds * _AT_A_TIME))
+    rounds = ceil(sum(sizes) / _SCAN_TOKENS / at_a_time)
+    share = max(_FEWEST_TOKENS, sum(sizes) / max(1, rounds * at_a_time))
     batch: list[ScanUnit] = []
     done, of = 0, 1
     for unit, size in zip(units, sizes, strict=True):
@@ -148,12 +158,13 @@ def _batches(units: Sequence[ScanUnit]) -> Iterator[list[ScanUnit]]:
         yield batch
 
 
-def _scan_alone(units: Sequence[ScanUnit]) -> Tables:
+def scan_alone(units: Batch) -> Tables:
+    """The partials of a batch, by one thread."""
     with one_thread():
         return scan(units).tables()
 
 
-def _put(units: Sequence[ScanUnit], scanned: Tables) -> Iterator[tuple[ScanUnit, Tables]]:
+def _put(units: Batch, scanned: Tables) -> Iterator[tuple[ScanUnit, Tables]]:
     """The part of each unit, after having put it into the cache."""
     steps = [table["step"].to_numpy() for table in scanned]
     for unit in units:
@@ -164,7 +175,7 @@ def _put(units: Sequence[ScanUnit], scanned: Tables) -> Iterator[tuple[ScanUnit,
         yield unit, part
 
 
-def scan(units: Sequence[ScanUnit]) -> Partials:
+def scan(units: Batch) -> Partials:
     """Read the files of some units, in one go; of parts only one."""
     first = units[0]
     tokens = [file for unit in units for file in unit.tokens]

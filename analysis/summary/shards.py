@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from ratioscope.analysis.summary.partials import kept, partials_of
+from ratioscope.analysis.summary.partials import Engine, kept, partials_of, threads
 from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import cache_folder
 from ratioscope.errors import RatioscopeError
@@ -23,7 +23,9 @@ def missing(units: Sequence[ScanUnit]) -> list[ScanUnit]:
     return [unit for unit in units if not kept(unit).there]
 
 
-def fill(units: Sequence[ScanUnit], progress: Callable[[int, int], None] = lambda done, of: None) -> None:
+def fill(
+    units: Sequence[ScanUnit], progress: Callable[[int, int], None] = lambda done, of: None, engine: Engine = threads
+) -> None:
     """Compute the partials that are not in the cache; each is there as soon as it is known.
 
     Raises:
@@ -32,7 +34,7 @@ def fill(units: Sequence[ScanUnit], progress: Callable[[int, int], None] = lambd
     left = missing(units)
     done = len(units) - len(left)
     progress(done, len(units))
-    for unit, _ in partials_of(left):
+    for unit, _ in partials_of(left, engine):
         if not kept(unit).there:
             raise RatioscopeError(
                 f"{cache_folder('partials')}: does not keep partials; make the folder writable, or raise "

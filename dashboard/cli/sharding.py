@@ -1,6 +1,7 @@
 """`ratioscope partials`: the costly part of a run's summary, computed by shards into a cache that machines share."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from ratioscope.errors import RatioscopeError
         "partials sample_runs/sync_interval20-grpo-seed0 --shard 1/2",
         "partials sample_runs/sync_interval20-grpo-seed0 --list",
         "partials runs/large --shard $SLURM_ARRAY_TASK_ID/16 --cache /shared/ratioscope",
+        "partials runs/large --engine ray --address ray://head:10001",
         'partials runs/large --shard "$((JOB_COMPLETION_INDEX + 1))/16" --cache /shared/ratioscope',
     )
 )
@@ -36,6 +38,16 @@ def partials(
         bool,
         typer.Option("--list", help="Compute nothing: count what is done; exit code 1 where something is missing."),
     ] = False,
+    engine: Annotated[
+        str, typer.Option(metavar="threads|ray", help="Who computes: this process, or tasks of a Ray cluster.")
+    ] = "threads",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the Ray cluster, e.g. auto or ray://head:10001; default: RAY_ADDRESS, or one of this machine.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Compute the partial sums of a run, or of a part of it, into a cache that may be shared.
@@ -46,15 +58,22 @@ def partials(
     Python and libraries: others compute their own.
     """
     from ratioscope.analysis.summary import shards
+    from ratioscope.analysis.summary.on_ray import on_ray
+    from ratioscope.analysis.summary.partials import threads
     from ratioscope.analysis.summary.units import scan_units
     from ratioscope.cache import cache_folder, cached_in
 
     number, of = _shard(shard)
+    if engine not in ("threads", "ray"):
+        raise RatioscopeError(f"--engine {engine}: choose threads or ray.")
+    if address and engine != "ray":
+        raise RatioscopeError(f"--address {address}: is of a Ray cluster; add --engine ray.")
     with cached_in(cache):
         units = shards.shard(shards.parts(scan_units(opened(run))), number, of)
         if not only_list:
-            with working("Computing", quiet) as progress:
-                shards.fill(units, progress)
+            scanning = on_ray(address) if engine == "ray" else nullcontext(threads)
+            with scanning as scanned_by, working("Computing", quiet) as progress:
+                shards.fill(units, progress, scanned_by)
         done = len(units) - len(shards.missing(units))
         say(f"{done} of {len(units)} units are in {cache_folder('partials')}.")
     if done < len(units):
