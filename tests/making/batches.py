@@ -143,6 +143,17 @@ def tensors(name: str, groups: Groups, dtype: torch.dtype = torch.float64, **cha
     return Tensors(theta.requires_grad_(True), batch, size)
 
 
+def mask_of(found: Tensors) -> Tensor:
+    """(n, LONGEST) bool: the tokens of each response, every one of which has some."""
+    return torch.arange(LONGEST) < torch.bincount(found.batch.sequence).unsqueeze(1)
+
+
+def padded(found: Tensors, column: Tensor) -> Tensor:
+    """(n_tokens,) -> (n, LONGEST), 0 after the end of a response."""
+    mask = mask_of(found)
+    return torch.zeros(mask.shape, dtype=torch.float64).masked_scatter(mask, column)
+
+
 def gradient(name: str, found: Tensors, reference_kl: ReferenceKL | None = None) -> list[float]:
     """Of minus the loss with respect to the tokens' log-probs: the coefficients of grad log pi."""
     loss = policy_loss(ALGORITHMS[name], parameters_of(name), found.logp, found.batch, found.size, reference_kl).loss

@@ -69,12 +69,13 @@ def dppo_kl(y: Response, t: int, p: Parameters) -> float:
 
 
 def prime_rl(y: Response, t: int, p: Parameters) -> float:
-    """default_loss_fn: the derivative of keep A rho - kl_tau (log rho)^2, kl_tau = tau / 2."""
+    """default_loss_fn of PrimeIntellect-ai/prime-rl 559b44772, src/prime_rl/trainer/rl/loss.py: the derivative of
+    keep A rho - kl_tau (log rho)^2, kl_tau = tau / 2."""
     return dppo_tv(y, t, p) - p["tau"] * (y.theta[t] - y.behavior[t])
 
 
 def prime_rl_ipo(y: Response, t: int, p: Parameters) -> float:
-    """ipo_loss_fn."""
+    """ipo_loss_fn of the same file."""
     kept = abs(p_theta(y, t) - p_behavior(y, t)) <= p["difference"]
     return kept * centred(y) * y.rho(t) - p["tau"] * (y.theta[t] - y.behavior[t])
 

@@ -161,9 +161,32 @@ def seq_is(batch: list[Response], thetas: Thetas, p: Parameters) -> Tensor:
     return torch.stack(terms).sum() / sum(map(len, batch))
 
 
+def _prime_rl(batch: list[Response], thetas: Thetas, p: Parameters, kept: Callable[[Tensor, float], Tensor]) -> Tensor:
+    """keep A rho - kl_tau (log rho)^2 of each token, masked ones included in the second term; kl_tau = tau / 2."""
+    terms = []
+    for y, theta in zip(batch, thetas, strict=True):
+        moved = (theta.exp() - column(y.behavior).exp()).detach()
+        gain = kept(moved, centred(y)) * centred(y) * ratio(y, theta)
+        terms.append(gain - p["tau"] / 2 * (theta - column(y.behavior)) ** 2)
+    return token_mean(terms)
+
+
+def prime_rl(batch: list[Response], thetas: Thetas, p: Parameters) -> Tensor:
+    """default_loss_fn of PrimeIntellect-ai/prime-rl 559b44772, src/prime_rl/trainer/rl/loss.py, adv_tau = 1."""
+    return _prime_rl(
+        batch, thetas, p,
+        lambda moved, a: moved <= p["difference_high"] if a > 0 else moved >= -p["difference_low"],
+    )  # fmt: skip
+
+
+def prime_rl_ipo(batch: list[Response], thetas: Thetas, p: Parameters) -> Tensor:
+    """ipo_loss_fn of the same file, adv_tau = 1."""
+    return _prime_rl(batch, thetas, p, lambda moved, a: moved.abs() <= p["difference"])
+
+
 _OBJECTIVES: tuple[Objective, ...] = (
     *(trpo, ppo, ppo_kl, grpo, rec_oneside_is, dr_grpo, gspo, sapo, gmpo, opmd, surrogate_pairs),
-    *(adaptive_clip, incremental_clip, seq_is),
+    *(adaptive_clip, incremental_clip, seq_is, prime_rl, prime_rl_ipo),
 )
 OBJECTIVES: dict[str, Objective] = {objective.__name__: objective for objective in _OBJECTIVES} | {"dapo": grpo}
 

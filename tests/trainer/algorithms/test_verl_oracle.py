@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from ratioscope.trainer.algorithms.losses import policy_loss
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
-from tests.making.batches import LONGEST, Tensors, gradient, parameters_of, random_batch, tensors
+from tests.making.batches import LONGEST, gradient, mask_of, padded, parameters_of, random_batch, tensors
 from tests.making.installed import Source
 from tests.making.loops import in_one_loop
 
@@ -83,16 +82,6 @@ CASES = {
 }  # fmt: skip
 
 
-def padded(found: Tensors, column: Tensor) -> Tensor:
-    """(n_tokens,) -> (n, LONGEST), 0 after the end of a response."""
-    rows = torch.zeros(mask_of(found).shape, dtype=torch.float64)
-    return rows.masked_scatter(mask_of(found), column)
-
-
-def mask_of(found: Tensors) -> Tensor:
-    return torch.arange(LONGEST) < torch.bincount(found.batch.sequence).unsqueeze(1)
-
-
 @in_one_loop("name", {name: name for name in CASES})
 def test_loss_and_gradient_are_those_of_verl(name: str) -> None:
     case, parameters = CASES[name], parameters_of(name) | CASES[name].ours
@@ -123,6 +112,23 @@ def test_loss_and_gradient_are_those_of_verl(name: str) -> None:
     assert mine.tolist() != pytest.approx([-value for value in gradient("reinforce", plain)], rel=1e-2)
     if case.value:
         assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-6)
+
+
+def test_gpgs_advantages_are_those_of_verl_but_for_what_alpha_counts() -> None:
+    """verl's alpha counts rewards other than 0, the source's the responses of groups with a signal."""
+    groups = random_batch(2, groups=8, copies=3)
+    for y in (*groups[0], *groups[1]):
+        y.reward = 1.0  # without a signal, and other than 0
+    found = tensors("gpg", groups)
+    responses, mask = [y for group in groups for y in group], mask_of(found)
+    reward = torch.tensor([[y.reward] for y in responses], dtype=torch.float64)
+    index = np.repeat(np.arange(len(groups)), 3)
+    theirs, _ = verl("compute_gpg_outcome_advantage")(reward, mask.double(), index)
+    signal = 3 * sum(len({y.reward for y in group}) > 1 for group in groups)
+    counted = sum(y.reward != 0 for y in responses)
+    assert signal != counted
+    expected = theirs[mask] * counted / signal
+    assert expected.any() and found.batch.advantage.tolist() == pytest.approx(expected.tolist(), rel=1e-6, abs=1e-9)
 
 
 ADVANTAGES = ("rloo_outcome", "reinforce_plus_plus_outcome", "optimal_token_baseline", "remax_outcome")
