@@ -10,6 +10,7 @@ BENCHMARKS = (
     "recording",
     "reading",
     "scanning",
+    "sharding",
     "listing",
     "importing",
     "what_if",
