@@ -13,8 +13,10 @@ from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.leave import leaving
 from ratioscope.dashboard.components.menu import menu
 from ratioscope.dashboard.demo import demo
+from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.parameters import say_what_means_nothing
 from ratioscope.dashboard.session import drawn, session
+from ratioscope.storage.failures import StorageError
 
 
 class _Page(NamedTuple):
@@ -74,6 +76,8 @@ def main(default: str = "") -> None:
         say_what_means_nothing()
         try:
             chosen.run()
+        except StorageError as error:
+            st.error(escape(str(error)), icon=":material/cloud_off:")
         except Exception as error:
             _LOG.exception("The page %s could not be drawn.", chosen.title)
             st.error(

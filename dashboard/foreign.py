@@ -19,6 +19,7 @@ from ratioscope.analysis.importers.detect import Found, search
 from ratioscope.dashboard.roots import imports_of
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
+from ratioscope.storage.places import Remote
 
 LOOK_SECONDS = 2.0
 """Between two looks at a source that is followed."""
@@ -44,6 +45,8 @@ def foreign_below(roots: Sequence[Path]) -> list[Foreign]:
     """The sources in these folders; in the order of the folders."""
     listed: list[Foreign] = []
     for root in roots:
+        if isinstance(root, Remote):  # to look for them would be to list everything
+            continue
         sources = list(search(root))
         places = [each.description.path for each in sources]
         for each in sources:

@@ -1,23 +1,25 @@
 """The folders that a dashboard serves, handed from the launcher to the app's script by an environment variable."""
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from ratioscope.cache import cache_folder
+from ratioscope.storage.places import place
 
 _VARIABLE = "RATIOSCOPE_ROOTS"
 
 
 def serve_from(folders: Sequence[Path]) -> None:
     """Set the folders for every session of this process."""
-    os.environ[_VARIABLE] = os.pathsep.join(str(folder.resolve()) for folder in folders)
+    os.environ[_VARIABLE] = json.dumps([str(folder.resolve()) for folder in folders])
 
 
 def roots() -> list[Path]:
     """The folders that the server was started on."""
-    return [Path(folder) for folder in os.environ.get(_VARIABLE, "").split(os.pathsep) if folder]
+    return [place(folder) for folder in json.loads(os.environ.get(_VARIABLE) or "[]")]
 
 
 def shelves() -> list[Path]:

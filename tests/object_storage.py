@@ -135,7 +135,7 @@ def configure(storage: Storage, monkeypatch: pytest.MonkeyPatch, cache: Path) ->
 
 def forget_all() -> None:
     """What a process holds of listings and objects; the cache on disk stays."""
-    for known in (listings._listings, listings._whole, listings._objects):
+    for known in (listings._listings, listings._whole, listings._asked, listings._objects):
         known.clear()
     ranges.pieces.cache_clear()
     ranges._memory.__init__()

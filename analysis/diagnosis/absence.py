@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, Steps
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.storage.parquet import read_schema, read_table
 
 NOTHING_TO_JUDGE = "nothing_to_judge"
 ABSENCE = (NOTHING_TO_JUDGE, "diverged", "files_left_out")
@@ -203,8 +203,8 @@ def _scalars(evidence: Evidence) -> pd.DataFrame:
         return pd.DataFrame()
     parts = []
     for file in evidence.run.files["steps"]:
-        names = [name for name in _SCALARS if name in pq.read_schema(file.path).names]
-        table = pq.read_table(file.path, columns=["step", *names])
+        names = [name for name in _SCALARS if name in read_schema(file.path).names]
+        table = read_table(file.path, ["step", *names])
         columns = {name: pc.invert(pc.is_finite(table[name].cast(pa.float64()))) for name in names}
         parts.append(pa.table({"step": table["step"], **columns}).to_pandas())
     found = pd.concat(parts) if parts else pd.DataFrame({"step": []})

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ratioscope.catalogue import THRESHOLDS
 from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.storage.places import Remote
 
 FILE_NAME = "ratioscope.toml"
 
@@ -77,7 +78,10 @@ def limits_of(folder: Path, named: Path | None = None) -> Limits:
         RatioscopeError: that file cannot be used (`read_limits`).
     """
     folder = folder.resolve()
-    file = named or next((found for place in (folder, *folder.parents) if (found := place / FILE_NAME).is_file()), None)
+    above = [folder, *folder.parents]
+    if isinstance(folder, Remote):
+        above = above[:-2]  # up to the bucket
+    file = named or next((found for where in above if (found := where / FILE_NAME).is_file()), None)
     return read_limits(file) if file else Limits()
 
 

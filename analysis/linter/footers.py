@@ -3,12 +3,12 @@
 import json
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.linter.evidence import LOG_PROBS, Evidence
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.recorder import NONFINITE_KEY
+from ratioscope.storage.parquet import footer, read_schema, read_table
 
 _BELIEVED = (*LOG_PROBS, "advantage")
 
@@ -17,7 +17,7 @@ def footers(evidence: Evidence) -> list[Remark]:
     """The counts of values that are not finite, in the files' footers, against the values."""
     name, looked_at, columns, hidden = "footers", 0, set[str](), 0
     for file in evidence.run.files["tokens"]:
-        contents = (pq.read_metadata(file.path).metadata or {}).get(NONFINITE_KEY)
+        contents = (footer(file.path).metadata or {}).get(NONFINITE_KEY)
         if contents is None or not evidence.within(file.name.first_step, file.name.last_step):
             continue
         looked_at += 1
@@ -25,7 +25,7 @@ def footers(evidence: Evidence) -> list[Remark]:
             counted = json.loads(contents)
         except ValueError:
             counted = {}
-        table = pq.read_table(file.path, columns=[c for c in _BELIEVED if c in pq.read_schema(file.path).names])
+        table = read_table(file.path, [c for c in _BELIEVED if c in read_schema(file.path).names])
         for column in table.column_names:
             values = table.column(column)
             n = len(values) - values.null_count - int(pc.sum(pc.is_finite(values)).as_py() or 0)

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import nan
 
-import pyarrow.parquet as pq
-
 from ratioscope.analysis.runs.store import TableFile
+from ratioscope.storage.parquet import footer
 
 
 @lru_cache(maxsize=100_000)
@@ -16,7 +15,7 @@ def counted(file: TableFile) -> tuple[int, Mapping[str, float]]:
     Raises:
         OSError, ArrowInvalid: it cannot be read any more.
     """
-    metadata, n_values = pq.read_metadata(file.path), dict[str, float]()
+    metadata, n_values = footer(file.path), dict[str, float]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
             statistics = chunk.statistics

@@ -9,6 +9,9 @@ from string import Template
 
 import duckdb
 
+from ratioscope.analysis.runs import elsewhere
+from ratioscope.storage.places import Remote
+
 _ROOMS = Path(__file__).parents[1]
 
 _one_thread: ContextVar[bool] = ContextVar("_one_thread", default=False)
@@ -64,6 +67,8 @@ def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> duckdb.Du
     if connection.execute("select current_setting('enable_progress_bar')").fetchall() != [(False,)]:
         connection.execute("set enable_progress_bar = false")
     connection.execute(query("runs/macros"))
+    if any(isinstance(folder, Remote) for folder in readable):
+        elsewhere.register(connection)
     folders = ", ".join("'" + str(folder.resolve()).replace("'", "''") + "/'" for folder in readable)
     connection.execute(f"set allowed_directories = [{folders}]")
     connection.execute("set enable_external_access = false")

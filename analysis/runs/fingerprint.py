@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ratioscope.analysis.runs.store import Run
+from ratioscope.storage.parquet import footer
 
 # What changes while a run lives, or with the folder it lies in, and not with its data.
 _FLEETING = ("heartbeat", "process_id", "host", "status", "status_reason")
@@ -20,10 +21,10 @@ def fingerprint(run: Run) -> str:
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True, default=str).encode())
     for table, files in sorted(run.files.items()):
         for file in sorted(files, key=lambda file: file.path.name):
-            footer = pq.read_metadata(file.path)
-            groups = (footer.row_group(place) for place in range(footer.num_row_groups))
+            metadata = footer(file.path)
+            groups = (metadata.row_group(place) for place in range(metadata.num_row_groups))
             columns = [_statistics(group.column(place)) for group in groups for place in range(group.num_columns)]
-            digest.update(f"{table} {file.path.name} {file.size} {footer.num_rows} {columns}".encode())
+            digest.update(f"{table} {file.path.name} {file.size} {metadata.num_rows} {columns}".encode())
     return digest.hexdigest()[:16]
 
 

@@ -19,13 +19,15 @@ from functools import lru_cache
 import duckdb
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, query
+from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.store import Run, TableFile
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.parquet import footer, read_schema
+from ratioscope.storage.places import Remote
 
 _FEW = 600_000
 
@@ -61,11 +63,15 @@ def relations(
                     inside,
                     run.versions_ahead if run.counts_versions else None,
                     tokens=[file for file in run.files[schema.TOKENS.name] if _overlaps(file, first, last)],
-                    held=_are_few(files),
+                    held=_are_few(files) and not isinstance(run.folder, Remote),  # else every column would be moved
                     held_out=held_out,
                 )
             yield connection
-        except (duckdb.IOException, pa.ArrowInvalid, OSError) as error:
+        except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
+            if failure := storage_failure(error):
+                raise failure from None
+            if isinstance(error, duckdb.Error) and not isinstance(error, duckdb.IOException):
+                raise
             reason = str(error).splitlines()[0]
             raise RatioscopeError(f"{run.folder}: a file vanished or changed while it was read ({reason}).") from None
 
@@ -158,7 +164,7 @@ def _chosen(rows: str, responses: Sequence[TableFile], *, held_out: bool) -> str
 @lru_cache(maxsize=100_000)
 def may_hold_out(file: TableFile) -> bool:
     """Whether a file of the sequences table may have rows that were held out, by its footer alone."""
-    metadata = pq.read_metadata(file.path)
+    metadata = footer(file.path)
     columns = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
     if "dropped" not in columns:
         return False
@@ -178,14 +184,14 @@ def _are_few(files: Sequence[TableFile]) -> bool:
     """Whether all rows of the files fit into little memory: tens of megabytes."""
     rows = 0
     for file in files:
-        rows += pq.read_metadata(file.path).num_rows
+        rows += footer(file.path).num_rows
         if rows > _FEW:
             return False
     return True
 
 
 def _fields(file: TableFile) -> dict[str, pa.Field]:
-    return {field.name: field for field in pq.read_schema(file.path)}
+    return {field.name: field for field in read_schema(file.path)}
 
 
 def _overlaps(file: TableFile, first: int | None, last: int | None) -> bool:

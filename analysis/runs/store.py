@@ -5,7 +5,6 @@ Reading is read-only: nothing is ever written into a run's folder. A bad file is
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,13 +13,14 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.analysis.importers.detect import hint as foreign_hint
 from ratioscope.cache import entry_of
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
+from ratioscope.storage.parquet import fetch_footers, read_schema, read_table
+from ratioscope.storage.places import Remote, place, scan, scan_below
 
 # Runs may lie in folders of an ablation; deeper trees are somebody's home folder.
 SEARCH_DEPTH = 4
@@ -83,9 +83,9 @@ class Run:
         names = columns or [column.name for column in declared.columns]
         parts = []
         for file in self.files[table]:
-            found = pq.read_schema(file.path)
+            found = read_schema(file.path)
             wanted = names if columns else [*names, *(name for name in found.names if declared.column(name) is None)]
-            parts.append(pq.read_table(file.path, columns=[name for name in wanted if name in found.names]))
+            parts.append(read_table(file.path, [name for name in wanted if name in found.names]))
         if not parts:
             return pd.DataFrame(columns=names)
         frame = pa.concat_tables(parts, promote_options="permissive").to_pandas()
@@ -101,7 +101,7 @@ class Run:
         if not path.is_file():
             return {}
         try:
-            table = pq.read_table(path)
+            table = read_table(path)
         except (OSError, pa.ArrowInvalid) as error:
             reason = str(error).splitlines()[0]
             raise RunFormatError(f"{path}: cannot be read ({reason}); remove it to see token ids instead.") from None
@@ -115,8 +115,9 @@ def open_run(folder: str | Path) -> Run:
     Raises:
         RunFormatError: the folder is not a run, or its format is newer than this reader.
     """
-    folder = Path(folder)
-    if not (folder / MANIFEST_NAME).is_file() and (said := foreign_hint(folder)):
+    folder = place(folder)
+    scan_below(folder)
+    if not isinstance(folder, Remote) and not (folder / MANIFEST_NAME).is_file() and (said := foreign_hint(folder)):
         raise RunFormatError(said)
     if not folder.is_dir():
         raise RunFormatError(f"{folder}: there is no such folder.")
@@ -135,9 +136,9 @@ def open_run(folder: str | Path) -> Run:
 
 def signature(folder: Path) -> str:
     """A short text that changes whenever the run has news: its manifest's or a table folder's change time."""
-    places = [folder / MANIFEST_NAME, *(folder / table for table in schema.ALL_TABLES)]
-    stamps = [str(place.stat().st_mtime_ns) if place.exists() else "-" for place in places[1:]]
-    manifest = places[0]
+    scan_below(folder)
+    manifest = folder / MANIFEST_NAME
+    stamps = [_stamp(folder / table) for table in schema.ALL_TABLES]
     # The heartbeat rewrites the manifest every few seconds; only what it says of the state is news.
     try:
         state = Manifest.read(folder).live_status() if manifest.exists() else "-"
@@ -146,20 +147,26 @@ def signature(folder: Path) -> str:
     return hashlib.sha256("|".join([*stamps, state]).encode()).hexdigest()[:16]
 
 
+def _stamp(folder: Path) -> str:
+    if not isinstance(folder, Remote):
+        return str(folder.stat().st_mtime_ns) if folder.exists() else "-"
+    # A folder that is elsewhere has no time of its own.
+    return str([(child.name, child.size, child.modified_ns) for child in scan(folder)]) if folder.is_dir() else "-"
+
+
 def _listed(folder: Path) -> tuple[list[TableFile], list[str]]:
     """The files of a table, by their names, and one sentence for each that has another name."""
     files: list[TableFile] = []
     problems: list[str] = []
     if not folder.is_dir():
         return files, problems
-    with os.scandir(folder) as entries:
-        found = sorted((entry.name, entry) for entry in entries if entry.is_file(follow_symlinks=False))
-    for text, entry in found:
-        name = schema.FileName.parse(text)
+    for entry in scan(folder, sizes=True):
+        name = schema.FileName.parse(entry.name)
+        if not entry.is_file:
+            continue
         if name is not None:
-            stat = entry.stat()
-            files.append(TableFile(Path(entry.path), name, stat.st_size, stat.st_mtime_ns))
-        elif text.endswith(".parquet"):
+            files.append(TableFile(entry.path, name, entry.size, entry.modified_ns))
+        elif entry.name.endswith(".parquet"):
             problems.append(f"{entry.path}: left out, its name is not first-last-w<writer>.parquet.")
     return files, problems
 
@@ -171,6 +178,7 @@ def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool
     contents = kept.get()
     if contents is not None:
         return dict(json.loads(contents))
+    fetch_footers(file.path for _, file in files)
     refused = {file.identity: problem for table, file in files if (problem := _file_problem(file, table))}
     if keep:
         kept.put(json.dumps(refused).encode())
@@ -181,7 +189,7 @@ def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool
 def _file_problem(file: TableFile, table: str) -> str:
     """Why a file cannot be used; empty when it can. A footer is read once for each state of a file."""
     try:
-        found = pq.read_schema(file.path)
+        found = read_schema(file.path)
         version = (found.metadata or {}).get(b"ratioscope.schema_version", schema.SCHEMA_VERSION.encode())
         schema.check_version(version.decode(), str(file.path))
         schema.check(schema.ALL_TABLES[table], found, file.path)
@@ -207,7 +215,7 @@ class Listed:
 def discover(roots: Iterable[str | Path]) -> list[Listed]:
     """All runs below the roots, newest first; a folder with a broken manifest is listed with its problem."""
     listed: dict[str, Listed] = {}
-    for root in map(Path, roots):
+    for root in map(place, roots):
         for folder in _run_folders(root, SEARCH_DEPTH):
             run_id = folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
             if run_id in listed and listed[run_id].folder.resolve() != folder.resolve():
@@ -221,25 +229,24 @@ def discover(roots: Iterable[str | Path]) -> list[Listed]:
 
 
 def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
-    if (folder / MANIFEST_NAME).is_file():
-        yield folder
-        return
-    if depth == 0:
-        return
-    try:
-        with os.scandir(folder) as entries:
-            inside = sorted(e.path for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith("."))
-    except OSError:
-        return
-    for path in inside:
-        yield from _run_folders(Path(path), depth - 1)
+    with suppress(OSError):
+        inside = scan(folder) if isinstance(folder, Remote) else None  # one listing tells of both
+        if (folder / MANIFEST_NAME).is_file():
+            scan_below(folder)
+            yield folder
+            return
+        if depth == 0:
+            return
+        for child in inside or scan(folder):
+            if child.is_dir and not child.name.startswith("."):
+                yield from _run_folders(child.path, depth - 1)
 
 
 def _count_steps(folder: Path) -> int:
     names: list[schema.FileName | None] = []
     for table in ("tokens", "sequences"):  # a run of texts has no tokens
-        with suppress(OSError), os.scandir(folder / table) as entries:
-            names += [schema.FileName.parse(entry.name) for entry in entries]
+        with suppress(OSError):
+            names += [schema.FileName.parse(child.name) for child in scan(folder / table)]
     known, behind = 0, -1
     for first, last in sorted((name.first_step, name.last_step) for name in names if name):
         known += max(0, last - max(first, behind + 1) + 1)

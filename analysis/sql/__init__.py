@@ -38,6 +38,7 @@ from ratioscope.analysis.sql import worker
 from ratioscope.analysis.sql.tables import DERIVED, Documented, documented, offer
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.places import Remote
 
 __all__ = ["DERIVED", "LONGEST_QUERY", "Answer", "Documented", "Limits", "QueryError", "ask", "documented"]
 
@@ -104,6 +105,8 @@ def ask(
         raise QueryError("There is no query; write a SELECT.")
     if len(sql) > LONGEST_QUERY:
         raise QueryError(f"The query has {len(sql):,} characters; {LONGEST_QUERY:,} are the most.")
+    if isinstance(run.folder, Remote):  # the worker has no network
+        raise QueryError(f"{run.folder}: SQL is for runs on this machine; copy the run here to ask it.")
     try:
         request = _request(run, summary, sql, limits)
     except (OSError, pa.ArrowInvalid):

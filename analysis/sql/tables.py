@@ -24,6 +24,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind
 from ratioscope.schema import Column
+from ratioscope.storage.parquet import read_schema
 
 DERIVED = (
     Column("logp_sampled", pa.float32(), "what ratios divide by: logp_behavior, else logp_behavior_train", "nats"),
@@ -127,7 +128,7 @@ def _relation(table: schema.Table, parts: Sequence[TableFile]) -> str:
 
 
 def _names(part: TableFile) -> list[str]:
-    return list(pq.read_schema(part.path).names)
+    return list(read_schema(part.path).names)
 
 
 def _free(table: schema.Table, parts: Sequence[TableFile]) -> list[str]:

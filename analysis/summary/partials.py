@@ -19,11 +19,11 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, one_thread, query
+from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.relations import create_views
 from ratioscope.analysis.runs.store import TableFile
 from ratioscope.analysis.summary import sums
@@ -35,6 +35,7 @@ from ratioscope.cache import Entry, entry_of
 from ratioscope.errors import RatioscopeError
 from ratioscope.metric import SAMPLED
 from ratioscope.recorder import NONFINITE_KEY
+from ratioscope.storage.parquet import footer
 
 # Files are scanned together to about so many tokens: with less, starting a query shows, with more, memory does.
 _SCAN_TOKENS, _FEWEST_TOKENS = 1_000_000, 250_000
@@ -133,7 +134,11 @@ def _each(units: Sequence[ScanUnit], engine: Engine) -> Iterator[tuple[ScanUnit,
     try:
         for batch, tables in engine(missing):
             yield from _put(batch, tables)
-    except (duckdb.IOException, duckdb.InvalidInputException, OSError) as error:
+    except (duckdb.Error, OSError) as error:
+        if failure := storage_failure(error):
+            raise failure from None
+        if isinstance(error, duckdb.Error) and not isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
+            raise
         reason = str(error).splitlines()[0]
         where = (*units[0].tokens, *units[0].sequences)[0].path.parent
         raise RatioscopeError(f"{where}: vanished or changed while it was read ({reason}); try again.") from None
@@ -261,7 +266,7 @@ def rewards_between(file: TableFile) -> tuple[float, float]:
     """The smallest and the largest reward by the footer of a file of sequences; infinite where it does not say."""
     unknown = -inf, inf
     try:
-        metadata = pq.read_metadata(file.path)
+        metadata = footer(file.path)
     except (OSError, pa.ArrowInvalid):
         return unknown
     names = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
@@ -278,7 +283,7 @@ def rewards_between(file: TableFile) -> tuple[float, float]:
 @cache
 def _known_clean(file: TableFile) -> bool:
     """Whether the file's footer proves that every row can be used, so that no row need be asked."""
-    metadata = pq.read_metadata(file.path)
+    metadata = footer(file.path)
     nonfinite = (metadata.metadata or {}).get(NONFINITE_KEY)
     columns = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
     log_probabilities = {*SAMPLED, "logp_current", "logp_new"} & set(columns)

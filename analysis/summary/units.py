@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 
-import pyarrow.parquet as pq
-
 from ratioscope.analysis.runs.store import Run, TableFile
 from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS
+from ratioscope.storage.parquet import footer
 
 _END = 2**31
 """Beyond every step."""
@@ -52,7 +51,7 @@ class ScanUnit:
     @property
     def rows(self) -> int:
         """Of tokens, where it has any; of a part those of the whole."""
-        return sum(pq.read_metadata(file.path).num_rows for file in self.tokens or self.sequences)
+        return sum(footer(file.path).num_rows for file in self.tokens or self.sequences)
 
     @property
     def where(self) -> str:
@@ -107,7 +106,7 @@ def _ranges(files: Iterable[TableFile]) -> list[tuple[int, int]]:
 def _ends(files: Iterable[TableFile], parts: int) -> list[int]:
     """Between about so many parts of one size, the seq_id after which the next one begins, by the files' footers."""
     groups: list[tuple[int, int]] = []
-    for metadata in (pq.read_metadata(file.path) for file in files):
+    for metadata in (footer(file.path) for file in files):
         names = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             statistics = group.column(names.index("seq_id")).statistics

@@ -10,6 +10,7 @@ from ratioscope import __version__
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.terminal import complain, say
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.places import place
 
 if TYPE_CHECKING:
     from ratioscope.analysis.runs.store import Run
@@ -25,7 +26,14 @@ DEFAULT_PORT = 8501
 
 SeverityName = Literal["notice", "warning", "critical"]
 RunFolder = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run's folder.", autocompletion=completion.folders, show_default=False)
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's folder or URL.",
+        parser=place,
+        autocompletion=completion.folders,
+        show_default=False,
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 Thresholds = Annotated[

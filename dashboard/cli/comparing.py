@@ -10,6 +10,7 @@ from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, app, check_folder, examples, opened
 from ratioscope.dashboard.cli.terminal import complain, say, working
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.places import place
 
 if TYPE_CHECKING:
     from ratioscope.analysis.compare import Member
@@ -18,7 +19,8 @@ RunFolders = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN",
-        help="Run folders, or folders that contain runs.",
+        help="Run folders, or folders that contain runs; URLs, too.",
+        parser=place,
         autocompletion=completion.folders,
         show_default=False,
     ),

@@ -13,6 +13,7 @@ from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, RunFolder, app, check_folder, examples, opened
 from ratioscope.dashboard.cli.terminal import one_line, say, working
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.places import place
 
 # The columns of the table for the eye.
 _SHOWN = ["n_tokens", "reward", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "khat_token", "chi2_token"]
@@ -20,7 +21,9 @@ _SHOWN = ["n_tokens", "reward", "s_k_bounded", "u_k", "clip_fraction", "ess_toke
 
 @app.command(name="ls", epilog=examples("ls sample_runs", "ls sample_runs --json"))
 def list_runs(
-    root: Annotated[Path, typer.Argument(help="Folder with runs.", autocompletion=completion.folders)] = DEFAULT_ROOT,
+    root: Annotated[
+        Path, typer.Argument(help="Folder or URL with runs.", parser=place, autocompletion=completion.folders)
+    ] = DEFAULT_ROOT,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """List runs with status and number of steps.

@@ -9,6 +9,7 @@ from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_PORT, Port, app, check_folder, examples
 from ratioscope.dashboard.cli.server import check_port, serve
 from ratioscope.dashboard.cli.terminal import say
+from ratioscope.storage.places import place
 
 
 @app.command(epilog=examples("dashboard sample_runs", "dashboard runs sample_runs --port 8600"))
@@ -17,7 +18,8 @@ def dashboard(
         list[Path],
         typer.Argument(
             metavar="ROOT",
-            help="Folders that contain runs, or run folders.",
+            help="Folders that contain runs, or run folders; URLs, too.",
+            parser=place,
             autocompletion=completion.folders,
             show_default=False,
         ),

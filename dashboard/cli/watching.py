@@ -22,6 +22,7 @@ from ratioscope.dashboard.cli.common import (
 )
 from ratioscope.dashboard.cli.terminal import complain, working
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.places import place
 
 if TYPE_CHECKING:
     from ratioscope.analysis.findings.finding import Finding, Severity
@@ -45,7 +46,8 @@ def watch(
         list[Path],
         typer.Argument(
             metavar="RUN_OR_ROOT",
-            help="Folders of runs, or folders with runs in them; runs that appear there later are watched, too.",
+            help="Folders or URLs of runs or with runs in them; runs that appear there later are watched, too.",
+            parser=place,
             autocompletion=completion.folders,
             show_default=False,
         ),

@@ -18,6 +18,7 @@ from ratioscope.analysis.runs.store import Listed, discover
 from ratioscope.dashboard.watching.headlines import Headline, found, headline
 from ratioscope.dashboard.watching.worker import by_processes
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.places import scan
 
 # Seconds: a live run is not read again before its headline is so old; between two looks for new runs, at least.
 _LIVE_REST, _PAUSE = 8.0, 4.0
@@ -169,8 +170,8 @@ def _kept(folder: Path) -> Headline | None:
 
 def _bytes(folder: Path) -> int:
     """What reading a run costs, roughly."""
-    with suppress(OSError), os.scandir(folder / "tokens") as entries:
-        return sum(entry.stat().st_size for entry in entries)
+    with suppress(OSError):
+        return sum(child.size for child in scan(folder / "tokens", sizes=True))
     return 0
 
 

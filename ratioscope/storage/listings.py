@@ -34,6 +34,8 @@ _lock = threading.Lock()
 _listings: dict[str, _Listing] = {}
 _whole: dict[str, float] = {}
 """When everything below a folder was listed."""
+_asked: dict[str, tuple[float, Found | None]] = {}
+"""What was asked for alone, and when."""
 _objects: dict[str, Found] = {}
 """Each object as it was last seen: it is read as the one that was listed, though the listing be old."""
 
@@ -78,13 +80,16 @@ def found(url: str) -> Found | None:
     known = _known(folder)
     if known is not None:
         return known.get(name)
+    with _lock:
+        when, seen = _asked.get(url, (float("-inf"), None))
+        if time.monotonic() - when < FRESH_SECONDS:
+            return seen
     filesystem, path = client(url)
     info = attempted(url, lambda: filesystem.get_file_info(path))
-    if info.type.name == "NotFound":
-        return None
-    seen = _seen(name, info)
-    if not seen.is_dir:
-        with _lock:
+    seen = None if info.type.name == "NotFound" else _seen(name, info)
+    with _lock:
+        _asked[url] = time.monotonic(), seen
+        if seen and not seen.is_dir:
             _objects[url] = seen
     return seen
 
@@ -101,6 +106,7 @@ def forget(url: str) -> None:
     folder = url.rpartition("/")[0]
     with _lock:
         _objects.pop(url, None)
+        _asked.pop(url, None)
         for known in (_listings, _whole):
             for place in [place for place in known if folder == place or folder.startswith(f"{place}/")]:
                 del known[place]
