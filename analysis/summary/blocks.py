@@ -37,7 +37,7 @@ def tables_of(
     """Each block with its table.
 
     Args:
-        progress: is told of units done and of all.
+        progress: called with the units done and all.
 
     Raises:
         RatioscopeError: as `partials_of`.
