@@ -70,7 +70,7 @@ def test_a_query_moves_the_columns_and_row_groups_it_needs(storage: Storage) -> 
     storage.reset()
     with relations(run, 10, 10, tables=[schema.TOKENS]) as connection:
         connection.execute("select sum(logp_current) from token").fetchall()
-    assert needed <= storage.bytes_read <= needed + 100 < 0.25 * sum(file.size for file in run.files["tokens"])
+    assert 0.9 * needed < storage.bytes_read <= needed + 100 < 0.25 * sum(file.size for file in run.files["tokens"])
 
 
 def test_runs_are_found_and_news_of_them(storage: Storage) -> None:
