@@ -53,10 +53,10 @@ def brush(chart: Locator, start: float, end: float) -> tuple[int, int]:
     Returns:
         The first and the last step that the URL then names.
     """
-    for _ in range(3):
+    for patience in (4_000, 8_000, 16_000):  # a second drag while the first is under way would be another brush
         drag_over(chart, start, end)
         with suppress(AssertionError):
-            expect(chart.page).to_have_url(RANGE_IN_URL, timeout=4_000)
+            expect(chart.page).to_have_url(RANGE_IN_URL, timeout=patience)
             break
     expect(chart.page).to_have_url(RANGE_IN_URL)
     first, last = re.findall(r"from=(\d+)&to=(\d+)", chart.page.url)[0]

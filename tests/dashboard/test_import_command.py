@@ -150,14 +150,14 @@ def test_it_follows_until_it_is_ended_and_that_is_no_failure(mapping: Path, tmp_
     _until(lambda: len([*run.glob("steps/*.parquet")]) > 1)
     assert open_run(run).status == "running"
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 0 and "no longer followed" in said
     assert rewards(run) == [0.0] * 4 + [1.0] * 4 + [2.0] * 4
     assert open_run(run).status == "interrupted"
 
 
 def _until(arrived: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not arrived():
         assert time.monotonic() < end
         time.sleep(0.02)

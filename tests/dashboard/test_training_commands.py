@@ -82,7 +82,7 @@ def test_a_run_that_was_interrupted_is_resumed_to_its_end(
             assert trainer.poll() is None, trainer.communicate()
             time.sleep(0.05)
         trainer.send_signal(signal.SIGINT)
-        printed, errors = trainer.communicate(timeout=60)
+        printed, errors = trainer.communicate(timeout=120)
     finally:
         trainer.kill()
     assert (trainer.returncode, errors) == (INTERRUPTED, "")

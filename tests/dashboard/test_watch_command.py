@@ -243,10 +243,12 @@ def test_a_live_run_is_read_again_when_it_has_news_and_only_then(
 
 def test_a_run_that_is_waited_for_is_watched(ratioscope: Ratioscope, tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "later"
+    folder.parent.mkdir()
+    written = write_run(tmp_path / "later", stale_steps(0, 4, 0.25))
 
     def begin() -> None:
         time.sleep(0.2)
-        write_run(folder, stale_steps(0, 4, 0.25))
+        written.rename(folder)
 
     threading.Thread(target=begin, daemon=True).start()
     assert "Staleness" in ratioscope("watch", tmp_path / "runs", *QUICK, "--wait", "1").out

@@ -31,7 +31,7 @@ def recorded(folder: Path, *, collapsed: bool) -> Path:
 
 def until_judged(guard: StopOnCritical) -> None:
     """Updates go on while a diagnosis is under way."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while not guard.checks and not guard.stop and time.monotonic() < until:
         guard.step()
         time.sleep(0.05)
@@ -40,8 +40,7 @@ def until_judged(guard: StopOnCritical) -> None:
 def test_a_collapsed_run_is_stopped_and_has_a_post_mortem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = recorded(tmp_path, collapsed=True)
     guard = stop_on_critical(folder, every=2, report=tmp_path / "why.json")
-    began = time.monotonic()
-    assert not guard.step() and not guard.step() and time.monotonic() - began < 1  # it does not wait
+    assert not guard.step() and not guard.step() and not guard.checks  # it does not wait
     until_judged(guard)
     assert guard.stop and guard.step() and guard.finding["rule"] == "reward_collapse"
     guard.close()

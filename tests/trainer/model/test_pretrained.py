@@ -216,7 +216,8 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("offline", "remembered")
-def test_smollm2_answers_a_question() -> None:
+def test_smollm2_answers_a_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path))
     load("smollm2", chat_template=True)
     assert "llama_cpp" not in sys.modules
     (kept,) = cache_folder("pretrained").iterdir()

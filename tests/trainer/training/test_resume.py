@@ -142,7 +142,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Killed
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 120
             while time.monotonic() < deadline and any(
                 last_step_on_disk(folder / name) < on_disk for name, (_, on_disk) in LEFT_BEHIND.items()
             ):
