@@ -121,17 +121,31 @@ def open_run(folder: str | Path) -> Run:
         raise RunFormatError(said)
     if not folder.is_dir():
         raise RunFormatError(f"{folder}: there is no such folder.")
-    # Before anything is read: what comes in meanwhile is then news, and not overlooked.
-    as_read = signature(folder)
-    manifest = Manifest.read(folder)
-    # Steps are written last and listed first: the tokens of every listed step are on disk.
-    listed = {table: _listed(folder / table) for table in [*reversed(schema.TABLES), *schema.OCCASIONAL_TABLES]}
+    for last_try in (False, False, True):
+        # Before anything is read: what comes in meanwhile is then news, and not overlooked.
+        as_read, places = signature(folder), _places(folder)
+        manifest = Manifest.read(folder)
+        try:
+            # Steps are written last and listed first: the tokens of every listed step are on disk.
+            listed = {table: _listed(folder / table) for table in [*reversed(schema.TABLES), *schema.OCCASIONAL_TABLES]}
+            refused = _refused(listed, keep=manifest.status != "running")
+        except FileNotFoundError:
+            if last_try:
+                raise
+            continue
+        if last_try or _places(folder) == places:  # else the run was compacted meanwhile
+            break
     problems = [problem for _, found in listed.values() for problem in found]
-    refused = _refused(listed, keep=manifest.status != "running")
     files = {
         table: tuple(file for file in found if file.identity not in refused) for table, (found, _) in listed.items()
     }
     return Run(folder, manifest, files, (*problems, *refused.values()), as_read)
+
+
+def _places(folder: Path) -> list[int]:
+    """Which folders the tables lie in: other ones after the run was compacted."""
+    tables = (folder / table for table in schema.ALL_TABLES)
+    return [table.stat().st_ino for table in tables if table.is_dir()]
 
 
 def signature(folder: Path) -> str:

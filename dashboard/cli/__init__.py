@@ -18,6 +18,7 @@ COMMAND_MODULES = (
     "importing",
     "runs",
     "sharding",
+    "compacting",
     "gates",
     "translating",
     "comparing",

@@ -1,0 +1,28 @@
+"""`ratioscope compact`: the many small files of a run become few."""
+
+from typing import Annotated
+
+import typer
+
+from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples
+from ratioscope.dashboard.cli.terminal import say, working
+
+
+@app.command(epilog=examples("compact runs/mine", "compact runs/mine --ended"))
+def compact(
+    run: RunFolder,
+    ended: Annotated[
+        bool, typer.Option("--ended", help="The run was interrupted or failed, and will not be resumed.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make few files of the many small ones of a run that has ended.
+
+    No row is lost: a reader sees meanwhile the old files or the new ones, and a crash at any moment leaves
+    it whole. A run that is being written is refused. Partial sums of the new files are computed anew.
+    """
+    from ratioscope.compaction import compact as compacted
+
+    with working("Compacting", quiet) as progress:
+        found = compacted(run, ended=ended, progress=progress)
+    say(f"{found.before} files became {found.after}." if found.after < found.before else "There is nothing to do.")
