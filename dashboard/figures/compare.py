@@ -151,14 +151,10 @@ def difference(
     finite = table.where(np.isfinite(table)) * _points(metric)
     across = scale(by, _ends(table.index)[1] or 0.0)
     fig = base.figure(mode, height=height, x_title=across.title, y_title=_minus(name, metric))
-    colour = mode.text
-    _add_band(fig, finite, colour, across.unit)
+    _add_band(fig, finite, mode.text, across.unit)
     value = base.reduce(finite["difference"].dropna())
-    fig.add_scatter(
-        x=_places(value.index, across.unit), y=value.to_numpy(np.float32), name=base.plain(name),
-        mode="lines+markers" if CATALOGUE[metric].sparse or len(value) == 1 else "lines", marker={"size": 4},
-        line={"color": colour, "width": 2}, hovertemplate=_of_difference(metric), showlegend=False,
-    )  # fmt: skip
+    _add_difference(fig, value, metric, across.unit, name, Style(mode.text, "solid", ""))
+    fig.update_layout(showlegend=False)
     base.add_threshold(fig, 0.0, "no difference", mode)
     fig.update_xaxes(range=_range(x, _ends(table.index), across.unit, by))
     fig.update_layout(margin={"t": 12}, uirevision=f"{metric} {by}")
@@ -184,13 +180,7 @@ def differences(
     fig = base.figure(mode, height=height, x_title=across.title, y_title=_minus(f"minus {baseline}", metric))
     for line, table in shown:
         value = base.reduce(_finite(table["difference"])) * _points(metric)
-        colour, dash, symbol = line.style
-        fig.add_scatter(
-            x=_places(value.index, across.unit), y=value.to_numpy(np.float32), name=base.plain(line.name),
-            mode="lines+markers" if CATALOGUE[metric].sparse or symbol or len(value) == 1 else "lines",
-            marker={"size": 7, "symbol": symbol, "maxdisplayed": 15} if symbol else {"size": 4},
-            line={"color": colour, "width": 2, "dash": dash}, hovertemplate=_of_difference(metric),
-        )  # fmt: skip
+        _add_difference(fig, value, metric, across.unit, line.name, line.style)
     base.add_threshold(fig, 0.0, "no difference", mode)
     fig.update_xaxes(range=_range(x, extent, across.unit, by))
     fig.update_layout(
@@ -271,6 +261,17 @@ def _add(
         hovertemplate="%{y:" + _number(metric) + "}",
         **place,
     )
+
+
+def _add_difference(fig: go.Figure, value: pd.Series, metric: str, unit: float, name: str, style: Style) -> None:
+    """A line of differences in a setting's look."""
+    colour, dash, symbol = style
+    fig.add_scatter(
+        x=_places(value.index, unit), y=value.to_numpy(np.float32), name=base.plain(name),
+        mode="lines+markers" if CATALOGUE[metric].sparse or symbol or len(value) == 1 else "lines",
+        marker={"size": 7, "symbol": symbol, "maxdisplayed": 15} if symbol else {"size": 4},
+        line={"color": colour, "width": 2, "dash": dash}, hovertemplate=_of_difference(metric),
+    )  # fmt: skip
 
 
 def _add_band(fig: go.Figure, frame: pd.DataFrame, colour: str, unit: float, **others: object) -> None:

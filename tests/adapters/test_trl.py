@@ -24,15 +24,16 @@ from tests.adapters.trl_training import (
     LOSSES,
     REUSE,
     ROWS,
+    WORDS,
     Recorded,
     policy,
     read,
     recorded,
     right,
     score,
-    tokenizer,
     trainer,
 )
+from tests.making import language_model
 
 # Not imported before a test needs it: that takes a second, and every process collects this file.
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def test_groups_and_texts_survive_the_shuffle(reused: Recorded) -> None:
     np.testing.assert_allclose(
         sequences["reward"], sequences["reward_right"] + sequences["reward_short"].fillna(0), rtol=1e-6
     )
-    words = tokenizer()
+    words = language_model.tokenizer(WORDS)
     for (step, seq_id), rows in tokens.groupby(["step", "seq_id"]):
         (of,) = sequences[(sequences["step"] == step) & (sequences["seq_id"] == seq_id)].itertuples()
         assert words.decode(rows["token_id"].tolist(), skip_special_tokens=True) == of.response

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 import pyarrow.parquet as pq
-import torch
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
+from transformers import Qwen2ForCausalLM, TrainerCallback
 
 from ratioscope.adapters.trl import GRPORecorder, record
 from ratioscope.manifest import Manifest
+from tests.making import language_model
 
 # Not imported before a test needs it: that takes a second, and every process collects this file.
 if TYPE_CHECKING:
@@ -34,31 +34,8 @@ def short(completions: list[str], **more: Any) -> list[float | None]:
     return [-0.1 * len(text.split()) if len(text.split()) < LONGEST - 1 else None for text in completions]
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<pad>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="<eos>", unk_token="<pad>")
-
-
 def policy(seed: int = 0) -> Qwen2ForCausalLM:
-    torch.manual_seed(seed)
-    return Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(WORDS),
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            max_position_embeddings=64,
-            pad_token_id=0,
-            eos_token_id=1,
-            bos_token_id=None,
-            initializer_range=0.2,
-        )
-    )
+    return language_model.policy(len(WORDS), 32, seed=seed, max_position_embeddings=64, initializer_range=0.2)
 
 
 def trainer(folder: Path, *, model: Any = None, rollout_func: Any = None, **settings: Any) -> "GRPOTrainer":
@@ -87,7 +64,7 @@ def trainer(folder: Path, *, model: Any = None, rollout_func: Any = None, **sett
         reward_funcs=[right, short],
         args=GRPOConfig(output_dir=str(folder), **(common | settings)),
         train_dataset=Dataset.from_list([{"prompt": f"{i} plus {j} is"} for i in range(5) for j in range(5)]),
-        processing_class=tokenizer(),
+        processing_class=language_model.tokenizer(WORDS),
         rollout_func=rollout_func,
     )
 

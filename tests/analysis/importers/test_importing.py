@@ -26,19 +26,9 @@ from ratioscope.analysis.importers.vocabulary import texts_of
 from ratioscope.analysis.importers.writing import Imported, Options, follow_run, import_run
 from ratioscope.analysis.runs.store import discover, open_run
 from ratioscope.errors import RatioscopeError
+from tests.analysis.importers.layouts import COLUMNS
 
-MAPPING = """
-step = "k"
-[tokens]
-files = "*.jsonl"
-[tokens.columns]
-token_id = "ids"
-logp_behavior = "mu"
-logp_current = "old"
-[sequences.columns]
-group_id = "uid"
-reward = "score"
-"""
+MAPPING = f'step = "k"\n[tokens]\nfiles = "*.jsonl"{COLUMNS}'
 
 
 def line(step: int, number: int, n: int = 5) -> str:

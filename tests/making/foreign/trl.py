@@ -36,32 +36,17 @@ def chat_length(completions: list[list[dict[str, str]]], **_: Any) -> list[float
 
 def train(folder: Path, prompts: list[Any], rewards: list[Any], steps: int, **settings: int) -> None:
     from datasets import Dataset
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, set_seed
+    from transformers import set_seed
     from trl import GRPOConfig, GRPOTrainer
 
+    from tests.making import language_model
+
+    model = language_model.policy(len(WORDS), 16, intermediate_size=16, num_hidden_layers=1)
     set_seed(0)
-    words = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", chat_template=TEMPLATE
-    )
-    model = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(WORDS),
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            pad_token_id=0,
-            eos_token_id=1,
-        )
-    )
     with tempfile.TemporaryDirectory() as place:
         trainer = GRPOTrainer(
             model=model,
-            processing_class=tokenizer,
+            processing_class=language_model.tokenizer(WORDS, unknown=2, chat_template=TEMPLATE),
             reward_funcs=rewards,
             train_dataset=Dataset.from_dict({"prompt": prompts}),
             args=GRPOConfig(

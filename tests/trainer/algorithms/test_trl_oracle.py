@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from ratioscope.trainer.algorithms.losses import ReferenceKL, Size, TokenBatch, policy_loss
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from ratioscope.trainer.model.policy import entropy_of, evaluate
 from ratioscope.trainer.sampling.rollout import Rollout
+from tests.making import language_model
 
 # Not imported before a test needs it: that takes a second, and every process collects this file.
 if TYPE_CHECKING:
@@ -48,26 +48,12 @@ class Sampled(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def model() -> LlamaForCausalLM:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=32,
-        pad_token_id=0,
-        eos_token_id=1,
-        bos_token_id=None,
-        initializer_range=0.3,
-    )
-    return LlamaForCausalLM(config)
+def model() -> PreTrainedModel:
+    return language_model.policy(VOCABULARY, 16, intermediate_size=32, initializer_range=0.3)
 
 
 @pytest.fixture(scope="module")
-def sampled(model: LlamaForCausalLM) -> Sampled:
+def sampled(model: PreTrainedModel) -> Sampled:
     """Prompts and responses of unequal lengths, from a policy that the ratios are far away from."""
     generator = torch.Generator().manual_seed(1)
     prompts = torch.randint(2, VOCABULARY, (PROMPTS, 4), generator=generator)
@@ -93,7 +79,7 @@ def sampled(model: LlamaForCausalLM) -> Sampled:
     return Sampled(rollout._replace(logp=drawn), torch.randn(SEQUENCES, generator=generator), reference)
 
 
-def oracle(model: LlamaForCausalLM, folder: Path, *, beta: float = 0.0, **settings: Any) -> "GRPOTrainer":
+def oracle(model: PreTrainedModel, folder: Path, *, beta: float = 0.0, **settings: Any) -> "GRPOTrainer":
     """A real GRPOTrainer around the policy; everything that is not under test is off.
 
     `beta` is set afterwards: TRL would load a reference model by name, and its log-probs come with the batch here.
@@ -101,7 +87,6 @@ def oracle(model: LlamaForCausalLM, folder: Path, *, beta: float = 0.0, **settin
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    tokenizer = Tokenizer(models.WordLevel({str(token): token for token in range(VOCABULARY)}, unk_token="0"))
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=lambda completions, **columns: [0.0] * len(completions),
@@ -118,21 +103,19 @@ def oracle(model: LlamaForCausalLM, folder: Path, *, beta: float = 0.0, **settin
             **settings,
         ),
         train_dataset=Dataset.from_dict({"prompt": ["2 3"] * SEQUENCES}),
-        processing_class=PreTrainedTokenizerFast(
-            tokenizer_object=tokenizer, pad_token="0", eos_token="1", unk_token="0"
-        ),
+        processing_class=language_model.tokenizer([str(token) for token in range(VOCABULARY)]),
     )
     trainer.beta = beta
     trainer.current_gradient_accumulation_steps = 1  # set in training; one accumulation step is no scaling
     return trainer
 
 
-def flat(model: LlamaForCausalLM, loss: Tensor) -> Tensor:
+def flat(model: PreTrainedModel, loss: Tensor) -> Tensor:
     return torch.cat([piece.flatten() for piece in torch.autograd.grad(loss, list(model.parameters()))]).double()
 
 
 def ours(
-    model: LlamaForCausalLM,
+    model: PreTrainedModel,
     sampled: Sampled,
     name: str,
     *,
@@ -234,7 +217,7 @@ CLIPPED = ("one_side", "none", "token")
 
 @pytest.mark.parametrize("what", PAIRS)
 def test_the_gradient_of_the_policy_is_the_one_of_trl(
-    what: str, model: LlamaForCausalLM, sampled: Sampled, tmp_path: Path
+    what: str, model: PreTrainedModel, sampled: Sampled, tmp_path: Path
 ) -> None:
     pair = PAIRS[what]
     trl = oracle(model, tmp_path, **pair.trl)
@@ -250,7 +233,7 @@ def test_the_gradient_of_the_policy_is_the_one_of_trl(
 
 
 @pytest.mark.parametrize("what", PAIRS)
-def test_on_fresh_data_too(what: str, model: LlamaForCausalLM, sampled: Sampled, tmp_path: Path) -> None:
+def test_on_fresh_data_too(what: str, model: PreTrainedModel, sampled: Sampled, tmp_path: Path) -> None:
     pair = PAIRS[what]
     trl = oracle(model, tmp_path, **pair.trl)
     expected = flat(model, trl.compute_loss(trl.model, sampled.for_trl(fresh=True)))
@@ -270,7 +253,7 @@ def test_on_fresh_data_too(what: str, model: LlamaForCausalLM, sampled: Sampled,
     ],
 )
 def test_the_pull_to_the_reference_is_the_one_of_trl(
-    fresh: bool, corrected: bool, estimator: str, model: LlamaForCausalLM, sampled: Sampled, tmp_path: Path
+    fresh: bool, corrected: bool, estimator: str, model: PreTrainedModel, sampled: Sampled, tmp_path: Path
 ) -> None:
     trl = oracle(model, tmp_path, loss_type="bnpo", beta=0.5, use_bias_correction_kl=corrected, **BAND)
     loss = trl.compute_loss(trl.model, sampled.for_trl(fresh=fresh))
@@ -282,7 +265,7 @@ def test_the_pull_to_the_reference_is_the_one_of_trl(
 
 
 def test_off_policy_trl_leaves_the_ratio_out_of_an_uncorrected_penalty(
-    model: LlamaForCausalLM, sampled: Sampled, tmp_path: Path
+    model: PreTrainedModel, sampled: Sampled, tmp_path: Path
 ) -> None:
     """Which then is the gradient of no divergence; here every estimator is weighted with pi_theta / behavior."""
     trl = oracle(model, tmp_path, loss_type="bnpo", beta=0.5, use_bias_correction_kl=False, **BAND)
