@@ -24,10 +24,21 @@ TOLERANCE = 1e-3
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
-    """Replace the run's checkpoint atomically."""
+    """Replace the run's checkpoint atomically.
+
+    Raises:
+        RatioscopeError: it cannot be written; the one before is still there.
+    """
     temporary = folder / f"checkpoint.tmp-{os.getpid()}"
-    torch.save(state, temporary)
-    temporary.replace(folder / CHECKPOINT_NAME)
+    try:
+        torch.save(state, temporary)
+        temporary.replace(folder / CHECKPOINT_NAME)
+    except (OSError, RuntimeError) as error:  # torch has no name of its own for a full disk
+        temporary.unlink(missing_ok=True)
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise RatioscopeError(
+            f"{folder / CHECKPOINT_NAME}: cannot be written ({reason}); make room, and resume the run."
+        ) from error
 
 
 def remove(folder: Path) -> None:

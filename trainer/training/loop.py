@@ -1,8 +1,8 @@
 """The training loop: collect a batch, update the policy, log every token; stop and go on at any update."""
 
 import time
-from collections.abc import Callable
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,9 @@ class Trainer:
             if self.workers:
                 self.workers.start(self.next_update)
             while self.next_update < self.config.updates:
-                report(self._update(self.next_update))
+                with _memory_permitting(self.folder, self.next_update):
+                    progress = self._update(self.next_update)
+                report(progress)
                 self.next_update += 1
                 if should_stop():
                     self._save_checkpoint(report)
@@ -283,6 +285,21 @@ class Trainer:
         self.next_update = state["next_update"]
         self.learner.restore(state)
         self.collector.restore(state)
+
+
+@contextmanager
+def _memory_permitting(folder: Path, step: int) -> Iterator[None]:
+    """Say in one sentence that memory did not suffice."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        # On the CPU torch has no name of its own for it.
+        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise RatioscopeError(
+            f"{folder}: update {step} needs more memory than there is. Resume the run where there is more, or start "
+            "one with optimiser.micro_batch=1, optimiser.gradient_checkpointing=true or fewer sampler.prompts."
+        ) from error
 
 
 def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:

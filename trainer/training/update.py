@@ -79,7 +79,7 @@ class Learner:
         """Train on a batch.
 
         Raises:
-            RatioscopeError: the gradient is not finite.
+            RatioscopeError: the gradient is not finite, or the policy that it leads to.
         """
         prepared = self.prepare(step, batch, gradient=self.whole and self.algorithm.step == "adamw")
         tokens, seen = prepared.tokens, prepared.seen
@@ -92,6 +92,11 @@ class Learner:
                 outcome.scalars = self._descend(prepared, log, step)
         with torch.no_grad():
             new = self.preparation.look(prepared.rollout, prepared.select)
+        if new.logp.isnan().any():
+            raise RatioscopeError(
+                f"Update {step}: the policy's probabilities are no longer numbers. Start a new run with a lower "
+                "optimiser.learning_rate or max_kl."
+            )
         if self.algorithm.regulariser == "adaptive_kl" and len(tokens.sequence):
             outcome.scalars |= self._adapt_kl(prepared.current, new.distribution)
         outcome.new = new.distribution

@@ -19,6 +19,7 @@ from ratioscope.schema import FileName
 from ratioscope.trainer.training import checkpoint, record
 from ratioscope.trainer.training.checkpoint import CHECKPOINT_NAME
 from ratioscope.trainer.training.loop import Trainer, configuration_of
+from ratioscope.trainer.training.update import Learner
 from tests.making.train_until_killed import RUNS
 from tests.making.training import RESUMABLE, same_tables, small, table, train
 
@@ -122,6 +123,35 @@ def test_a_step_that_is_computed_again_differently_is_refused_and_the_run_left_a
         train(configuration_of(folder, ["updates=20"]), folder, resume=True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert (Manifest.read(folder).status, Manifest.read(folder).planned_updates) == ("interrupted", UPDATES)
+
+
+@pytest.mark.parametrize("cause", ["memory", "memory of a CPU", "disk"])
+def test_where_memory_or_disk_does_not_suffice_the_run_goes_on_elsewhere(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    folder = tmp_path / "run"
+
+    def fails(*_: object) -> None:
+        if cause == "memory":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        reason = "[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0\nframe #0"
+        raise RuntimeError(reason if cause == "disk" else "DefaultCPUAllocator: can't allocate memory: you tried")
+
+    expected = {"disk": r"checkpoint.pt: cannot be written \(.* vs 0\); make room, and resume the run\.$"}
+    with monkeypatch.context() as broken:
+        broken.setattr(*((torch, "save") if cause == "disk" else (Learner, "update")), fails)
+        with pytest.raises(RatioscopeError, match=expected.get(cause, "update 0 needs more memory than there is")):
+            train(small(*RESUMABLE), folder)
+    assert Manifest.read(folder).status == "failed"
+    assert not [*folder.rglob("*.tmp-*")]
+    assert go_on(folder) == "finished"
+    assert same_tables(folder, whole)
+
+
+def test_a_policy_that_is_no_longer_numbers_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RatioscopeError, match=r"Update \d: the policy's probabilities are no longer numbers\. Start"):
+        train(small("algorithm=reinforce", "learning_rate=1e30"), tmp_path / "run")
+    assert Manifest.read(tmp_path / "run").status_reason.startswith("RatioscopeError: Update")
 
 
 class Killed(NamedTuple):
