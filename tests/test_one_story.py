@@ -87,7 +87,8 @@ def assert_one_story(facts: Facts, texts: Iterable[str], whole: Facts, about_the
             assert not [words for words in _AGE if of.fresh and words in text], text
             assert {(int(n), int(steps)) for n, steps in _COUNT.findall(text)} <= {(len(level.over), of.n_steps)}, text
             quoted = {*_AT_MOST.findall(text), *_WORST.findall(text)}
-            assert quoted <= {f"{level.largest:.2g}"}, text
+            # A third digit where two would read as the limit.
+            assert quoted <= {f"{level.largest:.2g}", f"{level.largest:.3g}"}, text
             assert "nan" not in text.lower().split() and "As the crow flies" not in text
 
 
@@ -313,7 +314,7 @@ def test_the_drift_page_of_fresh_data_blames_the_engine_with_one_number(
     """
     damaged(SAMPLE_RUNS / "mismatch-grpo-seed0", drift_page / "run", range(29, 39), *missing)
     said = sentences(visit("drift", run="run", **{"from": "29", "to": "38"}))
-    assert told(said) == {("the engine", "0.013")}
+    assert told(said) == {("the engine", "0.011")}
     plain = [line for line in said.splitlines() if "0.0067" in line]
     assert all(line.startswith("Plain form: ") for line in plain), plain
     assert "the age of the data makes" not in said and "cannot be separated" not in said

@@ -25,7 +25,7 @@ from tests.making.samples import NAMES, run_of, summary_of
 def members() -> list[Member]:
     """The runs of figure 3."""
     names = ("reinforce", "grpo", "rec_oneside_is", "rec_oneside_nois")
-    runs = [run_of(name) for name in NAMES]
+    runs = [run_of(name) for name in NAMES if "-lr" not in name]
     runs = [run for run in runs if run.manifest.algorithm["name"] in names and not run.manifest.schedule["mixture"]]
     runs = [run for run in runs if run.manifest.sampler["top_p"] == 1 and not run.manifest.model["path"]]
     # The numbers of others than GRPO's are not looked at.
