@@ -8,7 +8,9 @@ DEMO_PORT ?= 8501
 demo: .venv/installed  ## a short live training run, and the dashboard on it and on sample_runs/
 	$(BIN)/ratioscope demo --port $(DEMO_PORT)
 
-test: check chromium  ## lint, type check, every test
+test:  ## lint, type check, every test
+	@# A browser that is not there is fetched while the other tools are.
+	@$(MAKE) --no-print-directory --jobs 2 check chromium
 	@# A file's tests share what they have trained, so they stay in one process; one thread each, so that the processes fit.
 	@# Tests start a hundred Pythons: bytecode is kept even where the environment says that it is not.
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest \
