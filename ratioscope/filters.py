@@ -147,15 +147,13 @@ def _beyond(rows: Rows, divergence: Tensor, largest: float, over: str = "token")
 def _rejection(estimator: str, over: str) -> None:
     """Declare the filter that drops what has `estimator`, of tokens or over their sequence, above a threshold."""
     aggregated = _aggregated.get(over)
+    what = f"responses whose {over} over their tokens of {estimator} is" if aggregated else f"tokens with {estimator}"
 
     def reject(rows: Rows, *, threshold: float) -> Gate:
         return _beyond(rows, _divergence[estimator](rows.ratios.behavior), threshold, over)
 
     reject.__name__ = f"reject_{over}_{estimator}"
-    reject.__doc__ = (
-        f"Drop {f'responses by the {over} over their tokens' if aggregated else 'tokens'} with {estimator} above "
-        "`threshold` nats; the side is the log-ratio's."
-    )
+    reject.__doc__ = f"Drop {what} above `threshold` nats; the side is the log-ratio's."
     words = aggregated.words if aggregated else "of tokens"
     declared(f"filter: {estimator} {words}", sequences=aggregated is not None)(reject)
 

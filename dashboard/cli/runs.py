@@ -130,7 +130,8 @@ def explain(
     """What a metric or an algorithm is, with formula and source; which metric another framework's number is."""
     from ratioscope import catalogue, schema
     from ratioscope.analysis.frameworks import naming, writing
-    from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES, describe, table
+    from ratioscope.trainer.algorithms.explaining import describe
+    from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES, table
 
     if what and (parts or ".py:" in what):
         from ratioscope.trainer.settings.load import load

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import pydoc
 import re
 import socket
 import subprocess
@@ -93,6 +94,9 @@ def test_every_algorithm_is_explained(ratioscope: Ratioscope, name: str) -> None
     text = ratioscope("explain", name).succeeded()
     assert name in text
     assert all(parameter in text for parameter in ALGORITHMS[name].parameters)
+    assert "\n  where  " in text and ("\n  differs " in text) == bool(ALGORITHMS[name].differs)
+    places = re.findall(r"^ +(ratioscope\.[\w.]+)$", text, flags=re.MULTILINE)
+    assert places and all(pydoc.locate(place) for place in places)
 
 
 def test_explain_lists_metrics_algorithms_and_the_format(ratioscope: Ratioscope) -> None:

@@ -23,12 +23,14 @@ ROWS = (
         "(r_i - r̄) ρ_θ 1[|π_θ - behavior| ≤ Δ on the advantage's side] ∇log π_θ / T_max",
         advantage="group_mean", weight="ratio", filter="probability_difference", aggregation="longest_mean",
         parameters=values(difference_low=0.15, difference_high=0.15),
+        differs="without verl's cap on the weight, clip_ratio_c",
     ),
     Algorithm(
         "dppo_kl", "DPPO, binary KL", "Qi et al. 2026; verl's example of dppo_kl, threshold 0.05",
         "(r_i - r̄) ρ_θ 1[binary KL ≤ threshold on the advantage's side] ∇log π_θ / T_max",
         advantage="group_mean", weight="ratio", filter="binary_divergence", aggregation="longest_mean",
-        parameters=values(threshold=0.05), differs="probabilities are kept 1e-6 away from 0 and 1",
+        parameters=values(threshold=0.05),
+        differs="without verl's cap on the weight, clip_ratio_c; probabilities are kept 1e-6 away from 0 and 1",
     ),
     Algorithm(
         "prime_rl", "prime-rl's default loss", "prime-rl 559b447, default_loss_fn: DPPO's TV, Kimi K2.5's pull",

@@ -10,15 +10,16 @@ The rows here are those of the seeds, others are in `field_rows`.
 To add an algorithm, add a row here, and a part where it brings a new one.
 """
 
-from ratioscope.trainer.algorithms.algorithm import IDLE, PARTS, Algorithm, printed, where
+from ratioscope.trainer.algorithms.algorithm import IDLE, PARTS, Algorithm
 from ratioscope.trainer.algorithms.algorithm import values as _set
 from ratioscope.trainer.algorithms.field_rows import ROWS
-from ratioscope.trainer.algorithms.parameters import PARAMETERS
 
 _CLIP = _set(epsilon_low=0.2, epsilon_high=0.2)
 _RING = _set(epsilon_low=0.2, epsilon_high=0.2, outer_low=0.6, outer_high=2.0)
 _CRITIC = {"gamma": 1.0, "value_coefficient": 0.5}
 _TOKENS = "token mean over the batch, as in S3's experiments, instead of the sum over a group"
+_OR = f"the ring is the logical OR of its bands; eq. 19 adds indicators that overlap only on a bound; {_TOKENS}"
+_RESPONSES = "token mean over the batch, instead of the mean over responses"
 _PASSES = "four passes per update, because a gate anchored at pi_k cannot bind in the first; group mean as advantage"
 
 _ROWS = (
@@ -105,28 +106,32 @@ _ROWS = (
     Algorithm(
         "rec_oneside_is", "REC-OneSide-IS", "S3 4.1", "(r_i - r̄) ρ_θ M ∇log π_θ",
         advantage="group_mean", weight="ratio", gate="one_side", parameters=_CLIP,
+        differs=_TOKENS,
     ),
     Algorithm(
         "rec_oneside_nois", "REC-OneSide-NoIS", "S3 4.1", "(r_i - r̄) M ∇log π_θ",
         advantage="group_mean", gate="one_side", parameters=_CLIP,
+        differs=_TOKENS,
     ),
     Algorithm(
         "rec_twoside_is", "REC-TwoSide-IS", "S3 B.3 eq. 18", "(r_i - r̄) ρ_θ 1[1-ε_low ≤ ρ_θ ≤ 1+ε_high] ∇log π_θ",
         advantage="group_mean", weight="ratio", gate="two_side", parameters=_CLIP,
+        differs=_TOKENS,
     ),
     Algorithm(
         "rec_twoside_nois", "REC-TwoSide-NoIS", "S3 B.3 eq. 18", "(r_i - r̄) 1[1-ε_low ≤ ρ_θ ≤ 1+ε_high] ∇log π_θ",
         advantage="group_mean", gate="two_side", parameters=_CLIP,
+        differs=_TOKENS,
     ),
     Algorithm(
         "rec_ring_is", "REC-Ring-IS", "S3 B.3 eq. 19", "(r_i - r̄) ρ_θ M_ring ∇log π_θ",
         advantage="group_mean", weight="ratio", gate="ring", parameters=_RING,
-        differs="the ring is the logical OR of its bands; eq. 19 adds indicators that overlap only on a bound",
+        differs=_OR,
     ),
     Algorithm(
         "rec_ring_nois", "REC-Ring-NoIS", "S3 B.3 eq. 19", "(r_i - r̄) M_ring ∇log π_θ",
         advantage="group_mean", gate="ring", parameters=_RING,
-        differs="the ring is the logical OR of its bands; eq. 19 adds indicators that overlap only on a bound",
+        differs=_OR,
     ),
     Algorithm(
         "opmd", "OPMD, Kimi's variant", "S3 4.2", "(r_i - r̄ - τ log(π_θ(y_i)/π_old(y_i))) ∇log π_θ(y_i)",
@@ -175,18 +180,22 @@ _ROWS = (
     Algorithm(
         "token_tis", "Token-level truncated importance sampling", "S1 7", "(r_i - r̄) min(ρ_θ, C) ∇log π_θ",
         advantage="group_mean", weight="truncated", parameters=_set(cap=2.0),
+        differs=_RESPONSES,
     ),
     Algorithm(
         "seq_is", "Sequence-level importance sampling", "S1 7, S4 eq. 106", "(r_i - r̄) W_θ ∇log π_θ, W_θ = Π_t ρ_θ",
         advantage="group_mean", level="sequence", weight="ratio",
+        differs=_RESPONSES,
     ),
     Algorithm(
         "seq_tis", "Sequence-level truncated importance sampling", "S1 7", "(r_i - r̄) min(W_θ, C) ∇log π_θ",
         advantage="group_mean", level="sequence", weight="truncated", parameters=_set(cap=5.0),
+        differs=_RESPONSES,
     ),
     Algorithm(
         "seq_mis", "Sequence-level masked importance sampling", "S1 7", "(r_i - r̄) W_θ 1[W_θ ≤ C] ∇log π_θ",
         advantage="group_mean", level="sequence", weight="ratio", gate="masked", parameters=_set(cap=5.0),
+        differs=_RESPONSES,
     ),
 )  # fmt: skip
 
@@ -194,29 +203,6 @@ ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in (
 
 # Other names for the same thing.
 ALIASES = {"decoupled_ppo": "incremental_clip", "method_one": "adaptive_clip", "method_two": "incremental_clip"}
-
-
-def describe(algorithm: Algorithm) -> str:
-    """One algorithm as text: gradient, source, parts, parameters, where it differs from its source."""
-    names = [algorithm.name, *(alias for alias, name in ALIASES.items() if name == algorithm.name)]
-    lines = [
-        f"{algorithm.title} ({', '.join(names)})",
-        "",
-        f"  gradient       {algorithm.gradient}",
-        f"  source         {algorithm.source}",
-        *(f"  {part:<13}  {choice:<20}  {where(part, choice)}".rstrip() for part, choice in algorithm.parts().items()),
-        f"  epochs         {algorithm.epochs} per update",
-        f"  printed loss   {printed(algorithm)}",
-    ]
-    if algorithm.differs:
-        lines.append(f"  differs        {algorithm.differs}")
-    if algorithm.parameters:
-        lines += ["", "  parameters"]
-    for name, value in algorithm.parameters.items():
-        known = PARAMETERS.get(name)
-        meaning = f"{known.meaning} ({known.range})" if known else "of a part from a file"
-        lines.append(f"    {name:<20} {value:<6g} {meaning}")
-    return "\n".join(lines)
 
 
 def table() -> str:

@@ -41,7 +41,8 @@ def trust_region_step(
     shrink: float,
     line_search_steps: float,
 ) -> Step:
-    """Change `weights` in place by one step; the solver works in float32 whatever the model computes in.
+    """A natural gradient, as far as a bound on the mean KL lets it, changes `weights` in place; the solver works in
+    float32 whatever the model computes in (S4 4.6).
 
     Args:
         weights: of the policy.
