@@ -128,6 +128,31 @@ def entry_of(purpose: str, module: str, *inputs: str) -> Entry:
     return Entry(purpose, digest.hexdigest()[:32])
 
 
+def kept_now() -> dict[str, tuple[int, int]]:
+    """By purpose: how many entries are kept, and how many bytes they take on disk."""
+    found: dict[str, tuple[int, int]] = {}
+    for path in cache_folder("").glob(_NAMES):
+        with suppress(OSError):  # another process was faster
+            entries, size = found.get(path.parent.name, (0, 0))
+            found[path.parent.name] = entries + 1, size + _on_disk(path.stat().st_size)
+    return dict(sorted(found.items()))
+
+
+def forget(purpose: str | None = None) -> int:
+    """Take entries away, all or those of one purpose; what is no entry stays.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    there = [path for path in cache_folder("").glob(_NAMES) if purpose in (None, path.parent.name)]
+    for path in there:
+        path.unlink(missing_ok=True)
+    return len(there)
+
+
 def _checksum(contents: bytes) -> bytes:
     return zlib.crc32(contents).to_bytes(_CHECKSUM_BYTES)
 

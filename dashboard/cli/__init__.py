@@ -19,6 +19,7 @@ COMMAND_MODULES = (
     "runs",
     "sharding",
     "compacting",
+    "caching",
     "gates",
     "translating",
     "comparing",

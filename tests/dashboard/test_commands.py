@@ -261,3 +261,25 @@ def test_a_port_that_is_taken_is_one_sentence(ratioscope: Ratioscope, tmp_path: 
         sentence = ratioscope(name, *place, "--port", port).failed()
     assert sentence == f"ratioscope: Port {port} is taken; choose another with --port."
     assert not list(tmp_path.iterdir())
+
+
+def test_the_cache_is_listed_by_kind_and_cleared_of_entries_alone(
+    ratioscope: Ratioscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
+    run = write_run(tmp_path / "run", [random_step(np.random.default_rng(0))])
+    ratioscope("summarize", run).succeeded()
+    (tmp_path / "cache" / "pretrained").mkdir()
+    (tmp_path / "cache" / "pretrained" / "weights").write_bytes(b"stays")
+
+    def kinds() -> set[str]:
+        return {line.split()[0] for line in ratioscope("cache").succeeded().splitlines()[1:]}
+
+    assert kinds() == {"footers", "partials", "summaries"}
+    assert ratioscope("cache", "--clear", "--only", "summaries").succeeded().startswith("1 entry was removed")
+    assert kinds() == {"footers", "partials"}
+    assert "nothing of the kind 'models'" in ratioscope("cache", "--clear", "--only", "models").failed()
+    assert "--only goes with --clear" in ratioscope("cache", "--only", "partials").failed()
+    assert ratioscope("cache", "--clear").succeeded().startswith("2 entries were removed")
+    assert not kinds()
+    assert (tmp_path / "cache" / "pretrained" / "weights").read_bytes() == b"stays"
