@@ -54,7 +54,13 @@ def cache_folder(purpose: str) -> Path:
 
 @contextmanager
 def cached_in(folder: Path | None) -> Iterator[None]:
-    """Keep what is kept meanwhile in another folder; None changes nothing."""
+    """Keep what is kept meanwhile in another folder; None changes nothing.
+
+    Raises:
+        RatioscopeError: it is a URL.
+    """
+    if folder is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(folder)):
+        raise RatioscopeError(f"{folder}: the cache must be a folder, not a URL; use one that all machines see.")
     before = os.environ.get("RATIOSCOPE_CACHE")
     if folder is not None:
         os.environ["RATIOSCOPE_CACHE"] = str(folder.resolve())
