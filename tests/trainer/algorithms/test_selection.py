@@ -44,13 +44,15 @@ def test_red_drop_leaves_as_many_responses_below_the_mean_as_above(rewards: list
 
 @pytest.mark.parametrize("right", [1, 2, 3])
 def test_on_rewards_of_0_and_1_red_drop_scales_reinforce_and_turns_nothing(right: int) -> None:
-    """S3 eq. 10 in the mean over what is dropped: the weights of REINFORCE, times 1 / (4 p (1 - p))."""
+    """In the mean over what is dropped the weights are those of REINFORCE, times 1 / (4 p (1 - p)) in S3 eq. 10 and
+    1 / (2 (1 - p)), which is at most 1, in a mean over all tokens."""
     copies, draws = 8, 20_000
     reward = (torch.arange(copies) < right).double().expand(draws, copies)
     kept = balanced(reward, generator())
-    weight = (kept * group_mean(reward, kept) / kept.sum(dim=1, keepdim=True)).mean(dim=0)
-    p = right / copies
-    assert torch.allclose(weight, (reward[0] - p) / copies / (4 * p * (1 - p)), atol=4e-3)
+    advantage, p = kept * group_mean(reward, kept), right / copies
+    of_group = (advantage / kept.sum(dim=1, keepdim=True)).mean(dim=0)
+    assert torch.allclose(of_group, (reward[0] - p) / copies / (4 * p * (1 - p)), atol=4e-3)
+    assert torch.allclose(advantage.mean(dim=0), (reward[0] - p) / (2 * (1 - p)), atol=1e-2)
 
 
 @pytest.mark.parametrize(
