@@ -30,6 +30,9 @@ import pyarrow.parquet as pq
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now, replace_atomically
+from ratioscope.storage.parquet import read_table
+from ratioscope.storage.places import Remote, place
+from ratioscope.storage.spool import Spool
 
 Columns = Mapping[str, Any]
 
@@ -43,7 +46,8 @@ class RunRecorder:
     """Writes one run folder.
 
     Args:
-        folder: where the run goes; must not hold a run yet, unless `resume` is true.
+        folder: where the run goes, a folder or a URL; must not hold a run yet, unless `resume` is true. What goes to a
+            URL is written here first, and kept until it is through (`ratioscope.storage.spool`).
         resume: continue the numbering of the run that is there; steps already on disk are not written again.
         vocabulary: text of a token id, called once for each id that occurs.
         flush_seconds: a live reader sees a step at most about this much later.
@@ -67,21 +71,26 @@ class RunRecorder:
         writer: int = 0,
         **manifest_fields: Any,
     ) -> None:
-        self.folder = Path(folder)
+        self.folder = place(folder)
+        self._spool = Spool(self.folder) if isinstance(self.folder, Remote) else None
+        self._disk = self._spool.folder if self._spool else self.folder
         self._writer, self._flush_seconds, self._stop_on_error = writer, flush_seconds, stop_on_error
         self._before: bytes | None = None
         """What run.json was, until something is added to a run that was taken over."""
         if resume:
-            self.manifest = Manifest.read(self.folder)
-            self._become_the_writer()
+            self._become_the_writer(self._spool.latest() if self._spool else self.folder)
         else:
             if (self.folder / MANIFEST_NAME).exists():
                 raise RunFormatError(f"{self.folder}: already holds a run; choose another name, or resume it.")
+            if (self._disk / MANIFEST_NAME).exists():
+                raise RunFormatError(f"{self._disk}: what did not get to {self.folder}; resume it, or remove this.")
             self.manifest = Manifest(**({"name": self.folder.name} | manifest_fields))
         try:
             for table in schema.TABLES:
-                (self.folder / table).mkdir(parents=True, exist_ok=True)
-            self.manifest.write(self.folder)
+                (self._disk / table).mkdir(parents=True, exist_ok=True)
+            self.manifest.write(self._disk)
+            if self._spool:
+                self._spool.start(anew=not resume)
         except OSError as error:
             raise RatioscopeError(f"{self.folder}: cannot be written ({error}).") from error
 
@@ -160,13 +169,14 @@ class RunRecorder:
         For a run that goes on from `step` and cannot repeat what it did then; before its first `record_step`.
         """
         self._before = None
-        place = self.folder / "set_aside" / f"from_step_{step}_at_{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        aside = Path("set_aside", f"from_step_{step}_at_{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
         for name in self._tables:
-            for path in (self.folder / name).glob("*.parquet"):
+            for path in self._files(name):
                 parsed = schema.FileName.parse(path.name)
                 if parsed and parsed.writer == self._writer and parsed.first_step >= step:
-                    (place / name).mkdir(parents=True, exist_ok=True)
-                    path.rename(place / name / path.name)
+                    to = path.parents[1] / aside / name
+                    to.mkdir(parents=True, exist_ok=True)
+                    path.rename(to / path.name)
             self._last_on_disk[name] = self._last_recorded(name)
 
     def close(self, status: str = "finished", reason: str = "") -> None:
@@ -186,10 +196,12 @@ class RunRecorder:
             self.manifest.status, self.manifest.status_reason = "failed", f"recording stopped: {self._error}"
         try:
             if self.manifest.status == "failed" and self._before is not None:
-                replace_atomically(self.folder / MANIFEST_NAME, self._before)
+                replace_atomically(self._disk / MANIFEST_NAME, self._before)
             else:
-                self.manifest.write(self.folder)
-        except OSError as error:
+                self.manifest.write(self._disk)
+            if self._spool:
+                self._spool.close()
+        except (OSError, RatioscopeError) as error:
             self._error = self._error or error
         self._raise_error()
 
@@ -241,7 +253,7 @@ class RunRecorder:
     def _beat(self) -> None:
         self._flush_when_due()
         self.manifest.heartbeat = now()
-        self.manifest.write(self.folder)
+        self.manifest.write(self._disk)
 
     def _buffer(self, step: int, batch: dict[str, Columns]) -> None:
         for name, columns in batch.items():
@@ -260,20 +272,20 @@ class RunRecorder:
         for name in (*schema.OCCASIONAL_TABLES, *schema.TABLES):
             if not self._pending[name]:
                 continue
-            (self.folder / name).mkdir(exist_ok=True)
+            (self._disk / name).mkdir(exist_ok=True)
             table = pa.concat_tables(self._pending[name], promote_options="default")
             steps = table.column("step")
             first, last = pc.min(steps).as_py(), pc.max(steps).as_py()
             if first is None:
                 self._pending[name].clear()
                 continue
-            write_table_file(self.folder / name / str(schema.FileName(first, last, self._writer)), table)
+            write_table_file(self._disk / name / str(schema.FileName(first, last, self._writer)), table)
             self._before = None
             self._last_on_disk[name] = last
             self._pending[name].clear()
         self._last_flush = time.monotonic()
         self.manifest.heartbeat = now()
-        self.manifest.write(self.folder)
+        self.manifest.write(self._disk)
 
     # Details --------------------------------------------------------------------------------------------------------
 
@@ -288,20 +300,22 @@ class RunRecorder:
                 "text": [self._vocabulary[i] for i in sorted(self._vocabulary)],
             }
             types = pa.schema([(column.name, column.type) for column in schema.VOCABULARY.columns])
-            write_table_file(self.folder / "vocabulary.parquet", pa.table(columns, schema=types))
+            write_table_file(self._disk / "vocabulary.parquet", pa.table(columns, schema=types))
 
     def _read_vocabulary(self) -> dict[int, str]:
-        path = self.folder / "vocabulary.parquet"
-        if not path.exists():
+        places = (self._disk / "vocabulary.parquet", self.folder / "vocabulary.parquet")
+        path = next((path for path in places if path.exists()), None)
+        if path is None:
             return {}
-        table = pq.read_table(path)
+        table = read_table(path)
         return dict(zip(table.column("token_id").to_pylist(), table.column("text").to_pylist(), strict=True))
 
-    def _become_the_writer(self) -> None:
+    def _become_the_writer(self, of: Path) -> None:
         """Take a run over from a writer that is gone: its half-written files are of no use to anybody."""
+        self.manifest = Manifest.read(of)
         if self.manifest.live_status() == "running":
             raise RunFormatError(f"{self.folder}: process {self.manifest.process_id} is still writing this run.")
-        self._before = (self.folder / MANIFEST_NAME).read_bytes()
+        self._before = (of / MANIFEST_NAME).read_bytes()
         fresh = Manifest(name=self.manifest.name)
         self.manifest.status, self.manifest.status_reason = "running", ""
         self.manifest.process_id, self.manifest.host, self.manifest.heartbeat = (
@@ -309,12 +323,17 @@ class RunRecorder:
             fresh.host,
             fresh.heartbeat,
         )
-        for leftover in self.folder.rglob("*.tmp-*"):
+        for leftover in self._disk.rglob("*.tmp-*"):
             leftover.unlink()
 
     def _last_recorded(self, name: str) -> int:
-        names = (schema.FileName.parse(path.name) for path in (self.folder / name).glob("*.parquet"))
+        names = (schema.FileName.parse(path.name) for path in self._files(name))
         return max((parsed.last_step for parsed in names if parsed and parsed.writer == self._writer), default=-1)
+
+    def _files(self, table: str) -> list[Path]:
+        """A table's files; of a run that goes to a URL those that are through, and those that wait."""
+        places = dict.fromkeys((self._disk, self.folder))
+        return [path for folder in places for path in (folder / table).glob("*.parquet")]
 
     def _thread_is_done(self) -> bool:
         return not self._thread.is_alive()

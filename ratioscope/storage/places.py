@@ -174,6 +174,13 @@ class Remote(PosixPath):
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Nothing: a folder is there when something lies in it."""
 
+    def rename(self, target: str | os.PathLike[str]) -> Self:
+        """Move the object to another address, by way of this machine; a crash may leave both, never neither."""
+        to = type(self)(str(target).replace("://", ":/", 1))
+        to.write_bytes(self.read_bytes())
+        self.unlink()
+        return to
+
     def unlink(self, missing_ok: bool = False) -> None:
         filesystem, path = client(str(self))
         try:

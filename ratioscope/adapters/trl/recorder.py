@@ -23,6 +23,7 @@ from ratioscope.adapters.trl.responses import Scored, groups_in, responses_of, t
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME
 from ratioscope.recorder import RunRecorder
+from ratioscope.storage.places import place
 
 Method = Callable[..., Any]
 
@@ -63,7 +64,7 @@ def record(
     Raises:
         RatioscopeError: the trainer is none of TRL's GRPO trainers, or the folder holds a run and `resume` is false.
     """
-    folder = Path(folder)
+    folder = place(folder)
     missing = [each for each in ("_generate_and_score_completions", "_compute_loss") if not hasattr(trainer, each)]
     if missing or not any(hasattr(trainer, each) for each in FORWARD):
         raise RatioscopeError(
