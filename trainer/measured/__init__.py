@@ -1,1 +1,1 @@
-"""What is measured beside a run: exact gradients, the noise floor, probes, prompts held out."""
+"""What is measured beside a run: exact distances, the noise floor, probes, prompts held out."""

@@ -1,6 +1,7 @@
 """Collecting the batch of an update: prompts, the versions that answer them, samples, rewards."""
 
 import random
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -15,7 +16,6 @@ from ratioscope.trainer.sampling.schedule import live_versions
 from ratioscope.trainer.sampling.snapshots import Snapshots
 from ratioscope.trainer.settings.config import TrainConfig
 from ratioscope.trainer.tasks.task import Task
-from ratioscope.trainer.training import checkpoint
 
 
 class Collector(Protocol):
@@ -80,16 +80,18 @@ class ScheduledCollector:
         return self.snapshots.weights
 
     def state(self) -> dict[str, Any]:
+        version, numbers, gauss = self.prompts.getstate()
         return {
             "snapshots": self.snapshots.weights,
             "generator": self.generator.get_state(),
-            "prompts": checkpoint.random_state(self.prompts),
+            "prompts": [version, list(numbers), gauss],  # types that a checkpoint may hold
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.snapshots.weights = state["snapshots"]
         self.generator.set_state(state["generator"])
-        checkpoint.restore_random_state(self.prompts, state["prompts"])
+        version, numbers, gauss = state["prompts"]
+        self.prompts.setstate((version, tuple(numbers), gauss))
 
     def close(self) -> None:
         """Nothing runs between two batches."""
@@ -163,14 +165,7 @@ class ScheduledCollector:
         left_out = [*mixed, *silent][wanted:]
         prompts = [prompt for group in taken for prompt in group.prompt_ids[::copies]]
         batch = assemble([group.rollout for group in taken], prompts, self.task, self.vocabulary)
-        return Batch(
-            batch.rollout,
-            batch.prompt_ids,
-            batch.responses,
-            batch.ended,
-            batch.reward,
-            left_out=sum(int(group.rollout.mask.sum()) for group in left_out),
-        )
+        return replace(batch, left_out=sum(int(group.rollout.mask.sum()) for group in left_out))
 
 
 def other_prompts(task: Task, choice: random.Random, n: int, batch: Batch) -> list[int]:

@@ -1,7 +1,6 @@
 """Everything a run needs to go on exactly as if it had not stopped, and whether it does."""
 
 import os
-import random
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +90,3 @@ def check_repeated(folder: Path, step: int, tokens: dict[str, Any]) -> None:
         f"{folder}: update {step} was computed again, and it is not the one that is recorded: {found}. Another version "
         "of torch, another machine or a changed file does that. Resume it where it ran, or start a new run."
     )
-
-
-def random_state(generator: random.Random) -> list[Any]:
-    """The state of a `random.Random` in types that a checkpoint may hold."""
-    version, numbers, gauss = generator.getstate()
-    return [version, list(numbers), gauss]
-
-
-def restore_random_state(generator: random.Random, state: list[Any]) -> None:
-    generator.setstate((state[0], tuple(state[1]), state[2]))
