@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -13,6 +14,7 @@ from ratioscope.dashboard.sections.model import Block, Paragraph, Table, cell_te
 from ratioscope.dashboard.sections.subject import Subject, attempt, flat
 from ratioscope.errors import RatioscopeError
 from tests.making.pages import charts, sentences
+from tests.making.runs import random_step, write_run
 from tests.making.samples import NAMES, SAMPLE_RUNS
 
 Look = Callable[..., AppTest]
@@ -79,11 +81,16 @@ def test_a_paragraph_names_files_within_the_run() -> None:
     assert isinstance(said, Paragraph) and said.text == "No token, see tokens/a.parquet."
 
 
-def test_a_flat_chart_is_one_line_of_a_report() -> None:
-    subject = Subject(open_folder(SAMPLE_RUNS / "mismatch-grpo-seed0"))
-    section = written("clipping", subject)
+def test_a_flat_chart_is_one_line_of_a_report(tmp_path: Path) -> None:
+    made = [random_step(np.random.default_rng(number), number, spread=0.01) for number in range(6)]
+    steps = [step.with_tokens(clipped=np.zeros(len(step.tokens["seq_id"]), dtype=bool)) for step in made]
+    section = written("clipping", Subject(open_folder(write_run(tmp_path / "run", steps))))
     told = [block.text for block in section.blocks if isinstance(block, Paragraph)]
-    assert [text for text in told if text.startswith("Clip fraction 0.0%; ") and text.endswith(" in every step.")]
+    assert [
+        text
+        for text in told
+        if text.startswith("Clip fraction") and " 0.0%; " in text and text.endswith(" in every step.")
+    ]
     assert not [chart.key for chart in section.charts if flat(chart)]
 
 

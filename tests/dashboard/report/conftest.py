@@ -37,5 +37,5 @@ def page(report: Report) -> Page:
 @pytest.fixture(scope="session")
 def pair() -> Report:
     """Of two sample runs."""
-    runs = [open_folder(SAMPLES / f"sync_interval20-{name}-seed0") for name in ("grpo", "reinforce")]
+    runs = [open_folder(SAMPLES / f"sync_interval20-{name}-lr0.0003-seed0") for name in ("grpo", "reinforce")]
     return comparison_report(runs, pages=["findings", "learning"])

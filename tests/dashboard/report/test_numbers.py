@@ -60,7 +60,7 @@ def test_figures_over_steps_hold_the_numbers_of_summarize(page: Page, opened: Op
 
 
 def test_of_several_runs_each_number_is_that_of_its_run(pair: Report) -> None:
-    runs = [open_folder(SAMPLES / f"sync_interval20-{name}-seed0") for name in ("grpo", "reinforce")]
+    runs = [open_folder(SAMPLES / f"sync_interval20-{name}-lr0.0003-seed0") for name in ("grpo", "reinforce")]
     page = read(html(pair))
     check(page, runs)
     assert {run for run, *_ in page.numbers} == {opened.run_id for opened in runs}

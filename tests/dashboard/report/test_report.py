@@ -168,7 +168,9 @@ def test_of_several_runs_the_verdict_is_what_the_comparison_concludes(pair: Repo
     assert "grpo ends better than reinforce in these runs" in sentences[1]
     assert [section.key for section in pair.sections][:3] == ["runs", "standing", "course"]
     assert [section.group for section in pair.sections if section.group] == [
-        name for name in ("sync_interval20-grpo-seed0", "sync_interval20-reinforce-seed0") for _ in range(2)
+        name
+        for name in ("sync_interval20-grpo-lr0.0003-seed0", "sync_interval20-reinforce-lr0.0003-seed0")
+        for _ in range(2)
     ]
     assert len({chart.key for chart in pair.charts}) == len(list(pair.charts))
 
