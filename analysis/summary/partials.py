@@ -39,7 +39,7 @@ from ratioscope.recorder import NONFINITE_KEY
 from ratioscope.storage.parquet import footer
 
 # Files are scanned together to about so many tokens: with less, starting a query shows, with more, memory does.
-_SCAN_TOKENS, _FEWEST_TOKENS = 1_000_000, 250_000
+_SCAN_TOKENS, _FEWEST_TOKENS = 3_000_000, 250_000
 _AT_A_TIME = os.cpu_count() or 1
 
 # Beyond these, exp(log rho) of a step's largest ratio leaves too little of the floating-point range for its square, or

@@ -27,7 +27,7 @@ _READ = (
     "advantage, clip_side, clipped::tinyint as clipped, version_lag"
 )
 # Rows at a time: intermediate values stay in the processor's caches.
-_ROWS = 65_536
+_ROWS = 32_768
 _MANY = 1_000_000
 # Below it k3 is its series: the difference of exponential and polynomial would have fewer digits.
 _SMALL = 1e-2
@@ -63,15 +63,21 @@ def create_sequence_sums(connection: duckdb.DuckDBPyConnection, most: int) -> Lo
     """
     reader = connection.sql(f"select {_READ} from usable").to_arrow_reader(_ROWS)
     nothing = pa.RecordBatch.from_pylist([], schema=reader.schema)
-    sums, log_ratios, n_rows, n_sums = [], [], 0, 0
+    # New memory for each term would take longer than the terms.
+    scratch, log_ratios = np.empty((4, _ROWS)), np.empty((2, max(most, _ROWS)))
+    steps: list[NDArray[np.integer]] = []
+    sums, n_rows, n_sums = [], 0, 0
     with np.errstate(all="ignore"):  # a ratio of 0, or beyond the floating-point range
         for batch in chain([nothing], reader):
-            of_batch, of_rows = _sums_of(_Rows(batch))
+            rows = _Rows(batch)
+            start, n_rows = n_rows, n_rows + len(batch)
+            kept = slice(start, n_rows) if n_rows <= most else slice(len(batch))
+            of_batch = _sums_of(rows, log_ratios[:, kept], scratch)
             sums.append(of_batch)
-            log_ratios.append(of_rows)
-            n_rows, n_sums = n_rows + len(batch), n_sums + len(of_batch["step"])
+            steps.append(rows.keys[0])
+            n_sums += len(of_batch["step"])
             if n_rows > most:
-                log_ratios.clear()
+                steps.clear()
             if n_sums > _MANY:  # rows of a response are not side by side
                 sums, n_sums = [_merged(sums)], 0
         whole = _merged(sums)
@@ -81,8 +87,8 @@ def create_sequence_sums(connection: duckdb.DuckDBPyConnection, most: int) -> Lo
     connection.unregister("scanned")
     if n_rows > most:
         return None
-    step, log_rho, log_rho_new = (np.concatenate(parts) for parts in zip(*log_ratios, strict=True))
-    return step, log_rho, log_rho_new
+    log_rho, log_rho_new = log_ratios[:, :n_rows]
+    return np.concatenate(steps), log_rho, log_rho_new
 
 
 def _missing(sums: Sums, name: str) -> Mask | None:
@@ -127,57 +133,67 @@ def _both(mask: Mask | None, other: Mask | None) -> Mask | None:
     return other if mask is None else mask if other is None else mask & other
 
 
-def _sums_of(rows: _Rows) -> tuple[Sums, LogRatios]:
-    """The sums of each stretch, and the log-ratios of each row."""
+def _sums_of(rows: _Rows, log_ratios: Array, scratch: Array) -> Sums:
+    """The sums of each stretch; the log-ratios of each row, (2, n), are written into the array."""
     (sampled, has_sampled), (current, has_current), (new, has_new) = map(
         rows.column, ("logp_sampled", "logp_current", "logp_new")
     )
     has_ratio, has_new = _both(has_sampled, has_current), _both(has_sampled, has_new)
-    log_rho = np.subtract(current, sampled, dtype=np.float64)
-    log_rho_new = np.subtract(new, sampled, dtype=np.float64)
+    log_rho = np.subtract(current, sampled, out=log_ratios[0], dtype=np.float64)
+    log_rho_new = np.subtract(new, sampled, out=log_ratios[1], dtype=np.float64)
     sums = rows.firsts() | _of_flags(rows, has_ratio)
     sums |= {"n_sampled": rows.count(has_sampled), "n_current": rows.count(has_current)}
     # Every term is 0 at a log-ratio of 0.
     x = log_rho if has_ratio is None else np.where(has_ratio, log_rho, 0.0)
     y = log_rho_new if has_new is None else np.where(has_new, log_rho_new, 0.0)
     sums |= {"n_ratios": rows.count(has_ratio), "n_new": rows.count(has_new)}
-    sums |= _of_ratios(rows, x, y, _both(has_ratio, has_new))
-    return sums, (rows.keys[0], log_rho, log_rho_new)
+    return sums | _of_ratios(rows, x, y, _both(has_ratio, has_new), scratch)
 
 
-def _of_ratios(rows: _Rows, x: Array, y: Array, has_update: Mask | None) -> Sums:
+def _of_ratios(rows: _Rows, x: Array, y: Array, has_update: Mask | None, scratch: Array) -> Sums:
     """Sums of terms of the log-ratios, of the current policy and of the new one."""
-    deviation, deviation_new = np.expm1(x), np.expm1(y)
-    square = x * x
-    k3 = deviation - x
-    series = square * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x / 720))))
-    np.copyto(k3, series, where=np.abs(x) < _SMALL)
-    reverse = x * deviation - k3
+    deviation, difference, k3, term = scratch[:, : len(x)]
+
+    def total(operation: np.ufunc, *values: Array | float) -> Array:
+        return rows.total(operation(*values, out=term))
+
+    np.expm1(x, out=deviation)
+    np.multiply(x, 1 / 720, out=term)
+    for coefficient in (1 / 120, 1 / 24, 1 / 6, 1 / 2):
+        term += coefficient
+        term *= x
+    term *= x
+    np.subtract(deviation, x, out=k3)
+    np.copyto(k3, term, where=np.abs(x, out=difference) < _SMALL)
+    reverse = np.multiply(x, deviation, out=term)
+    reverse -= k3
     far = ~np.isfinite(k3)
     if far.any():
         reverse[far] = np.where(x[far] < 0, 1.0, np.inf)  # the limit at ratio 0, and beyond the range
-    difference = deviation_new - deviation
+    # Positive parts by themselves: as a difference of other sums they would not survive a heavy tail.
+    sums = {
+        "n_update": rows.count(has_update),
+        "kl_reverse": rows.total(reverse),
+        "kl_k3": rows.total(k3),
+        "kl_k2": total(np.multiply, x, x),
+        "abs_log_ratio": total(np.abs, x),
+        "log_w": rows.total(x),
+        "signed_deviation": rows.total(deviation),
+        "shortfall": 0 - total(np.minimum, deviation, 0),
+        "deviation_squared": total(np.multiply, deviation, deviation),
+    }
+    deviation_new = np.expm1(y, out=difference)
+    sums |= {
+        "signed_deviation_new": rows.total(deviation_new),
+        "shortfall_new": 0 - total(np.minimum, deviation_new, 0),
+    }
+    difference -= deviation
     beyond = ~np.isfinite(difference)
     if beyond.any():
         difference[beyond] = _ratio_difference(y[beyond], x[beyond])
     if has_update is not None:
         difference[~has_update] = 0
-    # Positive parts by themselves: as a difference of other sums they would not survive a heavy tail.
-    return {
-        "n_update": rows.count(has_update),
-        "log_w": rows.total(x),
-        "signed_deviation": rows.total(deviation),
-        "shortfall": 0 - rows.total(np.minimum(deviation, 0)),
-        "deviation_squared": rows.total(deviation * deviation),
-        "signed_deviation_new": rows.total(deviation_new),
-        "shortfall_new": 0 - rows.total(np.minimum(deviation_new, 0)),
-        "u_k": rows.total(np.abs(difference)),
-        "u_k_bounded": 0 - rows.total(np.minimum(difference, 0)),
-        "abs_log_ratio": rows.total(np.abs(x)),
-        "kl_k2": rows.total(square),
-        "kl_k3": rows.total(k3),
-        "kl_reverse": rows.total(reverse),
-    }
+    return sums | {"u_k": total(np.abs, difference), "u_k_bounded": 0 - total(np.minimum, difference, 0)}
 
 
 def _ratio_difference(y: Array, x: Array) -> Array:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -34,16 +35,16 @@ def run() -> None:
         folder = _write(Path(place) / "run", steps)
         files = sorted(map(str, (folder / "tokens").iterdir()))
         print(f"  {_tokens(files):,} tokens in {steps} steps, {len(files)} files")
-        bare = _measured(_bare_sum, files, LOG_PROBABILITIES)
-        same = _measured(_bare_sum, files, READ)
-        ours = _measured(_summary, folder)
+        bare, same, ours = _in_turns(
+            (_bare_sum, files, LOG_PROBABILITIES), (_bare_sum, files, READ), (_summary, folder)
+        )
         row("every metric of every step", ours.seconds, bare.seconds, "DuckDB's sum of the three log-probs")
         row("every metric of every step", ours.seconds, same.seconds, "DuckDB's sum of all columns read")
+        row("the same, time of processors", ours.processor, same.processor, "DuckDB's sum of all columns read")
         print(f"  {_tokens(files) / ours.seconds / 1e6:.1f} million tokens a second, {ours.megabytes:.0f} MB at most")
         few = files[: max(1, len(files) // 10)]
-        part = _measured(_summary_of_files, few)
-        for name, other in (("polars, streaming", _polars), ("pandas", _pandas)):
-            theirs = _measured(other, few)
+        part, *others = _in_turns((_summary_of_files, few), (_polars, few), (_pandas, few))
+        for name, theirs in zip(("polars, streaming", "pandas"), others, strict=True):
             row(f"the same metrics, {len(few)} files", part.seconds, theirs.seconds, name)
             print(f"    at most {part.megabytes:.0f} MB against {theirs.megabytes:.0f} MB of {name}")
         _appended_file(Path(place) / "live")
@@ -53,26 +54,39 @@ def run() -> None:
 @dataclass(frozen=True)
 class _Cost:
     seconds: float
+    processor: float
+    """Seconds of all processors: what else runs on the machine disturbs them less."""
     megabytes: float
 
 
-def _measured(action: Callable[..., None], *arguments: object) -> _Cost:
-    """Best of three in processes of their own, so that each has its own memory."""
+def _in_turns(*actions: tuple[Any, ...]) -> list[_Cost]:
+    """Of each action with its arguments, the best of three in processes of their own, so that each has its own memory.
+
+    They take turns: whatever else the machine does meanwhile meets all of them.
+    """
     context = multiprocessing.get_context("spawn")
-    costs = []
+    costs: list[list[_Cost]] = [[] for _ in actions]
     for _ in range(3):
-        with context.Pool(1) as pool:
-            costs.append(pool.apply(_cost, (action, arguments)))
-    return _Cost(min(cost.seconds for cost in costs), max(cost.megabytes for cost in costs))
+        for found, (action, *arguments) in zip(costs, actions, strict=True):
+            with context.Pool(1) as pool:
+                found.append(pool.apply(_cost, (action, arguments)))
+    return [
+        _Cost(
+            min(cost.seconds for cost in found),
+            min(cost.processor for cost in found),
+            max(cost.megabytes for cost in found),
+        )
+        for found in costs
+    ]
 
 
-def _cost(action: Callable[..., None], arguments: tuple[object, ...]) -> _Cost:
+def _cost(action: Callable[..., None], arguments: list[object]) -> _Cost:
     os.environ["RATIOSCOPE_CACHE"] = tempfile.mkdtemp(dir=os.environ["RATIOSCOPE_CACHE"].rpartition("/")[0])
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.process_time()
     action(*arguments)
-    took = time.perf_counter() - started
+    took, work = time.perf_counter() - started, time.process_time() - worked
     status = Path("/proc/self/status").read_text(encoding="ascii")  # of this process alone, unlike getrusage
-    return _Cost(took, int(status.partition("VmHWM:")[2].split()[0]) * 1024 / MEGABYTE)
+    return _Cost(took, work, int(status.partition("VmHWM:")[2].split()[0]) * 1024 / MEGABYTE)
 
 
 def _bare_sum(files: list[str], columns: tuple[str, ...]) -> None:
@@ -155,16 +169,18 @@ def _appended_file(folder: Path) -> None:
     _write(folder, STEPS_A_FILE, status="running")
     live = Summariser()
     live.summarise(open_run(folder))
-    times = []
+    times, work = [], []
     for number in range(1, 6):
         first = number * STEPS_A_FILE
         _write_file(folder, first, first + 4)
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         live.summarise(open_run(folder))
         times.append(time.perf_counter() - started)
+        work.append(time.process_time() - worked)
     last = sorted(map(str, (folder / "tokens").iterdir()))[-1:]
     bare = seconds(lambda: _bare_sum(last, READ))
     row("one appended file of 500,000 tokens", sorted(times)[2], bare, "DuckDB's sum of all columns read")
+    print(f"    {sorted(work)[2] * 1e3:.0f} ms of processors")
 
 
 def _cached_summaries(folder: Path) -> None:
