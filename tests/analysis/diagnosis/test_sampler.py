@@ -38,7 +38,7 @@ def found_in(folder: Path, name: str, change: Change) -> Finding | None:
 
 
 def test_sample_runs_follow_with_a_margin() -> None:
-    """The lower end of staleness stays below 1.1 of the sum of the updates, and the rule asks for `FACTOR` times it."""
+    """The lower end of staleness stays below 1.2 of the sum of the updates, and the rule asks for `FACTOR` times it."""
     largest = 0.0
     for name in CLOSEST:
         summary = summary_of(name)
