@@ -4,7 +4,7 @@ explained = explained_staleness(summary)                # by step; NaN: not know
 found = following(summary, facts)                       # what is measured, explained, and too much
 
 TV(π_k, π_{k-lag}) ≤ Σ U_j over j = k-lag … k-1, the triangle inequality, up to the difference between the states of the
-batches. On healthy runs the lower end of staleness stays below 1.1 times that sum, because steps partly cancel; a log
+batches. On healthy runs the lower end of staleness stays below 1.2 times that sum, because steps partly cancel; a log
 that reports lag 1 of a sampler that never moves has 4 to 50 times the sum. At lag 0 the sum is 0, with or without
 logged updates. An engine that differs adds a level that is there from the first step on.
 """
