@@ -1,7 +1,7 @@
 """Sums over the usable tokens of each response, in one pass over the rows: what the step summary is made from.
 
-The terms are numpy twins of the catalogue's SQL, which takes about seven times as long and which tests hold them to. A
-mean or a count that is not here is left to SQL (`sums.py`), so that an entry in the catalogue is enough.
+The terms are numpy twins of the SQL in the catalogue; tests compare them. Order statistics take log-ratios from the
+same pass. A mean or a count that is not here is left to SQL (`sums.py`): an entry in the catalogue is enough.
 """
 
 from collections.abc import Iterable
