@@ -32,6 +32,7 @@ PAGE_OF: dict[str, str] = {
     "zero_signal": "clipping",
     "entropy_collapse": "overview",
     "reward_collapse": "overview",
+    "reward_setback": "overview",
 }
 """By rule of `analysis.diagnosis.RULES`."""
 
@@ -42,8 +43,8 @@ def with_page(finding: Finding) -> dict[str, Any]:
 
 
 _ANOTHER_RULE = {
-    "reward_collapse", "staleness_high", "staleness_growing", "update_large", "heavy_tail", "variance_regime",
-    "ess_collapse", "length_trap", "clip_saturated", "trust_region_infeasible",
+    "reward_collapse", "reward_setback", "staleness_high", "staleness_growing", "update_large", "heavy_tail",
+    "variance_regime", "ess_collapse", "length_trap", "clip_saturated", "trust_region_infeasible",
 }  # fmt: skip
 """Rules whose remedy may be another gate or weight, which the what-if on Clipping tries on the run's own tokens."""
 

@@ -14,7 +14,7 @@ from math import isnan
 from ratioscope.analysis.diagnosis import log
 from ratioscope.analysis.diagnosis.absence import ABSENCE, files_are_left_out, nothing_to_judge, run_has_diverged
 from ratioscope.analysis.diagnosis.clipping import clip_is_saturated, clip_never_binds
-from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
+from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed, reward_was_set_back
 from ratioscope.analysis.diagnosis.evidence import Evidence
 from ratioscope.analysis.diagnosis.learning import entropy_has_collapsed, groups_have_no_signal
 from ratioscope.analysis.diagnosis.regime import bias_dominates, variance_dominates
@@ -61,6 +61,7 @@ RULES: dict[str, Rule] = {
     "truncated_support": support_is_truncated,
     "survivor_bias": survivors_are_biased,
     "reward_collapse": reward_has_collapsed,
+    "reward_setback": reward_was_set_back,
     "staleness_high": staleness_is_high,
     "staleness_growing": staleness_is_growing,
     "kl_high": kl_is_high,

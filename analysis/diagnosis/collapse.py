@@ -7,7 +7,7 @@ from math import nan
 from ratioscope.analysis.diagnosis.change_points import Shift, find_shift, significant
 from ratioscope.analysis.diagnosis.evidence import Evidence, steps_of
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
-from ratioscope.analysis.findings.fall import Fall, fall_of
+from ratioscope.analysis.findings.fall import Fall, fall_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.catalogue import CATALOGUE
@@ -55,6 +55,28 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
             Number(f"{title}, median since the fall", fall.after),
             evidence.latest(fall.metric),
         ),
+        why=_story(evidence, moved, fall),
+        do=_advice(evidence, moved, fall),
+        source="S3 figures 3 and 9; S1 3",
+        limit=fall.limit,
+        unexplained=not (moved.before or moved.meanwhile or _beside(evidence, fall)),
+        sure=_sure(moved, fall),
+    )
+
+
+def reward_was_set_back(evidence: Evidence) -> Finding | None:
+    """The level fell as in a collapse, stayed low for three values or more, and came back."""
+    fall = setback_of(evidence.summary, evidence.limits)
+    if fall is None:
+        return None
+    moved = moved_before(evidence, fall)
+    return Finding(
+        rule="reward_setback",
+        severity=Severity.WARNING,
+        sentence=f"{fall.words}.{_first(moved)}",
+        metric=fall.metric,
+        steps=steps_of(fall.low),
+        numbers=(Number(f"{CATALOGUE[fall.metric].title}, best before", fall.best), evidence.latest(fall.metric)),
         why=_story(evidence, moved, fall),
         do=_advice(evidence, moved, fall),
         source="S3 figures 3 and 9; S1 3",
@@ -153,20 +175,30 @@ def _beside(evidence: Evidence, fall: Fall) -> str:
 
 
 def _advice(evidence: Evidence, moved: Moved, fall: Fall) -> str:
-    back = f"Go back to step {fall.still_good}, the last good state"
+    """Sentences. From a fall that came back there is nothing to go back to."""
+    back = [] if fall.came_back else [f"go back to step {fall.still_good}, the last good state"]
     if moved.before:
-        return (
-            f"{back}, and look first at what changed before: {_named(list(moved.first))}. "
-            "If taking that back does not prevent the fall, it was not the cause."
-        )
+        told = [*back, f"look first at what changed before: {_named(list(moved.first))}"]
+        return f"{_told(told)} If taking that back does not prevent the fall, it was not the cause."
     if moved.meanwhile:
-        return (
-            f"{back}, and evaluate more often, so that the order of the fall and of "
-            f"{_named(list(moved.meanwhile))} can be known."
-        )
-    if _beside(evidence, fall) and (closer := evidence.setup.against_staleness(evidence.facts)):
-        return f"{closer} {back}."
-    return (
-        f"{back}. The log does not show what changed first: look at which tokens and prompts "
+        order = f"so that the order of the fall and of {_named(list(moved.meanwhile))} can be known"
+        return _told([*back, f"evaluate more often, {order}"])
+    closer = evidence.setup.against_staleness(evidence.facts)
+    if _beside(evidence, fall) and closer:
+        return f"{closer} {_told(back)}".strip()
+    oldest = evidence.values["version_lag"].max()
+    if evidence.setup.unbounded and closer and oldest > 0:
+        suspect = f"The loss is the first suspect: {evidence.setup.unbounded}"
+        suspect += f", and its data are up to {oldest:.0f} updates old."
+        return f"{_told(back)} {suspect} {closer}".strip()
+    unknown = (
+        "The log does not show what changed first: look at which tokens and prompts "
         "changed, and evaluate more often, so that the fall can be dated."
     )
+    return f"{_told(back)} {unknown}".strip()
+
+
+def _told(parts: Sequence[str]) -> str:
+    """Imperatives as one sentence."""
+    text = ", and ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -4,6 +4,7 @@ fall = fall_of(summary, limits)          # None: it has not fallen
 fall.words                               # "Evaluation accuracy fell from 0.381 (step 0) to 0.166 (step 10), ..."
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,11 +53,20 @@ class Fall:
     metric: str = "reward"
     window: int = 1
     """How many steps a value is the mean of."""
+    came_back: bool = False
+    """Whether it was only for a time."""
 
     @property
     def words(self) -> str:
         """What happened, without a full stop: where it was, where it went, and where it is."""
         title = CATALOGUE[self.metric].title + f" (means of {self.window} steps)" * (self.window > 1)
+        if self.came_back:
+            course = "came back, and fell again" if self.last < self.limit else "and came back"
+            return (
+                f"{title} fell from {number(self.best)} (step {self.best_step}) to {number(self.low.min())} "
+                f"(step {self.low.idxmin()}), was low in steps {self.found} to {self.low.index[-1]}, {course}; "
+                f"the last is {number(self.last)} (step {self.last_step})"
+            )
         always = len(self.low) == self.n_after
         since = "stayed low" if always else f"was low in {len(self.low)} of {self.n_after} values since"
         return (
@@ -72,8 +82,17 @@ class Fall:
 
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:
     """The fall of evaluation accuracy where there is enough of it, else of the training reward."""
+    return _found(find_fall, summary, limits)
+
+
+def setback_of(summary: StepSummary, limits: Limits) -> Fall | None:
+    """The same of a fall that lasted for a time only, where there is none that lasts."""
+    return None if fall_of(summary, limits) else _found(find_setback, summary, limits)
+
+
+def _found(find: Callable[..., Fall | None], summary: StepSummary, limits: Limits) -> Fall | None:
     metric, level, window = level_of(summary)
-    fall = find_fall(level, limits.reward_fall, window, noise_of(summary, metric, window), metric)
+    fall = find(level, limits.reward_fall, window, noise_of(summary, metric, window), metric)
     half = (summary.high[metric] - summary.low[metric]) / 2
     if fall is None or window > 1 or not (half.loc[[fall.best_step, fall.found]] > 0).all():
         return fall
@@ -121,15 +140,15 @@ def own_noise(values: "pd.Series[float]") -> float:
     return float(1.4826 * (steps - steps.median()).abs().median() / _OF_DIFFERENCE)
 
 
-def _is_more_than_chance(level: "pd.Series[float]", position: int, window: int, noise: float) -> bool:
-    """Whether the mean since a step is lower than the best before it by more than noise makes of so many values.
+def _is_more_than_chance(level: "pd.Series[float]", low: slice, window: int, noise: float) -> bool:
+    """Whether the mean of some values is lower than the best before it by more than noise makes of so many values.
 
     The best of n values of pure noise lies sqrt(2 ln n) standard deviations above their mean; so do the best three
     successive ones, in theirs.
     """
     if not noise:
         return True
-    before, after = level.iloc[:position], level.iloc[position:]
+    before, after = level.iloc[: low.start], level.iloc[low]
     three = min(3, len(before)) if window == 1 else 1
     best = float(before.rolling(three).mean().max())
     n_before, n_after = max(len(level) / window, 2), max(len(after) / window, 1)
@@ -149,9 +168,7 @@ def find_fall(
         window: how many steps a value is the mean of; so many values at least must follow the fall.
         noise: half width of the 95 % interval of one value; 0 where it is unknown.
     """
-    best = level.cummax()
-    allowed = _OF_DIFFERENCE * noise
-    limits = best - np.maximum(share * best.abs(), allowed)
+    best, allowed, limits = _limits(level, share, noise)
     for position in map(int, np.flatnonzero(level < limits)):
         after, top = level.iloc[position:], float(best.iloc[position])
         limit = float(limits.iloc[position])
@@ -160,24 +177,63 @@ def find_fall(
             and (after < limit).mean() >= _FALLEN_SHARE
             and after.iloc[-1] < top
             and after.max() <= top + allowed
-            and _is_more_than_chance(level, position, window, noise)
+            and _is_more_than_chance(level, slice(position, None), window, noise)
         ):
-            before = level.iloc[:position]
-            good = int(np.flatnonzero(before >= top - allowed)[-1])
-            return Fall(
-                best=top,
-                best_step=int(before.index[int(before.argmax())]),
-                # A mean that is still good may hold the first of the steps that are not.
-                still_good=int(level.index[max(good - window + 1, 0)]),
-                found=int(level.index[position]),
-                low=after[after < limit],
-                after=float(after.median()),
-                n_after=len(after),
-                last=float(after.iloc[-1]),
-                last_step=int(after.index[-1]),
-                limit=limit,
-                noise=noise,
-                metric=metric,
-                window=window,
-            )
+            fall = _fall(level, position, limit, noise, metric, window)
+            return replace(fall, low=after[after < limit], after=float(after.median()), n_after=len(after))
     return None
+
+
+def find_setback(
+    level: "pd.Series[float]", share: float, window: int = 1, noise: float = 0.0, metric: str = "reward"
+) -> Fall | None:
+    """The longest stretch of successive values as low as after a fall, where values above it follow.
+
+    Args: as of `find_fall`.
+    """
+    _, _, limits = _limits(level, share, noise)
+    is_low = (level < limits).to_numpy()
+    ends = np.flatnonzero(np.diff(is_low.astype(int), prepend=0, append=0)).reshape(-1, 2)
+    stretches = [
+        slice(int(start), int(end))
+        for start, end in ends
+        if end - start >= max(_LEAST_AFTERWARDS, window)
+        and end < len(level)
+        and _is_more_than_chance(level, slice(int(start), int(end)), window, noise)
+    ]
+    if not stretches:
+        return None
+    longest = max(stretches, key=lambda stretch: stretch.stop - stretch.start)
+    low = level.iloc[longest]
+    fall = _fall(level, longest.start, float(limits.iloc[longest.start]), noise, metric, window)
+    return replace(fall, low=low, after=float(low.median()), n_after=len(low), came_back=True)
+
+
+def _limits(
+    level: "pd.Series[float]", share: float, noise: float
+) -> "tuple[pd.Series[float], float, pd.Series[float]]":
+    """The best so far, how much of a difference is noise, and what is fallen below."""
+    best, allowed = level.cummax(), float(_OF_DIFFERENCE * noise)
+    return best, allowed, best - np.maximum(share * best.abs(), allowed)
+
+
+def _fall(level: "pd.Series[float]", position: int, limit: float, noise: float, metric: str, window: int) -> Fall:
+    """A fall that is there from a position on."""
+    before = level.iloc[:position]
+    good = int(np.flatnonzero(before >= before.max() - _OF_DIFFERENCE * noise)[-1])
+    return Fall(
+        best=float(before.max()),
+        best_step=int(before.index[int(before.argmax())]),
+        # A mean that is still good may hold the first of the steps that are not.
+        still_good=int(level.index[max(good - window + 1, 0)]),
+        found=int(level.index[position]),
+        low=level.iloc[position:],
+        after=float(level.iloc[position:].median()),
+        n_after=len(level) - position,
+        last=float(level.iloc[-1]),
+        last_step=int(level.index[-1]),
+        limit=limit,
+        noise=noise,
+        metric=metric,
+        window=window,
+    )

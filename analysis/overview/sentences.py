@@ -11,8 +11,8 @@ from ratioscope.analysis.findings.words import at_most
 from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.summary.summary import StepSummary
 
-OUTCOMES = ("diverged", "reward_collapse")
-"""Rules that find what a run is for to be lost: what happened, whatever is graver among its causes."""
+OUTCOMES = ("diverged", "reward_collapse", "reward_setback")
+"""Rules that find what a run is for to be lost, if for a time: what happened, whatever is graver among its causes."""
 
 
 def grave(findings: Sequence[Finding]) -> list[Finding]:
@@ -61,7 +61,7 @@ def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], re
         opening = "Learning is not steady in" if is_unsteady(summary) else opening
         said = f"{opening} {steps}: {staleness}."
     # The finding of a fall says what evaluation accuracy did.
-    fell = lead is not None and lead.rule == "reward_collapse"
+    fell = lead is not None and lead.rule in ("reward_collapse", "reward_setback")
     return f"{said} {'' if fell else learning(summary, facts.limits)}".strip()
 
 

@@ -50,6 +50,11 @@ def first(count: int, value: float, then: float) -> np.ndarray[Any, Any]:
     return np.where(np.arange(STEPS) < count, value, then)
 
 
+def between(start: int, end: int, value: float, meanwhile: float) -> np.ndarray[Any, Any]:
+    """`value`, but for some steps."""
+    return np.where((np.arange(STEPS) < start) | (np.arange(STEPS) >= end), value, meanwhile)
+
+
 def remark_of(severity: Severity) -> Remark:
     """Something that the linter found."""
     numbers = (Number("rows", 30.0),)
@@ -115,6 +120,10 @@ MADE_UP: dict[str, tuple[Evidence, Evidence]] = {
     ),
     "entropy_collapse": (made_up(entropy=np.exp(-3 * RAMP)), made_up(entropy=np.exp(-1.4 * RAMP))),
     "reward_collapse": (made_up(eval_accuracy=first(30, 0.5, 0.2)), made_up(eval_accuracy=first(30, 0.5, 0.4))),
+    "reward_setback": (
+        made_up(eval_accuracy=between(20, 30, 0.5, 0.2)),
+        made_up(eval_accuracy=between(20, 22, 0.5, 0.2)),
+    ),
 }
 
 
