@@ -1,5 +1,5 @@
 -- grain: one prompt group of one step. Plain sums and log-sum-exps: they merge by addition, whatever split the rows.
--- `sums`: those of catalogue entries, which `sequence_sums` has (`token_sums.py`).
+-- `sums`: those of sequence_sums.sql.
 with
 token_sums as (
     select

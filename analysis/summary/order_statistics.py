@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from ratioscope import notes
 from ratioscope.analysis.summary.sketch import Sketch, StepSketch, exact_ones, sketch, together
-from ratioscope.analysis.summary.token_sums import LogRatios
 from ratioscope.tails import QUANTILES as QUANTILES
 from ratioscope.tails import Array, interpolated, khat_of, log_sum_squares
 
@@ -36,7 +35,7 @@ _EDGES: Array = bin_log_ratio(np.arange(-LAST_BIN, LAST_BIN, dtype=float) + 0.5)
 
 
 def of_steps(
-    connection: duckdb.DuckDBPyConnection, log_ratios: LogRatios | None, part_of: int | None = None
+    connection: duckdb.DuckDBPyConnection, part_of: int | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame | None]:
     """Order statistics (one row a step with ratios) and histogram (one row a step and bin) of the view `usable`.
 
@@ -46,7 +45,6 @@ def of_steps(
     They are exact for steps of up to EXACT_TOKENS tokens, of others they are those of a `StepSketch`.
 
     Args:
-        log_ratios: of all rows of the view; None: they are too many to be kept, and are read again.
         part_of: the steps that the view shows a part of have at most so many tokens; None: it shows them whole.
 
     Returns:
@@ -58,14 +56,19 @@ def of_steps(
     log_weights = {step: weights["log_w"][rows] for step, rows in _rows_of_steps(weights["step"])}
     rows, bins, sketches = [], [], []
     for where, tokens in _batches(connection):
+        # No nulls: they would cost a mask.
+        found = connection.sql(
+            "select step, coalesce(log_rho, 'nan'::double) as log_rho, coalesce(log_rho_new, 'nan'::double) as "
+            f"log_rho_new from usable where {where}"
+        )
         if part_of is None and tokens <= EXACT_TOKENS:
-            for number, ordered, new in _by_step(log_ratios or _arrays(_read(connection, where).to_arrow_table())):
+            for number, ordered, new in _by_step(found.to_arrow_table()):
                 row = of_step(ordered, new, log_weights.get(number, np.empty(0)))
                 rows.append({"step": number} | row)
                 bins.append(_histogram(ordered))
             continue
         largest = exact_ones(part_of or tokens)
-        for number, (of_tokens, of_new, histogram) in _sketched(_read(connection, where), largest).items():
+        for number, (of_tokens, of_new, histogram) in _sketched(found, largest).items():
             of_sequences = sketch(log_weights.get(number, np.empty(0)), largest)
             sketched = StepSketch(of_tokens, of_new, of_sequences)
             rows.append({"step": number} | sketched.order())
@@ -93,22 +96,9 @@ def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, int]]
             tokens = 0
 
 
-def _read(connection: duckdb.DuckDBPyConnection, where: str) -> duckdb.DuckDBPyRelation:
-    """No nulls: they would cost a mask."""
-    return connection.sql(
-        "select step, coalesce(log_rho, 'nan'::double) as log_rho, coalesce(log_rho_new, 'nan'::double) as log_rho_new "
-        f"from usable where {where}"
-    )
-
-
-def _arrays(table: pa.Table) -> LogRatios:
-    step, log_rho, log_rho_new = (column.to_numpy() for column in table.columns)
-    return step, log_rho, log_rho_new
-
-
-def _by_step(log_ratios: LogRatios) -> Iterator[tuple[int, Array, Array]]:
+def _by_step(table: pa.Table) -> Iterator[tuple[int, Array, Array]]:
     """Each step with its log-ratios, ascending, and those of the new policy, without NaN."""
-    step, log_rho, log_rho_new = log_ratios
+    step, log_rho, log_rho_new = (column.to_numpy() for column in table.columns)
     for number, places in _rows_of_steps(step):
         ordered, new = np.sort(log_rho[places]), log_rho_new[places]  # NaN last
         yield number, ordered[: len(ordered) - int(np.isnan(ordered).sum())], new[~np.isnan(new)]
@@ -118,7 +108,7 @@ def _sketched(found: duckdb.DuckDBPyRelation, largest: int) -> dict[int, tuple[S
     """By step: log-ratios, those of the new policy, and the histogram, from a piece of the rows after the other."""
     so_far: dict[int, tuple[Sketch, Sketch, NDArray[np.int64]]] = {}
     for batch in found.to_arrow_reader(_PIECE_TOKENS):
-        for number, ordered, new in _by_step(_arrays(pa.Table.from_batches([batch]))):
+        for number, ordered, new in _by_step(pa.Table.from_batches([batch])):
             tokens, of_new, bins = sketch(ordered, largest), sketch(new, largest), _histogram(ordered)
             if number in so_far:
                 before = so_far[number]

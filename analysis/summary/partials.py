@@ -28,9 +28,8 @@ from ratioscope.analysis.runs.relations import create_views
 from ratioscope.analysis.runs.store import TableFile
 from ratioscope.analysis.summary import sums
 from ratioscope.analysis.summary.merging import merged_groups, merged_histogram, merged_order
-from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS, of_steps
+from ratioscope.analysis.summary.order_statistics import of_steps
 from ratioscope.analysis.summary.packed import packed, unpacked
-from ratioscope.analysis.summary.token_sums import create_sequence_sums
 from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import Entry, entry_of
 from ratioscope.errors import RatioscopeError
@@ -189,7 +188,7 @@ def scan(units: Batch) -> Partials:
     with connect(sorted({file.path.parent for file in (*tokens, *sequences)})) as connection:
         create_views(connection, schema.TOKENS, tokens, sequences, first.where, ahead=pd.Series(dtype=int))
         create_views(connection, schema.SEQUENCES, sequences, sequences, first.where, tokens=tokens)
-        optional = sums.needs_optional(columns_with_values(tokens))
+        optional = bool(columns_with_values(tokens) & sums.optional_columns())
         inside = " or ".join(f"step between {first} and {last}" for first, last in _ranges(units))
         clean = all(map(_known_clean, tokens))
         part_of = first.part_of if first.responses else None
@@ -226,9 +225,9 @@ def partials_in(
     """
     if clean:
         connection.execute("create or replace view usable as select * exclude (invalid) from token")
+    connection.execute(sums.sequence_sums())
     connection.execute(query("summary/unusable_sums").replace("$clean", str(clean)))
-    log_ratios = create_sequence_sums(connection, EXACT_TOKENS)
-    order, histogram, sketches = of_steps(connection, log_ratios, part_of)
+    order, histogram, sketches = of_steps(connection, part_of)
     groups = connection.execute(sums.group_sums()).df()
     if optional:
         groups = groups.merge(connection.execute(sums.optional_sums()).df(), how="left", on=["step", "group_id"])

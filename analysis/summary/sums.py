@@ -1,28 +1,32 @@
 """The sums that entries of the catalogue ask for, filled into the queries of the step summary.
 
 A query counts and adds up what several metrics share; the term of a metric that is a mean is in its entry, and here it
-becomes a column named by the metric's key. Most of those of tokens have a twin in `token_sums.py`.
+becomes a column named by the metric's key.
 """
 
 from collections.abc import Iterator
 
 from ratioscope.analysis.runs.database import filled
-from ratioscope.analysis.summary.token_sums import SUMS
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import Denominator, Grain, Metric
 
 _BETWEEN = ",\n    "
 
 
+def sequence_sums() -> str:
+    """The query that sums over the usable tokens of each sequence."""
+    return filled("summary/sequence_sums", sums=_of_rows(Grain.TOKEN, apart=False))
+
+
 def group_sums() -> str:
-    """The query that adds up the sums of `token_sums.py` over the sequences of each prompt group."""
+    """The query that adds up the sums of `sequence_sums` over the sequences of each prompt group."""
     counts = [f"sum({over.count})::bigint as {over.count}" for over in _denominators(Grain.TOKEN, apart=False)]
     totals = [f"sum({metric.key})::double as {metric.key}" for metric in _means(Grain.TOKEN, apart=False)]
     return filled("summary/group_sums", sums=_BETWEEN.join([*counts, *totals]))
 
 
 def optional_sums() -> str:
-    """The query that sums over the tokens of each prompt group whatever `token_sums.py` does not."""
+    """The query that sums over the tokens of each prompt group, for the columns of `optional_columns`."""
     return filled("summary/optional_sums", sums=_of_rows(Grain.TOKEN, apart=True))
 
 
@@ -31,11 +35,9 @@ def response_sums(which: str) -> str:
     return filled("summary/response_sums", sums=_of_rows(Grain.RESPONSE, apart=False), which=which)
 
 
-def needs_optional(logged: frozenset[str]) -> bool:
-    """Whether `optional_sums` has something to find where these columns are logged: few logs have them."""
-    overs = {metric.over for metric in _means(Grain.TOKEN, apart=True)}
-    overs.update(_denominators(Grain.TOKEN, apart=True))
-    return any(not over.columns or logged & set(over.columns) for over in overs)
+def optional_columns() -> frozenset[str]:
+    """Columns that few logs have: without any of them `optional_sums` has nothing to find."""
+    return frozenset(name for over in _denominators(Grain.TOKEN, apart=True) for name in over.columns)
 
 
 def _of_rows(grain: Grain, *, apart: bool) -> str:
@@ -54,18 +56,14 @@ def _sum(metric: Metric) -> str:
 
 
 def _means(grain: Grain, *, apart: bool) -> Iterator[Metric]:
-    """Metrics whose terms are summed over rows of this grain: apart those of tokens that `token_sums.py` lacks."""
+    """Metrics whose terms are summed over rows of this grain, in the scan of columns that few logs have or not."""
     for metric in CATALOGUE.values():
         mean = metric.mean
-        if mean is not None and not mean.sum and metric.grain is grain and _is_apart(metric.key, grain) is apart:
+        if mean is not None and not mean.sum and metric.grain is grain and metric.over.apart is apart:
             yield metric
 
 
 def _denominators(grain: Grain, *, apart: bool) -> list[Denominator]:
     """What metrics of this grain are taken over; all rows are counted by the queries themselves."""
     used = (part for metric in CATALOGUE.values() for part in metric.over.chain if part.grain is grain)
-    return list({over.count: over for over in used if over.where and _is_apart(over.count, grain) is apart}.values())
-
-
-def _is_apart(name: str, grain: Grain) -> bool:
-    return grain is Grain.TOKEN and name not in SUMS
+    return list({over.count: over for over in used if over.where and over.apart is apart}.values())
