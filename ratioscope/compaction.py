@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import Manifest
-from ratioscope.recorder import write_table_file
 from ratioscope.storage.places import Remote
+from ratioscope.table_files import write_table_file
 
 # A file is full with so many rows, or bytes on disk: texts take more than numbers.
 FULL_ROWS, FULL_BYTES = schema.ROW_GROUP_ROWS, 64 * 2**20

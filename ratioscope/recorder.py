@@ -11,8 +11,6 @@ A background thread converts, compresses and writes; its queue is bounded, so a 
 never fills the memory. A `kill -9` loses the steps that were not flushed yet and nothing else.
 """
 
-import json
-import os
 import queue
 import threading
 import time
@@ -25,7 +23,6 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError, RunFormatError
@@ -33,13 +30,9 @@ from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now,
 from ratioscope.storage.parquet import read_table
 from ratioscope.storage.places import Remote, place
 from ratioscope.storage.spool import Spool
-
-Columns = Mapping[str, Any]
+from ratioscope.table_files import LAST_STEP, Columns, check_columns, to_arrow, write_table_file
 
 FLUSH_ROWS = 250_000
-LAST_STEP = 2**31 - 1
-NONFINITE_KEY = b"ratioscope.nonfinite"
-VERSION_KEY = b"ratioscope.schema_version"
 
 
 class RunRecorder:
@@ -159,7 +152,7 @@ class RunRecorder:
         }
         batch: dict[str, Columns] = {name: columns for name, columns in given.items() if columns is not None}
         for name, columns in batch.items():
-            _check_columns(self._tables[name], columns)
+            check_columns(self._tables[name], columns)
         self._next_step = step + 1
         self._queue.put((step, batch))
 
@@ -343,100 +336,3 @@ class RunRecorder:
             if isinstance(self._error, RatioscopeError):
                 raise self._error
             raise RatioscopeError(f"{self.folder}: recording stopped, {self._error}.") from self._error
-
-
-def _check_columns(table: schema.Table, columns: Columns) -> None:
-    missing = [column.name for column in table.required if columns.get(column.name) is None and column.name != "step"]
-    if missing:
-        raise RunFormatError(f"The {table.name} table needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}.")
-    lengths = {name: len(values) for name, values in columns.items() if values is not None}
-    if len(set(lengths.values())) > 1:
-        raise RunFormatError(f"The columns of the {table.name} table differ in length: {lengths}.")
-
-
-def check_step(step: int, tables: Mapping[str, Columns | None]) -> None:
-    """Raise the RunFormatError that recording this step would, at the cost of converting its columns."""
-    if not 0 <= step <= LAST_STEP:
-        raise RunFormatError(f"Steps count from 0 to {LAST_STEP}, this is {step}.")
-    for name, columns in tables.items():
-        if columns is not None:
-            _check_columns(schema.ALL_TABLES[name], columns)
-            to_arrow(schema.ALL_TABLES[name], columns, step)
-
-
-def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
-    """One step's columns as an Arrow table in the declared types, sorted by the table's key.
-
-    Extra columns are kept: `extra_` and `reward_` columns as float32, others as pyarrow infers them.
-
-    Raises:
-        RunFormatError: values do not fit the declared type, or a required column holds nulls.
-    """
-    arrays: dict[str, pa.Array] = {}
-    names = [column.name for column in table.columns if columns.get(column.name) is not None]
-    names += [name for name in columns if table.column(name) is None and name != "step"]
-    for name in names:
-        declared = table.column(name)
-        kind = declared.type if declared else pa.float32() if name.startswith(("extra_", "reward_")) else None
-        values = columns[name]
-        try:
-            array = _array(values)
-            arrays[name] = (
-                array if kind is None or array.type == kind else pc.cast(array, kind, safe=kind != pa.float32())
-            )
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-            raise RunFormatError(
-                f"Column {name} of the {table.name} table cannot be stored as {kind}: {reason}."
-            ) from None
-        if declared is not None and declared.required and arrays[name].null_count:
-            raise RunFormatError(f"Column {name} of the {table.name} table is required, step {step} has nulls in it.")
-    length = len(next(iter(arrays.values())))
-    result = pa.table({"step": pa.array([step] * length, pa.int32())} | arrays)
-    return result.sort_by([(name, "ascending") for name in table.key[1:]]) if length > 1 else result
-
-
-def _array(values: Any) -> pa.Array:
-    """As Arrow; what UTF-8 cannot say (half of a surrogate pair, in text that was cut) becomes a question mark."""
-    try:
-        return pa.array(_plain(values), from_pandas=False)  # a NaN is evidence, not a null
-    except UnicodeEncodeError:
-        return pa.array([v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for v in values])
-
-
-def _plain(values: Any) -> Any:
-    """Torch tensors as numpy arrays; those of bfloat16, which numpy lacks, in float32."""
-    if not hasattr(values, "detach"):
-        return values
-    values = values.detach().cpu()
-    return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
-
-
-def write_table_file(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file that appears under its name only when it is whole.
-
-    Integer keys repeat, so they take a dictionary; float bits do not, so they take BYTE_STREAM_SPLIT.
-    """
-    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-    others = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
-    nonfinite = {name: count for name in floats if (count := _count_nonfinite(table.column(name)))}
-    metadata = {VERSION_KEY: schema.SCHEMA_VERSION.encode(), NONFINITE_KEY: json.dumps(nonfinite).encode()}
-    temporary = path.with_name(f"{path.stem}.tmp-{os.getpid()}")
-    with temporary.open("wb") as file:
-        pq.write_table(
-            table.replace_schema_metadata(metadata),
-            file,
-            row_group_size=schema.ROW_GROUP_ROWS,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=others,
-            column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def _count_nonfinite(column: pa.ChunkedArray) -> int:
-    finite = pc.sum(pc.is_finite(column)).as_py() or 0
-    return int(len(column) - column.null_count - finite)

@@ -45,8 +45,8 @@ from ratioscope.dashboard.sections import variance as variance_section
 from ratioscope.dashboard.sections.model import Chart, FindingBlock, Paragraph, Report, Table
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.theme import MODES
-from ratioscope.recorder import write_table_file
 from ratioscope.schema import FileName
+from ratioscope.table_files import write_table_file
 from tests.making.pages import sentences, visit
 from tests.making.runs import Step, random_step, write_run
 from tests.making.samples import NAMES, SAMPLE_RUNS, summary_of

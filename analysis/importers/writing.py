@@ -22,7 +22,8 @@ from ratioscope.analysis.importers.detect import Found
 from ratioscope.analysis.importers.source import ImportProblem, Reading, Step
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
-from ratioscope.recorder import RunRecorder, check_step
+from ratioscope.recorder import RunRecorder
+from ratioscope.table_files import check_step
 
 Texts = Callable[[int], str]
 

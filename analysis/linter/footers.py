@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.linter.evidence import LOG_PROBS, Evidence
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
-from ratioscope.recorder import NONFINITE_KEY
 from ratioscope.storage.parquet import footer, read_schema, read_table
+from ratioscope.table_files import NONFINITE_KEY
 
 _BELIEVED = (*LOG_PROBS, "advantage")
 
@@ -45,7 +45,7 @@ def footers(evidence: Evidence) -> list[Remark]:
             f"The footers miscount the values that are not finite, by {hidden:,}, in {', '.join(sorted(columns))}: the "
             "files were changed after they were written, and the summary, which believes the footers, may be wrong.",
             Severity.CRITICAL,
-            "Write changed tables with ratioscope.recorder.write_table_file, or without the metadata of the old file.",
+            "Write changed tables with ratioscope.table_files.write_table_file, or without the old file's metadata.",
             (estimate("values", hidden),),
             evidence.all_steps,
             tuple(sorted(columns)),

@@ -34,8 +34,8 @@ from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import Entry, entry_of
 from ratioscope.errors import RatioscopeError
 from ratioscope.metric import SAMPLED
-from ratioscope.recorder import NONFINITE_KEY
 from ratioscope.storage.parquet import footer
+from ratioscope.table_files import NONFINITE_KEY
 
 # Files are scanned together to about so many tokens: with less, starting a query shows, with more, memory does.
 _SCAN_TOKENS, _FEWEST_TOKENS = 3_000_000, 250_000

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ratioscope import Manifest, schema
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import Summariser, summarise
-from ratioscope.recorder import to_arrow, write_table_file
+from ratioscope.table_files import to_arrow, write_table_file
 from tests.benchmarks.timing import row, seconds
 
 GROUPS, RESPONSES, LENGTHS = 64, 8, (140, 252)

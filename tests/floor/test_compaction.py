@@ -16,7 +16,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.compaction import compact
 from ratioscope.errors import RatioscopeError, RunFormatError
-from ratioscope.recorder import NONFINITE_KEY, VERSION_KEY
+from ratioscope.table_files import NONFINITE_KEY, VERSION_KEY
 from tests.making.commands import command
 from tests.making.runs import Step, random_step, write_files
 

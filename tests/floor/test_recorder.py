@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from ratioscope import Manifest, RunFormatError, RunRecorder, schema
-from ratioscope.recorder import FLUSH_ROWS, NONFINITE_KEY, VERSION_KEY
+from ratioscope.recorder import FLUSH_ROWS
+from ratioscope.table_files import NONFINITE_KEY, VERSION_KEY
 from tests.making.runs import Step, plain_step, random_step, write_run
 
 

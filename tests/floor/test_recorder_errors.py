@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder, schema
-from ratioscope.recorder import to_arrow
+from ratioscope.table_files import to_arrow
 from tests.making.runs import Step, plain_step, random_step, write_run
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ratioscope import schema
-from ratioscope.recorder import write_table_file
+from ratioscope.table_files import write_table_file
 from tests.making.runs import Step, plain_step
 
 Array = NDArray[np.float64]

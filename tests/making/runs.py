@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from ratioscope import Manifest, RunRecorder, schema
-from ratioscope.recorder import to_arrow, write_table_file
+from ratioscope.table_files import to_arrow, write_table_file
 
 Columns = dict[str, Any]
 

@@ -23,7 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from ratioscope import schema
 from ratioscope.adapters.trl import record
-from ratioscope.recorder import write_table_file
+from ratioscope.table_files import write_table_file
 from ratioscope.trainer.model import pretrained
 
 ASK = "{question}\nThink step by step, and write the result at the end as 'Answer: <number>'."

@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 
 from ratioscope import schema
-from ratioscope.recorder import to_arrow
+from ratioscope.table_files import to_arrow
 from ratioscope.trainer.sampling.rollout import Batch
 from ratioscope.trainer.training.preparation import Prepared
 from ratioscope.trainer.training.recompute import Recomputed

@@ -11,7 +11,7 @@ import torch
 
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError
-from ratioscope.recorder import to_arrow
+from ratioscope.table_files import to_arrow
 
 CHECKPOINT_NAME = "checkpoint.pt"
 

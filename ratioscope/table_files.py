@@ -1,0 +1,119 @@
+"""Columns of a step as Arrow tables, and table files that appear whole or not at all."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ratioscope import schema
+from ratioscope.errors import RunFormatError
+
+Columns = Mapping[str, Any]
+"""By name, anything that pyarrow turns into an array, or torch tensors."""
+
+LAST_STEP = 2**31 - 1
+NONFINITE_KEY = b"ratioscope.nonfinite"
+VERSION_KEY = b"ratioscope.schema_version"
+
+
+def check_columns(table: schema.Table, columns: Columns) -> None:
+    """Raise a RunFormatError where a required column is missing, or columns differ in length."""
+    missing = [column.name for column in table.required if columns.get(column.name) is None and column.name != "step"]
+    if missing:
+        raise RunFormatError(f"The {table.name} table needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}.")
+    lengths = {name: len(values) for name, values in columns.items() if values is not None}
+    if len(set(lengths.values())) > 1:
+        raise RunFormatError(f"The columns of the {table.name} table differ in length: {lengths}.")
+
+
+def check_step(step: int, tables: Mapping[str, Columns | None]) -> None:
+    """Raise the RunFormatError that recording this step would, at the cost of converting its columns."""
+    if not 0 <= step <= LAST_STEP:
+        raise RunFormatError(f"Steps count from 0 to {LAST_STEP}, this is {step}.")
+    for name, columns in tables.items():
+        if columns is not None:
+            check_columns(schema.ALL_TABLES[name], columns)
+            to_arrow(schema.ALL_TABLES[name], columns, step)
+
+
+def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
+    """One step's columns as an Arrow table in the declared types, sorted by the table's key.
+
+    Extra columns are kept: `extra_` and `reward_` columns as float32, others as pyarrow infers them.
+
+    Raises:
+        RunFormatError: values do not fit the declared type, or a required column holds nulls.
+    """
+    arrays: dict[str, pa.Array] = {}
+    names = [column.name for column in table.columns if columns.get(column.name) is not None]
+    names += [name for name in columns if table.column(name) is None and name != "step"]
+    for name in names:
+        declared = table.column(name)
+        kind = declared.type if declared else pa.float32() if name.startswith(("extra_", "reward_")) else None
+        values = columns[name]
+        try:
+            array = _array(values)
+            arrays[name] = (
+                array if kind is None or array.type == kind else pc.cast(array, kind, safe=kind != pa.float32())
+            )
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+            raise RunFormatError(
+                f"Column {name} of the {table.name} table cannot be stored as {kind}: {reason}."
+            ) from None
+        if declared is not None and declared.required and arrays[name].null_count:
+            raise RunFormatError(f"Column {name} of the {table.name} table is required, step {step} has nulls in it.")
+    length = len(next(iter(arrays.values())))
+    result = pa.table({"step": pa.array([step] * length, pa.int32())} | arrays)
+    return result.sort_by([(name, "ascending") for name in table.key[1:]]) if length > 1 else result
+
+
+def _array(values: Any) -> pa.Array:
+    """As Arrow; what UTF-8 cannot say (half of a surrogate pair, in text that was cut) becomes a question mark."""
+    try:
+        return pa.array(_plain(values), from_pandas=False)  # a NaN is evidence, not a null
+    except UnicodeEncodeError:
+        return pa.array([v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for v in values])
+
+
+def _plain(values: Any) -> Any:
+    """Torch tensors as numpy arrays; those of bfloat16, which numpy lacks, in float32."""
+    if not hasattr(values, "detach"):
+        return values
+    values = values.detach().cpu()
+    return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+
+
+def write_table_file(path: Path, table: pa.Table) -> None:
+    """Write a Parquet file that appears under its name only when it is whole.
+
+    Integer keys repeat, so they take a dictionary; float bits do not, so they take BYTE_STREAM_SPLIT.
+    """
+    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+    others = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
+    nonfinite = {name: count for name in floats if (count := _count_nonfinite(table.column(name)))}
+    metadata = {VERSION_KEY: schema.SCHEMA_VERSION.encode(), NONFINITE_KEY: json.dumps(nonfinite).encode()}
+    temporary = path.with_name(f"{path.stem}.tmp-{os.getpid()}")
+    with temporary.open("wb") as file:
+        pq.write_table(
+            table.replace_schema_metadata(metadata),
+            file,
+            row_group_size=schema.ROW_GROUP_ROWS,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=others,
+            column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+        )
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _count_nonfinite(column: pa.ChunkedArray) -> int:
+    finite = pc.sum(pc.is_finite(column)).as_py() or 0
+    return int(len(column) - column.null_count - finite)
