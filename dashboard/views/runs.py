@@ -31,6 +31,8 @@ from ratioscope.dashboard.components.run_list import (
 from ratioscope.dashboard.roots import shelves
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.watching.reader import server_reader
+from ratioscope.errors import RatioscopeError
+from ratioscope.storage.places import place, scan
 
 # Seconds: between two looks while rewards and findings come in, and while nothing does; and how long a page waits for
 # what can be had at once.
@@ -96,7 +98,8 @@ def _places(known: Sequence[Listed]) -> list[str]:
     places = set(served)
     for run in known:
         folder = str(run.folder)
-        if not _may_grow(run):  # a live one's folder changes with every sign of life
+        # A live one's folder changes with every sign of life; one by URL costs a listing.
+        if not _may_grow(run) and "://" not in folder:
             places.add(folder)
         while folder not in served and folder != (above := os.path.dirname(folder)):  # noqa: PTH120 - a thousand Paths are slow
             folder = above
@@ -115,10 +118,12 @@ def _as_it_is(run: Listed) -> Listed:
     return next(iter(discover([run.folder])), run)
 
 
-def _changed(place: str) -> int:
+def _changed(place_name: str) -> int:
     try:
-        return os.stat(place).st_mtime_ns  # noqa: PTH116 - as above
-    except OSError:
+        if "://" in place_name:  # elsewhere folders have no time
+            return hash(tuple(child.name for child in scan(place(place_name))))
+        return os.stat(place_name).st_mtime_ns  # noqa: PTH116 - as above
+    except (OSError, RatioscopeError):
         return 0
 
 
