@@ -16,7 +16,7 @@ FOLDERS = {"ratioscope": "ratioscope", **{name: f"ratioscope/{name}" for name in
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # Asked for and missed with a sentence of their own.
-OPTIONAL = {"huggingface_hub", "peft", "reasoning_gym", "transformers"}
+OPTIONAL = {"huggingface_hub", "peft", "ray", "reasoning_gym", "transformers"}
 # Frameworks that an adapter of theirs records in: whoever imports it has them.
 FRAMEWORKS = {"skyrl"}
 # Packages that are installed by another name than they are imported by.
