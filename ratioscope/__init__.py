@@ -9,18 +9,19 @@
 "ratioscope[dashboard]"`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ratioscope.errors import MissingPackageError, RatioscopeError, RunFormatError
 from ratioscope.extras import needing
-from ratioscope.manifest import Manifest
-from ratioscope.recorder import RunRecorder
-from ratioscope.stopping import stop_on_critical
 
 if TYPE_CHECKING:
     from ratioscope.dashboard.notebook import open_run as open_run
+    from ratioscope.manifest import Manifest as Manifest
+    from ratioscope.recorder import RunRecorder as RunRecorder
+    from ratioscope.stopping import stop_on_critical as stop_on_critical
 
-__version__ = "0.8.0"
+    __version__: str
 
 __all__ = [
     "Manifest",
@@ -33,8 +34,16 @@ __all__ = [
 ]
 
 
+# Imported when they are asked for: pyarrow takes its time, in which a command could not be interrupted.
+_LAZY = {"Manifest": "manifest", "RunRecorder": "recorder", "stop_on_critical": "stopping"}
+
+
 def __getattr__(name: str) -> Any:
-    # Lazy: the dashboard imports this package, and a program that records runs must not import the dashboard.
+    if name in _LAZY:
+        return getattr(import_module(f"ratioscope.{_LAZY[name]}"), name)
+    if name == "__version__":
+        return import_module("importlib.metadata").version("ratioscope")
+    # The dashboard imports this package, and a program that records runs must not import the dashboard.
     if name == "open_run":
         with needing("ratioscope.open_run", "ratioscope[dashboard]"):
             from ratioscope.dashboard.notebook import open_run

@@ -5,7 +5,9 @@ The commands are in `ratioscope.dashboard.cli` and need the packages of an extra
 
 import os
 import sys
+from typing import NoReturn
 
+from ratioscope import ending
 from ratioscope.errors import MissingPackageError
 from ratioscope.extras import needing
 
@@ -13,8 +15,13 @@ from ratioscope.extras import needing
 _EXTRAS = {"train": "trainer", "ablate": "all", "demo": "all"}
 
 
-def main() -> None:
-    """Run a command; where a package of its extra is missing, one sentence says what to install, with exit code 2."""
+def main() -> NoReturn:
+    """Run a command, and end."""
+    ending.run(_command)
+
+
+def _command() -> None:
+    """Where a package of the command's extra is missing, one sentence says what to install."""
     # For the processes that a command starts: what lies in the working folder is not imported.
     os.environ["PYTHONSAFEPATH"] = "1"
     name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
@@ -26,7 +33,7 @@ def main() -> None:
             cli.main()
     except MissingPackageError as error:
         print(f"ratioscope: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(ending.USAGE_ERROR)
 
 
 if __name__ == "__main__":

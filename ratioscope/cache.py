@@ -4,7 +4,8 @@
     contents = kept.get()                                   # bytes, or None
     kept.put(contents)
 
-The folder is $RATIOSCOPE_CACHE, or the user's cache folder; $RATIOSCOPE_CACHE_LIMIT is how many megabytes the entries
+The folder is $RATIOSCOPE_CACHE, or the user's cache folder, which a URL there adds to (`shared_cache`);
+$RATIOSCOPE_CACHE_LIMIT is how many megabytes the entries
 may take (4000; 0 keeps none). Any number of processes may use it at once. A cache that cannot be read or written is no
 reason to fail, and a broken entry is a missing one.
 
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
+from types import ModuleType
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import library_versions, replace_atomically
@@ -43,24 +45,20 @@ _LOOKS, _ROOM = 16, 4
 _NOTED, _LEFT_OVER = 600.0, 3600.0
 
 _NAMES = f"*/{'[0-9a-f]' * 32}{_SUFFIX}*"
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _TOP_LEVEL = re.compile(r"^[@\w]", re.MULTILINE)
 
 
 def cache_folder(purpose: str) -> Path:
     """$RATIOSCOPE_CACHE, or the user's cache folder, for one purpose; may not exist yet."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ratioscope"
-    return Path(os.environ.get("RATIOSCOPE_CACHE") or default) / purpose
+    named = os.environ.get("RATIOSCOPE_CACHE")
+    return Path(named if named and not _URL.match(named) else default) / purpose
 
 
 @contextmanager
 def cached_in(folder: Path | None) -> Iterator[None]:
-    """Keep what is kept meanwhile in another folder; None changes nothing.
-
-    Raises:
-        RatioscopeError: it is a URL.
-    """
-    if folder is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(folder)):
-        raise RatioscopeError(f"{folder}: the cache must be a folder, not a URL; use one that all machines see.")
+    """Keep what is kept meanwhile in another folder, or at a URL; None changes nothing."""
     before = os.environ.get("RATIOSCOPE_CACHE")
     if folder is not None:
         os.environ["RATIOSCOPE_CACHE"] = str(folder.resolve())
@@ -86,11 +84,23 @@ class Entry:
 
     @property
     def there(self) -> bool:
-        """Whether something was put, which may be broken."""
-        return self.path.is_file()
+        """Whether something was put where `kept_in` says, which may be broken."""
+        shared = _shared(self.purpose)
+        return shared.there(self.purpose, self.path.name) if shared else self.path.is_file()
 
     def get(self) -> bytes | None:
-        """What was put; None where nothing is, or where it broke."""
+        """What was put, here or by another machine; None where nothing is, or where it broke."""
+        contents, shared = self._kept_here(), _shared(self.purpose)
+        if shared and contents is None:
+            found = shared.get(self.purpose, self.path.name)
+            if found is not None and found[:_CHECKSUM_BYTES] == _checksum(found[_CHECKSUM_BYTES:]):
+                contents = found[_CHECKSUM_BYTES:]
+                self._keep_here(contents)
+        elif shared and contents is not None and not shared.there(self.purpose, self.path.name):
+            shared.put(self.purpose, self.path.name, _checksum(contents) + contents)
+        return contents
+
+    def _kept_here(self) -> bytes | None:
         path = self.path
         try:
             with path.open("rb") as file:
@@ -112,6 +122,11 @@ class Entry:
         Raises:
             RatioscopeError: $RATIOSCOPE_CACHE_LIMIT is not a number of megabytes.
         """
+        self._keep_here(contents)
+        if shared := _shared(self.purpose):
+            shared.put(self.purpose, self.path.name, _checksum(contents) + contents)
+
+    def _keep_here(self, contents: bytes) -> None:
         limit, path = _limit(), self.path
         size = _on_disk(len(contents))
         if size > limit:
@@ -122,6 +137,21 @@ class Entry:
             # Keys are as good as dice: no process need know what the others write.
             if int(self.key[:8], 16) / 16**8 < _LOOKS * size / limit:
                 _make_room(path.parents[1], limit)
+
+
+def kept_in(purpose: str) -> str:
+    """Where entries for a purpose are to be found by other processes: a folder, or a URL."""
+    named = os.environ.get("RATIOSCOPE_CACHE", "").rstrip("/")
+    return f"{named}/{purpose}" if _shared(purpose) else str(cache_folder(purpose))
+
+
+def _shared(purpose: str) -> ModuleType | None:
+    """`shared_cache` where such entries are shared by a URL; loaded only then: it brings filesystems along."""
+    if not _URL.match(os.environ.get("RATIOSCOPE_CACHE", "")):
+        return None
+    from ratioscope import shared_cache
+
+    return shared_cache if purpose in shared_cache.PURPOSES else None
 
 
 def entry_of(purpose: str, module: str, *inputs: str) -> Entry:

@@ -9,6 +9,7 @@ import platform
 import secrets
 import socket
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,8 @@ WRITTEN_STATES = ("running", "finished", "interrupted", "failed")
 
 # A writer that lives beats every HEARTBEAT_SECONDS.
 HEARTBEAT_SECONDS = 2.0
+# Settings are not nested deeper; whoever walks through them calls himself.
+_DEEPEST = 50
 STALLED_AFTER_SECONDS = 20.0
 INTERRUPTED_AFTER_SECONDS = 600.0
 
@@ -48,6 +51,8 @@ class Manifest:
     heartbeat: str = field(default_factory=now)
     process_id: int = field(default_factory=os.getpid)
     host: str = field(default_factory=socket.gethostname)
+    writers: dict[str, Any] = field(default_factory=dict)
+    """Where several write: status, reason, process_id and host of each, by its number."""
     algorithm: dict[str, Any] = field(default_factory=dict)
     schedule: dict[str, Any] = field(default_factory=dict)
     sampler: dict[str, Any] = field(default_factory=dict)
@@ -77,11 +82,16 @@ class Manifest:
         count = self.task.get("evaluation_prompts")
         return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
 
-    def write(self, folder: Path) -> None:
-        """Replace `folder`/run.json atomically."""
+    def write(self, folder: Path, *, new: bool = False) -> None:
+        """Replace `folder`/run.json atomically.
+
+        Raises:
+            FileExistsError: it is to be `new`, and there is one.
+        """
         contents = asdict(self)
         contents |= contents.pop("extra")
-        replace_atomically(folder / MANIFEST_NAME, json.dumps(contents, indent=2, ensure_ascii=False).encode())
+        encoded = json.dumps(contents, indent=2, ensure_ascii=False).encode()
+        replace_atomically(folder / MANIFEST_NAME, encoded, new=new)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -95,6 +105,8 @@ class Manifest:
             contents = _written(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise RunFormatError(f"{folder}: not a run, it has no {MANIFEST_NAME}.") from None
+        except RecursionError:
+            raise RunFormatError(f"{path}: cannot be read as JSON (it is nested too deeply).") from None
         except (OSError, ValueError) as error:
             raise RunFormatError(f"{path}: cannot be read as JSON ({error}).") from None
         if not isinstance(contents, dict):
@@ -124,16 +136,18 @@ class Manifest:
                 fits = isinstance(value, container)  # type: ignore[arg-type]
             if not fits:
                 raise RunFormatError(f"{path}: field {declared.name!r} has the wrong type ({type(value).__name__}).")
+        if not all(isinstance(entry, dict) for entry in self.writers.values()):
+            raise RunFormatError(f"{path}: field 'writers' must hold an object for each writer.")
         if self.status not in WRITTEN_STATES:
             raise RunFormatError(f"{path}: status {self.status!r} is not one of {', '.join(WRITTEN_STATES)}.")
 
     def heartbeat_age(self, at: datetime | None = None) -> float:
         """Seconds since the writer's last sign of life; infinite when it never gave one."""
         try:
-            last = datetime.fromisoformat(self.heartbeat)
-        except ValueError:
+            last = datetime.fromisoformat(self.heartbeat).astimezone(UTC)
+        except (ValueError, OverflowError):  # OverflowError: in the year 1 or 9999, and in another one by UTC
             return float("inf")
-        return ((at or datetime.now(UTC)) - last.astimezone(UTC)).total_seconds()
+        return ((at or datetime.now(UTC)) - last).total_seconds()
 
     def live_status(self, at: datetime | None = None) -> str:
         """`status`, corrected by the heartbeat: a dead writer cannot say that it died.
@@ -148,22 +162,35 @@ class Manifest:
         return "interrupted" if age > INTERRUPTED_AFTER_SECONDS or self._writer_is_gone() else "stalled"
 
     def _writer_is_gone(self) -> bool:
-        if self.host != socket.gethostname() or self.process_id <= 0:
-            return False  # cannot be known from here
-        try:
-            os.kill(self.process_id, 0)
-        except (ProcessLookupError, OverflowError):
-            return True
-        except OSError:
-            return False
+        alone = {"status": "running", "process_id": self.process_id, "host": self.host}
+        return not any(still_writing(entry) for entry in self.writers.values() or [alone])
+
+
+def still_writing(writer: Mapping[str, Any]) -> bool:
+    """Whether a writer with this status, process_id and host may still write; of another machine it cannot be known."""
+    number = writer.get("process_id")
+    if writer.get("status") != "running":
         return False
+    if writer.get("host") != socket.gethostname() or not isinstance(number, int) or number <= 0:
+        return True
+    try:
+        os.kill(number, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
-def replace_atomically(path: Path, contents: bytes, *, lasting: bool = True) -> None:
+def replace_atomically(path: Path, contents: bytes, *, lasting: bool = True, new: bool = False) -> None:
     """Write a file so that a crash at any moment leaves the old or the new one whole.
 
     Args:
         lasting: a crash of the machine, too, which takes time; without, only one of the process.
+        new: of several that make it at once one succeeds.
+
+    Raises:
+        FileExistsError: it is to be `new`, and there is one.
     """
     temporary = path.with_name(f"{path.name}.tmp-{secrets.token_hex(8)}")  # machines may share the folder
     try:
@@ -172,9 +199,21 @@ def replace_atomically(path: Path, contents: bytes, *, lasting: bool = True) -> 
             if lasting:
                 file.flush()
                 os.fsync(file.fileno())
+        if new:
+            try:
+                os.link(temporary, path)
+                temporary.unlink()
+                return
+            except FileExistsError:
+                raise
+            except OSError:  # a file system without hard links
+                pass
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        # A full disk does not say of which file.
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
@@ -193,5 +232,11 @@ def library_versions(*names: str) -> dict[str, str]:
 
 def _written(contents: Any) -> Any:
     """The same contents as UTF-8 can hold them: JSON may escape halves of characters, which no page could show."""
+    level = [contents]
+    for _ in range(_DEEPEST):
+        level = [child for parent in level if isinstance(parent, dict | list)
+                 for child in (parent.values() if isinstance(parent, dict) else parent)]  # fmt: skip
+    if level:
+        raise RecursionError
     text = json.dumps(contents, ensure_ascii=False)
     return contents if text.isascii() else json.loads(text.encode("utf-8", "replace"))

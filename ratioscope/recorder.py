@@ -8,13 +8,19 @@
 
 Columns are those of `ratioscope.schema` (without `step`): anything pyarrow turns into an array, or torch tensors.
 A background thread converts, compresses and writes; its queue is bounded, so a slow disk slows the trainer down and
-never fills the memory. A `kill -9` loses the steps that were not flushed yet and nothing else.
+never fills the memory. A `kill -9` loses the steps that were not flushed yet and nothing else; so does a SIGTERM that
+the program does not handle. A program that ends without `close` loses nothing: its end closes the recorder and says so.
 """
 
+import atexit
+import logging
+import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -30,9 +36,13 @@ from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now,
 from ratioscope.storage.parquet import read_table
 from ratioscope.storage.places import Remote, place
 from ratioscope.storage.spool import Spool
-from ratioscope.table_files import LAST_STEP, Columns, check_columns, to_arrow, write_table_file
+from ratioscope.table_files import LAST_STEP, Columns, check_columns, leftovers, to_arrow, write_table_file
+from ratioscope.writers import Seat, already_there, as_it_is, way_out, writers_of
 
 FLUSH_ROWS = 250_000
+# Seconds that the end of a program waits for a disk that hangs.
+_EXIT_SECONDS = 60.0
+_LOG = logging.getLogger("ratioscope")
 
 
 class RunRecorder:
@@ -45,7 +55,8 @@ class RunRecorder:
         vocabulary: text of a token id, called once for each id that occurs.
         flush_seconds: a live reader sees a step at most about this much later.
         stop_on_error: an I/O error raises at the next call (True), or ends the recording only (False).
-        writer: number of this writer, where several record into one run.
+        writer: number of this writer, where several record into one run at a time, each with its own number: the first
+            to come makes the run, the others join it, and what they say of it is not asked for. In a folder only.
         **manifest_fields: fields of `Manifest`: name, algorithm, schedule, task, seed, ...
 
     Raises:
@@ -70,22 +81,24 @@ class RunRecorder:
         self._writer, self._flush_seconds, self._stop_on_error = writer, flush_seconds, stop_on_error
         self._before: bytes | None = None
         """What run.json was, until something is added to a run that was taken over."""
-        if resume:
-            self._become_the_writer(self._spool.latest() if self._spool else self.folder)
-        else:
-            if (self.folder / MANIFEST_NAME).exists():
-                raise RunFormatError(f"{self.folder}: already holds a run; choose another name, or resume it.")
-            if (self._disk / MANIFEST_NAME).exists():
-                raise RunFormatError(f"{self._disk}: what did not get to {self.folder}; resume it, or remove this.")
-            self.manifest = Manifest(**({"name": self.folder.name} | manifest_fields))
+        self._status, self._reason = "running", ""
+        self._process = os.getpid()
+        self._seat = Seat(self._disk, writer)
+        self._seat.found(self.folder, resume=resume)
         try:
+            self._disk.mkdir(parents=True, exist_ok=True)
+            with self._seat.exchange():
+                self._become_the_writer(resume, manifest_fields)
             for table in schema.TABLES:
-                (self._disk / table).mkdir(parents=True, exist_ok=True)
-            self.manifest.write(self._disk)
+                (self._disk / table).mkdir(exist_ok=True)
             if self._spool:
                 self._spool.start(anew=not resume)
         except OSError as error:
+            self._seat.leave()
             raise RatioscopeError(f"{self.folder}: cannot be written ({error}).") from error
+        except RatioscopeError:
+            self._seat.leave()
+            raise
 
         self._tables = schema.ALL_TABLES
         self._last_on_disk = {name: self._last_recorded(name) for name in self._tables}
@@ -95,10 +108,11 @@ class RunRecorder:
         self._pending: dict[str, list[pa.Table]] = {name: [] for name in self._tables}
         self._last_flush = float("-inf")  # the first step is flushed at once: a live reader waits for it
         self._error: BaseException | None = None
-        self._writing, self._closed = threading.Lock(), False
+        self._writing, self._closed, self._ended = threading.Lock(), False, False
         self._queue: queue.Queue[tuple[int, dict[str, Columns]] | None] = queue.Queue(maxsize=8)
         self._thread = threading.Thread(target=self._work, name="ratioscope-recorder", daemon=True)
         self._thread.start()
+        atexit.register(self._at_exit)
 
     # What a trainer calls -------------------------------------------------------------------------------------------
 
@@ -131,8 +145,9 @@ class RunRecorder:
 
         Raises:
             RunFormatError: a required column is missing, lengths differ, or the step does not grow.
-            RatioscopeError: writing an earlier step failed, or the recorder is closed.
+            RatioscopeError: writing an earlier step failed, the recorder is closed, or another process made it.
         """
+        self._check_process()
         self._raise_error()
         if self._error is not None:
             return
@@ -177,29 +192,19 @@ class RunRecorder:
 
         A run that was taken over, and failed before anything was added to it, is left as it was.
         """
-        if self._closed:
+        if self._ended or os.getpid() != self._process:
             return
-        self._closed = True
+        if not self._closed:
+            self._closed, self._status, self._reason = True, status, reason
         if not self._thread_is_done():
             self._queue.put(None)
             self._thread.join()
-        self.manifest.status, self.manifest.status_reason, self.manifest.heartbeat = status, reason, now()
-        self.manifest.process_id, self.manifest.host = 0, ""  # of use only while somebody writes
-        if self._error is not None:
-            self.manifest.status, self.manifest.status_reason = "failed", f"recording stopped: {self._error}"
-        try:
-            if self.manifest.status == "failed" and self._before is not None:
-                replace_atomically(self._disk / MANIFEST_NAME, self._before)
-            else:
-                self.manifest.write(self._disk)
-            if self._spool:
-                self._spool.close()
-        except (OSError, RatioscopeError) as error:
-            self._error = self._error or error
+        self._end()
         self._raise_error()
 
     def flush(self) -> None:
         """Wait until every recorded step is on disk."""
+        self._check_process()
         self._queue.join()
         self._attempt(self._flush)
         self._raise_error()
@@ -210,12 +215,7 @@ class RunRecorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.close("finished")
-        elif issubclass(kind, KeyboardInterrupt):
-            self.close("interrupted", "stopped by the user")
-        else:
-            self.close("failed", f"{kind.__name__}: {error}"[:500])
+        self.close(*way_out(error))
 
     # The background thread ------------------------------------------------------------------------------------------
 
@@ -245,8 +245,7 @@ class RunRecorder:
 
     def _beat(self) -> None:
         self._flush_when_due()
-        self.manifest.heartbeat = now()
-        self.manifest.write(self._disk)
+        self._write_manifest("running")
 
     def _buffer(self, step: int, batch: dict[str, Columns]) -> None:
         for name, columns in batch.items():
@@ -277,8 +276,54 @@ class RunRecorder:
             self._last_on_disk[name] = last
             self._pending[name].clear()
         self._last_flush = time.monotonic()
+        self._write_manifest("running")
+
+    def _write_manifest(self, status: str, reason: str = "") -> None:
         self.manifest.heartbeat = now()
-        self.manifest.write(self._disk)
+        with self._seat.exchange():
+            self._seat.write(self.manifest, status, reason)
+
+    # The end --------------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Write the final status; the thread has written the rest."""
+        if self._error is not None:
+            self._status, self._reason = "failed", f"recording stopped: {self._error}"
+        try:
+            if self._status == "failed" and self._before is not None:
+                replace_atomically(self._disk / MANIFEST_NAME, self._before)
+            else:
+                self._write_manifest(self._status, self._reason)
+            if self._spool:
+                self._spool.close()
+        except (OSError, RatioscopeError) as error:
+            self._error = self._error or error
+        self._ended = True
+        self._seat.leave()
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        """The program ends, and nobody has closed the recorder: what is left is written, and that is said."""
+        if os.getpid() != self._process:
+            return
+        error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)  # in a session it may be an old one
+        if not self._closed:
+            self._closed, (self._status, self._reason) = True, way_out(error)
+            self._reason = self._reason or "the program ended without closing the recorder"
+        if not self._thread_is_done():
+            self._queue.put(None)
+            self._thread.join(_EXIT_SECONDS)
+        if not self._thread_is_done():
+            _LOG.warning(
+                "%s: the last steps could not be written in %g seconds; they are lost.", self.folder, _EXIT_SECONDS
+            )
+            return
+        self._end()
+        problem = f" ({self._error})" if self._error is not None else ""
+        _LOG.warning(
+            "%s: the program ended without closing the recorder%s; it is closed now, the last step on disk is %d.",
+            self.folder, problem, self.last_step,
+        )  # fmt: skip
 
     # Details --------------------------------------------------------------------------------------------------------
 
@@ -288,12 +333,13 @@ class RunRecorder:
         unseen = ids - self._vocabulary.keys()
         if unseen and self._vocabulary_of is not None:
             self._vocabulary |= {token: self._vocabulary_of(token) for token in unseen}
-            columns = {
-                "token_id": sorted(self._vocabulary),
-                "text": [self._vocabulary[i] for i in sorted(self._vocabulary)],
-            }
             types = pa.schema([(column.name, column.type) for column in schema.VOCABULARY.columns])
-            write_table_file(self._disk / "vocabulary.parquet", pa.table(columns, schema=types))
+            with self._seat.exchange():
+                if self._seat.has_company():
+                    self._vocabulary |= self._read_vocabulary()
+                known = sorted(self._vocabulary)
+                columns = {"token_id": known, "text": [self._vocabulary[i] for i in known]}
+                write_table_file(self._disk / "vocabulary.parquet", pa.table(columns, schema=types))
 
     def _read_vocabulary(self) -> dict[int, str]:
         places = (self._disk / "vocabulary.parquet", self.folder / "vocabulary.parquet")
@@ -303,21 +349,29 @@ class RunRecorder:
         table = read_table(path)
         return dict(zip(table.column("token_id").to_pylist(), table.column("text").to_pylist(), strict=True))
 
-    def _become_the_writer(self, of: Path) -> None:
-        """Take a run over from a writer that is gone: its half-written files are of no use to anybody."""
-        self.manifest = Manifest.read(of)
-        if self.manifest.live_status() == "running":
-            raise RunFormatError(f"{self.folder}: process {self.manifest.process_id} is still writing this run.")
-        self._before = (of / MANIFEST_NAME).read_bytes()
-        fresh = Manifest(name=self.manifest.name)
-        self.manifest.status, self.manifest.status_reason = "running", ""
-        self.manifest.process_id, self.manifest.host, self.manifest.heartbeat = (
-            fresh.process_id,
-            fresh.host,
-            fresh.heartbeat,
-        )
-        for leftover in self._disk.rglob("*.tmp-*"):
-            leftover.unlink()
+    def _become_the_writer(self, resume: bool, manifest_fields: Mapping[str, Any]) -> None:
+        """Make the run, join its writers, or take it over from one that is gone, with its half-written files."""
+        found = self._seat.found(self.folder, resume=resume)
+        if not self._seat.take():
+            raise RunFormatError(f"{self.folder}: another process writes this run as writer {self._writer}.")
+        self.manifest = found or Manifest(**({"name": self.folder.name} | dict(manifest_fields)))
+        if found is None:
+            with suppress(FileExistsError):
+                self._seat.write(self.manifest, "running", "", new=True)
+                return
+            raise already_there(self.folder)
+        if not self._seat.joined:
+            latest = self._spool.latest() if self._spool else self.folder
+            self._before = (latest / MANIFEST_NAME).read_bytes()
+            if found.writers:
+                entries = writers_of(found).items()
+                self.manifest.writers = {name: as_it_is(entry, ended=True) for name, entry in entries}
+                self.manifest.write(self._disk)
+        if resume:
+            for leftover in leftovers(self._disk, self._writer, shared=not self._seat.joined):
+                leftover.unlink(missing_ok=True)
+        self.manifest.heartbeat = now()
+        self._seat.write(self.manifest, "running", "")
 
     def _last_recorded(self, name: str) -> int:
         names = (schema.FileName.parse(path.name) for path in self._files(name))
@@ -330,6 +384,13 @@ class RunRecorder:
 
     def _thread_is_done(self) -> bool:
         return not self._thread.is_alive()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise RatioscopeError(
+                f"{self.folder}: its recorder belongs to process {self._process}, from which this one was forked; make "
+                "a RunRecorder here, with a writer number of its own."
+            )
 
     def _raise_error(self) -> None:
         if self._error is not None and self._stop_on_error:

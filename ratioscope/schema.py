@@ -239,7 +239,9 @@ TABLES = {table.name: table for table in (TOKENS, SEQUENCES, STEPS)}
 OCCASIONAL_TABLES = {table.name: table for table in (PROBES, MESSAGES)}
 ALL_TABLES = TABLES | OCCASIONAL_TABLES
 
-_FILE_NAME = re.compile(r"([0-9]{6,})-([0-9]{6,})-w([0-9]+)\.parquet")
+# A step fits into 32 bits.
+_FILE_NAME = re.compile(r"([0-9]{6,10})-([0-9]{6,10})-w([0-9]{1,9})\.parquet", re.ASCII)
+LAST_STEP = 2**31 - 1
 
 
 @dataclass(frozen=True, order=True)
@@ -257,7 +259,8 @@ class FileName:
     def parse(cls, name: str) -> "FileName | None":
         """The parts of a complete table file's name; None for temporary and foreign files."""
         match = _FILE_NAME.fullmatch(name)
-        return cls(*map(int, match.groups())) if match else None
+        found = cls(*map(int, match.groups())) if match else None
+        return found if found and found.first_step <= found.last_step <= LAST_STEP else None
 
 
 def check_version(version: str, where: str) -> None:
@@ -292,6 +295,9 @@ def check(table: Table, found: pa.Schema, where: str | Path) -> None:
     Raises:
         RunFormatError: a required column is missing, or a declared column has another kind of type.
     """
+    repeated = sorted({name for name in found.names if found.names.count(name) > 1})
+    if repeated:
+        raise RunFormatError(f"{where}: several columns of the {table.name} table are called {', '.join(repeated)}.")
     missing = [column.name for column in table.required if column.name not in found.names]
     if missing:
         raise RunFormatError(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.errors import RunFormatError
+from ratioscope.seals import is_sealed, sealed
+from ratioscope.storage.parquet import footer
 
 Columns = Mapping[str, Any]
 """By name, anything that pyarrow turns into an array, or torch tensors."""
 
-LAST_STEP = 2**31 - 1
+LAST_STEP = schema.LAST_STEP
+_SHARED_LEFTOVER = re.compile(r"vocabulary\.tmp-\d+|run\.json\.tmp-[0-9a-f]{16}")
 NONFINITE_KEY = b"ratioscope.nonfinite"
 VERSION_KEY = b"ratioscope.schema_version"
 
@@ -98,20 +102,59 @@ def write_table_file(path: Path, table: pa.Table) -> None:
     others = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
     nonfinite = {name: count for name in floats if (count := _count_nonfinite(table.column(name)))}
     metadata = {VERSION_KEY: schema.SCHEMA_VERSION.encode(), NONFINITE_KEY: json.dumps(nonfinite).encode()}
+    contents = pa.BufferOutputStream()
+    pq.write_table(
+        table.replace_schema_metadata(metadata),
+        contents,
+        row_group_size=schema.ROW_GROUP_ROWS,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=others,
+        column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+        write_page_checksum=True,  # says which row group is damaged
+    )
     temporary = path.with_name(f"{path.stem}.tmp-{os.getpid()}")
     with temporary.open("wb") as file:
-        pq.write_table(
-            table.replace_schema_metadata(metadata),
-            file,
-            row_group_size=schema.ROW_GROUP_ROWS,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=others,
-            column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
-        )
+        file.writelines(sealed(memoryview(contents.getvalue())))
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def leftovers(folder: Path, writer: int, *, shared: bool) -> list[Path]:
+    """The half-written files that a killed writer left in a run's folder, and no file that has such a name by chance.
+
+    Args:
+        shared: with those of what all writers share, run.json and the vocabulary.
+    """
+    found = []
+    for path in (path for table in schema.ALL_TABLES for path in (folder / table).glob("*.tmp-*")):
+        stem, _, process = path.name.partition(".tmp-")
+        parsed = schema.FileName.parse(f"{stem}.parquet")
+        if parsed and parsed.writer == writer and process.isdecimal():
+            found.append(path)
+    if shared:
+        found += [path for path in folder.iterdir() if _SHARED_LEFTOVER.fullmatch(path.name)]
+    return [path for path in found if path.is_file()]
+
+
+def counted_nonfinite(path: Path) -> dict[str, int] | None:
+    """How many values of each column are not finite, where there are any, by the file's footer.
+
+    None: it does not say, or not of these data (`seals`), or its footer cannot be used.
+
+    Raises:
+        OSError, pa.ArrowInvalid: it cannot be read.
+    """
+    contents = (footer(path).metadata or {}).get(NONFINITE_KEY)
+    if contents is None or not is_sealed(path):
+        return None
+    try:
+        found = json.loads(contents)
+    except ValueError:
+        return None
+    whole = isinstance(found, dict) and all(isinstance(count, int) for count in found.values())
+    return found if whole else None
 
 
 def _count_nonfinite(column: pa.ChunkedArray) -> int:

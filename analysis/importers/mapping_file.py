@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Literal, get_args
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.manifest import Manifest
+from ratioscope.toml_file import read_toml
 
 Layout = Literal["lists", "rows"]
 Padding = Literal["none", "left", "right"]
@@ -84,12 +84,7 @@ def read_mapping(file: Path) -> MappingFile:
     Raises:
         RatioscopeError: it cannot be read, names something that there is not, or leaves open what must be known.
     """
-    try:
-        contents = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RatioscopeError(f"{file}: there is no such file.") from None
-    except (OSError, ValueError) as error:
-        raise RatioscopeError(f"{file}: cannot be read as TOML ({error}).") from None
+    contents = read_toml(file)
     shared: dict[str, Any] = {
         name: contents.pop(name) for name in ("step", "step_in_name", "step_offset") if name in contents
     }

@@ -68,9 +68,9 @@ NEGATIVE = Denominator(
     "advantage < 0 and clipped is not null",
     within=_CLIP_OF_SIGNED,
 )
-GATE = Denominator("n_gate", not_logged("gate"), "gate is not null", ("gate",), TOKENS, apart=True)
+GATE = Denominator("n_gate", not_logged("gate"), "isfinite(gate)", ("gate",), TOKENS, apart=True)
 EFFECTIVE = Denominator(
-    "n_effective", not_logged("gate"), "gate is not null and advantage is not null", ("gate",), ADVANTAGE, apart=True
+    "n_effective", not_logged("gate"), "isfinite(gate) and advantage is not null", ("gate",), ADVANTAGE, apart=True
 )
 LAG = Denominator("n_lag", not_logged("behavior_version"), "version_lag is not null", ("behavior_version",), TOKENS)
 

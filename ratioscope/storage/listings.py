@@ -14,6 +14,10 @@ from ratioscope.storage.failures import attempted
 FRESH_SECONDS = 5.0
 
 
+# Of these pyarrow lists the objects of a folder without the folders in it.
+_FLAT = ("gs",)
+
+
 @dataclass(frozen=True)
 class Found:
     """An object, or a folder, as a listing shows it."""
@@ -86,12 +90,20 @@ def found(url: str) -> Found | None:
             return seen
     filesystem, path = client(url)
     info = attempted(url, lambda: filesystem.get_file_info(path))
-    seen = None if info.type.name == "NotFound" else _seen(name, info)
+    seen = _folder(url) if info.type.name == "NotFound" else _seen(name, info)
     with _lock:
         _asked[url] = time.monotonic(), seen
         if seen and not seen.is_dir:
             _objects[url] = seen
     return seen
+
+
+def _folder(url: str) -> Found | None:
+    """A folder as such; not every storage tells it from nothing when it is asked for alone."""
+    try:
+        return Found(url.rpartition("/")[2], True) if children(url) else None
+    except FileNotFoundError:
+        return None
 
 
 def last_seen(url: str) -> Found | None:
@@ -131,6 +143,8 @@ def _list(url: str, *, recursive: bool) -> None:
     from pyarrow import fs
 
     filesystem, path = client(url)
+    scheme = url.partition("://")[0]
+    recursive = recursive or scheme in _FLAT
     selector = fs.FileSelector(path, recursive=recursive)  # which tells a missing bucket from a missing folder
     try:
         infos = attempted(url, lambda: filesystem.get_file_info(selector))
@@ -138,10 +152,14 @@ def _list(url: str, *, recursive: bool) -> None:
         infos = []
     now = time.monotonic()
     by_folder: dict[str, dict[str, Found]] = {url: {}}
-    scheme = url.partition("://")[0]
     for info in sorted(infos, key=lambda info: info.path):
         folder, _, name = info.path.rstrip("/").rpartition("/")
         by_folder.setdefault(f"{scheme}://{folder}", {})[name] = _seen(name, info)
+    for folder in list(by_folder):
+        while len(folder) > len(url):  # folders that no object stands for
+            above, _, name = folder.rpartition("/")
+            by_folder.setdefault(above, {}).setdefault(name, Found(name, True))
+            folder = above
     with _lock:
         for folder, inside in by_folder.items():
             _listings[folder] = _Listing(now, inside)

@@ -34,10 +34,11 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows, of some columns or all; raises as `footer`."""
+    """The rows, of all columns or of those of some that the file has; raises as `footer`."""
     names = None if columns is None else list(columns)
     if not isinstance(path, Remote):
-        return pq.read_table(path, columns=names)
+        with pq.ParquetFile(path) as file:
+            return file.read(columns=names)
     return pq.ParquetFile(path.open("rb"), metadata=footer(path)).read(columns=names)
 
 

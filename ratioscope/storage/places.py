@@ -194,7 +194,7 @@ class Remote(PosixPath):
 
 @dataclass(frozen=True)
 class Child:
-    """What lies in a folder: a file, or a folder; links are neither."""
+    """What lies in a folder: a file, or a folder. A link is what it leads to, where that may be followed."""
 
     path: Path
     is_dir: bool
@@ -202,6 +202,9 @@ class Child:
     size: int = 0
     modified_ns: int = 0
     """Size and time are of files that `scan` was asked for `sizes` of."""
+    link: str = ""
+    """Of a link that is not followed: why, a clause."""
+    is_link: bool = False
 
     @property
     def name(self) -> str:
@@ -226,11 +229,44 @@ def scan(folder: Path, *, sizes: bool = False) -> list[Child]:
     children = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            is_file = entry.is_file(follow_symlinks=False)
-            stat = entry.stat() if sizes and is_file else None
+            try:
+                if entry.is_symlink():
+                    children.append(_linked(entry, sizes=sizes))
+                    continue
+                is_file = entry.is_file()
+                stat = entry.stat() if sizes and is_file else None
+            except FileNotFoundError:  # it has gone since it was listed
+                continue
             size, modified = (stat.st_size, stat.st_mtime_ns) if stat else (0, 0)
-            children.append(Child(Path(entry.path), entry.is_dir(follow_symlinks=False), is_file, size, modified))
+            children.append(Child(Path(entry.path), entry.is_dir(), is_file, size, modified))
     return children
+
+
+def unfollowed(path: Path) -> str:
+    """Why a link is not followed, a clause; "" where it is, or where there is none.
+
+    A link counts as what it leads to where both have one owner, or the link has the system's: a link that somebody puts
+    among the runs shows nothing that is not theirs.
+    """
+    if isinstance(path, Remote) or not path.is_symlink():
+        return ""
+    try:
+        link, target = path.lstat(), path.stat()
+    except OSError as error:
+        return f"a link that cannot be followed ({error.strerror})"
+    if link.st_uid not in (0, target.st_uid):
+        return "a link to a file or folder of another user"
+    return ""
+
+
+def _linked(entry: "os.DirEntry[str]", *, sizes: bool) -> Child:
+    path = Path(entry.path)
+    if why := unfollowed(path):
+        return Child(path, False, False, link=why, is_link=True)
+    stat = path.stat()
+    is_file = stat_of.S_ISREG(stat.st_mode)
+    size, modified = (stat.st_size, stat.st_mtime_ns) if sizes and is_file else (0, 0)
+    return Child(path, stat_of.S_ISDIR(stat.st_mode), is_file, size, modified, is_link=True)
 
 
 def scan_below(folder: Path) -> None:

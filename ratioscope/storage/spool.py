@@ -72,7 +72,7 @@ class Spool:
         found = []
         for path in self.folder.rglob("*"):
             with suppress(FileNotFoundError):
-                if path.is_file() and ".tmp-" not in path.name and self._sent.get(path) != _state(path):
+                if path.is_file() and not _stays(path) and self._sent.get(path) != _state(path):
                     found.append(path)
         return sorted(found, key=lambda path: (path.name == MANIFEST_NAME, path.parent.name == "steps", path))
 
@@ -135,6 +135,11 @@ def spool_folder(target: Remote) -> Path:
     default = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "ratioscope" / "spool"
     key = hashlib.sha256(str(target).encode(errors="surrogatepass")).hexdigest()[:16]
     return Path(os.environ.get("RATIOSCOPE_SPOOL") or default) / f"{target.name}-{key}"
+
+
+def _stays(path: Path) -> bool:
+    """Whether it is of use here only: half a file, or a lock."""
+    return ".tmp-" in path.name or path.suffix == ".lock"
 
 
 def _state(path: Path) -> tuple[int, int]:

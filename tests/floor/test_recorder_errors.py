@@ -113,11 +113,15 @@ def test_an_existing_run_is_refused(tmp_path: Path) -> None:
     ("error", "status", "reason"),
     [
         (None, "finished", ""),
-        (KeyboardInterrupt, "interrupted", "stopped by the user"),
-        (ValueError, "failed", "ValueError: "),
+        (KeyboardInterrupt(), "interrupted", "stopped by the user"),
+        (ValueError(), "failed", "ValueError: "),
+        (SystemExit(0), "finished", ""),
+        (SystemExit(), "finished", ""),
+        (SystemExit(143), "interrupted", "stopped, with exit code 143"),
+        (SystemExit(3), "failed", "SystemExit: 3"),
     ],
 )
-def test_the_way_out_is_the_status(tmp_path: Path, error: type[BaseException] | None, status: str, reason: str) -> None:
+def test_the_way_out_is_the_status(tmp_path: Path, error: BaseException | None, status: str, reason: str) -> None:
     def run() -> None:
         with RunRecorder(tmp_path / "run", seed=4) as recorder:
             assert Manifest.read(tmp_path / "run").live_status() == "running"
@@ -126,7 +130,7 @@ def test_the_way_out_is_the_status(tmp_path: Path, error: type[BaseException] | 
                 raise error
 
     if error:
-        with pytest.raises(error):
+        with pytest.raises(type(error)):
             run()
     else:
         run()

@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage import listings
 from ratioscope.storage.failures import StorageError
 from ratioscope.storage.parquet import fetch_footers, footer, read_schema, read_table
 from ratioscope.storage.places import Remote, place, scan, scan_below
@@ -203,3 +205,21 @@ def test_an_endpoint_may_stand_in_a_profile(storage: Storage, monkeypatch: pytes
     monkeypatch.setenv("RATIOSCOPE_ANONYMOUS", "1")
     assert place("s3://bucket").is_dir()
     assert storage.requests["list"] == 1
+
+
+def test_folders_of_a_storage_that_lists_objects_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pyarrow does of gs://: nothing is said of a folder, in whatever way is asked."""
+    names = ("bucket/runs/a/run.json", "bucket/runs/a/tokens/1.parquet", "bucket/runs/b/deep/er/run.json")
+
+    class Flat:
+        def get_file_info(self, asked: fs.FileSelector) -> list[fs.FileInfo]:
+            inside = [name for name in names if name.startswith(f"{asked.base_dir}/")]
+            direct = [name for name in inside if "/" not in name[len(asked.base_dir) + 1 :]]
+            return [fs.FileInfo(name, fs.FileType.File, size=1) for name in (inside if asked.recursive else direct)]
+
+    monkeypatch.setattr(listings, "client", lambda url: (Flat(), url.removeprefix("gs://")))
+    object_storage.forget_all()
+    root = place("gs://bucket/runs")
+    assert [path.name for path in root.iterdir()] == ["a", "b"]
+    assert [path.name for path in (root / "a").iterdir()] == ["run.json", "tokens"]
+    assert (root / "b" / "deep").is_dir() and (root / "a" / "tokens").stat() and not (root / "c").exists()

@@ -97,6 +97,7 @@ class Crew:
             process.join(timeout=5)
             if process.is_alive():
                 process.terminate()
+                process.join(timeout=5)
         self._messages.cancel_join_thread()
 
     def _check_alive(self) -> None:

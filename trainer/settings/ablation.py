@@ -70,6 +70,14 @@ def plan(name: str, overrides: list[str]) -> Grid:
     return Grid([Cell(config, preset, variant) for config, preset, variant, _ in made], study.get("claims", []))
 
 
+def sample_run(name: str) -> TrainConfig:
+    """The settings that a sample run was trained with; raises a RatioscopeError where none has that name."""
+    configs = {cell.config.run_name(): cell.config for cell in plan("samples", []).cells}
+    if name not in configs:
+        raise RatioscopeError(f"There is no sample run {name!r} to train; there are: {', '.join(sorted(configs))}.")
+    return configs[name]
+
+
 def _named(config: TrainConfig, chosen: Iterable[str]) -> TrainConfig:
     """A configuration with more of its settings in its name: `..-minibatches2-seed0`."""
     pairs = [choice.partition("=") for choice in chosen]

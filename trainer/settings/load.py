@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.toml_file import read_toml
 from ratioscope.trainer.algorithms import own
 from ratioscope.trainer.algorithms.parts import refresh
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
@@ -36,15 +37,9 @@ def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
     named = preset in (*ALGORITHMS, *ALIASES) or own.is_own(preset) or elsewhere.algorithm(preset)
     if named and not path.exists():
         path, overrides = PRESETS / "on_policy.toml", [f"algorithm={preset}", *overrides]
-    try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RatioscopeError(
-            f"There is no preset {preset!r}{elsewhere.nearest(preset, [*preset_names(), *ALGORITHMS])}; "
-            f"there are: {', '.join(preset_names())}, and every algorithm by its name."
-        ) from None
-    except (OSError, ValueError) as error:  # not readable, not UTF-8, not TOML
-        raise RatioscopeError(f"{path}: cannot be read as TOML ({error}).") from None
+    close = elsewhere.nearest(preset, [*preset_names(), *ALGORITHMS])
+    there = f"there are: {', '.join(preset_names())}, and every algorithm by its name"
+    values = read_toml(path, missing=f"There is no preset {preset!r}{close}; {there}.")
     # What a preset of ours sets beside the point is not the user's slip; what stands in a file of theirs is.
     return build(values, overrides, [] if path.parent == PRESETS else _leaves(values))
 

@@ -52,6 +52,9 @@ def load(folder: Path) -> dict[str, Any] | None:
         RatioscopeError: there is one, and it cannot be read.
     """
     path = folder / CHECKPOINT_NAME
+    for leftover in folder.glob("checkpoint.tmp-*"):
+        if leftover.name.removeprefix("checkpoint.tmp-").isdecimal():  # of a trainer that was killed
+            leftover.unlink(missing_ok=True)
     if not path.exists():
         return None
     try:
