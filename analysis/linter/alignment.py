@@ -124,7 +124,12 @@ def shifted(evidence: Evidence) -> list[Remark]:
             name, f"Fewer than {FEWEST_GROUPS} prompt groups have responses of several tokens that vary."
         )
     odd = found.odd()
-    pairs = {tuple(sorted(pair)) for pair, by in found.offset.items() if by}
+    # Of a pair whose order decides whether it agrees in place nothing is known.
+    pairs = {
+        tuple(sorted((one, other)))
+        for (one, other), by in found.offset.items()
+        if by and found.offset.get((other, one)) == -by
+    }
     unexplained = {pair for pair in pairs if not {*pair} & {*odd}}
     remarks = [_shift(evidence, column, by) for column, by in odd.items()]
     for one, other in sorted(unexplained):

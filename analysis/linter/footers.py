@@ -1,14 +1,12 @@
 """Does what a file says of its values hold: counts in the footer that readers believe, and skip a scan for."""
 
-import json
-
 import pyarrow.compute as pc
 
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.linter.evidence import LOG_PROBS, Evidence
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
-from ratioscope.storage.parquet import footer, read_schema, read_table
-from ratioscope.table_files import NONFINITE_KEY
+from ratioscope.storage.parquet import read_table
+from ratioscope.table_files import counted_nonfinite
 
 _BELIEVED = (*LOG_PROBS, "advantage")
 
@@ -17,21 +15,17 @@ def footers(evidence: Evidence) -> list[Remark]:
     """The counts of values that are not finite, in the files' footers, against the values."""
     name, looked_at, columns, hidden = "footers", 0, set[str](), 0
     for file in evidence.run.files["tokens"]:
-        contents = (footer(file.path).metadata or {}).get(NONFINITE_KEY)
-        if contents is None or not evidence.within(file.name.first_step, file.name.last_step):
+        counted = counted_nonfinite(file.path)
+        if counted is None or not evidence.within(file.name.first_step, file.name.last_step):
             continue
         looked_at += 1
-        try:
-            counted = json.loads(contents)
-        except ValueError:
-            counted = {}
-        table = read_table(file.path, [c for c in _BELIEVED if c in read_schema(file.path).names])
+        table = read_table(file.path, _BELIEVED)
         for column in table.column_names:
             values = table.column(column)
             n = len(values) - values.null_count - int(pc.sum(pc.is_finite(values)).as_py() or 0)
-            if n != int(counted.get(column, 0)):
+            if n != counted.get(column, 0):
                 columns.add(column)
-                hidden += abs(n - int(counted.get(column, 0)))
+                hidden += abs(n - counted.get(column, 0))
     if not looked_at:
         return not_checked(name, "The files were not written by ratioscope: their footers count nothing.")
     if not columns:

@@ -122,8 +122,8 @@ def _is_copy(found: Distances, pair: tuple[str, str]) -> bool:
 
 
 def recomputed(evidence: Evidence) -> list[Remark]:
-    """logp_behavior of old data is the sampler's, not the current policy's computed anew with another "
-    "engine's noise."""
+    """logp_behavior of old data is the sampler's, not the current policy's computed anew with another
+    engine's noise."""
     if evidence.rounding > FLOOR:
         return not_checked("recomputed", _TOO_COARSE)
     name, found = "recomputed", distances_of(evidence)

@@ -38,8 +38,8 @@ _FAULTS = {
 
 
 def masks(evidence: Evidence) -> list[Remark]:
-    """clipped against clip_side, clip_side against the ratio and the gate, the gate's range, clipped "
-    "tokens' gradients."""
+    """clipped against clip_side, clip_side against the ratio and the gate, the gate's range, clipped
+    tokens' gradients."""
     logged = [
         words
         for column, words in (("n_clip", "clip masks"), ("n_gate", "gates"), ("n_gradient", "gradient weights"))
@@ -83,7 +83,8 @@ def _sides(evidence: Evidence) -> list[Remark]:
     current, gate = (sample.column(name) for name in ("logp_current", "logp_gate"))
     at = np.where(np.isfinite(gate), gate, current) - sample.sampled
     side, advantage = sample.column("clip_side"), sample.column("advantage")
-    parts, parameters = ((evidence.run.manifest.algorithm.get(key) or {}) for key in ("parts", "parameters"))
+    stated = (evidence.run.manifest.algorithm.get(key) for key in ("parts", "parameters"))
+    parts, parameters = (found if isinstance(found, dict) else {} for found in stated)
     clipped = np.isfinite(at) & (np.nan_to_num(side) != 0) & (np.abs(at) > 1e-3)
     wrong = clipped & (np.sign(at) != np.sign(side))
     # A clip of whole responses, or one judged by the step alone, may be on the other side of a token's ratio.
@@ -100,7 +101,8 @@ def _sides(evidence: Evidence) -> list[Remark]:
                 ("clip_side",),
             )
         )
-    low, high = (parameters.get(f"epsilon_{end}") for end in ("low", "high"))
+    ends = (parameters.get(f"epsilon_{end}") for end in ("low", "high"))
+    low, high = (end if isinstance(end, int | float) else None for end in ends)
     passes = parameters.get("epochs", 1) == 1 and parameters.get("minibatches", 1) == 1
     if parts.get("gate") in ("one_side", "two_side") and parts.get("level") == "token" and low and high:
         with np.errstate(over="ignore"):

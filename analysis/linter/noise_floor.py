@@ -36,7 +36,7 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
     # The plain form: this looks for a difference on either side, the bounded one estimates a distance.
     staleness = by_step["fresh_deviation"] / by_step["n_fresh"] / 2
     worst, largest = staleness.idxmax(), float(by_step["max_fresh"].max())
-    bounded = staleness - (by_step["fresh_rho"] / by_step["n_fresh"] - 1) / 2
+    bounded = (staleness - (by_step["fresh_rho"] / by_step["n_fresh"] - 1) / 2).dropna()  # infinite less infinite
     numbers = (
         estimate("largest ½ mean |ρ - 1| on the same weights", staleness.max()),
         estimate("largest |log ratio| there", largest),
@@ -59,8 +59,9 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
             name,
             Outcome.FOUND,
             f"With the same weights sampler and trainer disagree {in_steps(above)}: ½ mean |ρ - 1| up to "
-            f"{staleness.max():.2g} (step {worst}; {against} allows {floor:.1e}), in the bounded form up to "
-            f"{bounded.max():.2g} (step {bounded.idxmax()}), |log ratio| up to {largest:.2g}."
+            f"{staleness.max():.2g} (step {worst}; {against} allows {floor:.1e}), "
+            + (f"in the bounded form up to {bounded.max():.2g} (step {bounded.idxmax()}), " if len(bounded) else "")
+            + f"|log ratio| up to {largest:.2g}."
             + (f" A pass in bfloat16 differs by as much ({dtype:.1e}): precision." if precision else "")
             + (" Engines of two kinds usually differ by as much." if usual and not precision else ""),
             Severity.NOTICE if precision or usual else Severity.WARNING,

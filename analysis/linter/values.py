@@ -127,7 +127,7 @@ def zero_filled(evidence: Evidence) -> list[Remark]:
         )
     known = {column for remark in remarks for column in remark.columns}
     placeholders = (_placeholder(evidence, column) for column in LOG_PROBS if column not in known)
-    remarks += filter(None, placeholders)
+    remarks += filter(None, (*placeholders, _no_advantage(evidence)))
     return remarks or passed(name, "No log-probability is exactly 0 where another column says otherwise.")
 
 
@@ -156,6 +156,27 @@ def _placeholder(evidence: Evidence, column: str) -> Remark | None:
         steps,
         (column,),
         tuple(Example(int(step), int(seq)) for step, seq in found[["step", "seq_id"]].head(EXAMPLES).to_numpy()),
+    )
+
+
+def _no_advantage(evidence: Evidence) -> Remark | None:
+    """Whether the advantage is 0 wherever it is known, in enough rows to tell."""
+    found = evidence.frame("select count(advantage) as n, count(*) filter (advantage = 0) as zeros from examined").iloc[
+        0
+    ]
+    n = int(found["n"])
+    if n < FEWEST_ROWS or int(found["zeros"]) < n:
+        return None
+    steps = tuple(int(step) for step in evidence.by_step.index)
+    return Remark(
+        "zero_filled",
+        Outcome.FOUND,
+        f"advantage is exactly 0 in all {n:,} tokens: there was nothing to learn, or the column was filled in.",
+        Severity.WARNING,
+        "Look at the rewards: where all of a group are equal, its advantages are 0. Leave out what was not computed.",
+        (estimate("tokens", n),),
+        steps,
+        ("advantage",),
     )
 
 

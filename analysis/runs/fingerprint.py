@@ -11,7 +11,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.storage.parquet import footer
 
 # What changes while a run lives, or with the folder it lies in, and not with its data.
-_FLEETING = ("heartbeat", "process_id", "host", "status", "status_reason")
+_FLEETING = ("heartbeat", "process_id", "host", "status", "status_reason", "writers")
 
 
 def fingerprint(run: Run) -> str:

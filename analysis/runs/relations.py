@@ -25,7 +25,7 @@ from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.store import Run, TableFile
-from ratioscope.errors import RatioscopeError
+from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.storage.parquet import footer, read_schema
 from ratioscope.storage.places import Remote
 
@@ -51,7 +51,7 @@ def relations(
         RatioscopeError: a file that was there at opening cannot be read any more.
     """
     inside = f"step between {first if first is not None else 0} and {last if last is not None else 2**31 - 1}"
-    with connect([run.folder]) as connection:
+    with connect(run.places) as connection:
         try:
             for table in tables:
                 files = [file for file in run.files[table.name] if _overlaps(file, first, last)]
@@ -70,10 +70,10 @@ def relations(
         except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
             if failure := storage_failure(error):
                 raise failure from None
-            if isinstance(error, duckdb.Error) and not isinstance(error, duckdb.IOException):
-                raise
-            reason = str(error).splitlines()[0]
-            raise RatioscopeError(f"{run.folder}: a file vanished or changed while it was read ({reason}).") from None
+            every = [file.path for files in run.files.values() for file in files]
+            if problem := unreadable(every, error):
+                raise problem from None
+            raise
 
 
 def create_views(

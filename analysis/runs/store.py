@@ -5,6 +5,7 @@ Reading is read-only: nothing is ever written into a run's folder. A bad file is
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,17 +14,25 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.analysis.importers.detect import hint as foreign_hint
 from ratioscope.cache import entry_of
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
-from ratioscope.storage.parquet import fetch_footers, read_schema, read_table
-from ratioscope.storage.places import Remote, place, scan, scan_below
+from ratioscope.seals import broken
+from ratioscope.storage.parquet import fetch_footers, footer, read_table
+from ratioscope.storage.places import Remote, place, scan, scan_below, unfollowed
 
 # Runs may lie in folders of an ablation; deeper trees are somebody's home folder.
 SEARCH_DEPTH = 4
+
+
+# Of runs up to so many bytes every byte is checked when they are opened, which takes 0.7 s at most. Of larger ones
+# pages are checked as they are summed.
+_VERIFIED_BYTES = 10**9
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class TableFile:
     @property
     def identity(self) -> str:
         """Changes when the file does; files are immutable, so this is for replaced ones."""
-        return f"{self.path}:{self.size}:{self.modified_ns}"
+        return f"{self.path.resolve()}:{self.size}:{self.modified_ns}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,11 @@ class Run:
     def status(self) -> str:
         return self.manifest.live_status()
 
+    @cached_property
+    def places(self) -> list[Path]:
+        """The folders that its files lie in, also those that links lead to."""
+        return sorted({self.folder, *(file.path.resolve().parent for files in self.files.values() for file in files)})
+
     @property
     def last_step(self) -> int:
         """The last step on disk; -1 for an empty run."""
@@ -65,8 +79,7 @@ class Run:
     @cached_property
     def versions_ahead(self) -> "pd.Series[int]":
         """By how much the policy's version at the start of a step exceeds the step, by step, where it does."""
-        steps = self.read("steps", ["step", "policy_version"])
-        versions = steps.drop_duplicates("step", keep="last").set_index("step")["policy_version"]
+        versions = self._policy_versions.drop_duplicates("step", keep="last").set_index("step")["policy_version"]
         ahead = (versions.dropna() - versions.dropna().index).rename("ahead")
         return ahead[ahead != 0]
 
@@ -74,18 +87,17 @@ class Run:
     def counts_versions(self) -> bool:
         """Whether the policy's version is known at any step, or there are no steps to know it of: it is then counted
         like steps."""
-        versions = self.read("steps", ["step", "policy_version"])["policy_version"]
+        versions = self._policy_versions["policy_version"]
         return not len(versions) or bool(versions.notna().any())
+
+    @cached_property
+    def _policy_versions(self) -> pd.DataFrame:
+        return self.read("steps", ["step", "policy_version"])
 
     def read(self, table: str, columns: list[str] | None = None) -> pd.DataFrame:
         """A whole table as a frame; for the small ones (steps, sequences). Empty when nothing was written yet."""
-        declared = schema.ALL_TABLES[table]
-        names = columns or [column.name for column in declared.columns]
-        parts = []
-        for file in self.files[table]:
-            found = read_schema(file.path)
-            wanted = names if columns else [*names, *(name for name in found.names if declared.column(name) is None)]
-            parts.append(read_table(file.path, [name for name in wanted if name in found.names]))
+        names = columns or [column.name for column in schema.ALL_TABLES[table].columns]
+        parts = [read_table(file.path, columns) for file in self.files[table]]
         if not parts:
             return pd.DataFrame(columns=names)
         frame = pa.concat_tables(parts, promote_options="permissive").to_pandas()
@@ -121,6 +133,8 @@ def open_run(folder: str | Path) -> Run:
         raise RunFormatError(said)
     if not folder.is_dir():
         raise RunFormatError(f"{folder}: there is no such folder.")
+    if problem := _unreadable_name(folder):
+        raise RunFormatError(problem)
     for last_try in (False, False, True):
         # Before anything is read: what comes in meanwhile is then news, and not overlooked.
         as_read, places = signature(folder), _places(folder)
@@ -135,11 +149,26 @@ def open_run(folder: str | Path) -> Run:
             continue
         if last_try or _places(folder) == places:  # else the run was compacted meanwhile
             break
-    problems = [problem for _, found in listed.values() for problem in found]
+    problems = [_one_line(problem) for _, found in listed.values() for problem in found]
     files = {
         table: tuple(file for file in found if file.identity not in refused) for table, (found, _) in listed.items()
     }
-    return Run(folder, manifest, files, (*problems, *refused.values()), as_read)
+    return Run(folder, manifest, files, (*problems, *map(_one_line, refused.values())), as_read)
+
+
+def _one_line(text: str) -> str:
+    """What a file's name may bring along is spelled out."""
+    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)
+
+
+def _unreadable_name(folder: Path) -> str:
+    """What is wrong with a name that is no text: databases and pages take none."""
+    try:
+        str(folder.resolve()).encode()
+    except UnicodeEncodeError:
+        name = os.fsencode(folder).decode("utf-8", "backslashreplace")
+        return f"{name}: a folder's name must be UTF-8; rename it."
+    return ""
 
 
 def _places(folder: Path) -> list[int]:
@@ -172,10 +201,14 @@ def _listed(folder: Path) -> tuple[list[TableFile], list[str]]:
     """The files of a table, by their names, and one sentence for each that has another name."""
     files: list[TableFile] = []
     problems: list[str] = []
+    if why := unfollowed(folder):
+        return files, [f"{folder}: left out, {why}."]
     if not folder.is_dir():
         return files, problems
     for entry in scan(folder, sizes=True):
         name = schema.FileName.parse(entry.name)
+        if entry.link and entry.name.endswith(".parquet"):
+            problems.append(f"{entry.path}: left out, {entry.link}.")
         if not entry.is_file:
             continue
         if name is not None:
@@ -193,24 +226,62 @@ def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool
     if contents is not None:
         return dict(json.loads(contents))
     fetch_footers(file.path for _, file in files)
-    refused = {file.identity: problem for table, file in files if (problem := _file_problem(file, table))}
+    whole = sum(file.size for _, file in files) <= _VERIFIED_BYTES
+    refused = {file.identity: problem for table, file in files if (problem := _file_problem(file, table, whole))}
     if keep:
         kept.put(json.dumps(refused).encode())
     return refused
 
 
 @lru_cache(maxsize=100_000)
-def _file_problem(file: TableFile, table: str) -> str:
-    """Why a file cannot be used; empty when it can. A footer is read once for each state of a file."""
+def _file_problem(file: TableFile, table: str, whole: bool) -> str:
+    """Why a file cannot be used; empty when it can. A footer is read once for each state of a file.
+
+    Args:
+        whole: look at all its bytes, not at the footer alone.
+    """
     try:
-        found = read_schema(file.path)
+        if whole and not isinstance(file.path, Remote) and (why := broken(file.path)):
+            return f"{file.path}: left out, {why}."
+        metadata = footer(file.path)
+        found = metadata.schema.to_arrow_schema()
         version = (found.metadata or {}).get(b"ratioscope.schema_version", schema.SCHEMA_VERSION.encode())
-        schema.check_version(version.decode(), str(file.path))
-        schema.check(schema.ALL_TABLES[table], found, file.path)
+        schema.check_version(version.decode("utf-8", "replace"), str(file.path))
+        declared = schema.ALL_TABLES[table]
+        schema.check(declared, found, file.path)
+        if why := _contradiction(file, declared, metadata):
+            return f"{file.path}: left out, {why}."
     except RunFormatError as error:
         return f"{error} The file is left out."
-    except (OSError, pa.ArrowInvalid) as error:
-        return f"{file.path}: left out, not a complete Parquet file ({str(error).splitlines()[0][:120]})."
+    except (OSError, pa.ArrowException, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        return f"{file.path}: left out, not a complete Parquet file ({reason})."
+    return ""
+
+
+def _contradiction(file: TableFile, table: schema.Table, metadata: pq.FileMetaData) -> str:
+    """What a file's values have against its table and its name, a clause, by its footer; without statistics, by its
+    values: a key that is missing in a row, or steps that the name does not tell of."""
+    if not metadata.num_rows:
+        return ""
+    leaves = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+    for column in table.required:
+        place = leaves.index(column.name)
+        groups = (metadata.row_group(number).column(place) for number in range(metadata.num_row_groups))
+        found = [group.statistics for group in groups if group.num_values]
+        if any(each is None or not each.has_null_count or not each.has_min_max for each in found):
+            values = read_table(file.path, [column.name]).column(0)
+            nulls = values.null_count
+            ends = [end.as_py() for end in pc.min_max(values).values()] if column.name == "step" and not nulls else []
+        else:
+            nulls, ends = (
+                sum(each.null_count for each in found),
+                [end for each in found for end in (each.min, each.max)],
+            )
+        if nulls:
+            return f"column {column.name} is required, and there are nulls in it"
+        if column.name == "step" and not file.name.first_step <= min(ends) <= max(ends) <= file.name.last_step:
+            return f"it has steps {min(ends)} to {max(ends)}, its name says other ones"
     return ""
 
 
@@ -232,10 +303,11 @@ def discover(roots: Iterable[str | Path]) -> list[Listed]:
     for root in map(place, roots):
         for folder in _run_folders(root, SEARCH_DEPTH):
             run_id = folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
+            run_id = os.fsencode(run_id).decode("utf-8", "backslashreplace")
             if run_id in listed and listed[run_id].folder.resolve() != folder.resolve():
                 run_id = f"{root.resolve().name}/{run_id}"
             try:
-                manifest, problem = Manifest.read(folder), ""
+                manifest, problem = Manifest.read(folder), _unreadable_name(folder)
             except RunFormatError as error:
                 manifest, problem = None, str(error)
             listed[run_id] = Listed(run_id, folder, manifest, _count_steps(folder), problem)
@@ -253,7 +325,8 @@ def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
             return
         for child in inside or scan(folder):
             if child.is_dir and not child.name.startswith("."):
-                yield from _run_folders(child.path, depth - 1)
+                # A link may lead to a run, and not to a tree: that may be the one it lies in.
+                yield from _run_folders(child.path, depth - 1 if not child.is_link else 0)
 
 
 def _count_steps(folder: Path) -> int:

@@ -214,7 +214,7 @@ def _sentence(kind: str, message: str, limits: Limits) -> str:
         return _GONE
     lines = message.strip().splitlines() or [kind]
     first = re.sub(r"^[A-Z][\w ]* Error: ", "", lines[0])
-    candidates = next((line.strip() for line in lines if line.startswith("Candidate bindings: ")), "")
+    candidates = next((f" {line.strip()}." for line in lines if line.startswith("Candidate bindings: ")), "")
     place = next((match[1] for line in lines if (match := re.match(r"LINE (\d+):", line))), "")
     text = " ".join(filter(None, (first.rstrip(".! "), f"(line {place})" if place else "")))
-    return re.sub(r"/(?:[\w.~-]+/)+[\w.~-]*", "...", f"{text}. {candidates}".strip())
+    return re.sub(r"/(?:[\w.~-]+/)+[\w.~-]*", "...", f"{text}.{candidates}")

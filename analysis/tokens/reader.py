@@ -68,7 +68,7 @@ def read_sequence(run: Run, step: int, seq_id: int) -> Reading:
 
 def _messages(run: Run, step: int, seq_id: int) -> pd.DataFrame:
     files = [file for file in run.files["messages"] if file.name.first_step <= step <= file.name.last_step]
-    with connect([run.folder]) as connection:
+    with connect(run.places) as connection:
         columns = "turn, role, content, tool, n_tokens, first_position"
         rows = f"select {columns} from {source(files, schema.MESSAGES)} where step = ? and seq_id = ? order by turn"
         return connection.execute(rows, [step, seq_id]).df()

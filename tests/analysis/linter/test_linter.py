@@ -18,6 +18,7 @@ from ratioscope.analysis.linter import CHECKS, Outcome, lint, to_json
 from ratioscope.analysis.linter.noise_floor import HEALTHY_LOG_RATIO, HEALTHY_TV
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.notes import is_unreliable
+from ratioscope.seals import sealed
 from tests.analysis.linter.damages import FAULTS, NAN, one_sequence
 from tests.analysis.linter.remarks import found, numbers, problems, rows, the
 from tests.making.faults import KEY, at, damage, everywhere, versions_off_by_one
@@ -307,7 +308,7 @@ def test_steps_logged_at_intervals_are_not_missing(tmp_path: Path) -> None:
 
 
 def test_footers_that_miscount_are_found(trained: Trained, tmp_path: Path) -> None:
-    """pyarrow keeps the metadata of the table that it writes, whatever became of the values."""
+    """A producer that seals what it did not count; without a seal the counts would not be believed."""
     folder = damage(trained("stale"), tmp_path / "run", "tokens", lambda frame: frame)
     assert the(lint(open_run(folder)), "footers").outcome is Outcome.PASSED
     file = next((folder / "tokens").iterdir())
@@ -315,7 +316,9 @@ def test_footers_that_miscount_are_found(trained: Trained, tmp_path: Path) -> No
     values = table["logp_current"].to_numpy().copy()
     values[:3] = np.inf
     place = table.schema.get_field_index("logp_current")
-    pq.write_table(table.set_column(place, table.schema.field(place), pa.array(values)), file)
+    written = pa.BufferOutputStream()
+    pq.write_table(table.set_column(place, table.schema.field(place), pa.array(values)), written)
+    file.write_bytes(b"".join(sealed(memoryview(written.getvalue()))))
     remark = the(lint(open_run(folder)), "footers")
     assert remark.severity is Severity.CRITICAL and remark.columns == ("logp_current",)
     assert numbers(remark) == {"values": 3}
