@@ -13,10 +13,14 @@ import pyarrow as pa
 from ratioscope.analysis.summary.metrics import StepTable, step_table
 from ratioscope.analysis.summary.packed import packed, unpacked
 from ratioscope.analysis.summary.partials import Tables, joined, partials_of
+from ratioscope.analysis.summary.shards import missing, parts
 from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import Entry, entry_of
 
 UNITS = 64
+
+# Partials of units with fewer bytes of tokens are scanned again sooner than kept: the table of their block is.
+_SMALL_BYTES = 2**20
 
 Block = tuple[ScanUnit, ...]
 BlockTable = tuple[StepTable, pd.DataFrame]
@@ -32,7 +36,7 @@ def blocks(units: Sequence[ScanUnit], *, live: bool) -> list[Block]:
 
 
 def tables_of(
-    missing: Sequence[Block], progress: Callable[[int, int], None] = lambda done, of: None
+    wanted: Sequence[Block], progress: Callable[[int, int], None] = lambda done, of: None
 ) -> Iterator[tuple[Block, BlockTable]]:
     """Each block with its table.
 
@@ -42,9 +46,9 @@ def tables_of(
     Raises:
         RatioscopeError: as `partials_of`.
     """
-    done, of = 0, sum(map(len, missing))
+    done, of = 0, sum(map(len, wanted))
     left: dict[Block, dict[ScanUnit, Tables]] = {}
-    for block in missing:
+    for block in wanted:
         contents = _kept(block).get() if len(block) == UNITS else None
         if contents is None:
             left[block] = {}
@@ -52,13 +56,22 @@ def tables_of(
             yield block, _read(contents)
             done += len(block)
     block_of = {unit: block for block in left for unit in block}
-    for unit, tables in partials_of(list(block_of)):
+    small = {unit for unit, block in block_of.items() if len(block) == UNITS and unit.bytes < _SMALL_BYTES}
+    for unit, tables in partials_of(list(block_of), passing=small):
         block = block_of[unit]
         left[block][unit] = tables
         done += 1
         progress(done, of)
         if len(left[block]) == len(block):
             yield block, _computed(block, left.pop(block))
+
+
+def fill(units: Sequence[ScanUnit]) -> None:
+    """Put the tables of full blocks whose partials are all there into the cache, for those who read the run next."""
+    for block in blocks(units, live=True):
+        if len(block) == UNITS and not _kept(block).there and not missing(parts(block)):
+            for _ in tables_of([block]):
+                pass
 
 
 def _computed(block: Block, found: dict[ScanUnit, Tables]) -> BlockTable:

@@ -21,6 +21,9 @@ BIN_SCALE, BIN_WIDTH, LAST_BIN = 0.01, 0.15, 100
 
 Rows = slice | NDArray[np.intp]
 
+LogRatios = tuple[list[tuple[int, Rows]], Array, Array]
+"""Each step with its rows; of rows, the log-ratio and the new log-ratio, (n,), NaN where there is none."""
+
 EXACT_TOKENS = 5_000_000
 """Steps are sorted up to this many tokens, alone or together."""
 _PIECE_TOKENS = 1_000_000
@@ -35,7 +38,7 @@ _EDGES: Array = bin_log_ratio(np.arange(-LAST_BIN, LAST_BIN, dtype=float) + 0.5)
 
 
 def of_steps(
-    connection: duckdb.DuckDBPyConnection, part_of: int | None = None
+    connection: duckdb.DuckDBPyConnection, part_of: int | None = None, log_ratios: LogRatios | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame | None]:
     """Order statistics (one row a step with ratios) and histogram (one row a step and bin) of the view `usable`.
 
@@ -46,6 +49,7 @@ def of_steps(
 
     Args:
         part_of: the steps that the view shows a part of have at most so many tokens; None: it shows them whole.
+        log_ratios: of all rows of the view, whose steps have at most EXACT_TOKENS each; None: they are read from it.
 
     Returns:
         Both, and where the view shows a part the sketches of its steps, as rows.
@@ -55,14 +59,17 @@ def of_steps(
     ).fetchnumpy()
     log_weights = {step: weights["log_w"][rows] for step, rows in _rows_of_steps(weights["step"])}
     rows, bins, sketches = [], [], []
-    for where, tokens in _batches(connection):
+    for number, ordered, new in _by_step(log_ratios) if log_ratios else ():
+        rows.append({"step": number} | of_step(ordered, new, log_weights.get(number, np.empty(0))))
+        bins.append(_histogram(ordered))
+    for where, tokens in () if log_ratios else _batches(connection):
         # No nulls: they would cost a mask.
         found = connection.sql(
             "select step, coalesce(log_rho, 'nan'::double) as log_rho, coalesce(log_rho_new, 'nan'::double) as "
             f"log_rho_new from usable where {where}"
         )
         if part_of is None and tokens <= EXACT_TOKENS:
-            for number, ordered, new in _by_step(found.to_arrow_table()):
+            for number, ordered, new in _by_step(_arrays(found.to_arrow_table())):
                 row = of_step(ordered, new, log_weights.get(number, np.empty(0)))
                 rows.append({"step": number} | row)
                 bins.append(_histogram(ordered))
@@ -96,19 +103,25 @@ def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, int]]
             tokens = 0
 
 
-def _by_step(table: pa.Table) -> Iterator[tuple[int, Array, Array]]:
-    """Each step with its log-ratios, ascending, and those of the new policy, without NaN."""
+def _arrays(table: pa.Table) -> LogRatios:
     step, log_rho, log_rho_new = (column.to_numpy() for column in table.columns)
-    for number, places in _rows_of_steps(step):
-        ordered, new = np.sort(log_rho[places]), log_rho_new[places]  # NaN last
-        yield number, ordered[: len(ordered) - int(np.isnan(ordered).sum())], new[~np.isnan(new)]
+    return list(_rows_of_steps(step)), log_rho, log_rho_new
+
+
+def _by_step(log_ratios: LogRatios) -> Iterator[tuple[int, Array, Array]]:
+    """Each step with its log-ratios, ascending, and those of the new policy, without NaN."""
+    steps, log_rho, log_rho_new = log_ratios
+    for number, places in steps:
+        ordered, new = np.sort(log_rho[places]), log_rho_new[places]
+        absent = np.isnan(new)
+        yield number, ordered[: np.searchsorted(ordered, np.nan)], new[~absent] if absent.any() else new  # NaN is last
 
 
 def _sketched(found: duckdb.DuckDBPyRelation, largest: int) -> dict[int, tuple[Sketch, Sketch, NDArray[np.int64]]]:
     """By step: log-ratios, those of the new policy, and the histogram, from a piece of the rows after the other."""
     so_far: dict[int, tuple[Sketch, Sketch, NDArray[np.int64]]] = {}
     for batch in found.to_arrow_reader(_PIECE_TOKENS):
-        for number, ordered, new in _by_step(pa.Table.from_batches([batch])):
+        for number, ordered, new in _by_step(_arrays(pa.Table.from_batches([batch]))):
             tokens, of_new, bins = sketch(ordered, largest), sketch(new, largest), _histogram(ordered)
             if number in so_far:
                 before = so_far[number]
@@ -120,6 +133,15 @@ def _sketched(found: duckdb.DuckDBPyRelation, largest: int) -> dict[int, tuple[S
 
 def _histogram(ordered: Array) -> NDArray[np.int64]:
     return np.diff(np.searchsorted(ordered, _EDGES), prepend=0, append=len(ordered))
+
+
+def rows_of_stretches(step: NDArray[Any], starts: NDArray[np.int64], n: int) -> list[tuple[int, Rows]]:
+    """Each step with its rows, from stretches of rows of one step, which begin at `starts`; there are n rows."""
+    if (np.diff(step) < 0).any():
+        return list(_rows_of_steps(np.repeat(step, np.diff(starts, append=n))))
+    changes = np.flatnonzero(np.diff(step, prepend=step[:1] - 1))
+    bounds = pairwise([*starts[changes].tolist(), n])
+    return [(int(number), slice(*rows)) for number, rows in zip(step[changes], bounds, strict=True)]
 
 
 def _rows_of_steps(step: NDArray[Any]) -> Iterator[tuple[int, Rows]]:

@@ -6,10 +6,9 @@ that a bootstrap over groups needs.
 Partials are kept in the cache, never in the run; of a live run only the new files are read.
 """
 
-import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -24,21 +23,21 @@ from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, one_thread, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
-from ratioscope.analysis.runs.relations import create_views
+from ratioscope.analysis.runs.relations import create_views, may_hold_out
 from ratioscope.analysis.runs.store import TableFile
-from ratioscope.analysis.summary import sums
+from ratioscope.analysis.runs.unreadable import unreadable
+from ratioscope.analysis.summary import compiled, sums
 from ratioscope.analysis.summary.merging import merged_groups, merged_histogram, merged_order
-from ratioscope.analysis.summary.order_statistics import of_steps
+from ratioscope.analysis.summary.order_statistics import LogRatios, of_steps
 from ratioscope.analysis.summary.packed import packed, unpacked
 from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import Entry, entry_of
-from ratioscope.errors import RatioscopeError
 from ratioscope.metric import SAMPLED
 from ratioscope.storage.parquet import footer
-from ratioscope.table_files import NONFINITE_KEY
+from ratioscope.table_files import counted_nonfinite
 
 # Files are scanned together to about so many tokens: with less, starting a query shows, with more, memory does.
-_SCAN_TOKENS, _FEWEST_TOKENS = 3_000_000, 250_000
+_SCAN_TOKENS, _FEWEST_TOKENS = 4_000_000, 250_000
 _AT_A_TIME = os.cpu_count() or 1
 
 # Beyond these, exp(log rho) of a step's largest ratio leaves too little of the floating-point range for its square, or
@@ -85,7 +84,7 @@ def kept(unit: ScanUnit) -> Entry:
 
 
 def threads(units: Sequence[ScanUnit]) -> Iterator[tuple[Batch, Tables]]:
-    """Scan several batches at a time, each with one thread, so that sums are the same to the last digit every time."""
+    """Scan several batches at a time, each with one thread: sums do not depend on which thread was faster."""
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="scan")
     try:
         scanned = deque((batch, pool.submit(scan_alone, batch)) for batch in batches(units, _AT_A_TIME))
@@ -96,17 +95,22 @@ def threads(units: Sequence[ScanUnit]) -> Iterator[tuple[Batch, Tables]]:
         pool.shutdown(cancel_futures=True)
 
 
-def partials_of(units: Sequence[ScanUnit], engine: Engine = threads) -> Iterator[tuple[ScanUnit, Tables]]:
+def partials_of(
+    units: Sequence[ScanUnit], engine: Engine = threads, passing: Collection[ScanUnit] = ()
+) -> Iterator[tuple[ScanUnit, Tables]]:
     """Each unit with its partials, those that are in the cache first; what is not there, the engine scans.
 
     Parts of a unit are merged.
+
+    Args:
+        passing: of these, partials need not be kept.
 
     Raises:
         RatioscopeError: a file vanished or broke between listing and reading.
     """
     whole = {part: (unit, len(parts)) for unit, parts in ((unit, unit.parts) for unit in units) for part in parts}
     found: dict[ScanUnit, list[Tables]] = {}
-    for part, tables in _each(list(whole), engine):
+    for part, tables in _each(list(whole), engine, passing):
         unit, of = whole[part]
         if of > 1:
             found.setdefault(unit, []).append(tables)
@@ -122,7 +126,9 @@ def _merged(parts: Sequence[Tables]) -> Partials:
     return Partials(merged_groups(every.groups), order, merged_histogram(every.histogram))
 
 
-def _each(units: Sequence[ScanUnit], engine: Engine) -> Iterator[tuple[ScanUnit, Tables]]:
+def _each(
+    units: Sequence[ScanUnit], engine: Engine, passing: Collection[ScanUnit]
+) -> Iterator[tuple[ScanUnit, Tables]]:
     """Each unit, or part of one, with its partials."""
     missing = []
     for unit in units:
@@ -133,15 +139,13 @@ def _each(units: Sequence[ScanUnit], engine: Engine) -> Iterator[tuple[ScanUnit,
             yield unit, tuple(unpacked(contents))
     try:
         for batch, tables in engine(missing):
-            yield from _put(batch, tables)
-    except (duckdb.Error, OSError) as error:
+            yield from _put(batch, tables, passing)
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
         if failure := storage_failure(error):
             raise failure from None
-        if isinstance(error, duckdb.Error) and not isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
-            raise
-        reason = str(error).splitlines()[0]
-        where = (*units[0].tokens, *units[0].sequences)[0].path.parent
-        raise RatioscopeError(f"{where}: vanished or changed while it was read ({reason}); try again.") from None
+        if problem := unreadable([file.path for unit in missing for file in (*unit.tokens, *unit.sequences)], error):
+            raise problem from None
+        raise
 
 
 def batches(units: Sequence[ScanUnit], at_a_time: int) -> Iterator[Batch]:
@@ -169,14 +173,15 @@ def scan_alone(units: Batch) -> Tables:
         return scan(units).tables()
 
 
-def _put(units: Batch, scanned: Tables) -> Iterator[tuple[ScanUnit, Tables]]:
+def _put(units: Batch, scanned: Tables, passing: Collection[ScanUnit]) -> Iterator[tuple[ScanUnit, Tables]]:
     """The part of each unit, after having put it into the cache."""
     steps = [table["step"].to_numpy() for table in scanned]
     for unit in units:
         first, last = unit.steps
         places = (np.searchsorted(ascending, (first, last + 1)) for ascending in steps)
         part = tuple(table.slice(start, end - start) for table, (start, end) in zip(scanned, places, strict=True))
-        kept(unit).put(packed(*part))
+        if unit not in passing:
+            kept(unit).put(packed(*part))
         yield unit, part
 
 
@@ -185,14 +190,17 @@ def scan(units: Batch) -> Partials:
     first = units[0]
     tokens = [file for unit in units for file in unit.tokens]
     sequences = list(dict.fromkeys(file for unit in units for file in unit.sequences))
-    with connect(sorted({file.path.parent for file in (*tokens, *sequences)})) as connection:
+    with connect(sorted({file.path.resolve().parent for file in (*tokens, *sequences)})) as connection:
         create_views(connection, schema.TOKENS, tokens, sequences, first.where, ahead=pd.Series(dtype=int))
         create_views(connection, schema.SEQUENCES, sequences, sequences, first.where, tokens=tokens)
         optional = bool(columns_with_values(tokens) & sums.optional_columns())
         inside = " or ".join(f"step between {first} and {last}" for first, last in _ranges(units))
         clean = all(map(_known_clean, tokens))
         part_of = first.part_of if first.responses else None
-        return partials_in(connection, clean=clean, optional=optional, responses=inside, part_of=part_of)
+        rows = sum(footer(file.path).num_rows for file in tokens)
+        can = clean and part_of is None and compiled.pays(rows) and not any(map(may_hold_out, sequences))
+        found = compiled.sums_of(tokens) if can and all(map(compiled.can_sum, tokens)) else None
+        return partials_in(connection, clean=clean, optional=optional, responses=inside, part_of=part_of, found=found)
 
 
 def _ranges(units: Sequence[ScanUnit]) -> list[tuple[int, int]]:
@@ -213,6 +221,7 @@ def partials_in(
     optional: bool = True,
     responses: str = "true",
     part_of: int | None = None,
+    found: tuple[pa.Table, LogRatios] | None = None,
 ) -> Partials:
     """The partials of whatever the views `token`, `usable` and `sequence` of a connection show.
 
@@ -222,12 +231,16 @@ def partials_in(
         optional: some column that a run need not have is there.
         responses: SQL over `sequence`: which responses count.
         part_of: see `of_steps`.
+        found: what `compiled.sums_of` gave for the same rows; None: SQL sums them.
     """
     if clean:
         connection.execute("create or replace view usable as select * exclude (invalid) from token")
-    connection.execute(sums.sequence_sums())
+    if found:
+        connection.register("sequence_sums", found[0])
+    else:
+        connection.execute(sums.sequence_sums())
     connection.execute(query("summary/unusable_sums").replace("$clean", str(clean)))
-    order, histogram, sketches = of_steps(connection, part_of)
+    order, histogram, sketches = of_steps(connection, part_of, found[1] if found else None)
     groups = connection.execute(sums.group_sums()).df()
     if optional:
         groups = groups.merge(connection.execute(sums.optional_sums()).df(), how="left", on=["step", "group_id"])
@@ -275,6 +288,8 @@ def rewards_between(file: TableFile) -> tuple[float, float]:
         statistics = group.column(names.index("reward")).statistics
         if statistics is None or (not statistics.has_min_max and statistics.null_count != group.num_rows):
             return unknown
+        if statistics.has_min_max and isinstance(statistics.min, bytes):  # of float16
+            return unknown
         if statistics.has_min_max:
             found += statistics.min, statistics.max
     return min(found, default=0.0), max(found, default=0.0)
@@ -284,10 +299,10 @@ def rewards_between(file: TableFile) -> tuple[float, float]:
 def _known_clean(file: TableFile) -> bool:
     """Whether the file's footer proves that every row can be used, so that no row need be asked."""
     metadata = footer(file.path)
-    nonfinite = (metadata.metadata or {}).get(NONFINITE_KEY)
+    nonfinite = counted_nonfinite(file.path)
     columns = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
     log_probabilities = {*SAMPLED, "logp_current", "logp_new"} & set(columns)
-    if nonfinite is None or json.loads(nonfinite).keys() & {*log_probabilities, "advantage"}:
+    if nonfinite is None or nonfinite.keys() & {*log_probabilities, "advantage"}:
         return False
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for name in log_probabilities:
@@ -296,6 +311,8 @@ def _known_clean(file: TableFile) -> bool:
                 return False
             if statistics.null_count == group.num_rows:
                 continue
-            if not statistics.has_min_max or not statistics.max <= schema.LARGEST_LOG_PROBABILITY:
+            if not statistics.has_min_max or not isinstance(statistics.max, float):  # of float16 it is bytes
+                return False
+            if not statistics.max <= schema.LARGEST_LOG_PROBABILITY:
                 return False
     return True

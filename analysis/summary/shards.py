@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from ratioscope.analysis.summary.partials import Engine, kept, partials_of, threads
 from ratioscope.analysis.summary.units import ScanUnit
-from ratioscope.cache import cache_folder
+from ratioscope.cache import kept_in
 from ratioscope.errors import RatioscopeError
 
 
@@ -35,15 +35,14 @@ def fill(
     done = len(units) - len(left)
     progress(done, len(units))
     for unit, _ in partials_of(left, engine):
-        if not kept(unit).there:
+        if done == len(units) - len(left) and not kept(unit).there:  # asked once: at a URL it is a request
             raise RatioscopeError(
-                f"{cache_folder('partials')}: does not keep partials; make the folder writable, or raise "
-                "RATIOSCOPE_CACHE_LIMIT."
+                f"{kept_in('partials')}: does not keep partials; make it writable, or raise RATIOSCOPE_CACHE_LIMIT."
             )
         done += 1
         progress(done, len(units))
     if lost := len(missing(units)):
         raise RatioscopeError(
-            f"{cache_folder('partials')}: too small for this run, {lost} of {len(units)} units were removed again; "
-            "raise RATIOSCOPE_CACHE_LIMIT (megabytes)."
+            f"{kept_in('partials')}: {lost} of {len(units)} units are not there any more; raise RATIOSCOPE_CACHE_LIMIT "
+            "(megabytes), or make it writable."
         )

@@ -32,6 +32,7 @@ LOGGED = tuple(key for key, metric in CATALOGUE.items() if metric.grain is Grain
 """Metrics that are read from the steps table."""
 _KEYS = [*COUNTS, *CATALOGUE]
 NO_TOKEN = Note(Kind.UNDEFINED, "no token of this step is on disk")
+_INFINITE = Note(Kind.UNDEFINED, "an infinite value is logged")
 NO_TOKENS = Note(Kind.NOT_LOGGED, "no tokens are logged")
 
 
@@ -214,6 +215,10 @@ def _assemble(
         values[key] = steps[key].reindex(index).astype(float)
         if values[key].isna().all():
             found.append(_noted(index, [key], not_logged(key)))
+        infinite = index[np.isinf(values[key].to_numpy())]
+        if CATALOGUE[key].share and len(infinite):
+            values.loc[infinite, key] = np.nan
+            found.append(_noted(infinite, [key], _INFINITE))
     if prompts := run.manifest.evaluation_prompts:
         low["eval_accuracy"], high["eval_accuracy"] = of_share(values["eval_accuracy"].to_numpy(), prompts)
     ends = [rewards_between(file) for file in run.files["sequences"]]

@@ -20,8 +20,14 @@ def sequence_sums() -> str:
 
 def group_sums() -> str:
     """The query that adds up the sums of `sequence_sums` over the sequences of each prompt group."""
-    counts = [f"sum({over.count})::bigint as {over.count}" for over in _denominators(Grain.TOKEN, apart=False)]
-    totals = [f"sum({metric.key})::double as {metric.key}" for metric in _means(Grain.TOKEN, apart=False)]
+    # A count of nothing but unknowns is null in SQL; here it is 0.
+    names = [over.count for over in _denominators(Grain.TOKEN, apart=False)]
+    counts = [f"coalesce(sum({name}), 0)::bigint as {name}" for name in names]
+    totals = []
+    for metric in _means(Grain.TOKEN, apart=False):
+        counted = metric.mean is not None and metric.mean.holds
+        total = f"coalesce(sum({metric.key}), 0)" if counted else f"sum({metric.key})"
+        totals.append(f"{total}::double as {metric.key}")
     return filled("summary/group_sums", sums=_BETWEEN.join([*counts, *totals]))
 
 

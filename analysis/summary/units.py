@@ -5,11 +5,14 @@ tails, which do not add up, are exact within one. Where a step has more tokens t
 *parts*, ranges of responses, which are scanned and kept each for itself.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import cached_property
+from itertools import islice, pairwise
 from math import ceil
 
+from ratioscope.analysis.runs.columns import counted
 from ratioscope.analysis.runs.store import Run, TableFile
 from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS
 from ratioscope.storage.parquet import footer
@@ -38,7 +41,10 @@ class ScanUnit:
     part_of: int = 0
     """Of a part: how many tokens the whole has."""
 
-    @property
+    def __hash__(self) -> int:
+        return hash(self.identity)  # that of all files, each time that it is looked up, takes longer than to read them
+
+    @cached_property
     def identity(self) -> str:
         """Another one for other files. The folder is no part of it: a cluster may mount it elsewhere than a laptop."""
         states = (
@@ -51,7 +57,12 @@ class ScanUnit:
     @property
     def rows(self) -> int:
         """Of tokens, where it has any; of a part those of the whole."""
-        return sum(footer(file.path).num_rows for file in self.tokens or self.sequences)
+        return sum(counted(file)[0] for file in self.tokens or self.sequences)
+
+    @property
+    def bytes(self) -> int:
+        """On disk, of tokens."""
+        return sum(file.size for file in self.tokens)
 
     @property
     def where(self) -> str:
@@ -64,7 +75,7 @@ class ScanUnit:
     def parts(self) -> "list[ScanUnit]":
         """Itself, or its parts where its steps have more tokens than are sorted at once."""
         steps = self.steps[1] - self.steps[0] + 1
-        if self.responses or sum(file.size for file in self.tokens) < _LEAST_BYTES * steps:
+        if self.responses or self.bytes < _LEAST_BYTES * steps:
             return [self]
         rows = self.rows
         ends = _ends(self.tokens, ceil(rows / _PART_TOKENS)) if rows > EXACT_TOKENS * steps else []
@@ -78,18 +89,15 @@ def scan_units(run: Run) -> list[ScanUnit]:
 
     Between files of tokens, and behind them, are the steps that have responses alone.
     """
-    identity = f"{run.manifest.run_id} {run.manifest.created}"
+    manifest = run.manifest
+    # A run that does not say when it was made, or is called what its folder is, has no name of its own.
+    named = manifest.created and manifest.run_id != run.folder.name
+    identity = f"{manifest.run_id} {manifest.created}" if named else str(run.folder.resolve())
     ranges = _ranges(run.files["tokens"])
     listed = _ranges(run.files["sequences"])
-    for (_, before), (after, _) in pairwise([(-1, -1), *ranges, (_END, _END)]):
-        ranges += [(max(first, before + 1), min(last, after - 1)) for first, last in listed]
-    return [
-        ScanUnit(
-            identity, steps, _overlapping(run.files["tokens"], *steps), _overlapping(run.files["sequences"], *steps)
-        )
-        for steps in sorted(ranges)
-        if steps[0] <= steps[1]
-    ]
+    ranges = sorted([*ranges, *_between(ranges, listed)])
+    shares = zip(_overlapping(run.files["tokens"], ranges), _overlapping(run.files["sequences"], ranges), strict=True)
+    return [ScanUnit(identity, steps, *files) for steps, files in zip(ranges, shares, strict=True)]
 
 
 def _ranges(files: Iterable[TableFile]) -> list[tuple[int, int]]:
@@ -122,5 +130,26 @@ def _ends(files: Iterable[TableFile], parts: int) -> list[int]:
     return [last for last in found if last < max(groups)[0]]
 
 
-def _overlapping(files: Iterable[TableFile], first: int, last: int) -> tuple[TableFile, ...]:
-    return tuple(file for file in files if file.name.first_step <= last and file.name.last_step >= first)
+def _between(ranges: Sequence[tuple[int, int]], listed: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What of some ascending ranges lies before, between and behind others."""
+    place = 0
+    for (_, before), (after, _) in pairwise([(-1, -1), *ranges, (_END, _END)]):
+        while place < len(listed) and listed[place][1] <= before:
+            place += 1
+        for first, last in islice(listed, place, None):
+            if first >= after:
+                break
+            if max(first, before + 1) <= min(last, after - 1):
+                yield max(first, before + 1), min(last, after - 1)
+
+
+def _overlapping(files: Iterable[TableFile], ranges: Sequence[tuple[int, int]]) -> list[tuple[TableFile, ...]]:
+    """Of each of some ascending ranges without overlaps, the files that have steps in it, in the order given."""
+    found: list[list[TableFile]] = [[] for _ in ranges]
+    ends = [last for _, last in ranges]
+    for file in files:
+        for place in range(bisect_left(ends, file.name.first_step), len(ranges)):
+            if ranges[place][0] > file.name.last_step:
+                break
+            found[place].append(file)
+    return [tuple(each) for each in found]

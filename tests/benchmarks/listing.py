@@ -8,11 +8,11 @@ from ratioscope import Manifest
 from ratioscope.analysis.runs.store import discover, signature
 from tests.benchmarks.timing import row, seconds
 
-RUNS = 1_000
+RUNS = 5_000
 
 
 def run() -> None:
-    """Print the listing of 1,000 runs and one tick, against walking the folders."""
+    """Print the listing of 5,000 runs and one tick, against walking the folders."""
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         for number in range(RUNS):

@@ -32,7 +32,7 @@ def run() -> None:
     steps = int(os.environ.get("RATIOSCOPE_BENCHMARK_STEPS", "1000"))
     with tempfile.TemporaryDirectory() as place:
         os.environ["RATIOSCOPE_CACHE"] = str(Path(place) / "cache")
-        folder = _write(Path(place) / "run", steps)
+        folder = write_large(Path(place) / "run", steps)
         files = sorted(map(str, (folder / "tokens").iterdir()))
         print(f"  {_tokens(files):,} tokens in {steps} steps, {len(files)} files")
         bare, same, ours = _in_turns(
@@ -166,7 +166,7 @@ def _pandas(files: list[str]) -> None:
 
 def _appended_file(folder: Path) -> None:
     """A live run whose next file holds 500,000 tokens in five steps."""
-    _write(folder, STEPS_A_FILE, status="running")
+    write_large(folder, STEPS_A_FILE, status="running")
     live = Summariser()
     live.summarise(open_run(folder))
     times, work = [], []
@@ -197,29 +197,30 @@ def _cached_summaries(folder: Path) -> None:
     row("20 runs of 1,000 steps, summarised before", loaded, read, "reading their log-probs with pandas")
 
 
-def _write(folder: Path, steps: int, status: str = "finished") -> Path:
+def write_large(folder: Path, steps: int, status: str = "finished", lengths: tuple[int, int] = LENGTHS) -> Path:
+    """A run of so many steps, each of GROUPS x RESPONSES responses that have between these two numbers of tokens."""
     folder.mkdir(parents=True)
     Manifest(name=folder.name, status=status).write(folder)
     for table in schema.TABLES:
         (folder / table).mkdir()
     for first in range(0, steps, STEPS_A_FILE):
-        _write_file(folder, first, min(first + STEPS_A_FILE, steps) - 1)
+        _write_file(folder, first, min(first + STEPS_A_FILE, steps) - 1, lengths)
     return folder
 
 
-def _write_file(folder: Path, first: int, last: int) -> None:
+def _write_file(folder: Path, first: int, last: int, lengths: tuple[int, int] = LENGTHS) -> None:
     rng = np.random.default_rng(first)
     parts: dict[str, list[pa.Table]] = {table: [] for table in schema.TABLES}
     for step in range(first, last + 1):
-        for table, columns in _step(rng, step).items():
+        for table, columns in _step(rng, step, lengths).items():
             parts[table].append(to_arrow(schema.TABLES[table], columns, step))
     for table, tables in parts.items():
         write_table_file(folder / table / str(schema.FileName(first, last)), pa.concat_tables(tables))
 
 
-def _step(rng: np.random.Generator, step: int) -> dict[str, dict[str, object]]:
-    """One step of about 100,000 tokens, a few updates off-policy."""
-    lengths = rng.integers(*LENGTHS, GROUPS * RESPONSES)
+def _step(rng: np.random.Generator, step: int, between: tuple[int, int]) -> dict[str, dict[str, object]]:
+    """One step, of about 100,000 tokens with LENGTHS, a few updates off-policy."""
+    lengths = rng.integers(*between, GROUPS * RESPONSES)
     sequence, n = np.repeat(np.arange(len(lengths)), lengths), int(lengths.sum())
     behavior = -rng.exponential(0.5, n).astype(np.float32)
     spread = np.sqrt(-behavior)

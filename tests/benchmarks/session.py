@@ -39,6 +39,15 @@ class Server:
         return int((self._place / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     @property
+    def threads(self) -> int:
+        return len(list((self._place / "task").iterdir()))
+
+    @property
+    def files(self) -> int:
+        """How many it has open, sockets among them."""
+        return len(list((self._place / "fd").iterdir()))
+
+    @property
     def processor_seconds(self) -> float:
         """Processor time so far, of all its threads."""
         fields = (self._place / "stat").read_text().rpartition(")")[2].split()

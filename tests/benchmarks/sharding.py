@@ -14,7 +14,7 @@ from ratioscope.analysis.summary.on_ray import on_ray
 from ratioscope.analysis.summary.partials import Engine, threads
 from ratioscope.analysis.summary.units import ScanUnit, scan_units
 from ratioscope.cache import cached_in
-from tests.benchmarks.scanning import _write as write_large
+from tests.benchmarks.scanning import write_large
 from tests.benchmarks.timing import row
 
 SHARDS, TURNS = 16, 3

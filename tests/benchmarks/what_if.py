@@ -11,7 +11,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.what_if import Rule, Tokens, evaluate, is_share, load, result_of, sweep_values
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.theme import LIGHT
-from tests.benchmarks.scanning import _write as write_large_run
+from tests.benchmarks.scanning import write_large
 from tests.benchmarks.timing import row, seconds
 
 STEPS, MOST_TOKENS, SWEEP_TOKENS = 20, 2_000_000, 50_000
@@ -22,7 +22,7 @@ TRUNCATED = Rule("none", {}, "truncated", {"cap": 2.0})
 def run() -> None:
     """Print the comparisons on 20 steps of 100,000 tokens."""
     with tempfile.TemporaryDirectory() as place:
-        folder = write_large_run(Path(place) / "run", STEPS)
+        folder = write_large(Path(place) / "run", STEPS)
         read = seconds(lambda: open_run(folder).read("tokens", ["logp_behavior", "logp_current", "advantage"]))
         row("loading 2 M tokens", seconds(lambda: load(open_run(folder)), 3), read, "pandas, three of the columns")
         tokens = load(open_run(folder), max_tokens=MOST_TOKENS)

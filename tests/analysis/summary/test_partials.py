@@ -155,7 +155,7 @@ def test_steps_of_a_full_block_are_read_without_their_partials(
     run = open_run(write_run(tmp_path / "run", steps, flush_seconds=0))
     computed = summarise(run)
     for unit in scan_units(run)[:3]:
-        partials.kept(unit).path.unlink()
+        assert not partials.kept(unit).there  # of small units the table of their block is enough
     for path in (tmp_path / "cache" / "summaries").iterdir():
         path.unlink()
     found = summarise(run)
