@@ -12,7 +12,13 @@ from dataclasses import replace
 from math import isnan
 
 from ratioscope.analysis.diagnosis import log
-from ratioscope.analysis.diagnosis.absence import ABSENCE, files_are_left_out, nothing_to_judge, run_has_diverged
+from ratioscope.analysis.diagnosis.absence import (
+    ABSENCE,
+    files_are_left_out,
+    nothing_to_judge,
+    run_ended_badly,
+    run_has_diverged,
+)
 from ratioscope.analysis.diagnosis.clipping import clip_is_saturated, clip_never_binds
 from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed, reward_was_set_back
 from ratioscope.analysis.diagnosis.evidence import Evidence
@@ -54,6 +60,7 @@ RULES: dict[str, Rule] = {
     "nothing_to_judge": nothing_to_judge,
     "diverged": run_has_diverged,
     "files_left_out": files_are_left_out,
+    "ended_badly": run_ended_badly,
     log.RULE: log.log_is_broken,
     "sampler_not_following": sampler_does_not_follow,
     "engine_mismatch": engine_differs,

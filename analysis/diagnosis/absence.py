@@ -18,7 +18,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.storage.parquet import read_schema, read_table
 
 NOTHING_TO_JUDGE = "nothing_to_judge"
-ABSENCE = (NOTHING_TO_JUDGE, "diverged", "files_left_out")
+ABSENCE = (NOTHING_TO_JUDGE, "diverged", "files_left_out", "ended_badly")
 _LOST_SHARE = 0.5
 """Of a step's rows: with more of them unusable, the step's numbers are those of a remainder."""
 _NEARLY_ALL, _STOPPED = 0.9, 3
@@ -129,6 +129,31 @@ def files_are_left_out(evidence: Evidence) -> Finding | None:
         "An interrupted copy or a full disk leaves such files; without them the run looks shorter than it was.",
         "ratioscope check names them. Write them again, or remove them.",
         Number("files left out", float(len(problems))),
+        severity=Severity.WARNING,
+    )
+
+
+def run_ended_badly(evidence: Evidence) -> Finding | None:
+    """The run failed, or its writer is gone without having ended it; the user's own end is none."""
+    run = evidence.run
+    if run is None or run.last_step < 0:
+        return None
+    if run.manifest.status == "failed":
+        what = f"The run failed after step {run.last_step}"
+        why = "An error ended the training or its recording: what is on disk is as far as it came."
+    elif run.manifest.status == "running" and run.status == "interrupted":
+        what = f"The run broke off after step {run.last_step}: its writer is gone and has not ended it"
+        why = "A process that is killed, for its memory or its time, cannot say so. Its last seconds may be missing."
+    else:
+        return None
+    return _finding(
+        evidence,
+        "ended_badly",
+        f"{what}.",
+        (run.last_step,),
+        why,
+        "Read status_reason in run.json and the end of the trainer's own log, and resume the run.",
+        Number("last step on disk", float(run.last_step)),
         severity=Severity.WARNING,
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ratioscope.analysis.diagnosis.kept import Judged, judged
 from ratioscope.analysis.findings.facts import Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding
-from ratioscope.analysis.findings.limits import Limits, limits_of
+from ratioscope.analysis.findings.limits import Limits, limits_of, moved
 from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.runs.window import Steps, Window
@@ -44,6 +44,11 @@ class Opened:
     def problems(self) -> list[Remark]:
         """Those remarks for which the log should not be trusted before somebody has looked."""
         return [remark for remark in self.remarks if remark.is_problem]
+
+    @property
+    def moved_limits(self) -> str:
+        """Which file moved the limits, where nobody named one; one sentence, or nothing."""
+        return "" if self.thresholds_file else moved(self.run.folder, self.limits)
 
     @property
     def checked(self) -> Window:

@@ -30,7 +30,7 @@ def text(opened: Opened) -> str:
         lines.append(f"Not logged, so not judged: {'; '.join(unseen)}.")
     log = logged(opened.run)
     lines += [f"Assumed: {said}" if said in log.assumed else said for said in log.cautions]
-    return "\n".join(lines)
+    return "\n".join((*lines, *filter(None, [opened.moved_limits])))
 
 
 def head_to_json(opened: Opened) -> dict[str, Any]:
@@ -39,6 +39,7 @@ def head_to_json(opened: Opened) -> dict[str, Any]:
         "schema_version": opened.run.manifest.schema_version,
         "run": opened.run.manifest.name,
         "thresholds": asdict(opened.limits),
+        "thresholds_moved": opened.moved_limits or None,
         "log": verdict(opened.remarks),
         "not_seen": not_seen(opened.summary, opened.facts()),
     }

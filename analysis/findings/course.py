@@ -10,7 +10,7 @@ from scipy.special import ndtri, stdtrit
 
 from ratioscope.analysis.findings.fall import fall_of, finite, noise_of, own_noise
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind
@@ -29,15 +29,16 @@ def _course(summary: StepSummary, key: str) -> str:
     title, series = CATALOGUE[key].title, summary.values[key].dropna()
     if not len(series):
         return f"{title} {why_missing(summary, key)}."
+    say = percent if CATALOGUE[key].share else number
     first, last = series.index[0], series.index[-1]
-    text = f"{title}: {number(series.iloc[0])} in step {first}"
+    text = f"{title}: {say(series.iloc[0])} in step {first}"
     if first == last:
         return f"{text}."
     low, high = series.min(), series.max()
     if low == high:
-        return f"{title}: {number(low)} in every step from {first} to {last}."
-    text += f", {number(series.iloc[-1])} in step {last}"
-    return f"{text}; lowest {number(low)} in step {series.idxmin()}, highest {number(high)} in step {series.idxmax()}."
+        return f"{title}: {say(low)} in every step from {first} to {last}."
+    text += f", {say(series.iloc[-1])} in step {last}"
+    return f"{text}; lowest {say(low)} in step {series.idxmin()}, highest {say(high)} in step {series.idxmax()}."
 
 
 def why_missing(summary: StepSummary, key: str) -> str:

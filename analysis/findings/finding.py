@@ -60,8 +60,8 @@ class Finding:
     do: str
     source: str
     limit: float
+    """The threshold that was exceeded, in the metric's unit."""
     sure: str = ""
     """What the log leaves open of it, where that is more than an interval; sentences."""
     unexplained: bool = False
     """Whether the log shows nothing of where it comes from, so that `why` and `do` say no more than that."""
-    """The threshold that was exceeded, in the metric's unit."""

@@ -7,16 +7,18 @@ epsilon_stale = 0.8
 limits_of(run.folder).staleness     # 0.4: what staleness should stay below
 """
 
-import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import log1p
 from pathlib import Path
 
 from ratioscope.catalogue import THRESHOLDS
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.storage.places import Remote
+from ratioscope.toml_file import read_toml
 
 FILE_NAME = "ratioscope.toml"
+# Of the limits that are moved so many are named.
+_MOST_NAMED = 4
 
 
 def _default(name: str) -> float:
@@ -77,12 +79,41 @@ def limits_of(folder: Path, named: Path | None = None) -> Limits:
     Raises:
         RatioscopeError: that file cannot be used (`read_limits`).
     """
+    file = named or _nearest(folder)
+    return read_limits(file) if file else Limits()
+
+
+def moved(folder: Path, limits: Limits) -> str:
+    """Which file moves which limits of a run, where nobody named one, in one sentence; empty: none is moved."""
+    defaults = Limits()
+    changed = [each.name for each in fields(Limits) if getattr(limits, each.name) != getattr(defaults, each.name)]
+    file = _nearest(folder)
+    if not changed or file is None:
+        return ""
+    named = [f"{name} {getattr(limits, name):g} instead of {getattr(defaults, name):g}" for name in changed]
+    more = [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
+    where = ", in the run's own folder," if _is_own(file, folder) else ""
+    return f"The limits are not the defaults: {file}{where} sets {', '.join(named[:_MOST_NAMED] + more)}."
+
+
+def refuse_own(folder: Path) -> None:
+    """Raise a RatioscopeError where a run brings the limits that it is judged by."""
+    file = _nearest(folder)
+    if file is not None and _is_own(file, folder):
+        raise RatioscopeError(f"{file}: a run may not bring its own limits here; name yours with --thresholds FILE.")
+
+
+def _nearest(folder: Path) -> Path | None:
+    """The ratioscope.toml in this folder or in the nearest one above it."""
     folder = folder.resolve()
     above = [folder, *folder.parents]
     if isinstance(folder, Remote):
         above = above[:-2]  # up to the bucket
-    file = named or next((found for where in above if (found := where / FILE_NAME).is_file()), None)
-    return read_limits(file) if file else Limits()
+    return next((found for where in above if (found := where / FILE_NAME).is_file()), None)
+
+
+def _is_own(file: Path, folder: Path) -> bool:
+    return file.parent == folder.resolve()
 
 
 def read_limits(file: Path) -> Limits:
@@ -92,12 +123,7 @@ def read_limits(file: Path) -> Limits:
         RatioscopeError: it is not there, cannot be read, has another table or an unknown name, or a value is no number
             or outside of what a project may choose.
     """
-    try:
-        contents = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RatioscopeError(f"{file}: there is no such file.") from None
-    except (OSError, ValueError) as error:
-        raise RatioscopeError(f"{file}: cannot be read as TOML ({error}).") from None
+    contents = read_toml(file)
     others = sorted(contents.keys() - {"thresholds"})
     if others:
         raise RatioscopeError(f"{file}: {others[0]!r} is not known here; thresholds belong in the table [thresholds].")

@@ -30,7 +30,7 @@ WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
 )
 _LONGEST = 2
 """Sentences of an answer."""
-_CONSEQUENCES = {*OUTCOMES, "zero_signal", "entropy_collapse", "files_left_out"}
+_CONSEQUENCES = {*OUTCOMES, "zero_signal", "entropy_collapse", "files_left_out", "ended_badly"}
 """Rules whose findings are no cause of a fall."""
 
 

@@ -15,6 +15,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.manifest import Manifest
 from tests.making.runs import Step, plain_step, write_run
 
 STEPS = 60
@@ -164,8 +165,17 @@ def with_a_file(folder: Path, contents: bytes) -> Evidence:
     return Evidence(evidence.summary, open_run(folder))
 
 
+def that_failed(folder: Path) -> Evidence:
+    evidence = run_of(folder, 1, 0.05)
+    manifest = Manifest.read(folder)
+    manifest.status = "failed"
+    manifest.write(folder)
+    return Evidence(evidence.summary, open_run(folder))
+
+
 FROM_TOKENS: dict[str, tuple[Callable[[Path], Evidence], Callable[[Path], Evidence]]] = {
     "files_left_out": (lambda folder: with_a_file(folder, b"torn"), lambda folder: run_of(folder, 1, 0.05)),
+    "ended_badly": (that_failed, lambda folder: run_of(folder, 1, 0.05)),
     "trust_region_infeasible": (lambda folder: spread(folder, 0.5), lambda folder: spread(folder, 0.15)),
 }
 

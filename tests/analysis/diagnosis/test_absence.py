@@ -72,6 +72,18 @@ def loss_no_longer_logged(folder: Path) -> Path:
     return folder
 
 
+def ended(**fields: str) -> Callable[[Path], Path]:
+    """A run whose manifest says so."""
+
+    def make(folder: Path) -> Path:
+        manifest = Manifest.read(whole(folder))
+        vars(manifest).update(fields)
+        manifest.write(folder)
+        return folder
+
+    return make
+
+
 # What was made: the rule that speaks, and whether anything is left that could be judged.
 CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no step": (lambda folder: write_run(folder, []), "nothing_to_judge"),
@@ -86,8 +98,10 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "gradient norm infinite": (lost(9, grad_norm=np.inf), "diverged"),
     "loss no longer logged": (loss_no_longer_logged, "diverged"),
     "torn file": (torn, "files_left_out"),
+    "failed": (ended(status="failed", status_reason="CUDA error"), "ended_badly"),
+    "killed": (ended(status="running", heartbeat="2020-01-01T00:00:00+00:00"), "ended_badly"),
 }
-SEVERITY = {"files_left_out": Severity.WARNING}
+SEVERITY = {"files_left_out": Severity.WARNING, "ended_badly": Severity.WARNING}
 
 
 @pytest.mark.parametrize("case", CASES)
