@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import streamlit as st
+from streamlit.errors import FragmentHandledException
 
 from ratioscope.dashboard import warming
 from ratioscope.dashboard.annotations import writable
+from ratioscope.dashboard.components.error_box import error_box
 from ratioscope.dashboard.components.leave import leaving
 from ratioscope.dashboard.components.menu import menu
 from ratioscope.dashboard.demo import demo
-from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.parameters import say_what_means_nothing
 from ratioscope.dashboard.session import drawn, session
 from ratioscope.storage.failures import StorageError
@@ -76,15 +77,12 @@ def main(default: str = "") -> None:
         say_what_means_nothing()
         try:
             chosen.run()
-        except StorageError as error:
-            st.error(escape(str(error)), icon=":material/cloud_off:")
+        except FragmentHandledException:
+            pass  # it has its box
         except Exception as error:
-            _LOG.exception("The page %s could not be drawn.", chosen.title)
-            st.error(
-                f"This page cannot be drawn because of an error in ratioscope ({type(error).__name__}). The terminal "
-                "of the server has the details; the other pages go on.",
-                icon=":material/error:",
-            )
+            if not isinstance(error, StorageError):
+                _LOG.exception("The page %s could not be drawn.", chosen.title)
+            error_box(error, "This page")
         drawn()
 
 

@@ -11,8 +11,8 @@ from subprocess import Popen
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import WARM_START, Manifest
 
-# What one can see meanwhile, in which sample run, and its icon.
-_GUIDED = (
+# What one can see meanwhile, in which sample run, and its icon. The packages hold these runs.
+GUIDED = (
     ("A collapse", "sync_interval20-reinforce-lr0.0003-seed0", ":material/trending_down:"),
     ("A healthy run", "sync_interval20-grpo-seed0", ":material/check_circle:"),
     ("An engine that differs", "mismatch-grpo-seed0", ":material/compare_arrows:"),
@@ -33,7 +33,7 @@ class Demo:
     @property
     def guided(self) -> list[tuple[str, Path, str]]:
         """The sample runs to look at first: what one sees there, its folder, an icon."""
-        return [(title, self.samples / name, icon) for title, name, icon in _GUIDED] if self.samples else []
+        return [(title, self.samples / name, icon) for title, name, icon in GUIDED] if self.samples else []
 
     @property
     def seconds(self) -> float:

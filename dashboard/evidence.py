@@ -11,6 +11,7 @@ PAGE_OF: dict[str, str] = {
     "nothing_to_judge": "linter",
     "diverged": "overview",
     "files_left_out": "linter",
+    "ended_badly": "overview",
     "log_broken": "linter",
     "sampler_not_following": "staleness",
     "engine_mismatch": "engine",

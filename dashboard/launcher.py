@@ -1,20 +1,27 @@
 """Starts the server with safe defaults: loopback only, no telemetry, a content security policy."""
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pkgutil import iter_modules
+from types import FrameType
 
 import streamlit as st
+import uvicorn
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from streamlit import config
+from streamlit.web import bootstrap
 
 from ratioscope.dashboard import theme, views, warming
+from ratioscope.dashboard.components.error_box import error_box
 from ratioscope.dashboard.components.plot import PLOTLY_ADDRESS, PLOTLY_FILE
 from ratioscope.dashboard.demo import demo
 from ratioscope.dashboard.roots import serve_from
+from ratioscope.errors import RatioscopeError
 
 LOOPBACK = "127.0.0.1"
 
@@ -89,28 +96,92 @@ def serve(roots: Sequence[Path], port: int, listening: Callable[[], None] = lamb
     Args:
         listening: called when the server answers.
     """
+    options = _options(port)
+    _only_ours(options)
     serve_from(roots)
     warming.begin(LOOPBACK, port, listening)
     app = st.App(
         Path(__file__).parent / "entry" / "ratioscope_app.py",
         routes=[Route(PLOTLY_ADDRESS, _plotly), *_pages()],
         middleware=[Middleware(ContentSecurityPolicy)],
+        on_script_error=error_box,
     )
-    app.run(
-        config={
-            "server.address": LOOPBACK,
-            "server.port": port,
-            "server.headless": True,
-            "server.allowedHosts": [LOOPBACK, "localhost"],
-            "server.fileWatcherType": "none",
-            "browser.gatherUsageStats": False,
-            "client.toolbarMode": "viewer",
-            "logger.level": "error",  # it warns of a tick that comes after its page has gone
-            "logger.hideWelcomeMessage": True,  # the command prints the URL, once
-            "client.showErrorDetails": "type",
-            "client.showErrorLinks": "false",  # to search engines, with the error's text
-            "runner.magicEnabled": False,
-            "server.runOnSave": False,
-            **theme.streamlit_options(),
-        }
-    )
+    _wait_for_nobody()
+    app.run(config=options)
+
+
+# Seconds that open connections have, from Ctrl-C on.
+_PATIENCE = 10.0
+
+
+def _wait_for_nobody() -> None:
+    """Have the server end on the first Ctrl-C also where a connection does not: uvicorn waits for all of them."""
+    original = uvicorn.Server.handle_exit
+
+    def handle_exit(server: uvicorn.Server, number: int, frame: FrameType | None) -> None:
+        def force() -> None:
+            server.force_exit = True
+
+        timer = threading.Timer(_PATIENCE, force)
+        timer.daemon = True
+        timer.start()
+        original(server, number, frame)
+
+    uvicorn.Server.handle_exit = handle_exit  # type: ignore[assignment, method-assign]
+
+
+def _options(port: int) -> dict[str, object]:
+    """Every option that matters to the server's safety or its looks, also where Streamlit's default is the same."""
+    return {
+        "global.developmentMode": False,
+        "server.address": LOOPBACK,
+        "server.port": port,
+        "server.baseUrlPath": "",
+        "server.headless": True,
+        "server.allowedHosts": [LOOPBACK, "localhost"],
+        "server.enableCORS": True,
+        "server.corsAllowedOrigins": [],
+        "server.enableXsrfProtection": True,
+        "server.enableStaticServing": False,
+        "server.enableAgentApi": False,
+        "server.trustedUserHeaders": {},
+        "server.fileWatcherType": "none",
+        "server.runOnSave": False,
+        "browser.gatherUsageStats": False,
+        "client.allowedOrigins": [],
+        "client.toolbarMode": "viewer",
+        "client.showErrorDetails": "type",
+        "client.showErrorLinks": "false",  # to search engines, with the error's text
+        "logger.level": "error",  # it warns of a tick that comes after its page has gone
+        "logger.hideWelcomeMessage": True,  # the command prints the URL, once
+        "runner.magicEnabled": False,
+        **theme.streamlit_options(),
+    }
+
+
+# What Streamlit says of an option that nobody has set, and of one that this command has.
+_OURS = ("<default>", "command-line argument or environment variable")
+# Random where it is not set; it may come from the environment.
+_SECRET = "server.cookieSecret"
+
+
+def _only_ours(options: Mapping[str, object]) -> None:
+    """Have Streamlit obey these options and no `.streamlit/config.toml` that lies in the working folder or at home.
+
+    Raises:
+        RatioscopeError: another one is in force nevertheless.
+    """
+    everywhere = config.get_config_files
+
+    def without_settings(file_name: str) -> list[str]:
+        return [] if file_name == "config.toml" else everywhere(file_name)
+
+    config.get_config_files = without_settings
+    bootstrap.load_config_options(dict(options))
+    set_elsewhere = [name for name in config.get_config_options() if config.get_where_defined(name) not in _OURS]
+    others = [name for name, value in options.items() if config.get_option(name) != value]
+    for name in (*others, *(name for name in set_elsewhere if name != _SECRET)):
+        raise RatioscopeError(
+            f"The server does not start: Streamlit's option {name} is set by {config.get_where_defined(name)}; "
+            "remove it there."
+        )

@@ -76,6 +76,8 @@ class Session:
     exact_sweep: "tuple[Hashable, pd.DataFrame] | None" = None
     token_jumps: int = 0
     """How often something other than the arrow keys chose the token."""
+    seen: dict[str, str] = field(default_factory=dict)
+    """By folder: the signature of the state in which the run was shown last."""
     reopens_reader: bool = False
     """Whether a response was chosen inside the reader, so that the page has to be drawn again."""
     sql: Asked | None = None

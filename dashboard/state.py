@@ -1,5 +1,8 @@
 """What the pages share: the roots, the runs, the chosen ones, the step range; the URL is the view."""
 
+import time
+from threading import Lock
+
 import streamlit as st
 
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
@@ -13,6 +16,9 @@ from ratioscope.dashboard.session import session
 from ratioscope.dashboard.theme import Mode
 from ratioscope.errors import RatioscopeError
 
+# Seconds: a state of a live run that is so old is good enough for who has seen an older one, or none.
+_FRESH = 10.0
+
 
 @st.cache_resource(ttl=3, show_spinner=False)
 def listed_runs(places: tuple[str, ...]) -> list[Listed]:
@@ -25,25 +31,62 @@ def runs() -> dict[str, Listed]:
     return {run.run_id: run for run in listed_runs(tuple(map(str, shelves())))}
 
 
-@st.cache_resource(max_entries=200, show_spinner=False)
-def _summariser(folder: str) -> Summariser:
-    return Summariser()
+class _Shared:
+    """A run as all sessions see it. Of one that is written, each would otherwise ask for a state of its own, and with
+    some viewers the server would do nothing but summarise and judge."""
+
+    def __init__(self, run_id: str, folder: str, limits: Limits) -> None:
+        self._what = run_id, folder, limits
+        self._summariser, self._lock = Summariser(), Lock()
+        self._opened: Opened | None = None
+        self._when = 0.0
+
+    def get(self, seen: str) -> Opened:
+        """The present state; for who has not seen the latest that was read, that one, while it is fresh.
+
+        Args:
+            seen: the signature of the state that the session had before.
+        """
+        before = self._opened
+        fresh = time.monotonic() - self._when < _FRESH
+        if before is not None and fresh and before.run.status == "running" and before.run.signature != seen:
+            return before
+        with self._lock:
+            known = self._opened
+            # What was read while this one waited is new enough for it.
+            if known is None or (known is before and self.has_news(known)):
+                run_id, folder, limits = self._what
+                known = open_folder(folder, run_id=run_id, limits=limits, summariser=self._summariser)
+                self._opened, self._when = known, time.monotonic()
+            return known
+
+    def has_news(self, shown: Opened) -> bool:
+        """Whether who sees this state could have another one."""
+        return shown is not self._opened or signature(shown.run.folder) != shown.run.signature
 
 
 @st.cache_resource(max_entries=60, show_spinner=False)
-def _opened(run_id: str, folder: str, news: str, limits: Limits) -> Opened:
-    return open_folder(folder, run_id=run_id, limits=limits, summariser=_summariser(folder))
+def _shared(run_id: str, folder: str, limits: Limits) -> _Shared:
+    return _Shared(run_id, folder, limits)
 
 
 def open_listed(listed: Listed) -> Opened:
-    """The run in its present state; computed once for each state.
+    """The run in its present state, or of a live one in one of the last seconds; computed once for all sessions.
 
     Raises:
         RatioscopeError: it cannot be read, or its ratioscope.toml cannot be used.
     """
     if listed.problem:
         raise RatioscopeError(listed.problem)
-    return _opened(listed.run_id, str(listed.folder), signature(listed.folder), limits_of(listed.folder))
+    folder, seen = str(listed.folder), session().seen
+    opened = _shared(listed.run_id, folder, limits_of(listed.folder)).get(seen.get(folder, ""))
+    seen[folder] = opened.run.signature
+    return opened
+
+
+def has_news(opened: Opened) -> bool:
+    """Whether `open_listed` would give another state than this one."""
+    return _shared(opened.run_id, str(opened.run.folder), opened.limits).has_news(opened)
 
 
 def chosen_ids() -> list[str]:

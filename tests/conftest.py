@@ -52,8 +52,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores: half of what the browser's tests do is wait."""
-    return (os.cpu_count() or 1) + 1
+    """Two processes more than there are cores: much of what the tests of browsers and commands do is wait."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,20 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from ratioscope import __version__
+import ratioscope
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.terminal import complain, say
+from ratioscope.ending import MEANINGS, PIPE_CLOSED
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
 
 if TYPE_CHECKING:
     from ratioscope.analysis.runs.store import Run
-
-PROBLEMS_FOUND = 1
-USAGE_ERROR = 2
-INTERRUPTED = 130
-PIPE_CLOSED = 141
-"""As a shell reports a program that ended because nobody read its output any more (128 + SIGPIPE)."""
 
 DEFAULT_ROOT = Path("runs")
 DEFAULT_PORT = 8501
@@ -38,6 +33,12 @@ RunFolder = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 Thresholds = Annotated[
     Path | None, typer.Option(help="A TOML file; default: ratioscope.toml beside the run or in a folder above.")
+]
+RefuseRunLimits = Annotated[
+    bool,
+    typer.Option(
+        "--refuse-run-limits", help="Exit code 2 where a ratioscope.toml in the run's own folder would move the limits."
+    ),
 ]
 StepRange = Annotated[str | None, typer.Option(metavar="FIRST:LAST", help="Both included; either may be empty.")]
 Root = Annotated[
@@ -60,7 +61,7 @@ app = typer.Typer(
     name="ratioscope",
     cls=_Commands,
     help="Diagnostics for off-policy LLM reinforcement learning.",
-    epilog="Exit codes: 0 fine, 1 something was found, 2 a mistake in the command or its input, 130 Ctrl-C.",
+    epilog=f"Exit codes: {MEANINGS}.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -69,7 +70,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        say(f"ratioscope {__version__}")
+        say(f"ratioscope {ratioscope.__version__}")
         raise typer.Exit
 
 

@@ -41,7 +41,9 @@ def explained(incomplete: str) -> list[str]:
     """Everything that `explain` knows."""
     from ratioscope.catalogue import ENTRIES
 
-    known = ["format", "metrics", "algorithms", "parts", "thresholds", *ENTRIES, *algorithm_names(), *_of_frameworks()]
+    rules = _keys(ast.parse((_package("analysis") / "diagnosis" / "__init__.py").read_text(encoding="utf-8")), "RULES")
+    words = ["format", "metrics", "algorithms", "parts", "findings", "checks", "thresholds"]
+    known = [*words, *ENTRIES, *algorithm_names(), *rules, *_of_frameworks()]
     return _starting(incomplete, dict.fromkeys(known))
 
 

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from ratioscope.dashboard.cli.common import (
-    PROBLEMS_FOUND,
     Quiet,
+    RefuseRunLimits,
     RunFolder,
     SeverityName,
     Thresholds,
@@ -17,6 +17,7 @@ from ratioscope.dashboard.cli.common import (
     opened,
 )
 from ratioscope.dashboard.cli.terminal import say, working
+from ratioscope.ending import PROBLEMS_FOUND
 
 
 @app.command(
@@ -32,29 +33,37 @@ def check(
         SeverityName, typer.Option(help="Exit code 1 when there is a remark of this severity or worse.")
     ] = "warning",
     thresholds: Thresholds = None,
+    refuse_run_limits: RefuseRunLimits = False,
     quiet: Quiet = False,
 ) -> None:
     """Whether a log is what it claims to be.
 
     Exit code 1 when it is not: when a remark is as severe as --fail-on, or when no check of the tokens could run.
 
-    --json prints an object: schema_version, run, remarks. Each remark has check, outcome, severity (null: nothing
-    found), sentence, do, numbers, steps, columns, examples.
+    --json prints an object: schema_version, run, thresholds_moved (a sentence, or null), remarks. Each remark has
+    check, outcome, severity (null: nothing found), sentence, do, numbers, steps, columns, examples.
     """
     from ratioscope.analysis.findings.finding import Severity
-    from ratioscope.analysis.findings.limits import limits_of
+    from ratioscope.analysis.findings.limits import limits_of, moved, refuse_own
     from ratioscope.analysis.linter import lint, text, to_json
     from ratioscope.analysis.linter.verdict import nothing_checked, verdict
 
     found = opened(run)
+    if refuse_run_limits and not thresholds:
+        refuse_own(run)
     limits = limits_of(run, thresholds)
+    note = "" if thresholds else moved(run, limits)
     with working("Checking", quiet) as progress:
         remarks = lint(found, progress=progress, limits=limits)
     if as_json:
-        contents = {"schema_version": found.manifest.schema_version, "run": found.manifest.name}
+        contents = {
+            "schema_version": found.manifest.schema_version,
+            "run": found.manifest.name,
+            "thresholds_moved": note or None,
+        }
         say(json.dumps(contents | {"remarks": to_json(remarks)}, allow_nan=False))
     else:
-        say(f"{text(remarks)}\n{verdict(remarks)}")
+        say("\n".join(filter(None, (text(remarks), verdict(remarks), note))))
     found_something = any(remark.severity and remark.severity >= Severity[fail_on.upper()] for remark in remarks)
     if found_something or nothing_checked(remarks):  # a gate that could not look does not pass
         raise typer.Exit(PROBLEMS_FOUND)
@@ -78,21 +87,25 @@ def diagnose(
         ),
     ] = None,
     thresholds: Thresholds = None,
+    refuse_run_limits: RefuseRunLimits = False,
     quiet: Quiet = False,
 ) -> None:
     """What is wrong with a run, why, and what to change.
 
     The worst comes first.
 
-    --json prints an object: schema_version, run, thresholds, log, not_seen, findings. Each finding has rule, severity,
-    sentence, metric, limit, steps, numbers, why, do, source, page.
+    --json prints an object: schema_version, run, thresholds, thresholds_moved (a sentence, or null), log, not_seen,
+    findings. Each finding has rule, severity, sentence, metric, limit, steps, numbers, why, do, source, page.
     """
     from ratioscope.analysis.diagnosis.absence import NOTHING_TO_JUDGE
     from ratioscope.analysis.diagnosis.opened import open_folder
     from ratioscope.analysis.diagnosis.report import head_to_json, text
     from ratioscope.analysis.findings.finding import Severity
+    from ratioscope.analysis.findings.limits import refuse_own
     from ratioscope.dashboard.evidence import with_page
 
+    if refuse_run_limits and not thresholds:
+        refuse_own(run)
     with working("Reading", quiet) as progress:
         found = open_folder(run, thresholds=thresholds, progress=progress)
     complain_of(found.run)

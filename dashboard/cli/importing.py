@@ -14,6 +14,7 @@ import typer
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, app, examples
 from ratioscope.dashboard.cli.terminal import complain, one_line, say, shows_progress
+from ratioscope.ending import accept, listen, say_last
 from ratioscope.errors import RatioscopeError
 
 if TYPE_CHECKING:
@@ -107,9 +108,9 @@ def import_source(
 
         say(template(path))
         return
-    if threading.current_thread() is threading.main_thread():
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # Who starts a process in the background has it ignore Ctrl-C, which is how the dashboard ends an import.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        listen()
     if path is None:
         raise RatioscopeError("Name what to import: ratioscope import PATH.")
     if mapping is not None:
@@ -137,12 +138,13 @@ def import_source(
             try:
                 done = import_run(found, folder, options, tell)
             except KeyboardInterrupt:
-                complain(f"{folder}: interrupted; nothing is listed until the same command has read the rest.")
+                say_last(f"{folder}: interrupted; nothing is listed until the same command has read the rest.")
                 raise
         else:
             try:
                 done = follow_run(found, folder, options, every=every, quiet=until_quiet, tell=tell)
             except KeyboardInterrupt:
+                accept()
                 complain(f"{folder}: no longer followed; the same command goes on where it stopped.")
                 return
     for problem in done.problems[:_MOST_PROBLEMS]:

@@ -1,9 +1,10 @@
 """`ratioscope ls`, `summarize` and `explain`: what runs there are, their numbers, and what the numbers mean."""
 
 import csv
+import inspect
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -111,6 +112,7 @@ def summarize(
         "explain grpo",
         "explain grpo gate=two_side",
         "explain actor/ppo_kl",
+        "explain staleness_high",
         "explain thresholds",
     )
 )
@@ -118,7 +120,8 @@ def explain(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="A metric, an algorithm, what a framework logs, or format, metrics, algorithms, parts, thresholds.",
+            help="A metric, an algorithm, a finding, a check, what a framework logs, or format, metrics, algorithms, "
+            "parts, findings, checks, thresholds.",
             autocompletion=completion.explained,
         ),
     ] = None,
@@ -127,9 +130,11 @@ def explain(
         typer.Argument(metavar="PART=CHOICE", help="Of an algorithm: parts to exchange, e.g. gate=two_side."),
     ] = None,
 ) -> None:
-    """What a metric or an algorithm is, with formula and source; which metric another framework's number is."""
+    """What a metric, an algorithm or a finding is, with its source; which metric another framework's number is."""
     from ratioscope import catalogue, schema
+    from ratioscope.analysis.diagnosis import RULES
     from ratioscope.analysis.frameworks import naming, writing
+    from ratioscope.analysis.linter import CHECKS
     from ratioscope.trainer.algorithms.explaining import describe
     from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES, table
 
@@ -153,15 +158,28 @@ def explain(
         say(known.table())
     elif what == "algorithms":
         say(table())
+    elif what in RULES or what in CHECKS:
+        declared = (("finding", RULES.get(str(what))), ("check", CHECKS.get(str(what))))
+        said = [f"{what} ({kind}): {inspect.getdoc(function)}" for kind, function in declared if function]
+        limits = ["Limits of findings: ratioscope explain thresholds."] if what in RULES else []
+        say("\n\n".join([*said, *limits]))
+    elif what in ("findings", "checks"):
+        named = RULES if what == "findings" else CHECKS
+        say("\n".join(f"{name:<24} {_first_line(function)}" for name, function in named.items()))
     elif what in (None, "metrics"):
         say("\n".join(f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()))
-        say("\nalgorithms, parts, format, thresholds: more to explain.")
+        say("\nalgorithms, parts, findings, checks, format, thresholds: more to explain.")
     elif reported:
         say("\n\n".join(reported))
     else:
         raise RatioscopeError(
             f"There is nothing called {what!r} to explain; see ratioscope explain metrics and ratioscope translate."
         )
+
+
+def _first_line(function: Callable[..., Any]) -> str:
+    """The first paragraph of a docstring, as one line."""
+    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
 
 
 def _csv(steps: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:

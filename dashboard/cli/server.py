@@ -3,10 +3,10 @@
 import atexit
 import os
 import socket
-from contextlib import suppress
 from pathlib import Path
 
 from ratioscope.dashboard.cli.terminal import say
+from ratioscope.ending import accept
 from ratioscope.errors import RatioscopeError
 
 
@@ -29,8 +29,10 @@ def serve(roots: list[Path], port: int) -> None:
 
     # Nothing of value is printed after the last handler; DuckDB's bindings list there what the server still holds.
     atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
-    with suppress(KeyboardInterrupt):
+    try:
         launcher.serve(roots, port, listening)
+    except KeyboardInterrupt:
+        accept()
 
 
 def sample_runs_folder() -> Path | None:

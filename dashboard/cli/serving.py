@@ -7,23 +7,24 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_PORT, Port, app, check_folder, examples
-from ratioscope.dashboard.cli.server import check_port, serve
+from ratioscope.dashboard.cli.server import check_port, sample_runs_folder, serve
 from ratioscope.dashboard.cli.terminal import say
+from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
 
 
-@app.command(epilog=examples("dashboard sample_runs", "dashboard runs sample_runs --port 8600"))
+@app.command(epilog=examples("dashboard", "dashboard runs sample_runs --port 8600"))
 def dashboard(
     roots: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             metavar="ROOT",
-            help="Folders that contain runs, or run folders; URLs, too.",
+            help="Folders that contain runs, or run folders; URLs, too. Default: the sample runs.",
             parser=place,
             autocompletion=completion.folders,
             show_default=False,
         ),
-    ],
+    ] = None,
     port: Port = DEFAULT_PORT,
 ) -> None:
     """Open the dashboard on folders of runs.
@@ -32,6 +33,7 @@ def dashboard(
     """
     from ratioscope.dashboard.foreign import foreign_below
 
+    roots = roots or _samples()
     for root in roots:
         check_folder(root)
     check_port(port)
@@ -39,3 +41,12 @@ def dashboard(
         way = "ratioscope import --allow-pickle" if each.found.description.unpickles else "the page Runs"
         say(f"{each.found.description.path}: {each.found.importer.title}; {way} imports it.")
     serve(roots, port)
+
+
+def _samples() -> list[Path]:
+    """The sample runs, and what brings those that do not travel with an installation."""
+    folder = sample_runs_folder()
+    if folder is None:
+        raise RatioscopeError("There are no sample runs here: name a folder of runs.")
+    say(f"The sample runs in {folder}; ratioscope train --sample NAME trains another of them, into runs/NAME.")
+    return [folder]

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from ratioscope.dashboard.cli import completion
-from ratioscope.dashboard.cli.common import PROBLEMS_FOUND, Quiet, RunFolder, app, examples, opened
+from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples, opened
 from ratioscope.dashboard.cli.terminal import say, working
+from ratioscope.ending import PROBLEMS_FOUND
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.places import place
 
 
 @app.command(
@@ -19,7 +21,7 @@ from ratioscope.errors import RatioscopeError
         "partials sample_runs/sync_interval20-grpo-seed0 --list",
         "partials runs/large --shard $SLURM_ARRAY_TASK_ID/16 --cache /shared/ratioscope",
         "partials runs/large --engine ray --address ray://head:10001",
-        'partials runs/large --shard "$((JOB_COMPLETION_INDEX + 1))/16" --cache /shared/ratioscope',
+        'partials runs/large --shard "$((JOB_COMPLETION_INDEX + 1))/16" --cache s3://bucket/cache',
     )
 )
 def partials(
@@ -28,8 +30,9 @@ def partials(
     cache: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
+            metavar="FOLDER|URL",
             help="Where partials are kept; default: RATIOSCOPE_CACHE, or the user's cache folder.",
+            parser=place,
             autocompletion=completion.folders,
             show_default=False,
         ),
@@ -54,14 +57,14 @@ def partials(
 
     A unit is a set of files that share steps, or a part of them where a step has millions of tokens. Any number of
     machines may do this at once; one that was stopped goes on where it was. With RATIOSCOPE_CACHE set to the same
-    folder, the summary of the run, its pages and reports then read no token. All machines need the same ratioscope,
-    Python and libraries: others compute their own.
+    folder or URL, the summary of the run, its pages and reports then read no token. All machines need the same
+    ratioscope, Python and libraries: others compute their own.
     """
-    from ratioscope.analysis.summary import shards
+    from ratioscope.analysis.summary import blocks, shards
     from ratioscope.analysis.summary.on_ray import on_ray
     from ratioscope.analysis.summary.partials import threads
     from ratioscope.analysis.summary.units import scan_units
-    from ratioscope.cache import cache_folder, cached_in
+    from ratioscope.cache import cached_in, kept_in
 
     number, of = _shard(shard)
     if engine not in ("threads", "ray"):
@@ -69,13 +72,15 @@ def partials(
     if address and engine != "ray":
         raise RatioscopeError(f"--address {address}: is of a Ray cluster; add --engine ray.")
     with cached_in(cache):
-        units = shards.shard(shards.parts(scan_units(opened(run))), number, of)
+        every = scan_units(opened(run))
+        units = shards.shard(shards.parts(every), number, of)
         if not only_list:
             scanning = on_ray(address) if engine == "ray" else nullcontext(threads)
             with scanning as scanned_by, working("Computing", quiet) as progress:
                 shards.fill(units, progress, scanned_by)
+                blocks.fill(every)
         done = len(units) - len(shards.missing(units))
-        say(f"{done} of {len(units)} units are in {cache_folder('partials')}.")
+        say(f"{done} of {len(units)} units are in {kept_in('partials')}.")
     if done < len(units):
         raise typer.Exit(PROBLEMS_FOUND)
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ratioscope.dashboard.cli import completion
-from ratioscope.dashboard.cli.common import DEFAULT_PORT, DEFAULT_ROOT, PROBLEMS_FOUND, Port, Quiet, Root, app, examples
+from ratioscope.dashboard.cli.common import DEFAULT_PORT, DEFAULT_ROOT, Port, Quiet, Root, app, examples
 from ratioscope.dashboard.cli.server import check_port, sample_runs_folder, serve
-from ratioscope.dashboard.cli.terminal import say, shows_progress
+from ratioscope.dashboard.cli.terminal import complain, say, shows_progress
+from ratioscope.ending import PROBLEMS_FOUND
+from ratioscope.errors import RatioscopeError
 from ratioscope.stopping import StopOnCritical
 from ratioscope.stopping import stop_on_critical as guard_of
 
@@ -67,13 +69,14 @@ def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
         "train sync_interval algorithm=rec_oneside_nois epsilon_high=2.0 seed=1",
         "train on_policy updates=20 --folder runs/short",
         "train --resume runs/short updates=40",
+        "train --sample offline-grpo-seed0",
     ),
 )
 def train(
     preset: Annotated[
         str,
         typer.Argument(
-            help="A preset's name, a .toml file, or with --resume a run's folder.",
+            help="A preset's name, a .toml file; with --resume a run's folder, with --sample a sample run's name.",
             autocompletion=completion.presets,
             show_default=False,
         ),
@@ -82,6 +85,7 @@ def train(
     root: Root = DEFAULT_ROOT,
     folder: Annotated[Path | None, typer.Option(help="The run's own folder; default: ROOT/<name>.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the interrupted run in the folder PRESET.")] = False,
+    sample: Annotated[bool, typer.Option("--sample", help="Train the sample run PRESET, as it was.")] = False,
     stop_on_critical: Annotated[
         bool,
         typer.Option("--stop-on-critical", help="Stop at a critical finding, and write a post-mortem beside the run."),
@@ -93,14 +97,17 @@ def train(
     A run that was stopped has recorded its last update completely; the exit code is then 130, after a critical finding
     1.
     """
+    from ratioscope.trainer.settings.ablation import sample_run
     from ratioscope.trainer.settings.load import load
     from ratioscope.trainer.training.loop import configuration_of
 
+    if sample and (resume or overrides):
+        raise RatioscopeError("--sample trains a run as it was: it takes no settings and no --resume.")
     if resume:
         folder = Path(preset)
         config = configuration_of(folder, overrides or [])
     else:
-        config = load(preset, overrides or [])
+        config = sample_run(preset) if sample else load(preset, overrides or [])
         folder = folder or root / config.run_name()
     guard = guard_of(folder, every=10, share=0.25) if stop_on_critical else None
     stopped_by = _train(config, folder, resume=resume, quiet=quiet, guard=guard)
@@ -219,6 +226,7 @@ def _train(
             status = trainer.run(report, should_stop, why)
             return (stopped_by or [signal.SIGINT])[0] if status == "interrupted" else 0
     except KeyboardInterrupt:
+        complain(f"{folder}: interrupted before the end of an update.")
         raise typer.Exit(128 + (stopped_by or [signal.SIGINT])[0]) from None
     finally:
         for number, handler in before.items():

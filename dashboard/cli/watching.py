@@ -11,9 +11,8 @@ import typer
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import (
-    PROBLEMS_FOUND,
-    USAGE_ERROR,
     Quiet,
+    RefuseRunLimits,
     SeverityName,
     Thresholds,
     app,
@@ -21,6 +20,7 @@ from ratioscope.dashboard.cli.common import (
     examples,
 )
 from ratioscope.dashboard.cli.terminal import complain, working
+from ratioscope.ending import PROBLEMS_FOUND, USAGE_ERROR
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
 
@@ -68,6 +68,7 @@ def watch(
         float, typer.Option(metavar="SECONDS", help="Wait this long for a run that is live.", min=0.0)
     ] = 0.0,
     thresholds: Thresholds = None,
+    refuse_run_limits: RefuseRunLimits = False,
     quiet: Quiet = False,
 ) -> None:
     """Report findings of live runs when they appear.
@@ -92,7 +93,7 @@ def watch(
     if webhook:
         listeners.append(Webhook(webhook))
     limits = read_limits(thresholds) if thresholds else None
-    watcher = Watcher(runs, listeners, Severity[severity.upper()], limits)
+    watcher = Watcher(runs, listeners, Severity[severity.upper()], limits, refuse_run_limits=refuse_run_limits)
     last_tries, until = _LAST_TRIES, time.monotonic() + wait
     with working("Reading", quiet):
         watcher.judge()
@@ -142,6 +143,7 @@ class Watcher:
         listeners: where alerts go.
         severity: the lowest severity that is reported to them.
         limits: for all runs; without them those of ratioscope.toml beside or above each run.
+        refuse_run_limits: a run with a ratioscope.toml in its own folder is not judged.
     """
 
     def __init__(
@@ -150,6 +152,8 @@ class Watcher:
         listeners: "Sequence[Listener]",
         severity: "Severity",
         limits: Limits | None = None,
+        *,
+        refuse_run_limits: bool = False,
     ) -> None:
         from ratioscope.dashboard.watching.alerts import Memory
 
@@ -157,6 +161,7 @@ class Watcher:
         self.worst: Severity | None = None
         self.undelivered = False
         self._places, self._listeners, self._severity, self._limits = places, listeners, severity, limits
+        self._refuse_run_limits = refuse_run_limits
         self._memory: Memory = Memory()
         self._problems: list[str] = []
         self._said: set[str] = set()
@@ -201,7 +206,7 @@ class Watcher:
         self._first_look = False
 
     def _look_at(self, entry: "Listed", watched: Watched) -> None:
-        from ratioscope.analysis.findings.limits import limits_of
+        from ratioscope.analysis.findings.limits import limits_of, refuse_own
         from ratioscope.analysis.runs.store import signature
 
         assert entry.manifest is not None
@@ -209,6 +214,8 @@ class Watcher:
         watched.live = entry.manifest.live_status() in ("running", "stalled")
         state_of_files = signature(entry.folder)
         try:
+            if self._refuse_run_limits and self._limits is None:
+                refuse_own(entry.folder)
             limits = limits_of(entry.folder) if self._limits is None else self._limits
             if watched.state != (state_of_files, limits):
                 self._read(entry.folder, watched, limits)
@@ -231,6 +238,8 @@ class Watcher:
         opened = open_folder(folder, limits=limits, summariser=summariser)
         run, findings = opened.run, opened.findings
         self._problems += run.problems
+        if self._limits is None and opened.moved_limits:
+            self._problems.append(f"{folder}: {opened.moved_limits}")
         watched.summariser = summariser if watched.live else None  # what it keeps is for the files that are to come
         watched.key = run_key(run)
         watched.alerts = [(each, to_json(run, each) | {"page": PAGE_OF[each.rule]}) for each in findings]

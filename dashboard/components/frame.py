@@ -9,7 +9,7 @@ import streamlit as st
 
 from ratioscope.analysis.compare import Member, schedule_words
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.runs.store import Listed, Run, signature
+from ratioscope.analysis.runs.store import Listed, Run
 from ratioscope.dashboard import state
 from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.alarm import alarm
@@ -215,7 +215,7 @@ def _setting(run: Run) -> str:
 def _follow(listed: Listed, opened: Opened, *, follow: bool, since: float) -> None:
     """The only thing that runs while nothing happens: one comparison of two short texts."""
     rested = time.monotonic() - since > session().rest
-    if follow and rested and signature(listed.folder) != opened.run.signature:
+    if follow and rested and state.has_news(opened):
         st.rerun()
     st.text(f"data up to step {opened.summary.last_step}, {_age(opened)} old")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,18 +55,29 @@ def tables(report: Report) -> dict[str, str]:
     return {chart.key: csv_text(chart.data) for chart in report.charts}
 
 
+def _text(text: object) -> str:
+    """As `escape`, without the escapes that no reader of Markdown needs where the sign stands."""
+    line = escape(text)
+    line = re.sub(r"(?<!^)\\([(+!{}#-])", r"\1", line)
+    line = re.sub(r"(?<=\w)\\_(?=\w)", "_", line)
+    line = re.sub(r"\\:(?=\s|$)", ":", line)
+    listed = re.match(r"\d{1,9}\\[.)](?=\s|$)", line)  # a number and a dot begin a list
+    start = listed.end() if listed else 0
+    return line[:start] + re.sub(r"(?<!^)\\([.)])", r"\1", line[start:])
+
+
 def _lines(report: Report, folder: str) -> Iterator[str]:
-    yield f"# {escape(report.title)}"
-    yield f"{escape(report.subtitle)}"
+    yield f"# {_text(report.title)}"
+    yield f"{_text(report.subtitle)}"
     yield "## Verdict"
     for question, sentence in report.verdict:
-        yield f"**{escape(question)}** {escape(sentence)}" if question else escape(sentence)
+        yield f"**{_text(question)}** {_text(sentence)}" if question else _text(sentence)
     for section in report.sections:
-        run = f"{escape(section.group)}: " if section.group else ""
+        run = f"{_text(section.group)}: " if section.group else ""
         yield f"## {run}{section.title}"
         yield f"*{section.question}*"
         if section.answer:
-            yield escape(section.answer)
+            yield _text(section.answer)
         for block in section.blocks:
             yield from _block(block, folder)
     yield "## Methods"
@@ -75,45 +87,45 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
             f"**{metric.title}** ${metric.symbol}$ (`{metric.key}`): {metric.definition} ${metric.formula}$ "
             f"{metric.reading}{unit} *{titled(metric.source)}.*"
         )
-    yield "\n".join(f"- {escape(title)}" for title in report.sources.values())
+    yield "\n".join(f"- {_text(title)}" for title in report.sources.values())
     yield "## Provenance"
     rows = list(report.provenance)
     if report.thresholds:
         rows.append(("Thresholds", ", ".join(f"{name} = {value:g}" for name, value in report.thresholds.items())))
-    yield "\n".join(f"- {escape(label)}: {escape(value)}" for label, value in rows)
+    yield "\n".join(f"- {_text(label)}: {_text(value)}" for label, value in rows)
 
 
 def _block(block: Block, folder: str) -> Iterator[str]:
     if isinstance(block, Paragraph):
-        yield f"**{escape(block.lead)}** {escape(block.text)}" if block.lead else escape(block.text)
+        yield f"**{_text(block.lead)}** {_text(block.text)}" if block.lead else _text(block.text)
     elif isinstance(block, Table):
         yield from _table(block)
     elif isinstance(block, FindingBlock):
         found = block.finding
-        yield f"### {found.severity.word.capitalize()}: {escape(found.sentence)}"
-        yield "\n".join(f"- {escape(quote(found.metric, number))}" for number in found.numbers)
-        yield f"**Why** {escape(found.why)}"
-        yield f"**Do** {escape(found.do)}"
+        yield f"### {found.severity.word.capitalize()}: {_text(found.sentence)}"
+        yield "\n".join(f"- {_text(quote(found.metric, number))}" for number in found.numbers)
+        yield f"**Why** {_text(found.why)}"
+        yield f"**Do** {_text(found.do)}"
         if found.sure:
-            yield f"**How sure** {escape(found.sure)}"
+            yield f"**How sure** {_text(found.sure)}"
         if block.chart:
             yield from _chart(block.chart, folder)
-        yield f"Source: {escape(titled(found.source))}."
+        yield f"Source: {_text(titled(found.source))}."
     else:
         yield from _chart(block, folder)
 
 
 def _table(table: Table) -> Iterator[str]:
     if table.title:
-        yield f"#### {escape(table.title)}"
+        yield f"#### {_text(table.title)}"
     head = f"| {' | '.join(map(escape, table.head))} |\n|{' --- |' * len(table.head)}"
-    rows = (f"| {' | '.join(escape(cell_text(cell)) for cell in row)} |" for row in table.rows)
+    rows = (f"| {' | '.join(_text(cell_text(cell)) for cell in row)} |" for row in table.rows)
     yield "\n".join([head, *rows])
     if table.note:
-        yield escape(table.note)
+        yield _text(table.note)
 
 
 def _chart(chart: Chart, folder: str) -> Iterator[str]:
-    yield f"#### {escape(chart.title)}"
-    yield f"![{escape(chart.takeaway)}]({folder}/{chart.key}.png)"
-    yield f"{escape(chart.takeaway)} ([CSV]({folder}/{chart.key}.csv))"
+    yield f"#### {_text(chart.title)}"
+    yield f"![{_text(chart.takeaway)}]({folder}/{chart.key}.png)"
+    yield f"{_text(chart.takeaway)} ([CSV]({folder}/{chart.key}.csv))"

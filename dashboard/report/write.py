@@ -1,6 +1,7 @@
 """Writes a report to a file in the format that its name says, whole or not at all."""
 
 import io
+import shutil
 import zipfile
 from pathlib import Path
 from urllib.parse import quote
@@ -49,10 +50,16 @@ def write(report: Report, path: Path) -> list[Path]:
         return [path]
     folder = path.with_name(f"{path.stem}_files")
     files = _markdown_files(report, path.name, folder.name)
+    anew = not folder.exists()
     folder.mkdir(exist_ok=True)
     check_folder(folder)
-    for name, part in reversed(files.items()):  # images and tables first, then the text that links them
-        replace_atomically(path.parent / name, part)
+    try:
+        for name, part in reversed(files.items()):  # images and tables first, then the text that links them
+            replace_atomically(path.parent / name, part)
+    except BaseException:
+        if anew:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     return [path, folder]
 
 

@@ -150,7 +150,7 @@ def places(subject: Subject) -> list[Piece]:
         RatioscopeError: a file vanished while it was read.
     """
     found = placed(subject)
-    if found is None:
+    if found is None or not found.holdings:  # of a single token there is nothing to divide
         return []
     rows = pd.DataFrame(
         [

@@ -27,9 +27,10 @@ def origin(subject: Subject) -> list[Table]:
 
 
 def cautions(subject: Subject) -> list[Paragraph]:
-    """What holds for all numbers of the run, without the assumptions of `origin`."""
+    """What holds for all numbers of the run, without the assumptions of `origin`, and for its limits."""
     log = subject.log
-    return [Paragraph(text, small=True) for text in log.cautions if text not in log.assumed]
+    said = [text for text in log.cautions if text not in log.assumed]
+    return [Paragraph(text, small=True) for text in (*said, subject.opened.moved_limits) if text]
 
 
 def section(subject: Subject) -> Section:
@@ -57,7 +58,7 @@ def section(subject: Subject) -> Section:
     rows = (
         ("run", manifest.name),
         ("created", manifest.created or "not stated"),
-        ("written by", " ".join(str(part) for part in manifest.producer.values()) or "not stated"),
+        ("written by", _producer(manifest.producer)),
         ("seed", "not stated" if manifest.seed is None else str(manifest.seed)),
         ("planned updates", "not stated" if plan is None else f"{plan:,}"),
         ("tags", ", ".join(manifest.tags) or "none"),
@@ -67,3 +68,11 @@ def section(subject: Subject) -> Section:
         "setting", TITLE, "What was run?", answer,
         (*cautions(subject), Table("Run", ("", ""), rows), *origin(subject), *blocks),
     )  # fmt: skip
+
+
+def _producer(producer: Mapping[str, str]) -> str:
+    """A program, and what it ran with, each with its version."""
+    parts = dict(producer)
+    named = " ".join(str(parts.pop(key)) for key in ("name", "version") if key in parts)
+    others = ", ".join(f"{key} {version}" for key, version in sorted(parts.items()))
+    return ", with ".join(filter(None, (named, others))) or "not stated"

@@ -252,7 +252,7 @@ def _show_examples(remark: Remark, opened: Opened) -> None:
 
 
 def _quote(number: Number) -> str:
-    whole = number.value >= 1000 and number.value == round(number.value)
+    whole = number.value >= 1000 and float(number.value).is_integer()
     ends = number.low, number.high
     text = f"{number.label}: {number.value:,.0f}" if whole else f"{number.label}: {plain(number.value, *ends)}"
     if interval := interval_text(*ends, *(plain(end, *ends) for end in ends)):

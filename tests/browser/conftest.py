@@ -49,13 +49,27 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+_OPEN_DOORS = """
+[server]
+enableCORS = false
+enableXsrfProtection = false
+corsAllowedOrigins = ["http://attacker.example"]
+maxMessageSize = 1
+[theme]
+base = "/nowhere/theme.toml"
+"""
+
+
 @pytest.fixture(scope="session")
 def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`ratioscope dashboard` on that folder; its address."""
+    """`ratioscope dashboard` on that folder, where a file lies that would open its doors; its address."""
     place, port = tmp_path_factory.mktemp("server"), free_port()
     url, output = f"http://127.0.0.1:{port}", place / "output.txt"
     cache = str(place / "cache")
-    with command("dashboard", root, "--port", port, output=output, RATIOSCOPE_CACHE=cache) as process:
+    (place / ".streamlit").mkdir()
+    (place / ".streamlit" / "config.toml").write_text(_OPEN_DOORS, encoding="utf-8")
+    dashboard = ("dashboard", root, "--port", port)
+    with command(*dashboard, output=output, folder=place, RATIOSCOPE_CACHE=cache) as process:
         await_server(url, process, output)
         yield url
 

@@ -21,12 +21,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def command(*arguments: object, output: Path, **environment: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """`ratioscope ARGUMENTS` until the block ends; what it prints goes into the file `output`."""
+def command(
+    *arguments: object, output: Path, folder: Path | None = None, **environment: str
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """`ratioscope ARGUMENTS` in a folder until the block ends; what it prints goes into the file `output`."""
     with output.open("wb") as printed:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ratioscope", *map(str, arguments)],
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            cwd=folder,
             stdout=printed,
             stderr=subprocess.STDOUT,
         )

@@ -58,6 +58,11 @@ def test_a_problem_ends_with_1_and_comes_first_with_what_to_do(ratioscope: Ratio
     assert "fix the writer" in second
 
 
+def test_a_run_that_learns_nothing_does_not_pass(ratioscope: Ratioscope, clean: Path, tmp_path: Path) -> None:
+    outcome = ratioscope("check", damage(clean, tmp_path / "none", "tokens", at(every(1), advantage=0.0)))
+    assert outcome.code == 1 and "zero_filled: advantage is exactly 0 in all " in outcome.out
+
+
 def test_a_notice_is_printed_and_ends_with_0(ratioscope: Ratioscope, noticed: Path) -> None:
     assert ratioscope("check", noticed).succeeded().startswith("notice       invalid_values: ")
 

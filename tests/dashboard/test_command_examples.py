@@ -23,7 +23,7 @@ from ratioscope.dashboard.sections import SECTIONS
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings.ablation import study_names
 from ratioscope.trainer.settings.load import preset_names
-from tests.benchmarks.__main__ import BENCHMARKS
+from tests.benchmarks.__main__ import BENCHMARKS, LONG
 from tests.making.commands import Outcome, command
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +34,8 @@ QUICK = ("ls", "explain", "summarize", "check", "diagnose", "compare", "translat
 KEYS = {
     "ls": {"run", "name", "status", "algorithm", "steps", "created", "source", "problem"},
     "summarize": {"schema_version", "run", "steps"},
-    "diagnose": {"schema_version", "run", "thresholds", "log", "not_seen", "findings"},
-    "check": {"schema_version", "run", "remarks"},
+    "diagnose": {"schema_version", "run", "thresholds", "thresholds_moved", "log", "not_seen", "findings"},
+    "check": {"schema_version", "run", "thresholds_moved", "remarks"},
     "translate": {"schema_version", "run", "steps", "frameworks"},
     "compare": {
         *("schema_version", "metric", "by", "until", "ranking", "over_schedules", "answers", "instead", "prompts"),
@@ -146,7 +146,7 @@ def test_values_that_a_shell_completes_are_those_that_there_are(monkeypatch: pyt
     assert {"format", "s_k", "grpo", "actor/ppo_kl"} <= set(completion.explained(""))
     assert completion.frameworks("") == list(DIALECTS)
     assert set(completion.reported("")) == {row.name for each in DIALECTS.values() for row in each.rows} | {*CATALOGUE}
-    assert benchmark_names() == sorted(BENCHMARKS)
+    assert benchmark_names() == sorted((*BENCHMARKS, *LONG))
     assert completion.report_pages("") == list(SECTIONS)
     assert completion.report_pages("drift,cl") == ["drift,clipping"]
     monkeypatch.chdir(ROOT)

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from ratioscope import __version__, schema
+from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise, to_json
 from ratioscope.catalogue import CATALOGUE
@@ -105,6 +107,11 @@ def test_explain_lists_metrics_algorithms_and_the_format(ratioscope: Ratioscope)
     algorithms = ratioscope("explain", "algorithms").succeeded()
     assert all(name in algorithms for name in ALGORITHMS)
     assert ratioscope("explain", "format").succeeded().strip() == schema.describe().strip()
+    for listing, names in (("findings", RULES), ("checks", CHECKS)):
+        text = ratioscope("explain", listing).succeeded()
+        assert [line.split()[0] for line in text.splitlines()] == list(names)
+    both = ratioscope("explain", "truncated_support").succeeded()
+    assert "(finding): " in both and "(check): " in both
 
 
 def test_the_version_is_printed(ratioscope: Ratioscope) -> None:
@@ -231,6 +238,8 @@ def test_a_reader_that_has_enough_ends_it_quietly(gallery: Path) -> None:
         (("bench", "listin"), "did you mean listing"),
         (("train", "no-such-preset"), "no preset 'no-such-preset'"),
         (("train", "{folder}/none.toml"), "no preset"),
+        (("train", "--sample", "trl-smollm2-gcd"), "no sample run 'trl-smollm2-gcd'"),
+        (("train", "--sample", "offline-grpo-seed0", "seed=1"), "takes no settings"),
         (("train", "on_policy", "no_such_key=1"), "no setting 'no_such_key'"),
         (("train", "on_policy", "updates"), "not of the form key=value"),
         (("train", "on_policy", "updates=many"), "updates"),

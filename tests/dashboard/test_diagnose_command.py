@@ -87,6 +87,26 @@ def test_thresholds_come_from_the_option_or_from_beside_the_run(
     assert ratioscope("diagnose", "runs/stale", "--fail-on", "warning").code == 0
 
 
+@pytest.mark.parametrize("name", ["diagnose", "check", "watch"])
+def test_limits_that_a_run_brings_itself_are_named_and_may_be_refused(
+    ratioscope: Ratioscope, tmp_path: Path, name: str
+) -> None:
+    run = run_with(tmp_path / "stale", 0.25)
+    quiet = ratioscope(name, run)
+    (run / "ratioscope.toml").write_text("[thresholds]\nepsilon_stale = 0.9\n", encoding="utf-8")
+    said = f"{run}/ratioscope.toml, in the run's own folder, sets epsilon_stale 0.9 instead of 0.4."
+    loose = ratioscope(name, run)
+    assert said in loose.out + loose.err and said not in quiet.out + quiet.err
+    assert "may not bring its own limits here" in ratioscope(name, run, "--refuse-run-limits").failed()
+    mine = tmp_path / "mine.toml"
+    (run / "ratioscope.toml").rename(mine)
+    named = ratioscope(name, run, "--refuse-run-limits", "--thresholds", mine)
+    assert named.code in (0, 1) and "The limits are not the defaults" not in named.out + named.err
+    if name != "watch":
+        (run / "ratioscope.toml").write_text("[thresholds]\nepsilon_stale = 0.9\n", encoding="utf-8")
+        assert said in json.loads(ratioscope(name, run, "--json").out)["thresholds_moved"]
+
+
 def test_mistakes_are_one_sentence(ratioscope: Ratioscope, stale: Path, tmp_path: Path) -> None:
     assert "there is no such folder" in ratioscope("diagnose", tmp_path / "nowhere").failed()
     bad = tmp_path / "bad.toml"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from ratioscope.analysis.runs.fingerprint import fingerprint
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import discover, open_run, signature
 from ratioscope.analysis.sql import QueryError, ask
+from ratioscope.analysis.summary import blocks, partials
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard.cli import app
 from ratioscope.errors import RatioscopeError
@@ -20,6 +22,7 @@ from ratioscope.storage.failures import StorageError
 from ratioscope.storage.parquet import footer
 from ratioscope.storage.places import place
 from tests import object_storage
+from tests.making.runs import random_step, write_run
 from tests.object_storage import Storage, forget_all
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +100,37 @@ def test_commands_take_urls_and_say_what_is_wrong(storage: Storage) -> None:
     assert said("summarize", URL).replace(URL, "") == said("summarize", str(LOCAL)).replace(str(LOCAL), "")
     missing = CliRunner().invoke(app, ["summarize", "s3://nobucket/run"])
     assert isinstance(missing.exception, RatioscopeError) and "there is no bucket nobucket" in str(missing.exception)
+
+
+def test_machines_share_partials_by_a_url(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(blocks, "UNITS", 2)
+    rng = np.random.default_rng(0)
+    folder = write_run(tmp_path / "run", [random_step(rng, number) for number in range(5)], flush_seconds=0)
+    expected = summarise(open_run(folder)).values
+
+    def machine(name: str) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        monkeypatch.setenv("RATIOSCOPE_CACHE", "s3://bucket/cache")
+        forget_all()
+
+    for number in (1, 2):
+        machine(f"node-{number}")
+        words = ["partials", str(folder), "--shard", f"{number}/2", "--cache", "s3://bucket/cache"]
+        outcome = CliRunner().invoke(app, words)
+        assert outcome.exit_code == 0 and "units are in s3://bucket/cache/partials." in outcome.output
+    machine("laptop")
+    assert len(list(place("s3://bucket/cache/partials").iterdir())) == 5
+    assert len(list(place("s3://bucket/cache/steps").iterdir())) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(partials, "scan", lambda *_: pytest.fail("tokens are read"))
+        pd.testing.assert_frame_equal(summarise(open_run(folder)).values, expected, rtol=1e-12, atol=1e-15)
+    machine("alone")
+    storage.down = True
+    pd.testing.assert_frame_equal(summarise(open_run(folder)).values, expected, rtol=1e-12, atol=1e-15)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and "This cache is not read for now." in said[0] and "Nothing is put" in said[1]
 
 
 def test_a_storage_that_fails_is_one_sentence(storage: Storage) -> None:

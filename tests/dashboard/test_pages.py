@@ -8,9 +8,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import state
 from ratioscope.dashboard.formats import number
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.views import clipping, drift, linter, overview, ratios, staleness, variance
@@ -167,6 +169,21 @@ def test_a_live_run_shows_its_new_steps_at_the_next_run_of_the_script(live: RunR
     live.flush()
     assert "data up to step 5, " in sentences(at.run())
     assert str(at.metric[0].delta).endswith(f", last {number('reward', float(step.sequences['reward'].mean()))}")
+
+
+def test_viewers_of_a_live_run_share_its_states(live: RunRecorder) -> None:
+    """Who has seen the latest one gets the next; the others get the latest, and nothing is read for them."""
+    shared = state._Shared("live", str(live.folder), Limits())
+    first = shared.get(seen="")
+    step = make_steps(6)[5]
+    live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+    live.flush()
+    assert shared.get(seen="another") is first
+    assert shared.has_news(first)
+    second = shared.get(seen=first.run.signature)
+    assert (second.summary.last_step, shared.get(seen=first.run.signature)) == (5, second)
+    assert shared.has_news(first)
+    assert not shared.has_news(second)
 
 
 def test_one_run_is_counted_in_the_singular(live: RunRecorder) -> None:

@@ -1,0 +1,59 @@
+"""What the server obeys, and what a page shows of an error, without a browser; the open doors are in tests/browser."""
+
+import subprocess
+import sys
+
+from streamlit.testing.v1 import AppTest
+
+
+def test_an_option_that_is_not_ours_keeps_the_server_from_starting() -> None:
+    """As if a newer Streamlit read its file from somewhere else."""
+    program = """
+from pathlib import Path
+from ratioscope import RatioscopeError
+from ratioscope.dashboard import launcher
+
+load = launcher.bootstrap.load_config_options
+
+def another(options):
+    load(options)
+    launcher.config._set_option(NAME, VALUE, "/tmp/.streamlit/config.toml")
+
+launcher.bootstrap.load_config_options = another
+for NAME, VALUE in (("server.enableXsrfProtection", False), ("server.maxUploadSize", 1), ("server.cookieSecret", "x")):
+    try:
+        launcher._only_ours(launcher._options(8501))
+    except RatioscopeError as error:
+        print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said = "The server does not start: Streamlit's option {} is set by /tmp/.streamlit/config.toml; remove it there."
+    assert ended.stdout.splitlines() == [
+        said.format("server.enableXsrfProtection"),
+        said.format("server.maxUploadSize"),
+    ]
+
+
+def _page() -> None:
+    from unittest.mock import patch
+
+    import streamlit as st
+
+    from ratioscope.dashboard import app
+    from ratioscope.dashboard.components.error_box import error_box
+    from ratioscope.dashboard.views import sql
+
+    @st.fragment
+    def part() -> None:
+        raise ValueError("the text of an error")
+
+    with patch.object(sql, "render", part):
+        app.main(default="sql")
+    error_box(ValueError("the text of an error"))  # what the server calls; AppTest has Streamlit's own
+
+
+def test_a_part_of_a_page_that_fails_has_one_box() -> None:
+    at = AppTest.from_function(_page, default_timeout=120).run()
+    (ours,) = at.error
+    assert ours.value.startswith("A part of this page cannot be drawn because of an error in ratioscope (ValueError).")
+    assert "the text" not in ours.value and len(at.exception) == 1
