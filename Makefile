@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO_PORT ?= 8501
+MINUTES ?= 10
 
-.PHONY: demo test check format docs benchmark sample-runs clean
+.PHONY: demo test check format docs benchmark fuzz sample-runs audit clean
 
 demo: .venv/installed  ## a short live training run, and the dashboard on it and on sample_runs/
 	$(BIN)/ratioscope demo --port $(DEMO_PORT)
@@ -32,8 +33,16 @@ docs: .venv/installed-dev  ## the tables of docs/*.md, from the declarations in 
 benchmark: .venv/installed-dev  ## speed, as ratios against baselines measured in the same run
 	$(BIN)/python -m tests.benchmarks
 
+fuzz: .venv/installed-dev  ## strange input of every kind for MINUTES, and a tally of what broke
+	$(BIN)/python -m tests.fuzzing $(MINUTES)
+
 sample-runs: .venv/installed-dev  ## trains every run of sample_runs/ again, into runs/samples
 	$(BIN)/ratioscope ablate samples --root runs/samples
+
+audit: .venv/installed  ## known vulnerabilities of what is installed; asks the database of the package index
+	@# Beside the environment, which keeps the tested versions.
+	@test -x .venv/audit/bin/pip-audit || { $(BIN)/python -m venv .venv/audit && .venv/audit/bin/python -m pip install --quiet pip-audit; }
+	.venv/audit/bin/pip-audit --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" --skip-editable
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ratioscope needs Python 3.11 or newer")'

@@ -31,6 +31,7 @@ from ratioscope.trainer.algorithms import advantages, losses, regularisers, sele
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings.load import PRESETS, preset_names
 from ratioscope.weights import WEIGHTS
+from tests.making import questions
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs"
@@ -357,4 +358,9 @@ if __name__ == "__main__":
         text = page.read_text(encoding="utf-8")
         if made(text) != text:
             page.write_text(made(text), encoding="utf-8")
+            print(f"written: {page.relative_to(ROOT)}", file=sys.stderr)
+    for page in questions.pages():
+        text = page.read_text(encoding="utf-8")
+        if questions.made(text) != text:
+            page.write_text(questions.made(text), encoding="utf-8")
             print(f"written: {page.relative_to(ROOT)}", file=sys.stderr)
