@@ -17,11 +17,11 @@ from ratioscope.dashboard.cli import completion
 from ratioscope.manifest import Manifest
 from ratioscope.sources import SOURCES
 from ratioscope.trainer.settings.load import load
-from tests.making import docs
+from tests.making import docs, questions
 
 ROOT = docs.ROOT
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-         for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(docs.FOLDER.glob("*.md")))}  # fmt: skip
+         for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(docs.FOLDER.rglob("*.md")))}  # fmt: skip
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 # Files as the text names them, in backticks: `analysis/runs/relations.py`, `ratioscope/catalogue/`.
 _PATH = re.compile(r"`((?:analysis|dashboard|docs|ratioscope|sample_runs|tests|trainer)/[\w./-]*)`")
@@ -45,6 +45,12 @@ def test_generated_parts_are_those_of_the_code() -> None:
     assert stale == [], "run `make docs`"
     named = [name for page in found for name in docs.names(page.read_text(encoding="utf-8"))]
     assert sorted(named) == sorted(docs.PARTS)
+
+
+@pytest.mark.parametrize("page", questions.pages(), ids=lambda page: page.stem)
+def test_what_a_question_quotes_of_the_sample_runs_is_what_they_say(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert questions.made(text) == text, "run `make docs`"
 
 
 def test_every_relative_link_leads_somewhere() -> None:
@@ -121,7 +127,7 @@ def test_every_command_parses_and_means_something(monkeypatch: pytest.MonkeyPatc
             continue
         app.main([*words], prog_name="ratioscope", standalone_mode=False)
         named = [word for word in words[1:] if word.startswith("sample_runs") and "nowhere" not in word]
-        assert all((ROOT / word).exists() for word in named), where
+        assert all(any(ROOT.glob(word)) for word in named), where
         if words[0] == "train" and "--resume" not in words:
             load(words[1], [word for word in words[2:] if re.match(r"[\w.]+=", word)])
         if words[0] == "explain" and words[1] != words[1].upper():

@@ -186,7 +186,6 @@ def recorded(tmp_path: Path) -> Path:
 
 def test_no_command_imports_what_lies_in_the_working_folder(tmp_path: Path, recorded: Path) -> None:
     with hostile_folder(tmp_path, [*FOLDERS, *MODULES]) as hostile:
-        hostile.ratioscope("ls", recorded.parent)
         hostile.ratioscope("report", recorded, "-o", "report.html", "--pages", "findings")
         hostile.ratioscope("train", "asynchronous", "actors=1", *TINY, "--folder", tmp_path / "trained", "--quiet")
         asked = run(sys.executable, "-P", "-c", QUERY, recorded, cwd=hostile.folder, env=hostile.environment)
@@ -202,7 +201,6 @@ def test_python_dash_m_imports_no_command_line_from_the_working_folder(tmp_path:
 
 def test_a_repository_with_folders_of_these_names_may_be_on_the_import_path(tmp_path: Path, recorded: Path) -> None:
     with hostile_folder(tmp_path, FOLDERS, PYTHONPATH=f".{os.pathsep}{ROOT}") as hostile:
-        hostile.ratioscope("ls", recorded.parent)
         hostile.ratioscope("check", recorded)
         hostile.ratioscope("explain", "grpo")
 

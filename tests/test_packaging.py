@@ -1,6 +1,7 @@
 """What an installation holds: the same from a checkout, a source distribution and an editable installation."""
 
 import ast
+import subprocess
 import sys
 import tomllib
 import zipfile
@@ -9,14 +10,19 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
+from ratioscope.dashboard.demo import GUIDED
+from ratioscope.versioning import version_of as version_of_checkout
 from tests.making.packages import ROOT, Built, build_all, modules_below, names_in
 
 FOLDERS = {"ratioscope": "ratioscope", **{name: f"ratioscope/{name}" for name in ("analysis", "dashboard", "trainer")}}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+# The runs that the demo guides to are those that travel.
+SHIPPED = [name for _, name, _ in GUIDED]
 # Asked for and missed with a sentence of their own.
-OPTIONAL = {"huggingface_hub", "peft", "ray", "reasoning_gym", "transformers"}
+OPTIONAL = {"numba", "huggingface_hub", "peft", "ray", "reasoning_gym", "transformers"}
 # Frameworks that an adapter of theirs records in: whoever imports it has them.
 FRAMEWORKS = {"skyrl"}
 # Packages that are installed by another name than they are imported by.
@@ -34,7 +40,7 @@ def test_a_wheel_is_the_same_from_a_checkout_and_from_a_source_distribution(buil
 
 
 def test_a_wheel_holds_every_file_of_the_packages_under_one_name(built: Built) -> None:
-    wanted = {f"ratioscope/dashboard/{name}" for name in files_of("sample_runs")}
+    wanted = {f"ratioscope/dashboard/{name}" for run in SHIPPED for name in files_of(f"sample_runs/{run}")}
     for folder, package in FOLDERS.items():
         wanted |= {package + name.removeprefix(folder) for name in files_of(folder)}
     names = names_in(built.wheel)
@@ -56,10 +62,12 @@ def test_a_source_distribution_holds_the_sources_and_nothing_that_work_leaves_be
     names = names_in(built.source)
     assert {name.partition("/")[0] for name in names} == {
         *(*FOLDERS, "tests", "docs", "sample_runs", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
-        *("LICENSE", "PKG-INFO", "pyproject.toml", "constraints.txt", ".gitignore"),
+        *("LICENSE", "PKG-INFO", "pyproject.toml", "constraints.txt", ".gitignore", "CITATION.cff", "SKILL.md"),
     }
     assert not [name for name in names if "__pycache__" in name or "_cache/" in name]
-    assert built.source.stat().st_size < 40_000_000
+    assert {name.split("/")[1] for name in names if name.startswith("sample_runs/")} == set(SHIPPED)
+    assert built.source.stat().st_size < 5_000_000
+    assert built.wheel.stat().st_size < 5_000_000
 
 
 @pytest.mark.parametrize(
@@ -77,7 +85,7 @@ def test_every_package_that_is_imported_is_in_the_extra(extra: str, folders: tup
 
 
 def test_all_is_the_dashboard_and_the_trainer() -> None:
-    assert EXTRAS["all"] == ["ratioscope[dashboard,trainer]"]
+    assert EXTRAS["all"] == ["ratioscope[dashboard,trainer,fast]"]
 
 
 def test_no_version_of_a_young_interface_is_allowed_that_nobody_tested() -> None:
@@ -87,6 +95,45 @@ def test_no_version_of_a_young_interface_is_allowed_that_nobody_tested() -> None
     for name in ("streamlit", "plotly", "duckdb"):
         assert tested[name] in wanted[name]
         assert f"{int(tested[name].split('.')[0]) + 1}.0" not in wanted[name]
+
+
+@pytest.mark.parametrize(
+    ("tags", "commits", "dirty", "version"),
+    [
+        ((), 1, False, "1.4.0+untagged"),
+        (("v1.4.0",), 0, False, "1.4.0"),
+        (("v1.4.0",), 2, False, "1.4.1.dev2+gHASH"),
+        (("v1.4.0",), 0, True, "1.4.1.dev0+gHASH.dirty"),
+        (("stable", "v2"), 0, False, "1.4.0+untagged"),
+    ],
+)
+def test_the_version_comes_from_the_nearest_tag(
+    tmp_path: Path, tags: tuple[str, ...], commits: int, dirty: bool, version: str
+) -> None:
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false", "-C", str(tmp_path))
+        return subprocess.run(["git", *identity, *arguments], capture_output=True, text=True, check=True).stdout
+
+    git("init", "-q")
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text("# Changelog\n\n## Unreleased\n\n## 1.4.0\n\n## 1.3.0\n")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    for tag in tags:
+        git("tag", tag)
+    for _ in range(commits):
+        git("commit", "-q", "--allow-empty", "-m", "more")
+    if dirty:
+        changelog.write_text("changed")
+    hashed = git("rev-parse", "--short", "HEAD").strip()
+    assert version_of_checkout(tmp_path) == str(Version(version.replace("HASH", hashed)))
+
+
+def test_a_folder_without_git_has_the_version_of_the_changelog(tmp_path: Path) -> None:
+    (tmp_path / "CHANGELOG.md").write_text("## Unreleased\n\n## 1.4.0\n")
+    assert version_of_checkout(tmp_path) == "1.4.0+untagged"
+    (tmp_path / "CHANGELOG.md").unlink()
+    assert version_of_checkout(tmp_path) == "0.0.0+untagged"
 
 
 def files_of(folder: str) -> Iterator[str]:
