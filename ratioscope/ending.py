@@ -74,10 +74,26 @@ def run(command: Callable[[], None]) -> NoReturn:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     if _presses:
         say_last("interrupted.")
-        # Not sys.exit: Python ends as if killed where a KeyboardInterrupt has come out of an exec(), as of dataclasses.
-        atexit._run_exitfuncs()
-        os._exit(INTERRUPTED)
-    sys.exit(code)
+        code = INTERRUPTED
+    else:
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads that Python waits for
+    _leave(code)
+
+
+def _leave(code: int | str | None) -> NoReturn:
+    """End this process as sys.exit would, but without taking the interpreter down.
+
+    That ends daemon threads inside of DuckDB and of PyTorch, whose C++ aborts the process then. Python would also end
+    as if killed where a KeyboardInterrupt has come out of an exec(), as of dataclasses.
+    """
+    atexit._run_exitfuncs()
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+        code = 1
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where a shell has closed it
+        with suppress(OSError, ValueError):  # a command that could not write has said so
+            stream.flush()
+    os._exit(code or 0)
 
 
 def listen() -> None:

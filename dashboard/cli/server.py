@@ -1,7 +1,5 @@
 """The dashboard's server as commands start it, and where the sample runs are."""
 
-import atexit
-import os
 import socket
 from pathlib import Path
 
@@ -27,8 +25,6 @@ def serve(roots: list[Path], port: int) -> None:
     def listening() -> None:
         say(f"ratioscope: http://{launcher.LOOPBACK}:{port}/   (Ctrl-C stops)")
 
-    # Nothing of value is printed after the last handler; DuckDB's bindings list there what the server still holds.
-    atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
     try:
         launcher.serve(roots, port, listening)
     except KeyboardInterrupt:

@@ -48,6 +48,24 @@ def test_ctrl_c_is_one_line_and_130_whatever_becomes_of_it(body: str) -> None:
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.parametrize(("last", "code"), [("", 0), ("sys.exit(3)", 3), ("press()", INTERRUPTED)])
+def test_a_thread_inside_of_duckdb_does_not_abort_the_end(last: str, code: int) -> None:
+    """Where Python takes itself down, it ends such a thread in the middle of C++, which aborts."""
+    outcome = ended(
+        "import atexit, duckdb, threading\n"
+        "def query():\n"
+        "    connection = duckdb.connect()\n"
+        "    while True: connection.execute('select sum(i) from range(20000) numbers(i)').fetchall(); asked.set()\n"
+        "atexit.register(print, 'cleaned up')\n"
+        "asked = threading.Event()\n"
+        "for _ in range(3): threading.Thread(target=query, daemon=True).start()\n"
+        "asked.wait()\n"
+        f"print('said'); {last}"
+    )
+    said = ("said\ncleaned up\n", LINE if code == INTERRUPTED else "")
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (code, *said)
+
+
 def test_a_crash_is_not_a_finding() -> None:
     outcome = ended("{}['x']")
     assert outcome.returncode == CRASHED == 70
@@ -70,7 +88,10 @@ def test_a_command_that_is_interrupted_leaves_nothing(stale: Path, tmp_path: Pat
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(stale: Path, tmp_path: Path) -> None:
-    """As large a file as the report is refused here; /dev/full refuses everything."""
+    """As large a file as the report is refused here; /dev/full refuses everything.
+
+    No bytecode is written: Python would not notice that it is cut off, and the next process could not import it.
+    """
     target = tmp_path / "report.json"
     report = f"ulimit -f 8; exec {sys.executable} -P -m ratioscope report {stale} -o {target} --pages findings"
     outcome = subprocess.run(
@@ -78,7 +99,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(stale: Path, tmp_path: P
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"RATIOSCOPE_CACHE": str(stale.parent.parent / "cache")},
+        env=os.environ | {"RATIOSCOPE_CACHE": str(stale.parent.parent / "cache"), "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert (outcome.returncode, outcome.stderr) == (USAGE_ERROR, f"ratioscope: {target}: File too large.\n")
     assert list(tmp_path.iterdir()) == []
