@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ratioscope.manifest import replace_atomically
+from ratioscope.whole_files import replace_atomically
 
 MOST_TAGS, LONGEST_TAG, LONGEST_NOTE = 20, 60, 4_000
 

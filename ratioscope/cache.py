@@ -30,7 +30,8 @@ from pathlib import Path
 from types import ModuleType
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import library_versions, replace_atomically
+from ratioscope.manifest import library_versions
+from ratioscope.whole_files import replace_atomically
 
 DEFAULT_LIMIT_MEGABYTES = 4000
 

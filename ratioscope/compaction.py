@@ -22,6 +22,7 @@ from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import Manifest
 from ratioscope.storage.places import Remote
 from ratioscope.table_files import write_table_file
+from ratioscope.whole_files import naming
 
 # A file is full with so many rows, or bytes on disk: texts take more than numbers.
 FULL_ROWS, FULL_BYTES = schema.ROW_GROUP_ROWS, 64 * 2**20
@@ -69,7 +70,8 @@ def compact(
                 continue
             beside = folder / f"{_BESIDE}{name}"
             try:
-                beside.mkdir()
+                with naming(folder / name, beside):
+                    beside.mkdir()
                 for group in groups:
                     _write(schema.ALL_TABLES[name], group, beside)
                     done += len(group)
@@ -157,7 +159,8 @@ def _write(table: schema.Table, group: list[Path], beside: Path) -> None:
     path = beside / str(
         schema.FileName(min(name.first_step for name in names), max(name.last_step for name in names), names[0].writer)
     )
-    write_table_file(path, joined.sort_by(keys))
+    with naming(group[0].with_name(path.name), path):
+        write_table_file(path, joined.sort_by(keys))
     if _rows(path) != sum(map(_rows, group)):
         raise RatioscopeError(f"{path}: does not hold all rows; nothing was changed.")
 

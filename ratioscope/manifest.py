@@ -6,7 +6,6 @@ The file is replaced atomically, never edited in place: a reader sees the old or
 import json
 import os
 import platform
-import secrets
 import socket
 import uuid
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any, Self
 
 from ratioscope.errors import RunFormatError
 from ratioscope.schema import SCHEMA_VERSION, check_version
+from ratioscope.whole_files import replace_atomically
 
 MANIFEST_NAME = "run.json"
 WRITTEN_STATES = ("running", "finished", "interrupted", "failed")
@@ -180,41 +180,6 @@ def still_writing(writer: Mapping[str, Any]) -> bool:
     except OSError:
         return True
     return True
-
-
-def replace_atomically(path: Path, contents: bytes, *, lasting: bool = True, new: bool = False) -> None:
-    """Write a file so that a crash at any moment leaves the old or the new one whole.
-
-    Args:
-        lasting: a crash of the machine, too, which takes time; without, only one of the process.
-        new: of several that make it at once one succeeds.
-
-    Raises:
-        FileExistsError: it is to be `new`, and there is one.
-    """
-    temporary = path.with_name(f"{path.name}.tmp-{secrets.token_hex(8)}")  # machines may share the folder
-    try:
-        with temporary.open("wb") as file:
-            file.write(contents)
-            if lasting:
-                file.flush()
-                os.fsync(file.fileno())
-        if new:
-            try:
-                os.link(temporary, path)
-                temporary.unlink()
-                return
-            except FileExistsError:
-                raise
-            except OSError:  # a file system without hard links
-                pass
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        # A full disk does not say of which file.
-        if isinstance(error, OSError) and error.errno and error.filename is None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
 
 
 def library_versions(*names: str) -> dict[str, str]:

@@ -32,11 +32,12 @@ import pyarrow.compute as pc
 
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError, RunFormatError
-from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now, replace_atomically
+from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now
 from ratioscope.storage.parquet import read_table
 from ratioscope.storage.places import Remote, place
 from ratioscope.storage.spool import Spool
 from ratioscope.table_files import LAST_STEP, Columns, check_columns, leftovers, to_arrow, write_table_file
+from ratioscope.whole_files import reason_of, replace_atomically
 from ratioscope.writers import Seat, already_there, as_it_is, way_out, writers_of
 
 FLUSH_ROWS = 250_000
@@ -95,7 +96,7 @@ class RunRecorder:
                 self._spool.start(anew=not resume)
         except OSError as error:
             self._seat.leave()
-            raise RatioscopeError(f"{self.folder}: cannot be written ({error}).") from error
+            raise RatioscopeError(f"{self.folder}: cannot be written ({reason_of(error)}).") from error
         except RatioscopeError:
             self._seat.leave()
             raise
@@ -288,7 +289,7 @@ class RunRecorder:
     def _end(self) -> None:
         """Write the final status; the thread has written the rest."""
         if self._error is not None:
-            self._status, self._reason = "failed", f"recording stopped: {self._error}"
+            self._status, self._reason = "failed", f"recording stopped: {reason_of(self._error)}"
         try:
             if self._status == "failed" and self._before is not None:
                 replace_atomically(self._disk / MANIFEST_NAME, self._before)
@@ -319,7 +320,7 @@ class RunRecorder:
             )
             return
         self._end()
-        problem = f" ({self._error})" if self._error is not None else ""
+        problem = f" ({reason_of(self._error)})" if self._error is not None else ""
         _LOG.warning(
             "%s: the program ended without closing the recorder%s; it is closed now, the last step on disk is %d.",
             self.folder, problem, self.last_step,
@@ -396,4 +397,4 @@ class RunRecorder:
         if self._error is not None and self._stop_on_error:
             if isinstance(self._error, RatioscopeError):
                 raise self._error
-            raise RatioscopeError(f"{self.folder}: recording stopped, {self._error}.") from self._error
+            raise RatioscopeError(f"{self.folder}: recording stopped ({reason_of(self._error)}).") from self._error

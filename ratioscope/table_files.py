@@ -15,6 +15,7 @@ from ratioscope import schema
 from ratioscope.errors import RunFormatError
 from ratioscope.seals import is_sealed, sealed
 from ratioscope.storage.parquet import footer
+from ratioscope.whole_files import instead_of
 
 Columns = Mapping[str, Any]
 """By name, anything that pyarrow turns into an array, or torch tensors."""
@@ -114,11 +115,12 @@ def write_table_file(path: Path, table: pa.Table) -> None:
         write_page_checksum=True,  # says which row group is damaged
     )
     temporary = path.with_name(f"{path.stem}.tmp-{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.writelines(sealed(memoryview(contents.getvalue())))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with instead_of(path, temporary):
+        with temporary.open("wb") as file:
+            file.writelines(sealed(memoryview(contents.getvalue())))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
 
 
 def leftovers(folder: Path, writer: int, *, shared: bool) -> list[Path]:

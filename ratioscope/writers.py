@@ -28,13 +28,13 @@ class Lock:
     """An exclusive lock on a file, which is made; taken by one holder at a time, of this process or of another one."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._file: int | None = None
 
     def take(self, *, wait: bool) -> bool:
         """Whether it is held now; True, too, where there are no locks. Raises OSError where no file can be made."""
         while True:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -44,7 +44,7 @@ class Lock:
             except OSError:  # no locks here
                 pass
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), self._path.stat()):
+                if os.path.samestat(os.fstat(file), self.path.stat()):
                     self._file = file
                     _held.add(self)
                     return True
@@ -56,7 +56,7 @@ class Lock:
             return
         if remove:
             with suppress(OSError):
-                self._path.unlink()
+                self.path.unlink()
         if fcntl is not None:
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child may hold the same file
@@ -129,7 +129,7 @@ class Seat:
             if spooled and target not in places:
                 raise RunFormatError(f"{self._folder}: what did not get to {target}; resume it, or remove this.")
             raise already_there(target)
-        if not self.joined and manifest.live_status() == "running":
+        if not self.joined and manifest.live_status() == "running" and not self._has_let_go(manifest):
             raise RunFormatError(f"{target}: process {manifest.process_id} is still writing this run.")
         return manifest
 
@@ -152,6 +152,12 @@ class Seat:
         mine = writers.pop(self._number, None)
         others = manifest.live_status() == "running" and any(still_writing(entry) for entry in writers.values())
         return others and (mine is None or (resume and not still_writing(mine)))
+
+    def _has_let_go(self, manifest: Manifest) -> bool:
+        """Whether this process wrote the run and has stopped, which a full disk kept it from saying."""
+        ours = (manifest.process_id, manifest.host) == (os.getpid(), socket.gethostname())
+        seats = {lock.path for lock in _held if lock.path.name.startswith(".writer-")}
+        return ours and not any(path.parent == self._folder for path in seats)
 
     def has_company(self) -> bool:
         """Whether others write this run, or did."""

@@ -37,12 +37,13 @@ def fill(
     for unit, _ in partials_of(left, engine):
         if done == len(units) - len(left) and not kept(unit).there:  # asked once: at a URL it is a request
             raise RatioscopeError(
-                f"{kept_in('partials')}: does not keep partials; make it writable, or raise RATIOSCOPE_CACHE_LIMIT."
+                f"{kept_in('partials')}: does not keep partials; make room, make it writable, or raise "
+                "RATIOSCOPE_CACHE_LIMIT."
             )
         done += 1
         progress(done, len(units))
     if lost := len(missing(units)):
         raise RatioscopeError(
             f"{kept_in('partials')}: {lost} of {len(units)} units are not there any more; raise RATIOSCOPE_CACHE_LIMIT "
-            "(megabytes), or make it writable."
+            "(megabytes), make room, or make it writable."
         )

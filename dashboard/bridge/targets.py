@@ -17,7 +17,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.dashboard.bridge.numbers import PREFIX, StepNumbers
 from ratioscope.dashboard.watching.alerts import place_of, safe_name
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import replace_atomically
+from ratioscope.whole_files import append_whole, replace_atomically
 
 STEP = f"{PREFIX}/step"
 
@@ -88,8 +88,7 @@ class CsvFile:
             metric = numbers.metrics[key]
             ends = (metric.value, metric.low, metric.high)
             cells += [*(value if isfinite(value) else "" for value in ends), metric.text]
-        with self._path.open("a", encoding="utf-8", newline="") as file:
-            file.write(_row(cells))
+        append_whole(self._path, _row(cells).encode())
         self.last_step = numbers.step
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from ratioscope.dashboard.report.markdown import images, markdown, tables
 from ratioscope.dashboard.report.pdf import pdf
 from ratioscope.dashboard.report.target import check_folder, check_target
 from ratioscope.dashboard.sections.model import Report, records
-from ratioscope.manifest import replace_atomically
+from ratioscope.whole_files import replace_atomically
 
 
 def contents(report: Report, kind: str) -> bytes:

@@ -17,7 +17,8 @@ from ratioscope.cache import cache_folder
 from ratioscope.dashboard.cli.terminal import one_line, say
 from ratioscope.dashboard.report.target import check_folder
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import now, replace_atomically
+from ratioscope.manifest import now
+from ratioscope.whole_files import append_whole, replace_atomically
 
 Alert = Mapping[str, Any]
 """As `analysis.findings.news.to_json` makes it."""
@@ -76,8 +77,7 @@ class LinesFile:
 
     def deliver(self, alert: Alert) -> None:
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(message(alert), allow_nan=False) + "\n")
+            append_whole(self._path, f"{json.dumps(message(alert), allow_nan=False)}\n".encode())
         except OSError as error:
             raise UndeliveredError(f"{self._path}: an alert could not be written ({error.strerror}).") from None
 

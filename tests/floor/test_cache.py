@@ -13,7 +13,7 @@ import pytest
 from ratioscope import cache
 from ratioscope.cache import Entry, cache_folder, code_of, entry_of, followed
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import replace_atomically
+from ratioscope.whole_files import replace_atomically
 
 PACKAGE = {
     "__init__.py": """

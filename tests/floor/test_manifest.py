@@ -18,8 +18,8 @@ from ratioscope.manifest import (
     INTERRUPTED_AFTER_SECONDS,
     STALLED_AFTER_SECONDS,
     library_versions,
-    replace_atomically,
 )
+from ratioscope.whole_files import replace_atomically
 
 
 def written(folder: Path, **fields: Any) -> dict[str, Any]:
