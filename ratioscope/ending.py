@@ -76,8 +76,16 @@ def run(command: Callable[[], None]) -> NoReturn:
         say_last("interrupted.")
         code = INTERRUPTED
     else:
+        threading.excepthook = _complain
         threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads that Python waits for
     _leave(code)
+
+
+def _complain(problem: threading.ExceptHookArgs) -> None:
+    """An error of a thread while the command ends. A thread that is not waited for may import what must not begin any
+    more: nothing is lost with it."""
+    if problem.thread is None or not problem.thread.daemon:
+        threading.__excepthook__(problem)
 
 
 def _leave(code: int | str | None) -> NoReturn:

@@ -66,6 +66,22 @@ def test_a_thread_inside_of_duckdb_does_not_abort_the_end(last: str, code: int) 
     assert (outcome.returncode, outcome.stdout, outcome.stderr) == (code, *said)
 
 
+@pytest.mark.parametrize(("daemon", "said"), [(True, ""), (False, "RuntimeError: too late\n")])
+def test_only_a_thread_that_is_waited_for_complains_of_the_end(daemon: bool, said: str) -> None:
+    """`import torch` under way is such a thread: it must not register what is to be called at the end any more."""
+    outcome = ended(
+        "import atexit, threading\n"
+        "def late():\n"
+        "    threading.main_thread().join()\n"  # returns when the end begins
+        "    raise RuntimeError('too late')\n"
+        f"thread = threading.Thread(target=late, daemon={daemon})\n"
+        "thread.start()\n"
+        "atexit.register(thread.join)"
+    )
+    assert outcome.returncode == 0
+    assert outcome.stderr.endswith(said) and bool(outcome.stderr) is bool(said)
+
+
 def test_a_crash_is_not_a_finding() -> None:
     outcome = ended("{}['x']")
     assert outcome.returncode == CRASHED == 70
