@@ -320,6 +320,15 @@ def _beginning(text: str) -> ast.Module:
     """As much of a module as holds its imports; to parse the rest, too, takes three times as long."""
     rest = _TOP_LEVEL.search(text, text.rfind("import") + len("import"))
     try:
-        return ast.parse(text[: rest.start()] if rest else text)
+        return _parsed(text[: rest.start()] if rest else text)
     except SyntaxError:  # that was no statement but a line of a docstring
-        return ast.parse(text)
+        return _parsed(text)
+
+
+def _parsed(text: str) -> ast.Module:
+    """Python 3.11 has one count of the depth for all threads, and gives up where another one parses meanwhile
+    (python/cpython#106905)."""
+    for _ in range(10):
+        with suppress(SystemError):
+            return ast.parse(text)
+    return ast.parse(text)

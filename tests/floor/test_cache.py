@@ -1,5 +1,6 @@
 """The cache: a key follows the code that is imported, entries are whole or missing, and the oldest make room."""
 
+import ast
 import os
 import re
 import subprocess
@@ -116,6 +117,21 @@ def test_the_version_of_an_imported_library_changes_the_key(package: Path, monke
     monkeypatch.setattr(cache, "library_versions", lambda *names: dict.fromkeys(names, "another"))
     forget()
     assert code_of("fake.top") != before
+
+
+def test_code_is_parsed_while_other_threads_parse(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 says now and then that it cannot: python/cpython#106905."""
+    before, parse, failures = followed("fake.top"), ast.parse, iter([SystemError("depth mismatch")] * 3)
+
+    def parse_sometimes(text: str) -> ast.Module:
+        for failure in failures:
+            raise failure
+        return parse(text)
+
+    cache._imports.cache_clear()
+    monkeypatch.setattr(ast, "parse", parse_sometimes)
+    assert followed("fake.top") == before
+    assert next(failures, None) is None
 
 
 def test_partials_follow_the_schema_and_the_queries_and_no_page() -> None:
