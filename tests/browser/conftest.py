@@ -32,7 +32,8 @@ PPO = {
 # What the Back button does; the app is not loaded again, which takes seconds of every test.
 GO_ON = "address => { history.pushState({}, '', address); dispatchEvent(new PopStateEvent('popstate')) }"
 
-PATIENCE_MS = 60_000  # of what is expected and of what is clicked, scrolled to or measured
+# Of what is expected and of what is clicked, scrolled to or measured; ten others at work on two cores are borne.
+PATIENCE_MS = 120_000
 expect.set_options(timeout=PATIENCE_MS)
 
 

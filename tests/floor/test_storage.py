@@ -181,6 +181,7 @@ def test_what_stays_is_one_sentence(storage: Storage, url: str, failures: list[s
 
 
 def test_silence_is_waited_out_and_then_told(table: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATIOSCOPE_STORAGE_TIMEOUT", str(object_storage.SILENT_SECONDS / 2))
     monkeypatch.setattr("ratioscope.storage.failures.WAITS", (0.0,))
     storage.failures += ["", "silent"]
     assert read_table(table, ["column1"]).num_rows == 80_000
