@@ -14,7 +14,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import series
-from ratioscope.dashboard.report.build import run_report, subject_of
+from ratioscope.dashboard.report.build import full_pages, run_report, subject_of
 from ratioscope.dashboard.report.figures import in_dark
 from ratioscope.dashboard.report.target import check_target
 from ratioscope.dashboard.report.write import write
@@ -112,20 +112,26 @@ class OpenRun:
         *,
         pages: Sequence[str] | None = None,
         steps: tuple[int | None, int | None] = (None, None),
+        full: bool = False,
     ) -> Path:
-        """Write the report as .html, .pdf, .md or .json; see `ratioscope report --help`.
+        """Write the report as .html, .pdf, .md or .json; see `ratioscope report --help`. Without `pages` it is the
+        short form, or the `full` one.
 
         Raises:
             RatioscopeError: it cannot be written there, a page is unknown, or no step lies in the range.
         """
         path = Path(path)
         check_target(path)
-        write(run_report(self._opened, pages=pages, steps=steps), path)
+        write(run_report(self._opened, pages=self._all_pages if full else pages, steps=steps), path)
         return path
 
     @cached_property
     def _report(self) -> Report:
-        return run_report(self._opened)
+        return run_report(self._opened, pages=self._all_pages)
+
+    @property
+    def _all_pages(self) -> tuple[str, ...]:
+        return full_pages([self._opened])
 
     @cached_property
     def _charts(self) -> dict[str, Chart]:

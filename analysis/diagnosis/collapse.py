@@ -9,7 +9,7 @@ from ratioscope.analysis.diagnosis.evidence import Evidence, steps_of
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.findings.fall import Fall, fall_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.numbers import level
 from ratioscope.catalogue import CATALOGUE
 
 # What can go wrong before the reward does, and in which direction: +1 up, -1 down, 0 both.
@@ -113,7 +113,8 @@ def _dated(key: str, shift: Shift) -> str:
     """What a metric did, and when."""
     steps = f"in step {shift.first}" if shift.first == shift.last else f"between steps {shift.first} and {shift.last}"
     verb = "rose" if shift.after > shift.before else "fell"
-    return f"{CATALOGUE[key].label} {verb} from {number(shift.before)} to {number(shift.after)} {steps}"
+    before, after = (level(value, share=CATALOGUE[key].share) for value in (shift.before, shift.after))
+    return f"{CATALOGUE[key].label} {verb} from {before} to {after} {steps}"
 
 
 def _first(moved: Moved) -> str:

@@ -31,6 +31,7 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
             Number(
                 "share of Σρ² in the top 1% of tokens, median of these steps",
                 float(share_of_top.loc[excess.index].median()),
+                key="top1pct_share",
             ),
             Number("largest ratio", float(values["ratio_max"].loc[excess.index].max())),
         ),

@@ -1,6 +1,7 @@
 """What a metric did over the steps: a sentence for each, when weights were synced, and whether it changed."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from scipy.special import ndtri, stdtrit
 
 from ratioscope.analysis.findings.fall import fall_of, finite, noise_of, own_noise
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.numbers import half_width, level
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind
@@ -29,7 +30,7 @@ def _course(summary: StepSummary, key: str) -> str:
     title, series = CATALOGUE[key].title, summary.values[key].dropna()
     if not len(series):
         return f"{title} {why_missing(summary, key)}."
-    say = percent if CATALOGUE[key].share else number
+    say = partial(level, share=CATALOGUE[key].share)
     first, last = series.index[0], series.index[-1]
     text = f"{title}: {say(series.iloc[0])} in step {first}"
     if first == last:
@@ -101,7 +102,8 @@ def _learning_turns(summary: StepSummary) -> "list[Turn]":
 
 def _learning(summary: StepSummary, metric: str) -> str:
     title, noise = CATALOGUE[metric].title, _noise(summary, metric)
-    return change(finite(summary, metric), title, _TIMES[metric], noise, _LEAST.get(metric, 0.0))
+    least, share = _LEAST.get(metric, 0.0), CATALOGUE[metric].share
+    return change(finite(summary, metric), title, _TIMES[metric], noise, least, share=share)
 
 
 def _noise(summary: StepSummary, metric: str) -> float:
@@ -116,13 +118,17 @@ class Turn(NamedTuple):
     first: int
     last: int
     """Its steps."""
+    share: bool = False
+    """Whether the value is one."""
 
     def __str__(self) -> str:
         steps = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
-        return f"{number(self.value)} ({steps})"
+        return f"{level(self.value, share=self.share)} ({steps})"
 
 
-def change(series: "pd.Series[float]", what: str, times: str, noise: float = 0.0, least: float = 0.0) -> str:
+def change(
+    series: "pd.Series[float]", what: str, times: str, noise: float = 0.0, least: float = 0.0, *, share: bool = False
+) -> str:
     """What a series did, beyond its noise: rose, fell, rose and fell, went up and down, or nothing that is clear.
 
     Args:
@@ -131,14 +137,16 @@ def change(series: "pd.Series[float]", what: str, times: str, noise: float = 0.0
         noise: half width of the 95 % interval of one value; 0: unknown, and estimated from the differences of
             successive values where there are enough.
         least: a change that is smaller is none.
+        share: the values are shares, and said in percent.
     """
     if len(series) < (2 if least or noise else 4):
         return ""
-    size, points, values, turns = _turns(series, noise, least)
-    few, clear, ends = _ends(values, noise / np.sqrt(size), least)
+    size, points, values, turns = _turns(series, noise, least, share=share)
+    few, clear, (start, end) = _ends(values, noise / np.sqrt(size), least)
+    ends = f"{level(start, share=share)} to {level(end, share=share)}"
     outer = [f"the {name} is {points[at]}" for name, at in (("first", 0), ("last", -1)) if points[at] not in turns]
     last = f"; {', '.join(outer)}" if outer else ""
-    about = f", each ±{number(noise / np.sqrt(size), digits=2)}" if noise else ""
+    about = f", each {half_width(noise / np.sqrt(size), share=share)}" if noise else ""
     means = f" (means of the first and last {few * size} {times})" if few * size > 1 else ""
     if len(turns) > _FEW_TURNS:
         low, high = min(turns), max(turns)
@@ -152,25 +160,25 @@ def change(series: "pd.Series[float]", what: str, times: str, noise: float = 0.0
 
 
 def _turns(
-    series: "pd.Series[float]", noise: float, least: float
+    series: "pd.Series[float]", noise: float, least: float, *, share: bool = False
 ) -> tuple[int, list[Turn], "pd.Series[float]", list[Turn]]:
     """How many values a block has, the blocks' means with their steps, the means alone, and those at which it turns."""
     size = -(-len(series) // _BLOCKS)
     blocks = [series.iloc[places] for places in np.array_split(np.arange(len(series)), len(series) // size)]
-    points = [Turn(float(part.mean()), int(part.index[0]), int(part.index[-1])) for part in blocks]
+    points = [Turn(float(part.mean()), int(part.index[0]), int(part.index[-1]), share) for part in blocks]
     values = pd.Series([point.value for point in points])
     places = turning_points(values, threshold(values, noise / np.sqrt(size), least))
     return size, points, values, [points[place] for place in places]
 
 
-def _ends(values: "pd.Series[float]", noise: float, least: float) -> tuple[int, str, str]:
+def _ends(values: "pd.Series[float]", noise: float, least: float) -> tuple[int, str, tuple[float, float]]:
     """How many of the first and last values are compared; "rose", "fell" or, where neither is clear, ""; the means."""
     few = max(1, min(5, len(values) // 2))
     start, end = values.iloc[:few], values.iloc[-few:]
     moved = end.mean() - start.mean()
     spread = np.sqrt((start.var() + end.var()) / few) * stdtrit(2 * few - 2, 1 - _LEVEL / 2) if few > 1 else 0.0
     clear = abs(moved) > max(least, spread, noise * np.sqrt(2 / few))
-    return few, ("rose" if moved > 0 else "fell") * bool(clear), f"{number(start.mean())} to {number(end.mean())}"
+    return few, ("rose" if moved > 0 else "fell") * bool(clear), (float(start.mean()), float(end.mean()))
 
 
 def threshold(values: "pd.Series[float]", noise: float, least: float) -> float:

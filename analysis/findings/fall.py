@@ -1,7 +1,7 @@
 """A fall of what a run is for from its best level: decided once, for the finding, the headline and the pages.
 
 fall = fall_of(summary, limits)          # None: it has not fallen
-fall.words                               # "Evaluation accuracy fell from 0.381 (step 0) to 0.166 (step 10), ..."
+fall.words                               # "Evaluation accuracy fell from 38.1% (step 0) to 16.6% (step 10), ..."
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.numbers import half_width, level
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -63,21 +63,28 @@ class Fall:
         if self.came_back:
             course = "came back, and fell again" if self.last < self.limit else "and came back"
             return (
-                f"{title} fell from {number(self.best)} (step {self.best_step}) to {number(self.low.min())} "
+                f"{title} fell from {self._level(self.best)} (step {self.best_step}) to {self._level(self.low.min())} "
                 f"(step {self.low.idxmin()}), was low in steps {self.found} to {self.low.index[-1]}, {course}; "
-                f"the last is {number(self.last)} (step {self.last_step})"
+                f"the last is {self._level(self.last)} (step {self.last_step})"
             )
         always = len(self.low) == self.n_after
         since = "stayed low" if always else f"was low in {len(self.low)} of {self.n_after} values since"
         return (
-            f"{title} fell from {number(self.best)} (step {self.best_step}) to {number(self.low.iloc[0])} "
-            f"(step {self.found}) and {since}; the last is {number(self.last)} (step {self.last_step})"
+            f"{title} fell from {self._level(self.best)} (step {self.best_step}) to {self._level(self.low.iloc[0])} "
+            f"(step {self.found}) and {since}; the last is {self._level(self.last)} (step {self.last_step})"
         )
 
     @property
     def noise_words(self) -> str:
         """How exact each value is, a clause; "" where that is unknown."""
-        return f"Each value is ±{number(self.noise, digits=2)} or less" if self.noise else ""
+        return f"Each value is {half_width(self.noise, share=self._share)} or less" if self.noise else ""
+
+    @property
+    def _share(self) -> bool:
+        return CATALOGUE[self.metric].share
+
+    def _level(self, value: float) -> str:
+        return level(value, share=self._share)
 
 
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:

@@ -70,6 +70,16 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
+def level(value: float, *, share: bool) -> str:
+    """What a metric is at: in percent where it is a share."""
+    return percent(value) if share else number(value)
+
+
+def half_width(width: float, *, share: bool) -> str:
+    """Of an interval of a level: "±4.3 points" of a share."""
+    return f"±{number(100 * width, digits=2)} points" if share else f"±{number(width, digits=2)}"
+
+
 def _decimals(value: float, digits: int) -> int:
     """Places after the decimal point that show so many significant digits; negative before it."""
     return digits - 1 - floor(log10(abs(value)))

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from ratioscope.analysis.findings.course import is_falling, is_unsteady, learning
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE, Cause, Facts, Level, heavy_tails
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import at_most
 from ratioscope.analysis.linter.remark import Remark
+from ratioscope.analysis.linter.verdict import mostly_unknown
 from ratioscope.analysis.summary.summary import StepSummary
 
 OUTCOMES = ("diverged", "reward_collapse", "reward_setback")
@@ -28,6 +30,23 @@ def leading(findings: Sequence[Finding]) -> Finding | None:
     """
     found = grave(findings)
     return next((finding for finding in found if finding.rule in OUTCOMES), found[0] if found else None)
+
+
+def health(summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Remark] = ()) -> str:
+    """Is it healthy? Yes, no or unknown, and what was found; arguments as of `headline`."""
+    doubts = [remark for remark in remarks if remark.is_problem]
+    lead = leading(findings)
+    if lead and lead.rule not in _HELD_BACK:
+        others = [finding for finding in grave(findings) if finding is not lead]
+        return f"No: {', '.join(rule_words(finding.rule) for finding in (lead, *others))}."
+    if lead or not facts.n_steps or not facts.staleness.n_known or mostly_unknown(remarks):
+        return "Unknown."
+    if any(doubt.severity is Severity.CRITICAL for doubt in doubts):
+        return "Unknown: the log cannot be trusted as it is."
+    but = [f"{len(findings)} notice{'s' * (len(findings) > 1)}"] * bool(findings)
+    but += ["learning that is not steady"] * is_unsteady(summary) or ["a fall at the end"] * is_falling(summary)
+    said = f"Yes, with {' and '.join(but)}" if but else "Yes"
+    return f"{said}{', as far as the log can be trusted' * bool(doubts)}."
 
 
 def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Remark] = ()) -> str:

@@ -1,4 +1,5 @@
-"""What a run comes to, as its page and its report say it: what happened, since when, why, what to change, how sure.
+"""What a run comes to, as its page and its report say it: is it healthy, what happened, since when, why, what
+to change, how sure.
 
 found = run_verdict(summary, findings, remarks, limits, setup=setup)
 for answer in found.answers: answer.question, answer.text, answer.finding
@@ -17,11 +18,12 @@ from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.linter.verdict import counted, mostly_unknown
-from ratioscope.analysis.overview.sentences import OUTCOMES, fine, grave, headline, leading
+from ratioscope.analysis.overview.sentences import OUTCOMES, fine, grave, headline, health, leading
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
-WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
+HEALTHY, WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
+    "Is it healthy?",
     "What happened?",
     "Since when?",
     "Why?",
@@ -48,7 +50,10 @@ class Answer:
 class Verdict:
     """All that is said first of a run; of one without a grave finding what happened and how sure that is."""
 
+    health: str
+    """Is it healthy? It begins with yes, no or unknown."""
     answers: tuple[Answer, ...]
+    """To the other questions."""
     fine: str
     lead: Finding | None
     """The finding that says what happened."""
@@ -58,7 +63,7 @@ class Verdict:
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Questions and answers."""
-        return tuple((answer.question, answer.text) for answer in self.answers)
+        return ((HEALTHY, self.health), *((answer.question, answer.text) for answer in self.answers))
 
 
 def run_verdict(
@@ -71,15 +76,16 @@ def run_verdict(
         remarks: of `lint`.
     """
     facts, lead = facts_of(summary, limits), leading(findings)
+    healthy = health(summary, facts, findings, remarks)
     what = Answer(WHAT, headline(summary, facts, findings, remarks), lead)
     if not facts.n_steps:
-        return Verdict((what,), "", lead, None)
+        return Verdict(healthy, (what,), "", lead, None)
     sure = Answer(SURE, _sure(summary, facts, lead, remarks))
     told = fine(summary, facts, findings)
     if lead is None:
         doubts = [remark for remark in remarks if remark.is_problem]
         change = (Answer(CHANGE, _first(doubts[0].do)),) if doubts else ()
-        return Verdict((what, *change, sure), told, None, None)
+        return Verdict(healthy, (what, *change, sure), told, None, None)
     cause = _cause(lead, findings)
     origin = cause if cause and lead.unexplained else lead
     answers = (
@@ -89,7 +95,7 @@ def run_verdict(
         Answer(CHANGE, _first(origin.do), origin),
         sure,
     )
-    return Verdict(answers, told, lead, cause)
+    return Verdict(healthy, answers, told, lead, cause)
 
 
 def _first(text: str) -> str:

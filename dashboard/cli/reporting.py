@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         "report sample_runs/sync_interval20-reinforce-lr0.0003-seed0 -o collapse.html",
         "report sample_runs/sync_interval20-grpo-seed0 sample_runs/sync_interval20-reinforce-seed0 -o comparison.pdf",
         "report sample_runs/sync_interval20-reinforce-lr0.0003-seed0 --post-mortem -o post-mortem.html",
+        "report runs/mine -o mine.md --full",
         "report runs/mine -o mine.md --pages findings,drift --steps 100:200",
     )
 )
@@ -33,10 +34,13 @@ def report(
     pages: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated; default: all, or findings for more than three runs.",
+            help="Comma-separated: what to say of each run, instead of the short form.",
             autocompletion=completion.report_pages,
         ),
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every page, with all definitions; the short form has two pages of paper.")
+    ] = False,
     steps: StepRange = None,
     metric: Metric = None,
     framework: Annotated[
@@ -56,7 +60,8 @@ def report(
     thresholds: Thresholds = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write the diagnosis of a run into one file; for several runs, with their comparison.
+    """Write the diagnosis of a run into one file: is it healthy, what was found, what to change; of several runs, how
+    they compare.
 
     HTML is one file that works offline, with interactive figures and their numbers. PDF and Markdown need Chromium.
     JSON follows a published schema. The same input gives the same file.
@@ -71,7 +76,9 @@ def report(
     wanted = step_range(steps)
     chosen = [name.strip() for name in (pages or "").split(",") if name.strip()] or None
     folders = run_folders(runs)
-    if post_mortem and (len(folders) > 1 or chosen or framework or wanted != (None, None)):
+    if full and chosen:
+        raise RatioscopeError("--full has every page; leave out --pages, or --full.")
+    if post_mortem and (len(folders) > 1 or chosen or full or framework or wanted != (None, None)):
         raise RatioscopeError("--post-mortem is of one run, with pages and steps of its own; leave the others out.")
 
     from ratioscope.dashboard.report.workers import imports_left_alone, workers
@@ -79,7 +86,7 @@ def report(
     with workers(folders) as pool:
         # What is wrong with the command has been said: now what takes seconds to import.
         from ratioscope.analysis.frameworks.naming import framework_key
-        from ratioscope.dashboard.report.build import comparison_report, run_report
+        from ratioscope.dashboard.report.build import comparison_report, full_pages, run_report
         from ratioscope.dashboard.report.post_mortem import post_mortem_report
         from ratioscope.dashboard.report.write import write, write_data
 
@@ -87,6 +94,7 @@ def report(
         if asked and chosen:
             chosen.append("frameworks")
         opened = _opened(folders, thresholds, quiet)
+        chosen = list(full_pages(opened, asked)) if full else chosen
         with imports_left_alone(), working("Writing the report", quiet) as progress:
 
             def show(done: int, of: int, name: str) -> None:

@@ -9,7 +9,7 @@ import pickle
 import platform
 import shlex
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
@@ -22,6 +22,7 @@ from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.linter import Remark
+from ratioscope.analysis.overview.sentences import grave
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.fingerprint import fingerprint
 from ratioscope.analysis.runs.store import Run
@@ -30,9 +31,9 @@ from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.report.processes import processes
-from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, written
+from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, SHORT, setting, written
 from ratioscope.dashboard.sections.compare import comparison_sections, member_of
-from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Quantity, Report, Section, Table
+from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Paragraph, Quantity, Report, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, where
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.metric import Metric
@@ -44,9 +45,6 @@ Progress = Callable[[int, int, str], None]
 _Made = tuple[Section, list[Remark] | None]
 """A section, and the linter's remarks where they were made on the way."""
 
-_SHOWN_IN_FULL = 3
-"""With more runs, only what was run and the findings are reported, unless pages are given."""
-_SHORT = ("findings",)
 _LONGEST = ("drift", "variance")
 """Sections that start first, in reverse order, so that not all have to wait for one of them in the end."""
 _MOST_SENTENCES = 5
@@ -58,11 +56,18 @@ def silent(done: int, of: int, name: str) -> None:
 
 
 def default_pages(runs: Sequence[Opened], framework: str = "") -> tuple[str, ...]:
-    """The default pages of a report on these runs."""
+    """The short form: of one run what was found, or how a healthy one went; of several the comparison alone."""
+    also = ON_REQUEST if framework else ()
+    if len(runs) > 1:
+        return also
+    return ("findings", *also) if grave(runs[0].findings) else (*SHORT, *also)
+
+
+def full_pages(runs: Sequence[Opened], framework: str = "") -> tuple[str, ...]:
+    """Everything about each run; the page of frameworks where it is asked for, or where a framework wrote them all."""
     also = ON_REQUEST if framework or all(written_by(opened.run.manifest) for opened in runs) else ()
-    if len(runs) > _SHOWN_IN_FULL:
-        return (*_SHORT, *also) if framework else _SHORT
-    return tuple(name for name in SECTIONS if name not in ON_REQUEST or name in also)
+    # Learning and Drift have what is at a glance.
+    return tuple(name for name in SECTIONS if name != "overview" and (name not in ON_REQUEST or name in also))
 
 
 def command_line(
@@ -77,7 +82,9 @@ def command_line(
     """How a report is made on the command line, as a shell takes it."""
     words = ["ratioscope", "report", *(str(opened.run.folder) for opened in runs)]
     words += ["-o", output] if output else []
-    if tuple(pages) != default_pages(runs, framework):
+    if set(pages) == set(full_pages(runs, framework)):
+        words.append("--full")
+    elif set(pages) != set(default_pages(runs, framework)):
         words += ["--pages", ",".join(pages)]
     if steps != (None, None):
         words += ["--steps", ":".join("" if end is None else str(end) for end in steps)]
@@ -120,11 +127,13 @@ def run_report(
         manifest.name,
         f"{manifest.algorithm.get('name', 'algorithm not stated')}, {where(int(index[0]), int(index[-1]))}",
         subject.verdict.pairs,
-        tuple(found),
+        tuple(_once(found)),
         methods(found),
         {name: source.title for name, source in SOURCES.items()},
         _provenance([opened], command_line([opened], chosen, steps, framework=framework)),
         asdict(opened.limits),
+        tuple(caution.text for caution in setting.cautions(subject)) if "setting" not in chosen else (),
+        brief=_is_brief(chosen),
     )
 
 
@@ -141,7 +150,7 @@ def comparison_report(
     """The report over several runs: how they compare, then each of them.
 
     Args:
-        pages: keys of `SECTIONS`, for each run; None: all of up to three runs, the findings of more.
+        pages: keys of `SECTIONS`, for each run; None: none of them, the comparison alone.
         framework: as of `run_report`.
         metric: by which the runs are compared; see `chosen_metric`.
         pool: as of `run_report`.
@@ -154,7 +163,7 @@ def comparison_report(
     members = [member_of(subject) for subject in subjects]
     groups = settings(members)
     chosen_by = chosen_metric(groups, metric)
-    found = list(comparison_sections(groups, subjects, chosen_by))
+    found = list(comparison_sections(groups, subjects, chosen_by, brief=_is_brief(chosen)))
     for place, section in enumerate(_sections(subjects, chosen, progress, pool)):
         number = place // len(chosen)
         found.append(_of_run(section, number, subjects[number].opened.run_id))
@@ -163,12 +172,31 @@ def comparison_report(
         f"{len(runs)} runs compared",
         f"{len(groups)} settings, by {CATALOGUE[chosen_by.metric].title.lower()}",
         _verdict([*filter(None, [chosen_by.instead]), *conclusions(groups, chosen_by.metric)], runs),
-        tuple(found),
+        tuple(_once(found)),
         methods(found),
         {name: source.title for name, source in SOURCES.items()},
         _provenance(runs, command_line(runs, chosen, steps, metric, framework=framework)),
         asdict(runs[0].limits) if all(opened.limits == runs[0].limits for opened in runs) else {},
+        brief=_is_brief(chosen),
     )
+
+
+def _is_brief(pages: Sequence[str]) -> bool:
+    return set(pages) <= {*SHORT, *ON_REQUEST}
+
+
+def _once(sections: Sequence[Section]) -> Iterator[Section]:
+    """A remark that several sections of a run make is made by the first of them."""
+    said: set[tuple[str, str]] = set()
+    for section in sections:
+        blocks = []
+        for block in section.blocks:
+            if isinstance(block, Paragraph) and block.small:
+                if (section.group, block.text) in said:
+                    continue
+                said.add((section.group, block.text))
+            blocks.append(block)
+        yield replace(section, blocks=tuple(blocks))
 
 
 def _sections(
@@ -238,10 +266,10 @@ def _unpacked(subject: bytes) -> Subject:
 def _verdict(concluded: Sequence[str], runs: Sequence[Opened]) -> tuple[tuple[str, str], ...]:
     """The conclusion of the comparison and, where there is room, the worst findings of the runs with their remedies."""
     worst = [(opened, opened.findings[0]) for opened in runs if opened.findings]
-    grave = [(opened, found) for opened, found in worst if found.severity > Severity.NOTICE]
-    grave.sort(key=lambda pair: -pair[1].severity)
+    sick = [(opened, found) for opened, found in worst if found.severity > Severity.NOTICE]
+    sick.sort(key=lambda pair: -pair[1].severity)
     room = max(1, _MOST_SENTENCES - len(concluded))
-    found = [(f"What is wrong with {opened.run_id}?", f"{found.sentence} {found.do}") for opened, found in grave[:room]]
+    found = [(f"What is wrong with {opened.run_id}?", f"{found.sentence} {found.do}") for opened, found in sick[:room]]
     return (*(("", sentence) for sentence in concluded), *found)
 
 
@@ -303,21 +331,24 @@ def _provenance(runs: Sequence[Opened], command: str) -> tuple[tuple[str, str], 
     """How the report was made, without the time: the same input gives the same report."""
     rows = [("Command", command), ("ratioscope", __version__), ("Python", platform.python_version())]
     rows.append(("Libraries", ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)))
+    if len(runs) == 1:
+        return (*rows, *_data(runs[0]))
     several = any(opened.limits != runs[0].limits for opened in runs)
     for opened in runs:
-        run, values = opened.run, opened.summary.values
-        name = f"{opened.run_id}: " if len(runs) > 1 else ""
-        files = sum(len(found) for found in run.files.values())
-        counts = values[list(COUNTS)].sum()
-        rows += [
-            (f"{name}Folder", str(run.folder)),
-            (f"{name}Data signature", f"{fingerprint(run)} (footers of {files} files and the manifest)"),
-            (f"{name}Rows", f"{count(counts['n_tokens'])} usable tokens, {count(counts['n_sequences'])} responses, "
-             f"{len(values)} steps"),
-            *([(f"{name}Thresholds", _limits(opened))] if several else []),
-            (f"{name}Excluded", _excluded({str(key): float(value) for key, value in counts.items()}, _relative(run))),
-        ]  # fmt: skip
+        told = [*_data(opened), *([("Thresholds", _limits(opened))] if several else [])]
+        rows.append((opened.run_id, "; ".join(f"{label.lower()}: {value}" for label, value in told)))
     return tuple(rows)
+
+
+def _data(opened: Opened) -> Iterator[tuple[str, str]]:
+    """What a run's numbers are made of."""
+    run, values = opened.run, opened.summary.values
+    files, counts = sum(len(found) for found in run.files.values()), values[list(COUNTS)].sum()
+    held = f"{count(counts['n_tokens'])} usable tokens, {count(counts['n_sequences'])} responses, {len(values)} steps"
+    yield "Folder", str(run.folder)
+    yield "Data signature", f"{fingerprint(run)} (footers of {files} files and the manifest)"
+    yield "Rows", held
+    yield "Excluded", _excluded({str(key): float(value) for key, value in counts.items()}, _relative(run))
 
 
 def _limits(opened: Opened) -> str:

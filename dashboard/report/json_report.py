@@ -30,6 +30,7 @@ def json_text(report: Report) -> str:
         "title": report.title,
         "subtitle": report.subtitle,
         "verdict": [{"question": question, "answer": sentence} for question, sentence in report.verdict],
+        "remarks": list(report.remarks),
         "sections": [
             {
                 "key": section.key,

@@ -72,6 +72,7 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
     yield "## Verdict"
     for question, sentence in report.verdict:
         yield f"**{_text(question)}** {_text(sentence)}" if question else _text(sentence)
+    yield from map(_text, report.remarks)
     for section in report.sections:
         run = f"{_text(section.group)}: " if section.group else ""
         yield f"## {run}{section.title}"
@@ -80,6 +81,16 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
             yield _text(section.answer)
         for block in section.blocks:
             yield from _block(block, folder)
+    if not report.brief:
+        yield from _methods(report)
+    yield "## Provenance"
+    rows = list(report.provenance)
+    if report.thresholds and not report.brief:
+        rows.append(("Thresholds", ", ".join(f"{name} = {value:g}" for name, value in report.thresholds.items())))
+    yield "\n".join(f"- {_text(label)}: {_text(value)}" for label, value in rows)
+
+
+def _methods(report: Report) -> Iterator[str]:
     yield "## Methods"
     for metric in report.methods:
         unit = f" Unit: {metric.unit}." if metric.unit else ""
@@ -88,11 +99,6 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
             f"{metric.reading}{unit} *{titled(metric.source)}.*"
         )
     yield "\n".join(f"- {_text(title)}" for title in report.sources.values())
-    yield "## Provenance"
-    rows = list(report.provenance)
-    if report.thresholds:
-        rows.append(("Thresholds", ", ".join(f"{name} = {value:g}" for name, value in report.thresholds.items())))
-    yield "\n".join(f"- {_text(label)}: {_text(value)}" for label, value in rows)
 
 
 def _block(block: Block, folder: str) -> Iterator[str]:
@@ -127,5 +133,5 @@ def _table(table: Table) -> Iterator[str]:
 
 def _chart(chart: Chart, folder: str) -> Iterator[str]:
     yield f"#### {_text(chart.title)}"
-    yield f"![{_text(chart.takeaway)}]({folder}/{chart.key}.png)"
+    yield f"![{_text(chart.title)}]({folder}/{chart.key}.png)"
     yield f"{_text(chart.takeaway)} ([CSV]({folder}/{chart.key}.csv))"

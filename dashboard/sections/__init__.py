@@ -18,6 +18,7 @@ from ratioscope.dashboard.sections import (
     frameworks,
     learning,
     linter,
+    overview,
     ratios,
     setting,
     staleness,
@@ -29,7 +30,7 @@ from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Section
 from ratioscope.dashboard.sections.subject import Subject, flat
 
 SECTIONS: dict[str, Callable[[Subject], Section]] = {
-    "setting": setting.section,
+    "overview": overview.section,
     "findings": findings.section,
     "learning": learning.section,
     "drift": drift.section,
@@ -40,6 +41,7 @@ SECTIONS: dict[str, Callable[[Subject], Section]] = {
     "staleness": staleness.section,
     "tokens": tokens.section,
     "linter": linter.section,
+    "setting": setting.section,
     "frameworks": frameworks.section,
 }
 
@@ -62,6 +64,8 @@ def _in_words(block: Block) -> Block:
     return Paragraph(says, small=True) if says else block
 
 
+# What a report has unless it is asked for more: with the verdict, two pages of paper.
+SHORT = ("overview", "findings")
 # A table of thirty rows for readers of another framework's log: others would page past it. A report has it when its run
 # names the framework that wrote it, or when it is asked for.
 ON_REQUEST = ("frameworks",)

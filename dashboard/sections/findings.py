@@ -3,11 +3,12 @@
 from functools import partial
 
 from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.runs.window import Steps
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.evidence import can_be_shown, evidence
-from ratioscope.dashboard.sections.model import Chart, FindingBlock, Section
+from ratioscope.dashboard.sections.model import Chart, FindingBlock, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, chart, with_intervals
 
 
@@ -21,10 +22,12 @@ def section(subject: Subject) -> Section:
         notices = len(found) - grave
         answer = f"{grave or 'No'} finding{'s' * (grave != 1)} of severity warning or critical, {notices or 'no'} "
         answer += f"notice{'s' * (notices != 1)}; {len(RULES)} rules checked the whole run."
-    blocks = tuple(
-        FindingBlock(f"finding-{finding.rule}", finding, evidence_chart(subject, finding)) for finding in found
-    )
-    return Section("findings", "Findings", "What is wrong, why, and what to change?", answer, blocks)
+    blocks = [
+        FindingBlock(f"finding-{finding.rule}", finding, evidence_chart(subject, finding)) for finding in found[:grave]
+    ]
+    table = Table("Notices", ("What was found", "What to do"),
+                  tuple((finding.sentence, finding.do) for finding in found[grave:]))  # fmt: skip
+    return Section("findings", "Findings", "What is wrong, why, and what to change?", answer, (*blocks, table))
 
 
 def evidence_chart(subject: Subject, finding: Finding, height: int = 300, steps: Steps = (None, None)) -> Chart | None:
@@ -39,6 +42,7 @@ def evidence_chart(subject: Subject, finding: Finding, height: int = 300, steps:
         return None
     first, last = min(finding.steps), max(finding.steps)
     span = f"step {first}" if first == last else f"{len(finding.steps)} steps between {first} and {last}"
+    said = f"{course(summary, metric.key)} Dots: {span}."
     return chart(subject.mode, f"finding-{finding.rule}", f"{metric.title} over the steps",
-                 partial(evidence, finding, summary, height=height, steps=steps), f"{finding.sentence} Dots: {span}.",
+                 partial(evidence, finding, summary, height=height, steps=steps), said,
                  with_intervals(summary, [metric.key]), [metric.key], by_step=True)  # fmt: skip

@@ -14,7 +14,7 @@ import pandas as pd
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.metric import Metric
 
-REPORT_VERSION = "1.0"
+REPORT_VERSION = "1.1"
 """Of the JSON report's schema; a reader of 1.x reads every 1.y."""
 
 
@@ -121,7 +121,7 @@ class Report:
     title: str
     subtitle: str
     verdict: tuple[tuple[str, str], ...]
-    """At most five answers, the most important first; the question that each answers, or nothing."""
+    """The answers, the most important first; the question that each answers, or nothing."""
     sections: tuple[Section, ...]
     methods: tuple[Metric, ...]
     """Every definition that is used, in the catalogue's order."""
@@ -130,6 +130,10 @@ class Report:
     provenance: tuple[tuple[str, str], ...]
     """How the report came about: label and value."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    """What holds for all numbers of it, and is said beside the verdict."""
+    brief: bool = False
+    """Whether it is the short form: definitions and limits are then folded away, and not printed."""
 
     @property
     def charts(self) -> Iterator[Chart]:

@@ -78,7 +78,7 @@ def _bad_night(subject: PageSubject, verdict: Verdict) -> list[Chart]:
 def _healthy(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     """One sentence, the main charts."""
     what, *others = verdict.answers
-    opening(subject, "overview", what.text)
+    opening(subject, "overview", f"{verdict.health} {what.text}")
     for answer in others:
         say(f"{answer.question} {answer.text}")
     _asides(subject, verdict, unsaid=False)

@@ -8,18 +8,23 @@ from ratioscope.dashboard import state
 from ratioscope.dashboard.components.frame import how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.components.metric_choice import metric_choice
 from ratioscope.dashboard.formats import count, escape
-from ratioscope.dashboard.report.build import command_line, comparison_report, default_pages, run_report
+from ratioscope.dashboard.report.build import (
+    command_line,
+    comparison_report,
+    default_pages,
+    full_pages,
+    run_report,
+)
 from ratioscope.dashboard.report.chromium import find_chromium
 from ratioscope.dashboard.report.ordered import Made, Order
 from ratioscope.dashboard.report.write import contents
-from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, frameworks, setting, variance
+from ratioscope.dashboard.sections import SECTIONS, frameworks, overview, setting, variance
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 
 MOST_RUNS = 40
 _NAMES = {".html": "HTML", ".pdf": "PDF", ".md": "Markdown", ".json": "JSON"}
-_KEYS = {0: "reportpagesofall", len(ON_REQUEST): "reportpages"}
 _NEEDS_CHROMIUM = (".pdf", ".md")
 _MEDIA = {".html": "text/html", ".pdf": "application/pdf", ".md": "application/zip", ".json": "application/json"}
 _WHAT = {
@@ -30,9 +35,9 @@ _WHAT = {
 }
 
 _HOW_TO_READ = """
-A report has the verdict in five answers, what was run, the findings with their evidence, the figures of each
-page with captions computed from the data, and for several runs first the comparison. Methods has every definition
-used, with its source; Provenance says how to make the report again.
+The short form is for somebody who was not there: is it healthy, what happened, what to change, the findings with
+their evidence; of several runs, the comparison. The full form has every page, with captions computed from the data,
+and what was run. Methods has every definition used, with its source; Provenance says how to make the report again.
 
 It covers all steps, or those selected on any page. Findings are always those of the whole run. Parts that read
 single tokens use the latest 50,000 to 300,000 of them and say so, or the selected steps. The same input gives
@@ -105,14 +110,18 @@ def _order(opened: list[Opened]) -> Order | None:
     """Pages, metric, steps, format; None while no page is chosen."""
     left, right = st.columns([3, 2], gap="large", vertical_alignment="top")
     with left:
-        usual = default_pages(opened)
-        # Other runs may have another default, so their choice is another widget.
+        usual, several = default_pages(opened), len(opened) > 1
+        # Several runs have another default, so their choice is another widget.
+        key = "reportpagesofeach" if several else "reportpages"
         pages = st.pills(
-            "Pages" if len(opened) == 1 else "Pages of each run, after the comparison",
+            "Pages of each run, after the comparison" if several else "Pages",
             list(SECTIONS), default=usual, format_func=_title, selection_mode="multi", wrap=True,
-            key=_KEYS.get(len(SECTIONS) - len(usual), "reportpagesofeach"), bind="query-params",
+            key=key, bind="query-params",
         )  # fmt: skip
-        metric = metric_choice("reportmetric") if len(opened) > 1 else None
+        with st.container(horizontal=True):
+            for name, form in (("Short form", usual), ("Full form", full_pages(opened))):
+                st.button(name, key=f"{key}-{name}", type="tertiary", on_click=_choose, args=(key, form))
+        metric = metric_choice("reportmetric") if several else None
     with right:
         usable = [kind for kind in _NAMES if kind not in _NEEDS_CHROMIUM or find_chromium()]
         kind = st.segmented_control(
@@ -126,15 +135,24 @@ def _order(opened: list[Opened]) -> Order | None:
         if first is not None and last is not None:
             st.badge(where(first, last), icon=":material/straighten:", color="blue")
             st.button("All steps", key="all-steps", on_click=state.clear_range, type="tertiary")
-    if not pages and len(opened) == 1:
+    if not pages and not several:
         st.info("Choose at least one page.", icon=":material/info:")
         return None
     states = tuple((each.run_id, each.run.signature) for each in opened)
     return Order(states, tuple(name for name in SECTIONS if name in pages), metric, (first, last), str(kind))
 
 
+def _choose(key: str, pages: tuple[str, ...]) -> None:
+    st.session_state[key] = list(pages)
+
+
 def _title(name: str) -> str:
-    titles = {"setting": setting.TITLE, "variance": variance.TITLE, "frameworks": frameworks.TITLE}
+    titles = {
+        "overview": overview.TITLE,
+        "setting": setting.TITLE,
+        "variance": variance.TITLE,
+        "frameworks": frameworks.TITLE,
+    }
     return titles.get(name, name.capitalize())
 
 

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.analysis.diagnosis.opened import open_folder
-from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.build import full_pages, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.report.markdown import markdown
@@ -89,7 +89,8 @@ def test_lists_compare_and_offer_runs_that_log_hardly_anything(served: Path) -> 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_report_says_the_same_in_every_format(sources: Path, source: str) -> None:
-    report = run_report(open_folder(sources / source))
+    opened = open_folder(sources / source)
+    report = run_report(opened, pages=full_pages([opened]))
     for section in report.sections:
         assert section.answer
         assert all(map(has_content, section.blocks))

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
 from ratioscope.dashboard.report import chromium
-from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS
+from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, SHORT
 from tests.dashboard.test_hostile_text import FOLDER, HOSTILE, MARK
 from tests.making.commands import command
 from tests.making.pages import checked, elements, sentences, visit
@@ -45,7 +45,8 @@ def test_the_file_is_that_of_the_command_that_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     look("report")
-    at = _make(visit("report", run=runs, reportpages=["Learning", "Findings"], **{"from": "2", "to": "5"}))
+    chosen = {"reportpages" if len(runs) == 1 else "reportpagesofeach": ["Learning", "Findings"]}
+    at = _make(visit("report", run=runs, **chosen, **{"from": "2", "to": "5"}))
     assert "the run has gone on" not in sentences(at).lower()
     program, verb, *words = shlex.split(at.code[0].value)
     assert (program, verb) == ("ratioscope", "report")
@@ -57,7 +58,12 @@ def test_the_file_is_that_of_the_command_that_is_shown(
 
 def test_a_page_that_is_left_out_in_the_address_is_not_in_the_report(look: Look) -> None:
     look("report")
-    assert len(_group(visit("report", run="finished"), "reportpages").value) == len(SECTIONS) - len(ON_REQUEST)
+    at = visit("report", run="finished")
+    assert _group(at, "reportpages").value in (list(SHORT), ["findings"])
+    (full,) = [button for button in at.button if button.label == "Full form"]
+    at = checked(full.click().run(), "report")
+    assert {*SECTIONS} - {*_group(at, "reportpages").value} == {"overview", *ON_REQUEST}
+    assert at.code[0].value.endswith("--full")
     at = visit("report", run="finished", reportpages="What was run")
     assert _group(at, "reportpages").value == ["setting"]
     text = _made(_make(at)).decode()

@@ -18,7 +18,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.what_if import apply, load, own_rule, parse
 from ratioscope.dashboard import app
 from ratioscope.dashboard.evidence import PAGE_OF
-from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.build import full_pages, run_report
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.trainer.training.loop import Trainer
@@ -54,7 +54,7 @@ def analysed(folder: Path) -> dict[str, Any]:
         "metric": opened.summary.values["seam_metric"].tolist(),
         "findings": {finding.rule: finding.sentence for finding in opened.findings},
         "remarks": {remark.check: remark.sentence for remark in lint(run)},
-        "report": json_text(run_report(opened)),
+        "report": json_text(run_report(opened, pages=full_pages([opened]))),
     }
 
 

@@ -1,7 +1,7 @@
 """What an ablation says in a few sentences, each with its numbers, most important first; from the data alone.
 
-What collapses, and which change is enough for it; who leads in these runs, and whether other seeds would repeat it;
-what was not compared; what the other changes do; which make no difference that matters; what was traded. Text
+What collapses, and which change is enough for it; what the other changes do, and which make no difference that
+matters; who leads in these runs, and whether other seeds would repeat it; what was not compared; what was traded. Text
 from logs stands in the sentences as it is.
 """
 
@@ -51,16 +51,16 @@ def conclusions(settings: Sequence[Setting], metric: str = "eval_accuracy", by: 
     causes = [change for change in changes if _decides_collapse(change, fallen)]
     others = [change for change in changes if change not in causes]
     collapsed = "; ".join(filter(None, (stands.collapsed, _what_decides(stands, causes))))
-    sentences = (
-        collapsed,
+    stand = (
         *(stands.leads if stands.contests else (_alone_at_the_end(settings, stands),)),
         stands.other_seeds,
         *stands.remarks,
         "" if collapsed else _nothing_collapsed(settings, stands),
-        _what_changes(settings, changes, others, fallen),
-        _what_makes_no_difference(others),
-        _how_sure(changes),
     )
+    effects = (_what_changes(settings, changes, others, fallen), _what_makes_no_difference(others))
+    # An ablation is about what was changed; settings that differ in more than that are only ranked.
+    known = any(change.end.basis not in (NO_VALUE, ONE_SEED) for change in changes)
+    sentences = (collapsed, *(effects + stand if known else stand + effects), _how_sure(changes))
     return tuple(f"{sentence}." for sentence in sentences if sentence)
 
 

@@ -31,19 +31,25 @@ def member_of(subject: Subject) -> Member:
     return Member(subject.opened.run_id, subject.opened.run, subject.summary, subject.opened.limits)
 
 
-def comparison_sections(groups: Sequence[Setting], subjects: Sequence[Subject], chosen: Chosen) -> Iterator[Section]:
-    """The sections that stand before those of the single runs."""
+def comparison_sections(
+    groups: Sequence[Setting], subjects: Sequence[Subject], chosen: Chosen, *, brief: bool = False
+) -> Iterator[Section]:
+    """The sections that stand before those of the single runs.
+
+    Args:
+        brief: without the settings that belong to no algorithm, and with the two courses that answers are about.
+    """
     comparison = Comparison(groups, Measure(chosen.metric), instead=chosen.instead)
-    yield _runs(comparison, subjects)
+    yield _runs(comparison, subjects, brief=brief)
     yield _standing(comparison)
-    yield _course(comparison)
+    yield _course(comparison, _ANSWER if brief else _OTHERS)
 
 
-def _runs(comparison: Comparison, subjects: Sequence[Subject]) -> Section:
+def _runs(comparison: Comparison, subjects: Sequence[Subject], *, brief: bool) -> Section:
     """What was run, and how the runs differ."""
     groups = comparison.settings
     blocks: list[Block] = [_table_of_runs(comparison, subjects), *tables.parts(groups)]
-    if len(subjects) <= _MOST_COLUMNS:
+    if len(subjects) <= _MOST_COLUMNS and not brief:
         blocks += tables.other_settings([member_of(subject) for subject in subjects])
     seeds = sorted({len({member.unit for member in group.members}) for group in groups})
     schedules = len({group.schedule for group in groups})
@@ -82,10 +88,10 @@ def _standing(comparison: Comparison) -> Section:
     return Section("standing", QUESTION, QUESTION, " ".join(comparison.sentences), tuple(blocks))
 
 
-def _course(comparison: Comparison) -> Section:
+def _course(comparison: Comparison, keys: Sequence[str]) -> Section:
     """The other metrics, panel by panel on equal axes."""
     blocks, sentences = [], []
-    for key in _OTHERS:
+    for key in keys:
         named = zip(comparison.labels, comparison.settings, strict=True)
         known = [(label, setting, runs) for label, setting in named if (runs := _with(setting, key))]
         if key == comparison.measure.metric or not known:

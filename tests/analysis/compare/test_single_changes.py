@@ -240,7 +240,7 @@ def _with_intervals(made: Member) -> Member:
 
 
 def test_the_sample_runs_say_of_figure_3_what_they_bear_out_and_where_they_differ(figure3: list[Setting]) -> None:
-    collapse, *leads, seeds, changes, alike, sure = conclusions(figure3)
+    collapse, changes, alike, *leads, seeds, sure = conclusions(figure3)
     assert "and are not told apart; all 4 are above reinforce (67.5%)" in leads[0]
     assert "no two of the 5 settings are told apart" in leads[1]  # REINFORCE swings between .18 and .82
     assert "offline: rec_oneside_nois (0.6, 2.0) leads (87.8%), above " in leads[2] and "reinforce (43.6%)" in leads[2]

@@ -51,7 +51,7 @@ def test_what_changed_before_a_fall_is_named_with_its_date() -> None:
     finding = collapsed({"grad_norm": from_step(50, 3.0), "ess_token": from_step(65, 0.5)})
     assert finding.severity is Severity.CRITICAL
     assert "Gradient norm rose from 1" in finding.sentence and finding.sentence.endswith("in step 50, before it.")
-    assert "ESS, tokens fell from 0.897 to 0.454" in finding.why and "in step 65" in finding.why
+    assert "ESS, tokens fell from 89.7% to 45.4%" in finding.why and "in step 65" in finding.why
     assert "Gradient norm" in finding.do and "ESS" not in finding.do and "does not show" not in finding.do
 
 

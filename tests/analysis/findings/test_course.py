@@ -84,7 +84,7 @@ def test_finding_and_headline_tell_one_course(name: str) -> None:
 
 def test_the_collapsed_run_is_told_from_its_peak_to_its_end() -> None:
     said = learning(summary_of(COLLAPSED), Limits())
-    assert "from 0.494 (step 0) to 0.281 (step 15)" in said and said.endswith("the last is 0.154 (step 149).")
+    assert "from 49.4% (step 0) to 28.1% (step 15)" in said and said.endswith("the last is 15.4% (step 149).")
     assert "low in 22 of 28 values since" in said and "trend" not in said
 
 
@@ -201,4 +201,4 @@ def test_a_fall_that_one_evaluation_shows_is_not_nothing_to_worry_about(last: fl
     assert fall_of(summary, Limits()) is None
     said = headline(summary, facts_of(summary), [])
     assert said.startswith("Falling at the end of 11 steps" if falling else "Nothing to worry about in 11 steps")
-    assert ("fell to 0.41 (step 10)" in said) is falling
+    assert ("fell to 41% (step 10)" in said) is falling

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
-from ratioscope.dashboard.report.build import comparison_report, run_report
+from ratioscope.dashboard.report.build import comparison_report, full_pages, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.sections.model import Report
 from tests.dashboard.report.reading import Page, read
@@ -26,7 +26,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
 
 @pytest.fixture(scope="session")
 def report(opened: Opened) -> Report:
-    return run_report(opened)
+    """With every page."""
+    return run_report(opened, pages=full_pages([opened]))
 
 
 @pytest.fixture(scope="session")

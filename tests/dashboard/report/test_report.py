@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from ratioscope import Manifest, RatioscopeError, __version__
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
+from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.translation import translate
 from ratioscope.analysis.overview.sentences import headline
@@ -21,12 +22,15 @@ from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard import notebook
 from ratioscope.dashboard.cli import app
 from ratioscope.dashboard.formats import plain
-from ratioscope.dashboard.report.build import default_pages, run_report
+from ratioscope.dashboard.report.build import default_pages, full_pages, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import SCHEMA, json_text
-from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS
-from ratioscope.dashboard.sections.model import Quantity, Report, Table
+from ratioscope.dashboard.report.markdown import markdown
+from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, SHORT, setting
+from ratioscope.dashboard.sections.model import FindingBlock, Paragraph, Quantity, Report, Table
+from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.sources import titled
+from tests.dashboard.report.conftest import SAMPLES
 from tests.dashboard.report.reading import Page, read
 from tests.making.runs import random_step, write_run
 
@@ -58,18 +62,51 @@ def test_every_page_is_written_whatever_is_logged(strange: dict[str, Path], kind
     jsonschema.validate(json.loads(json_text(report)), json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 
+def test_the_short_form_answers_first_and_folds_what_is_looked_up(opened: Opened, report: Report) -> None:
+    brief = run_report(opened)
+    assert [section.key for section in brief.sections] == ["findings"]  # which have the figures
+    assert brief.verdict[0][0] == "Is it healthy?" and brief.verdict[0][1].startswith("No: ")
+    assert brief.verdict == report.verdict
+    assert dict(brief.provenance)["Command"] == f"ratioscope report {opened.run.folder}"
+    assert (brief.brief, report.brief) == (True, False)
+    assert read(html(brief)).text.count("Definitions of the") == 1
+    definitions = [f"**{metric.title}** $" for metric in report.methods]
+    assert all(found in markdown(report, "files") for found in definitions)
+    assert not any(found in markdown(brief, "files") for found in definitions)
+    cautions = [caution.text for caution in setting.cautions(Subject(opened))]
+    assert list(brief.remarks) == cautions and not report.remarks  # which has the section that says them
+    grave = [found for found in opened.findings if found.severity > Severity.NOTICE]
+    (table,) = [block for block in brief.sections[0].blocks if isinstance(block, Table)]
+    assert [block.finding for block in brief.sections[0].blocks if isinstance(block, FindingBlock)] == grave
+    assert [row[0] for row in table.rows] == [found.sentence for found in opened.findings[len(grave) :]]
+
+
+def test_the_short_form_of_a_healthy_run_shows_how_it_went() -> None:
+    healthy = open_folder(SAMPLES / "sync_interval20-grpo-seed0")
+    brief = run_report(healthy)
+    assert brief.verdict[0][1].startswith("Yes")
+    assert [section.key for section in brief.sections] == list(SHORT)
+    assert len(list(brief.charts)) == 2
+
+
+def test_nothing_is_said_twice_of_a_run(report: Report) -> None:
+    said = [block.text for section in report.sections for block in section.blocks if isinstance(block, Paragraph)]
+    assert len(said) == len(set(said))
+
+
 def test_the_page_of_frameworks_is_there_when_it_is_asked_for_or_the_run_names_one(
     opened: Opened, report: Report, tmp_path: Path
 ) -> None:
-    assert [section.key for section in report.sections] == [name for name in SECTIONS if name not in ON_REQUEST]
+    assert [section.key for section in report.sections] == list(full_pages([opened]))
+    assert not {*ON_REQUEST} & {*full_pages([opened])}
     asked = run_report(opened, framework="trl", steps=(2, 5))
     assert asked.sections[-1].key == "frameworks"
     assert dict(asked.provenance)["Command"].endswith("--steps 2:5 --framework trl")
     steps = [random_step(np.random.default_rng(0), number) for number in range(2)]
     of_verl = open_folder(write_run(tmp_path / "of-verl", steps, producer={"name": "verl"}))
-    assert default_pages([of_verl]) == tuple(SECTIONS)
-    assert "frameworks" not in default_pages([of_verl, opened])
-    assert default_pages([opened] * 4, "verl") == ("findings", "frameworks")
+    assert "frameworks" in full_pages([of_verl])
+    assert "frameworks" not in full_pages([of_verl, opened])
+    assert default_pages([opened] * 4, "verl") == ("frameworks",)
 
 
 def test_the_page_of_frameworks_has_every_number_beside_ours(opened: Opened) -> None:
@@ -116,7 +153,7 @@ def test_every_definition_that_is_used_is_explained(report: Report, page: Page) 
 
 def test_provenance_says_how_the_report_came_about(report: Report, opened: Opened, page: Page) -> None:
     provenance = dict(report.provenance)
-    assert provenance["Command"] == f"ratioscope report {opened.run.folder}"
+    assert provenance["Command"] == f"ratioscope report {opened.run.folder} --full"
     assert provenance["ratioscope"] == __version__
     assert re.match(r"[0-9a-f]{16} ", provenance["Data signature"])
     assert "12 steps" in provenance["Rows"]

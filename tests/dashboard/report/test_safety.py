@@ -11,7 +11,7 @@ import pytest
 from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard.inert import safe_json
-from ratioscope.dashboard.report.build import comparison_report, run_report
+from ratioscope.dashboard.report.build import comparison_report, full_pages, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.report.markdown import markdown
@@ -51,7 +51,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def reports(folders: list[Path]) -> list[Report]:
     """Of the one and of both; their ids turn the direction of writing, too."""
     runs = [replace(opened, run_id=f"a\u202eb\x1b[2Jc{opened.run_id}") for opened in map(open_folder, folders)]
-    return [run_report(runs[0]), comparison_report(runs, pages=["setting", "learning", "tokens"])]
+    return [
+        run_report(runs[0], pages=full_pages(runs[:1])),
+        comparison_report(runs, pages=["setting", "learning", "tokens"]),
+    ]
 
 
 @pytest.fixture(scope="module")

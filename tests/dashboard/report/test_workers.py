@@ -13,7 +13,7 @@ import pytest
 
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.dashboard.report import workers
-from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.build import full_pages, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.report.markdown import markdown
@@ -39,7 +39,7 @@ def test_processes_make_the_same_files_of_the_same_run(
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))  # other tests leave a script that is gone
     with workers.workers([opened.run.folder]) as pool:
         assert pool is not None
-        again = run_report(open_folder(opened.run.folder), pool=pool)
+        again = run_report(open_folder(opened.run.folder), pages=full_pages([opened]), pool=pool)
     assert html(again) == html(report)
     assert json_text(again) == json_text(report)
     assert markdown(again, "files") == markdown(report, "files")
