@@ -164,6 +164,8 @@ def comparison_report(
     groups = settings(members)
     chosen_by = chosen_metric(groups, metric)
     found = list(comparison_sections(groups, subjects, chosen_by, brief=_is_brief(chosen)))
+    if _is_brief(chosen):  # its answer is the verdict
+        found = [replace(section, answer="" if section.key == "standing" else section.answer) for section in found]
     for place, section in enumerate(_sections(subjects, chosen, progress, pool)):
         number = place // len(chosen)
         found.append(_of_run(section, number, subjects[number].opened.run_id))
