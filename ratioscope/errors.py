@@ -12,6 +12,10 @@ class RunFormatError(RatioscopeError):
     """A file or folder does not follow the run format."""
 
 
+class VanishedError(RatioscopeError, FileNotFoundError):
+    """A file was there when its folder was listed, and is not any more."""
+
+
 class MissingPackageError(RatioscopeError, ModuleNotFoundError):
     """A package is not installed; the message ends with the line that installs it."""
 

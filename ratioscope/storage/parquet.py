@@ -1,45 +1,64 @@
 """Parquet files wherever they lie: of those that are elsewhere, only the parts that are asked for are moved."""
 
-from collections.abc import Iterable, Sequence
+import errno
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, VanishedError
 from ratioscope.storage.places import Remote
 from ratioscope.storage.ranges import RangeFile
 
 _AT_A_TIME = 16
+# The last is how a network's file system says it.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 def footer(path: Path) -> pq.FileMetaData:
     """Row groups, columns and statistics.
 
     Raises:
-        OSError, pa.ArrowInvalid: there is no such file, or it is not a complete Parquet file.
+        VanishedError: there is no such file any more.
+        OSError, pa.ArrowInvalid: it cannot be read, or is not a complete Parquet file.
         StorageError: it is elsewhere and cannot be read.
     """
     if not isinstance(path, Remote):
-        return pq.read_metadata(path)
+        with _listed(path):
+            return pq.read_metadata(path)
     pieces = path.open("rb").pieces
     return pieces.footer or pq.read_metadata(RangeFile(pieces))
 
 
 def read_schema(path: Path) -> pa.Schema:
     """Columns and types, with the file's own remarks; raises as `footer`."""
-    return footer(path).schema.to_arrow_schema() if isinstance(path, Remote) else pq.read_schema(path)
+    if isinstance(path, Remote):
+        return footer(path).schema.to_arrow_schema()
+    with _listed(path):
+        return pq.read_schema(path)
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """The rows, of all columns or of those of some that the file has; raises as `footer`."""
     names = None if columns is None else list(columns)
     if not isinstance(path, Remote):
-        with pq.ParquetFile(path) as file:
+        with _listed(path), pq.ParquetFile(path) as file:
             return file.read(columns=names)
     return pq.ParquetFile(path.open("rb"), metadata=footer(path)).read(columns=names)
+
+
+@contextmanager
+def _listed(path: Path) -> Iterator[None]:
+    """A file that was in its folder a moment ago may have gone: the run was compacted, moved or deleted."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+        raise VanishedError(f"{path}: vanished or changed while it was read; try again.") from None
 
 
 def fetch_footers(paths: Iterable[Path]) -> None:
