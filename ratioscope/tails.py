@@ -116,12 +116,14 @@ def pareto_khat(top: Array, n: int) -> tuple[float | None, Note | None]:
     return tail.khat, tail.note
 
 
-def khat_of(log_weights: Array) -> tuple[float | None, Note | None]:
-    """k-hat of log-weights in any order, (n,), or None and why it cannot be estimated."""
-    n = len(log_weights)
-    kept = min(kept_size(n), n)
-    top = np.sort(np.partition(log_weights, n - kept)[n - kept :]) if kept else log_weights
-    return pareto_khat(top[::-1], n)
+def largest_last(logs: Array) -> Array:
+    """Logs in any order, without NaN, the `kept_size` largest of them last and ascending."""
+    kept = min(kept_size(len(logs)), len(logs))
+    if not kept:
+        return logs
+    parted = np.partition(logs, len(logs) - kept)
+    parted[len(logs) - kept :].sort()
+    return parted
 
 
 def reliance_of(log_weights: Array) -> float:

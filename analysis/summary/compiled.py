@@ -5,9 +5,7 @@ tests hold this module to them, and files that are out of the ordinary are left 
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 from ratioscope import schema
 from ratioscope.analysis.runs.columns import counted
 from ratioscope.analysis.runs.store import TableFile
+from ratioscope.analysis.summary.kernels import installed, kernel, loaded
 from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS, LogRatios, rows_of_stretches
 from ratioscope.storage.parquet import read_schema
 from ratioscope.storage.places import Remote
@@ -58,8 +57,7 @@ def pays(rows: int) -> bool:
 
     Once loaded, as in a dashboard that follows a run, it is worth using for a single new file.
     """
-    fewest = _FEWEST[_kernel.cache_info().currsize > 0]
-    return fewest <= rows <= _MOST and find_spec("numba") is not None
+    return _FEWEST[loaded()] <= rows <= _MOST and installed()
 
 
 def can_sum(file: TableFile) -> bool:
@@ -95,10 +93,10 @@ def sums_of(files: Sequence[TableFile]) -> tuple[pa.Table, LogRatios]:
         with np.errstate(over="ignore"):
             np.expm1(log_ratios[:, rows], out=deviations[:, :size])
         keys = [block[key] for key in KEYS]
-        first = starts[: _kernel(_find_starts)(*keys, starts)]
+        first = starts[: kernel(_find_starts)(*keys, starts)]
         counts, sums = np.zeros((len(COUNTS), len(first)), dtype=np.int64), np.zeros((len(SUMS), len(first)))
         others = (block[name] for name in _NULL if name != "logp_behavior_train")
-        _kernel(_add)(first, keys[0], sampled, *others, *log_ratios[:, rows], *deviations[:, :size], counts, sums)
+        kernel(_add)(first, keys[0], sampled, *others, *log_ratios[:, rows], *deviations[:, :size], counts, sums)
         steps.append(keys[0][first])
         firsts.append(first + rows.start)
         named = zip((*KEYS, *COUNTS, *SUMS), (*(key[first] for key in keys), *counts, *sums), strict=True)
@@ -149,7 +147,7 @@ def _table(parts: Sequence[Columns]) -> pa.Table:
     columns = {name: values[order] for name, values in columns.items()}
     keys = [columns[key] for key in KEYS]
     starts = np.empty(len(order), dtype=np.int64)
-    starts = starts[: _kernel(_find_starts)(*keys, starts)]
+    starts = starts[: kernel(_find_starts)(*keys, starts)]
     for name in (*COUNTS, *SUMS):
         columns[name] = np.add.reduceat(columns[name], starts)
     for key in KEYS:
@@ -157,14 +155,6 @@ def _table(parts: Sequence[Columns]) -> pa.Table:
     nulls = {name: columns[over] == 0 for name, over in (SUMS | {"n_signal": "n_advantage"}).items()}
     arrays = {name: pa.array(values, mask=nulls.get(name)) for name, values in columns.items()}
     return pa.table(arrays | {"n_grouped": arrays["n_tokens"]})
-
-
-@cache
-def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled, once: it is kept beside this file, or in the user's cache where that cannot be written."""
-    from numba import njit
-
-    return njit(function, nogil=True, cache=True, error_model="numpy")
 
 
 def _find_starts(step, group, seq, starts):  # type: ignore[no-untyped-def]

@@ -1,6 +1,7 @@
 """What does not add up: extremes, quantiles, tail indices and the log-ratio histogram of each step."""
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from math import ceil, inf, nan
 from typing import Any
@@ -12,9 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ratioscope import notes
+from ratioscope.analysis.summary.selection import Edges
 from ratioscope.analysis.summary.sketch import Sketch, StepSketch, exact_ones, sketch, together
 from ratioscope.tails import QUANTILES as QUANTILES
-from ratioscope.tails import Array, interpolated, khat_of, log_sum_squares
+from ratioscope.tails import Array, interpolated, kept_size, largest_last, log_sum_squares, pareto_khat
 
 # Bins are even in asinh(log rho / BIN_SCALE): fine around ratio 1, logarithmic far from it.
 BIN_SCALE, BIN_WIDTH, LAST_BIN = 0.01, 0.15, 100
@@ -59,9 +61,9 @@ def of_steps(
     ).fetchnumpy()
     log_weights = {step: weights["log_w"][rows] for step, rows in _rows_of_steps(weights["step"])}
     rows, bins, sketches = [], [], []
-    for number, ordered, new in _by_step(log_ratios) if log_ratios else ():
+    for number, ordered, new, histogram in _selected(log_ratios) if log_ratios else ():
         rows.append({"step": number} | of_step(ordered, new, log_weights.get(number, np.empty(0))))
-        bins.append(_histogram(ordered))
+        bins.append(histogram)
     for where, tokens in () if log_ratios else _batches(connection):
         # No nulls: they would cost a mask.
         found = connection.sql(
@@ -70,7 +72,7 @@ def of_steps(
         )
         if part_of is None and tokens <= EXACT_TOKENS:
             for number, ordered, new in _by_step(_arrays(found.to_arrow_table())):
-                row = of_step(ordered, new, log_weights.get(number, np.empty(0)))
+                row = of_step(ordered, largest_last(new), log_weights.get(number, np.empty(0)))
                 rows.append({"step": number} | row)
                 bins.append(_histogram(ordered))
             continue
@@ -117,6 +119,31 @@ def _by_step(log_ratios: LogRatios) -> Iterator[tuple[int, Array, Array]]:
         yield number, ordered[: np.searchsorted(ordered, np.nan)], new[~absent] if absent.any() else new  # NaN is last
 
 
+def _selected(log_ratios: LogRatios) -> Iterator[tuple[int, Array, Array, NDArray[np.int64]]]:
+    """Each step with its log-ratios and those of the new policy, in order where `of_step` asks, and the histogram."""
+    steps, log_rho, log_rho_new = log_ratios
+    for number, places in steps:
+        binned, new = (_edges().bins_of(logs[places]) for logs in (log_rho, log_rho_new))
+        n, n_new = int(binned.counts.sum()), int(new.counts.sum())
+        yield number, binned.ascending(_asked_of(n)), new.ascending(_kept_of(n_new)), binned.counts
+
+
+def _asked_of(n: int) -> NDArray[np.int64]:
+    """The places of n ascending numbers that the row of a step is made from."""
+    quantiles = [place for q in QUANTILES.values() for place in (int(q * (n - 1)), min(int(q * (n - 1)) + 1, n - 1))]
+    return np.concatenate([_kept_of(n), np.array([0, *quantiles] if n else [], dtype=np.int64)])
+
+
+def _kept_of(n: int) -> NDArray[np.int64]:
+    return np.arange(n - min(kept_size(n), n), n)
+
+
+@cache
+def _edges() -> Edges:
+    """Those of the histogram."""
+    return Edges(_EDGES)
+
+
 def _sketched(found: duckdb.DuckDBPyRelation, largest: int) -> dict[int, tuple[Sketch, Sketch, NDArray[np.int64]]]:
     """By step: log-ratios, those of the new policy, and the histogram, from a piece of the rows after the other."""
     so_far: dict[int, tuple[Sketch, Sketch, NDArray[np.int64]]] = {}
@@ -156,19 +183,23 @@ def _rows_of_steps(step: NDArray[Any]) -> Iterator[tuple[int, Rows]]:
     yield from ((int(step[start]), slice(start, end)) for start, end in pairwise(bounds) if end > start)
 
 
-def of_step(ordered: Array, log_rho_new: Array, log_weights: Array) -> dict[str, Any]:
+def of_step(ordered: Array, largest_new: Array, log_weights: Array) -> dict[str, Any]:
     """The row of one step.
 
-    Args: log-ratios of the tokens, ascending; of the new policy; of the sequences."""
+    Args:
+        ordered: log-ratios of the tokens, ascending: of its `_asked_of` places alone this need be true.
+        largest_new: those of the new policy: the `kept_size` largest are last and ascending.
+        log_weights: those of the sequences, in any order.
+    """
     there = len(ordered) > 0
     row: dict[str, Any] = {"lowest": ordered[0] if there else nan, "highest": ordered[-1] if there else nan}
     row["highest_w"] = log_weights.max() if len(log_weights) else -inf
     for name, q in QUANTILES.items():
         row[name] = interpolated(lambda place: float(ordered[place]), len(ordered), q) if there else nan
     row["top_squares"] = log_sum_squares(ordered[-max(1, ceil(len(ordered) / 100)) :]) if there else nan
-    tails = {"khat_token": ordered, "khat_token_new": log_rho_new, "khat_seq": log_weights}
+    tails = {"khat_token": ordered, "khat_token_new": largest_new, "khat_seq": largest_last(log_weights)}
     for name, logs in tails.items():
-        khat, note = khat_of(logs)
+        khat, note = pareto_khat(logs[::-1][: kept_size(len(logs))], len(logs))
         row[name] = np.nan if khat is None else khat
         row |= {f"{name}_{column}": text for column, text in notes.cells(note).items()}
     return row

@@ -13,7 +13,7 @@ from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.order_statistics import LAST_BIN, bin_log_ratio
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.errors import RatioscopeError
-from ratioscope.tails import khat_of
+from ratioscope.tails import pareto_khat
 from tests.making.runs import Step, plain_step, random_step, write_run
 
 PAIR_NAMES = list(PAIRS)
@@ -81,7 +81,7 @@ def test_both_tails_are_shares_of_all_ratios(run: Run, steps: list[Step], pair: 
             finite = weights[np.isfinite(weights) & (weights > 0)]
             assert tail.weight[-1] == pytest.approx(finite.max()), "the most extreme ratio is on the curve"
             assert tail.share[0] >= 0.5
-            assert tail.khat == pytest.approx(khat_of(np.sort(np.log(weights)))[0])
+            assert tail.khat == pytest.approx(pareto_khat(np.sort(np.log(weights))[::-1], len(weights))[0])
 
 
 def test_the_fit_starts_at_the_cut_off_and_follows_a_pareto_tail(tmp_path: Path) -> None:

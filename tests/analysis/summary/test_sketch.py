@@ -30,7 +30,7 @@ LOGS: dict[str, Draw] = {
 def test_a_step_in_parts_is_the_step_within_the_stated_error(draw: Draw) -> None:
     rng = np.random.default_rng(1)
     logs, new = draw(rng), draw(rng)
-    whole = of_step(np.sort(logs), new, new)
+    whole = of_step(np.sort(logs), np.sort(new), new)
     cuts = np.sort(rng.integers(0, len(logs) + 1, 3))
     largest = exact_ones(len(logs))
     parts = [
