@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.build import full_pages, run_report
 from ratioscope.dashboard.report.figures import csv_text
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.sections.model import Report
@@ -39,7 +39,8 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def report(root: Path) -> Report:
-    return run_report(open_folder(root / "grpo"))
+    opened = open_folder(root / "grpo")
+    return run_report(opened, pages=full_pages([opened]))
 
 
 @pytest.fixture(scope="module")
