@@ -109,7 +109,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(stale: Path, tmp_path: P
     No bytecode is written: Python would not notice that it is cut off, and the next process could not import it.
     """
     target = tmp_path / "report.json"
-    report = f"ulimit -f 8; exec {sys.executable} -P -m ratioscope report {stale} -o {target} --pages findings"
+    report = f"ulimit -f 8; exec {sys.executable} -P -m ratioscope report {stale} -o {target} --full"
     outcome = subprocess.run(
         ["bash", "-c", report],
         capture_output=True,
