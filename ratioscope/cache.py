@@ -7,7 +7,8 @@
 The folder is $RATIOSCOPE_CACHE, or the user's cache folder, which a URL there adds to (`shared_cache`);
 $RATIOSCOPE_CACHE_LIMIT is how many megabytes the entries
 may take (4000; 0 keeps none). Any number of processes may use it at once. A cache that cannot be read or written is no
-reason to fail, and a broken entry is a missing one.
+reason to fail, and a broken entry is a missing one. Entries are data, never code; a folder that others may write to is
+not used (`distrusted`).
 
 An entry's key holds the code of all that the module imports (`code_of`): what another ratioscope computed is never
 mistaken for what this one would. Models and what must not be forgotten are not entries: they have separate folders
@@ -16,24 +17,30 @@ mistaken for what this one would. Models and what must not be forgotten are not 
 
 import ast
 import hashlib
+import logging
 import os
 import re
+import stat
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import library_versions
 from ratioscope.whole_files import replace_atomically
 
 DEFAULT_LIMIT_MEGABYTES = 4000
+
+T = TypeVar("T")
+_LOG = logging.getLogger("ratioscope")
 
 _SUFFIX = ".entry"
 _CHECKSUM_BYTES = 4
@@ -87,7 +94,9 @@ class Entry:
     def there(self) -> bool:
         """Whether something was put where `kept_in` says, which may be broken."""
         shared = _shared(self.purpose)
-        return shared.there(self.purpose, self.path.name) if shared else self.path.is_file()
+        if shared:
+            return shared.there(self.purpose, self.path.name)
+        return self.path.is_file() and not distrusted(self.path.parent)
 
     def get(self) -> bytes | None:
         """What was put, here or by another machine; None where nothing is, or where it broke."""
@@ -101,8 +110,18 @@ class Entry:
             shared.put(self.purpose, self.path.name, _checksum(contents) + contents)
         return contents
 
+    def read(self, decode: Callable[[bytes], T]) -> T | None:
+        """What was made of the bytes that were put; None, too, where they are not what `decode` takes."""
+        contents = self.get()
+        try:
+            return decode(contents) if contents is not None else None
+        except Exception:  # whoever wrote it
+            return None
+
     def _kept_here(self) -> bytes | None:
         path = self.path
+        if distrusted(path.parent):
+            return None
         try:
             with path.open("rb") as file:
                 checksum, contents = file.read(_CHECKSUM_BYTES), file.read()
@@ -133,11 +152,48 @@ class Entry:
         if size > limit:
             return
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make(path.parent)
+            if distrusted(path.parent):
+                return
             replace_atomically(path, _checksum(contents) + contents, lasting=False)
             # Keys are as good as dice: no process need know what the others write.
             if int(self.key[:8], 16) / 16**8 < _LOOKS * size / limit:
                 _make_room(path.parents[1], limit)
+
+
+@cache
+def _warn(folder: Path, why: str) -> None:
+    _LOG.warning("ratioscope: %s is not used as a cache, %s; see ratioscope cache --help.", folder, why)
+
+
+def distrusted(folder: Path) -> str:
+    """Why what lies in a folder of the cache is not believed, a clause; "" where it is. Who may write there could
+    plant numbers. It is said once."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return ""
+    why = ""
+    if hasattr(os, "geteuid"):
+        groups = {os.getegid(), *os.getgroups()}
+        team = found.st_mode & stat.S_IWGRP and found.st_gid in groups
+        if found.st_mode & stat.S_IWOTH:
+            why = "everybody may write into it"
+        elif found.st_uid not in (os.geteuid(), 0) and not team:
+            why = "it belongs to another user"
+    if why:
+        _warn(folder, why)
+    return why
+
+
+def _make(folder: Path) -> None:
+    """Make a folder of the cache, for this user alone; in a folder that is a group's, for the group."""
+    for place in (folder.parent, folder):
+        if not place.is_dir():
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            above = place.parent.stat().st_mode
+            if above & stat.S_IWGRP and not above & stat.S_IWOTH:
+                place.chmod(stat.S_IMODE(place.stat().st_mode) | stat.S_IRWXG)
 
 
 def kept_in(purpose: str) -> str:
@@ -215,10 +271,10 @@ def _make_room(folder: Path, limit: float) -> None:
     found = []
     for path in folder.glob(_NAMES):
         with suppress(OSError):  # another process was faster
-            stat = path.stat()
+            state = path.stat()
             if path.suffix == _SUFFIX:
-                found.append((stat.st_mtime_ns, _on_disk(stat.st_size), path))
-            elif time.time() - stat.st_mtime > _LEFT_OVER:
+                found.append((state.st_mtime_ns, _on_disk(state.st_size), path))
+            elif time.time() - state.st_mtime > _LEFT_OVER:
                 path.unlink()
     taken = sum(size for _, size, _ in found)
     if taken <= limit:

@@ -4,6 +4,7 @@ because both read the tokens again."""
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from ratioscope.analysis.diagnosis import diagnose
@@ -43,10 +44,9 @@ def judged(run: Run, summary: StepSummary, limits: Limits) -> Judged:
     live = run.status == "running"
     checked = _checked(run, summary, CHECKED_TOKENS_LIVE if live else CHECKED_TOKENS)
     kept = _kept(run, limits, checked)
-    contents = kept.get()
-    if contents is not None:
-        fields = json.loads(contents)
-        return Judged([_remark(each) for each in fields["remarks"]], _findings(fields["findings"]), checked)
+    known = kept.read(partial(_read, checked=checked))
+    if known is not None:
+        return known
     with one_thread():
         remarks = lint(run, *checked, limits=limits)
         findings = diagnose(summary, run, limits, remarks)
@@ -69,6 +69,11 @@ def _kept(run: Run, limits: Limits, checked: Steps) -> Entry:
     manifest = {key: value for key, value in asdict(run.manifest).items() if key != "heartbeat"}
     settings = (json.dumps(part, sort_keys=True) for part in (manifest, asdict(limits), checked, run.problems))
     return entry_of("findings", __name__, *files, *settings)
+
+
+def _read(contents: bytes, checked: Steps) -> Judged:
+    fields = json.loads(contents)
+    return Judged([_remark(each) for each in fields["remarks"]], _findings(fields["findings"]), checked)
 
 
 def _fields(of: Sequence[Remark | Finding]) -> list[dict[str, Any]]:

@@ -222,15 +222,19 @@ def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool
     """The files that cannot be used, by identity, and why. What is found out of a run that has ended is kept."""
     files = [(table, file) for table, (found, _) in listed.items() for file in found]
     kept = entry_of("footers", __name__, *(file.identity for _, file in files))
-    contents = kept.get()
-    if contents is not None:
-        return dict(json.loads(contents))
+    known = kept.read(_read_refused)
+    if known is not None:
+        return known
     fetch_footers(file.path for _, file in files)
     whole = sum(file.size for _, file in files) <= _VERIFIED_BYTES
     refused = {file.identity: problem for table, file in files if (problem := _file_problem(file, table, whole))}
     if keep:
         kept.put(json.dumps(refused).encode())
     return refused
+
+
+def _read_refused(contents: bytes) -> dict[str, str]:
+    return {str(identity): str(problem) for identity, problem in json.loads(contents).items()}
 
 
 @lru_cache(maxsize=100_000)

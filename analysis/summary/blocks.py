@@ -49,11 +49,11 @@ def tables_of(
     done, of = 0, sum(map(len, wanted))
     left: dict[Block, dict[ScanUnit, Tables]] = {}
     for block in wanted:
-        contents = _kept(block).get() if len(block) == UNITS else None
-        if contents is None:
+        table = _kept(block).read(_read) if len(block) == UNITS else None
+        if table is None:
             left[block] = {}
         else:
-            yield block, _read(contents)
+            yield block, table
             done += len(block)
     block_of = {unit: block for block in left for unit in block}
     small = {unit for unit, block in block_of.items() if len(block) == UNITS and unit.bytes < _SMALL_BYTES}

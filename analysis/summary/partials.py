@@ -83,6 +83,11 @@ def kept(unit: ScanUnit) -> Entry:
     return entry_of("partials", __name__, unit.identity)
 
 
+def _read(contents: bytes) -> Tables:
+    groups, order, histogram, *sketches = unpacked(contents)
+    return groups, order, histogram, *sketches
+
+
 def threads(units: Sequence[ScanUnit]) -> Iterator[tuple[Batch, Tables]]:
     """Scan several batches at a time, each with one thread: sums do not depend on which thread was faster."""
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="scan")
@@ -132,11 +137,11 @@ def _each(
     """Each unit, or part of one, with its partials."""
     missing = []
     for unit in units:
-        contents = kept(unit).get()
-        if contents is None:
+        tables = kept(unit).read(_read)
+        if tables is None:
             missing.append(unit)
         else:
-            yield unit, tuple(unpacked(contents))
+            yield unit, tables
     try:
         for batch, tables in engine(missing):
             yield from _put(batch, tables, passing)

@@ -138,9 +138,9 @@ class Summariser:
         """
         units = scan_units(run)
         kept = _kept(run, units)
-        contents = None if self._blocks else kept.get()
-        if contents is not None:
-            return _read(contents)
+        known = None if self._blocks else kept.read(_read)
+        if known is not None:
+            return known
         every = blocks(units, live=run.status == "running")
         self._blocks |= dict(tables_of([block for block in every if block not in self._blocks], progress))
         self._blocks = {block: self._blocks[block] for block in every}

@@ -19,7 +19,8 @@ def cache(
     """What the cache holds, by kind, or clear it.
 
     It holds what can be computed again: RATIOSCOPE_CACHE says where, RATIOSCOPE_CACHE_LIMIT how many megabytes. Warm
-    starts, converted models and what was sent as an alert are no entries of it and stay.
+    starts, converted models and what was sent as an alert are no entries of it and stay. A folder that everybody may
+    write to, or that is another user's, is not used: name another one, or take the right to write from the others.
     """
     from ratioscope.cache import cache_folder, forget, kept_now
 

@@ -60,9 +60,9 @@ def headline(folder: Path, *, compute: bool = True) -> Headline | None:
     try:
         limits = limits_of(folder)
         kept = entry_of("headlines", __name__, str(folder.resolve()), signature(folder), repr(limits))
-        contents = kept.get()
-        if contents is not None:
-            return Headline.read(contents)
+        known = kept.read(Headline.read)
+        if known is not None:
+            return known
         if not compute:
             return None
         opened = open_folder(folder, limits=limits)
