@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from ratioscope import dashboard
+from ratioscope import Manifest, dashboard
 from ratioscope.dashboard.components.metric_choice import metric_label
 from ratioscope.dashboard.parameters import PARAMETERS
 from ratioscope.dashboard.roots import serve_from
@@ -86,6 +86,23 @@ def test_choosing_another_run_goes_into_the_url_and_drops_the_step_range(three: 
     assert query(at, "run") == ["other"]
     assert query(at, "from") == []
     assert "reinforce · " in sentences(at)
+
+
+@pytest.mark.parametrize("page", ["overview", "tokens", "compare", "report"])
+def test_no_link_leads_out_of_the_folders_that_are_served(
+    three: list[str], page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs are looked up among those that were listed; what a link says is never made a path."""
+    outside = folder.parent / "outside"
+    if not outside.exists():
+        write_run(outside, make_steps(2), name="not served")
+    read: list[Path] = []
+    original = Manifest.read
+    monkeypatch.setattr(Manifest, "read", lambda place: read.append(place) or original(place))
+    for way in ("../outside", str(outside), outside.as_uri(), "seed-0/../../outside", "..%2Foutside"):
+        at = visit(page, run=way, runs=[way, "seed-1"], baseline=way, rule=way, metric=way)
+        assert "not served" not in sentences(at)
+    assert all(folder in place.resolve().parents for place in read)
 
 
 def test_compared_runs_and_metric_come_from_the_url(three: list[str]) -> None:
