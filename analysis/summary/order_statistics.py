@@ -40,7 +40,7 @@ _EDGES: Array = bin_log_ratio(np.arange(-LAST_BIN, LAST_BIN, dtype=float) + 0.5)
 
 
 def of_steps(
-    connection: duckdb.DuckDBPyConnection, part_of: int | None = None, log_ratios: LogRatios | None = None
+    connection: duckdb.DuckDBPyConnection, part_of: int | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame | None]:
     """Order statistics (one row a step with ratios) and histogram (one row a step and bin) of the view `usable`.
 
@@ -51,7 +51,6 @@ def of_steps(
 
     Args:
         part_of: the steps that the view shows a part of have at most so many tokens; None: it shows them whole.
-        log_ratios: of all rows of the view, whose steps have at most EXACT_TOKENS each; None: they are read from it.
 
     Returns:
         Both, and where the view shows a part the sketches of its steps, as rows.
@@ -59,12 +58,9 @@ def of_steps(
     weights = connection.execute(
         "select step, log_w from sequence_sums anti join unusable_sums using (step, seq_id) where n_ratios = n_tokens"
     ).fetchnumpy()
-    log_weights = {step: weights["log_w"][rows] for step, rows in _rows_of_steps(weights["step"])}
+    log_weights = _weights_of_steps(weights["step"], weights["log_w"])
     rows, bins, sketches = [], [], []
-    for number, ordered, new, histogram in _selected(log_ratios) if log_ratios else ():
-        rows.append({"step": number} | of_step(ordered, new, log_weights.get(number, np.empty(0))))
-        bins.append(histogram)
-    for where, tokens in () if log_ratios else _batches(connection):
+    for where, tokens in _batches(connection):
         # No nulls: they would cost a mask.
         found = connection.sql(
             "select step, coalesce(log_rho, 'nan'::double) as log_rho, coalesce(log_rho_new, 'nan'::double) as "
@@ -83,12 +79,35 @@ def of_steps(
             rows.append({"step": number} | sketched.order())
             bins.append(histogram)
             sketches.append(sketched.table(number))
+    return *_frames(rows, bins), pd.concat(sketches, ignore_index=True) if part_of and sketches else None
+
+
+def of_log_ratios(log_ratios: LogRatios, weights: tuple[NDArray[Any], Array]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same of steps whose rows are in memory.
+
+    Args:
+        weights: step and log-ratio of each response all of whose tokens have one.
+    """
+    log_weights = _weights_of_steps(*weights)
+    rows, bins = [], []
+    for number, ordered, new, histogram in _selected(log_ratios):
+        rows.append({"step": number} | of_step(ordered, new, log_weights.get(number, np.empty(0))))
+        bins.append(histogram)
+    return _frames(rows, bins)
+
+
+def _weights_of_steps(step: NDArray[Any], log_weights: Array) -> dict[int, Array]:
+    return {number: log_weights[rows] for number, rows in _rows_of_steps(step)}
+
+
+def _frames(rows: list[dict[str, Any]], bins: list[NDArray[np.int64]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Order statistics and histogram from a row, and the counts of the bins, of each step."""
     order = pd.DataFrame(rows, columns=["step", *of_step(np.zeros(1), np.zeros(0), np.zeros(0))])
     counts = np.asarray(bins, dtype=np.int64).reshape(-1, len(_EDGES) + 1)  # (steps, bins)
     filled, bin_ = np.nonzero(counts)
     steps = order["step"].to_numpy(dtype=np.int64)[filled]
     histograms = pd.DataFrame({"step": steps, "bin": bin_ - LAST_BIN, "tokens": counts[filled, bin_]})
-    return order, histograms, pd.concat(sketches, ignore_index=True) if part_of and sketches else None
+    return order, histograms
 
 
 def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, int]]:

@@ -26,9 +26,9 @@ from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.relations import create_views, may_hold_out
 from ratioscope.analysis.runs.store import TableFile
 from ratioscope.analysis.runs.unreadable import unreadable
-from ratioscope.analysis.summary import compiled, sums
+from ratioscope.analysis.summary import by_group, compiled, sums
 from ratioscope.analysis.summary.merging import merged_groups, merged_histogram, merged_order
-from ratioscope.analysis.summary.order_statistics import LogRatios, of_steps
+from ratioscope.analysis.summary.order_statistics import LogRatios, of_log_ratios, of_steps
 from ratioscope.analysis.summary.packed import packed, unpacked
 from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import Entry, entry_of
@@ -195,17 +195,34 @@ def scan(units: Batch) -> Partials:
     first = units[0]
     tokens = [file for unit in units for file in unit.tokens]
     sequences = list(dict.fromkeys(file for unit in units for file in unit.sequences))
+    optional = bool(columns_with_values(tokens) & sums.optional_columns())
+    clean = all(map(_known_clean, tokens))
+    part_of = first.part_of if first.responses else None
+    rows = sum(footer(file.path).num_rows for file in tokens)
+    can = clean and part_of is None and compiled.pays(rows) and not any(map(may_hold_out, sequences))
+    found = compiled.sums_of(tokens) if can and all(map(compiled.can_sum, tokens)) else None
+    if found and not optional and by_group.can_sum(sequences):
+        partials = _without_database(found, sequences, _ranges(units))
+        if partials is not None:
+            return partials
     with connect(sorted({file.path.resolve().parent for file in (*tokens, *sequences)})) as connection:
         create_views(connection, schema.TOKENS, tokens, sequences, first.where, ahead=pd.Series(dtype=int))
         create_views(connection, schema.SEQUENCES, sequences, sequences, first.where, tokens=tokens)
-        optional = bool(columns_with_values(tokens) & sums.optional_columns())
         inside = " or ".join(f"step between {first} and {last}" for first, last in _ranges(units))
-        clean = all(map(_known_clean, tokens))
-        part_of = first.part_of if first.responses else None
-        rows = sum(footer(file.path).num_rows for file in tokens)
-        can = clean and part_of is None and compiled.pays(rows) and not any(map(may_hold_out, sequences))
-        found = compiled.sums_of(tokens) if can and all(map(compiled.can_sum, tokens)) else None
         return partials_in(connection, clean=clean, optional=optional, responses=inside, part_of=part_of, found=found)
+
+
+def _without_database(
+    found: tuple[pa.Table, LogRatios], sequences: Sequence[TableFile], steps: Sequence[tuple[int, int]]
+) -> Partials | None:
+    """What `partials_in` makes of compiled sums; None where ratios go so far that their sums need a common factor."""
+    of_responses, log_ratios = found
+    order, histogram = of_log_ratios(log_ratios, by_group.log_weights(of_responses))
+    if len(_extreme(order)):
+        return None
+    listed = by_group.response_groups(sequences, steps)
+    groups = by_group.token_groups(of_responses).merge(listed, how="outer", on=["step", "group_id"])
+    return Partials(_unscaled(groups).sort_values(["step", "group_id"], ignore_index=True), order, histogram)
 
 
 def _ranges(units: Sequence[ScanUnit]) -> list[tuple[int, int]]:
@@ -245,7 +262,10 @@ def partials_in(
     else:
         connection.execute(sums.sequence_sums())
     connection.execute(query("summary/unusable_sums").replace("$clean", str(clean)))
-    order, histogram, sketches = of_steps(connection, part_of, found[1] if found else None)
+    if found:
+        order, histogram, sketches = *of_log_ratios(found[1], by_group.log_weights(found[0])), None
+    else:
+        order, histogram, sketches = of_steps(connection, part_of)
     groups = connection.execute(sums.group_sums()).df()
     if optional:
         groups = groups.merge(connection.execute(sums.optional_sums()).df(), how="left", on=["step", "group_id"])
@@ -257,9 +277,7 @@ def partials_in(
 
 def _with_scaled_sums(connection: duckdb.DuckDBPyConnection, groups: pd.DataFrame, order: pd.DataFrame) -> pd.DataFrame:
     """Sums of rho and its square, times a common factor of the step that keeps them within the floating-point range."""
-    groups = groups.assign(peak=0.0, scaled=groups["rho"], scaled_squared=groups["rho_squared"])
-    highest = order["highest"].astype(float)  # objects where no token of the files is usable
-    extreme = order[~highest.between(*_PEAK_RANGE) & np.isfinite(highest)]
+    groups, extreme = _unscaled(groups), _extreme(order)
     if not len(extreme):
         return groups
     peaks = extreme[["step", "highest"]].rename(columns={"highest": "peak"})
@@ -277,6 +295,17 @@ def _with_scaled_sums(connection: duckdb.DuckDBPyConnection, groups: pd.DataFram
     there = groups["step"].isin(peaks["step"])
     replaced = groups[["step", "group_id"]].merge(scaled, how="left", on=["step", "group_id"])
     return groups.assign(**{name: groups[name].mask(there, replaced[name]) for name in scaled.columns[2:]})
+
+
+def _unscaled(groups: pd.DataFrame) -> pd.DataFrame:
+    """The sums as they are, where no factor is needed."""
+    return groups.assign(peak=0.0, scaled=groups["rho"], scaled_squared=groups["rho_squared"])
+
+
+def _extreme(order: pd.DataFrame) -> pd.DataFrame:
+    """The steps whose sums need a factor."""
+    highest = order["highest"].astype(float)  # objects where no token of the files is usable
+    return order[~highest.between(*_PEAK_RANGE) & np.isfinite(highest)]
 
 
 @cache

@@ -54,7 +54,7 @@ def with_nulls(folder: Path, share: float) -> Path:
     rng = np.random.default_rng(7)
     for path in (folder / "tokens").iterdir():
         table = pq.read_table(path)
-        for name in LOGGED:
+        for name in set(LOGGED) & set(table.column_names):
             missing = pa.array(rng.random(len(table)) < share)
             place = table.column_names.index(name)
             column = pc.if_else(missing, pa.scalar(None, table[name].type), table[name])
@@ -70,6 +70,8 @@ def assert_both_agree(units: list[ScanUnit], monkeypatch: pytest.MonkeyPatch) ->
         frame, expected = ours.to_pandas(), exact.to_pandas()
         notes = [name for name in expected.columns if expected[name].dtype == object or "note" in name]
         assert frame[notes].equals(expected[notes])
+        assert sorted(frame.columns) == sorted(expected.columns)
+        assert frame[expected.columns].dtypes.to_dict() == expected.dtypes.to_dict()
         for name in expected.columns.difference(notes):
             left, right = (each[name].to_numpy(dtype=float) for each in (frame, expected))
             np.testing.assert_allclose(left, right, rtol=1e-12, atol=1e-15, err_msg=name)
@@ -107,6 +109,57 @@ def test_rows_in_any_order_and_in_several_files(
     layout = [("tokens", 0, halves[:3]), ("tokens", 1, halves[3:]), ("sequences", 0, made), ("steps", 0, made)]
     assert_both_agree(scan_units(open_run(write_files(tmp_path / "run", layout))), monkeypatch)
     assert compiled_scans == [2]
+
+
+@pytest.fixture
+def without_database(monkeypatch: pytest.MonkeyPatch) -> list[partials.Partials | None]:
+    """What each scan without a database found; None: it needs one."""
+    seen: list[partials.Partials | None] = []
+    original = partials._without_database
+
+    def found(*arguments: object) -> partials.Partials | None:
+        seen.append(original(*arguments))  # type: ignore[arg-type]
+        return seen[-1]
+
+    monkeypatch.setattr(partials, "_without_database", found)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("spread", "lacking", "absent"),
+    [
+        (0.3, 0.0, ()),
+        (1e-6, 0.3, ()),
+        (300.0, 0.0, ()),
+        (0.3, 1.0, ()),
+        (0.0, 0.0, ()),
+        (0.3, 0.0, ("logp_new", "advantage", "clip_side")),
+        (0.3, 0.0, ("logp_current", "clipped")),
+    ],
+)
+def test_groups_are_those_of_sql(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_database: list[partials.Partials | None],
+    spread: float, lacking: float, absent: tuple[str, ...],
+) -> None:  # fmt: skip
+    if spread == 300.0:  # too far for sums without a common factor
+        monkeypatch.setattr(partials, "_PEAK_RANGE", (-1.0, 0.0))
+    optional = [*sums.optional_columns() - {"entropy", "gate"}, *absent]
+    folder = write_run(tmp_path / "run", steps(spread, **dict.fromkeys(optional)))
+    rng = np.random.default_rng(2)
+    for path in (folder / "sequences").iterdir():
+        table = pq.read_table(path)
+        others = table.set_column(1, table.field("seq_id"), pc.add(table["seq_id"], 1000))  # that have no token
+        table = pa.concat_tables([table, others]).take(rng.permutation(2 * len(table)))
+        rewards = pa.array(rng.choice([0.0, 1.0, 0.5, np.nan, np.inf, None], len(table)), pa.float32())
+        for name, values in {"reward": rewards, "group_id": table["group_id"], "n_tokens": table["n_tokens"]}.items():
+            missing = pa.array(rng.random(len(table)) < 0.3)
+            place = table.column_names.index(name)
+            column = pc.if_else(missing, pa.scalar(None, values.type), values)
+            table = table.set_column(place, table.field(name), column)
+        pq.write_table(table, path)
+    run = open_run(with_nulls(folder, lacking) if lacking else folder)
+    assert_both_agree(scan_units(run), monkeypatch)
+    assert [found is None for found in without_database] == [spread == 300.0]
 
 
 def test_everything_that_sql_sums_is_summed() -> None:

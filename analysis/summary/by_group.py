@@ -1,0 +1,146 @@
+"""Sums over prompt groups without a database, from what `compiled` summed over responses and from files of responses.
+
+SQL stays the definition: `group_sums.sql` and `response_sums.sql` say what is summed, and tests hold this to them. For
+a new file of a live run to make a database and its views takes as long as to read the file.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from ratioscope import schema
+from ratioscope.analysis.runs.columns import columns_with_values
+from ratioscope.analysis.runs.store import TableFile
+from ratioscope.analysis.summary.compiled import COUNTS, SUMS
+from ratioscope.storage.parquet import read_schema
+from ratioscope.storage.places import Remote
+from ratioscope.tails import Array
+
+_KEY = ("step", "group_id")
+# A count of nothing but unknowns is 0, and of these one that is not an integer is the sum of a metric.
+_SHARES = tuple(name for name in COUNTS if not name.startswith("n_"))
+_READ = ("step", "seq_id", "group_id", "reward", "n_tokens")
+
+
+def log_weights(sequence_sums: pa.Table) -> tuple[NDArray[np.int64], Array]:
+    """Step and log-ratio of each response all of whose tokens have one."""
+    step, n_tokens, n_ratios, log_w = (
+        sequence_sums[name].to_numpy() for name in ("step", "n_tokens", "n_ratios", "log_w")
+    )
+    whole = n_ratios == n_tokens
+    return step[whole], log_w[whole]
+
+
+def token_groups(sequence_sums: pa.Table) -> pd.DataFrame:
+    """What `group_sums.sql` makes of responses without an unusable token, whose rows are ascending."""
+    every = {name: sequence_sums[name].fill_null(0).to_numpy() for name in sequence_sums.column_names}
+    starts = _starts(every)
+    with np.errstate(all="ignore"):  # what is not finite stays so
+        summed = {name: np.add.reduceat(every[name], starts) for name in (*COUNTS, "n_grouped", "n_signal", *SUMS)}
+        absent = {name: summed[over] == 0 for name, over in SUMS.items()}
+        sums = {name: np.where(absent[name], np.nan, summed[name]) for name in SUMS}
+        rho = {
+            "rho": summed["n_ratios"] + sums["signed_deviation"],
+            "rho_squared": summed["n_ratios"] + 2 * sums["signed_deviation"] + sums["deviation_squared"],
+            "deviation": sums["signed_deviation"] + 2 * sums["shortfall"],
+            "deviation_new": sums["signed_deviation_new"] + 2 * sums["shortfall_new"],
+            "k1": -sums["log_w"],
+        }
+        weights = _weight_sums(every["log_w"], every["n_ratios"] == every["n_tokens"], starts)
+    counts = {name: summed[name] for name in (*COUNTS, "n_grouped") if name not in _SHARES}
+    counts["n_signal"] = np.where(summed["n_advantage"] > 0, summed["n_signal"], np.nan)
+    plain = {name: values for name, values in sums.items() if name not in ("log_w", *_ONLY_INSIDE)}
+    shares = {name: summed[name].astype(float) for name in _SHARES}
+    return pd.DataFrame({name: every[name][starts] for name in _KEY} | counts | shares | plain | rho | weights)
+
+
+_ONLY_INSIDE = ("signed_deviation", "signed_deviation_new")
+_UNUSABLE = (
+    "n_undefined",
+    "n_invalid",
+    *(f"n_invalid_{cause}" for cause in ("nan", "infinite", "positive", "advantage")),
+)
+
+
+def _weight_sums(log_w: Array, whole: NDArray[np.bool_], starts: NDArray[np.intp]) -> dict[str, Array]:
+    """Logs of the sums of the ratios of whole responses, of their squares and of those of their distances from 1."""
+    n_rows = np.diff(starts, append=len(log_w))
+    log_square = 2 * np.where(log_w > 30, log_w, np.where(log_w < -30, -np.exp(log_w), np.log(np.abs(np.expm1(log_w)))))
+    n = np.add.reduceat(whole.astype(np.int64), starts)
+    found: dict[str, Array] = {"n_weights": np.where(n > 0, n, np.nan)}
+    found["n_without_weight"] = np.where(n < n_rows, n_rows - n, np.nan)
+    for name, logs in (("lse_w", log_w), ("lse_w_squared", 2 * log_w), ("lse_chi2", log_square)):
+        there = np.where(whole, logs, -np.inf)
+        top = np.maximum.reduceat(there, starts)
+        terms = np.exp(there - np.repeat(np.where(np.isfinite(top), top, 0.0), n_rows))
+        found[name] = np.where(
+            n > 0, np.where(np.isfinite(top), top + np.log(np.add.reduceat(terms, starts)), top), np.nan
+        )
+    return found | {name: np.full(len(starts), np.nan) for name in _UNUSABLE}
+
+
+def can_sum(files: Sequence[TableFile]) -> bool:
+    """Whether files of responses are of the ordinary kind: of this machine, columns as declared, lengths listed."""
+    if not files or any(isinstance(file.path, Remote) for file in files):
+        return False
+    declared = {column.name: column.type for column in schema.SEQUENCES.columns}
+    fields = [field for file in files for field in read_schema(file.path) if field.name in _READ]
+    return all(field.type == declared[field.name] for field in fields) and "n_tokens" in columns_with_values(files)
+
+
+def response_groups(files: Sequence[TableFile], steps: Sequence[tuple[int, int]]) -> pd.DataFrame:
+    """What `response_sums.sql` makes of the responses of some ranges of steps, ends included.
+
+    Args:
+        files: for which `can_sum`.
+    """
+    types = {column.name: column.type for column in schema.SEQUENCES.columns}
+    table = pa.concat_tables([_read(file, types) for file in files])
+    known = {name: table[name].is_valid().to_numpy() for name in _READ}
+    every = {name: table[name].fill_null(0).to_numpy() for name in _READ}
+    step = every["step"]
+    inside = np.flatnonzero(np.logical_or.reduce([(step >= first) & (step <= last) for first, last in steps]))
+    every["group_id"] = np.where(known["group_id"], every["group_id"], -1 - every["seq_id"])
+    order = inside[np.lexsort([every["group_id"][inside], step[inside]])]
+    every, known = ({name: values[order] for name, values in of.items()} for of in (every, known))
+    reward = every["reward"].astype(float)
+    finite = known["reward"] & np.isfinite(reward)
+    starts = _starts(every)
+    counted = {
+        "n_listed_in_group": known["group_id"],
+        "n_graded": finite & (reward != 0) & (reward != 1),
+        "n_reward": finite,
+        "n_scored": known["reward"],
+        "n_lengths": known["n_tokens"],
+    }
+    counts = {name: np.add.reduceat(values.astype(float), starts) for name, values in counted.items()}
+    for name in ("n_graded", "n_reward"):  # as in SQL, of nothing but unknowns
+        counts[name][counts["n_scored"] == 0] = np.nan
+    n_sequences = {"n_sequences": np.diff(starts, append=len(order))}
+    summed = {
+        "reward": np.add.reduceat(np.where(finite, reward, 0.0), starts),
+        "response_length": np.add.reduceat(every["n_tokens"].astype(float), starts),
+    }
+    over = {"reward": "n_reward", "response_length": "n_lengths"}
+    means = {name: np.where(counts[over[name]] > 0, values, np.nan) for name, values in summed.items()}
+    return pd.DataFrame({name: every[name][starts] for name in _KEY} | n_sequences | counts | means)
+
+
+def _read(file: TableFile, types: dict[str, pa.DataType]) -> pa.Table:
+    with pq.ParquetFile(file.path, memory_map=True, page_checksum_verification=True) as opened:
+        there = [name for name in _READ if name in opened.schema_arrow.names]
+        table = opened.read(columns=there, use_threads=False)
+    columns = [table[name] if name in there else pa.nulls(len(table), types[name]) for name in _READ]
+    return pa.table(dict(zip(_READ, columns, strict=True)))
+
+
+def _starts(columns: dict[str, NDArray[np.int64]]) -> NDArray[np.intp]:
+    """The rows at which a group begins; rows are ascending."""
+    step, group = (columns[name] for name in _KEY)
+    if not len(step):
+        return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(np.append(True, (step[1:] != step[:-1]) | (group[1:] != group[:-1])))
