@@ -90,7 +90,7 @@ def test_a_crash_is_not_a_finding() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "after"), [("check", 0.5), ("report", 3.0), ("watch", 1.0)])
+@pytest.mark.parametrize(("name", "after"), [("check", 0.5), ("report", 2.0), ("watch", 1.0)])
 def test_a_command_that_is_interrupted_leaves_nothing(stale: Path, tmp_path: Path, name: str, after: float) -> None:
     """More moments, and all commands: python -m tests.making.interruptions."""
     environment = os.environ | {"RATIOSCOPE_CACHE": str(tmp_path / "cache")}

@@ -26,7 +26,7 @@ def commands(run: Path, other: Path, scratch: Path) -> dict[str, list[str]]:
         "diagnose": ["diagnose", folder],
         "check": ["check", folder],
         "compare": ["compare", folder, str(other)],
-        "report": ["report", folder, "-o", str(scratch / "report.html")],
+        "report": ["report", folder, "--full", "-o", str(scratch / "report.html")],
         "watch": ["watch", folder, "--every", "0.1"],
         "partials": ["partials", folder, "--cache", str(scratch / "partials")],
     }
