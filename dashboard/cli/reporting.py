@@ -39,7 +39,8 @@ def report(
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Every page, with all definitions; the short form has two pages of paper.")
+        bool,
+        typer.Option("--full", help="Every page, with all definitions; the short form has two to four pages of paper."),
     ] = False,
     steps: StepRange = None,
     metric: Metric = None,

@@ -64,7 +64,7 @@ def _in_words(block: Block) -> Block:
     return Paragraph(says, small=True) if says else block
 
 
-# What a report has unless it is asked for more: with the verdict, two pages of paper.
+# What a report has unless it is asked for more: with the verdict, few pages of paper.
 SHORT = ("overview", "findings")
 # A table of thirty rows for readers of another framework's log: others would page past it. A report has it when its run
 # names the framework that wrote it, or when it is asked for.

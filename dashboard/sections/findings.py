@@ -11,6 +11,9 @@ from ratioscope.dashboard.figures.evidence import can_be_shown, evidence
 from ratioscope.dashboard.sections.model import Chart, FindingBlock, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, chart, with_intervals
 
+_HEIGHT = 210
+"""Of the figures of a report: they are beside the text, and three findings go on three pages."""
+
 
 def section(subject: Subject) -> Section:
     """All findings, worst first."""
@@ -23,7 +26,8 @@ def section(subject: Subject) -> Section:
         answer = f"{grave or 'No'} finding{'s' * (grave != 1)} of severity warning or critical, {notices or 'no'} "
         answer += f"notice{'s' * (notices != 1)}; {len(RULES)} rules checked the whole run."
     blocks = [
-        FindingBlock(f"finding-{finding.rule}", finding, evidence_chart(subject, finding)) for finding in found[:grave]
+        FindingBlock(f"finding-{finding.rule}", finding, evidence_chart(subject, finding, _HEIGHT))
+        for finding in found[:grave]
     ]
     table = Table("Notices", ("What was found", "What to do"),
                   tuple((finding.sentence, finding.do) for finding in found[grave:]))  # fmt: skip
