@@ -18,6 +18,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import flat_chart, plain_chart, step_chart
 from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.latest import Latest
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table, cell_text, has_content
 from ratioscope.dashboard.sections.subject import Arguments, Result, Subject, flat
 from ratioscope.errors import RatioscopeError
@@ -46,15 +47,13 @@ class PageSubject(Subject):
     ) -> Result:
         run = self.opened.run
         name = f"{function.__module__}.{function.__qualname__}"
-        result: Result = _computed(str(run.folder), run.signature, name, arguments, options, function, run)
-        return result
+        known = _computed(str(run.folder), name, arguments, options)
+        return known.get(run.signature, lambda: function(run, *arguments, **options))
 
 
 @st.cache_resource(max_entries=400, show_spinner=False)
-def _computed(
-    folder: str, signature: str, name: str, arguments: Any, options: Any, _function: Callable[..., Any], _run: Run
-) -> Any:
-    return _function(_run, *arguments, **options)
+def _computed(folder: str, name: str, arguments: Any, options: Any) -> Latest:
+    return Latest()
 
 
 def page_subject(opened: Opened) -> PageSubject:

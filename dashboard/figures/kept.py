@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Any
+from weakref import ref
 
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard.figures import series
@@ -17,11 +18,14 @@ def over_steps(
     summary: StepSummary, keys: Sequence[str], mode: Mode, *, limits: Sequence[Limit] = (), **options: Hashable
 ) -> str:
     """`figures.series.over_steps` as JSON, drawn once for each state of a run, range of steps and colours."""
-    return _drawn(summary, tuple(keys), mode, tuple(limits), tuple(options.items()))
+    return _drawn(ref(summary), tuple(keys), mode, tuple(limits), tuple(options.items()))
 
 
 @lru_cache(maxsize=_KEPT)
 def _drawn(
-    summary: StepSummary, keys: tuple[str, ...], mode: Mode, limits: tuple[Limit, ...], options: tuple[Any, ...]
+    state: ref[StepSummary], keys: tuple[str, ...], mode: Mode, limits: tuple[Limit, ...], options: tuple[Any, ...]
 ) -> str:
+    """By weak references: the charts of a run that is written would keep all of its states in memory."""
+    summary = state()
+    assert summary is not None  # the caller has it
     return str(series.over_steps(summary, list(keys), mode, limits=limits, **dict(options)).to_json())

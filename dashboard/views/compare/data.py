@@ -1,6 +1,5 @@
-"""What the Compare page has computed: kept by the runs' states, so that a change of colours computes nothing again.
+"""What the Compare page has computed: kept for the runs' latest states; a change of colours computes nothing again.
 
-Arguments whose names begin with an underscore are no part of a cache's key: the key names the runs and their states.
 Everything that is returned is shared between sessions and never changed.
 """
 
@@ -15,6 +14,7 @@ from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.runs.store import Listed, open_run, signature
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import state
+from ratioscope.dashboard.latest import Latest
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Measure
 from ratioscope.dashboard.sections.subject import Arguments, Result
 from ratioscope.errors import RatioscopeError
@@ -37,17 +37,18 @@ class PageComparison(Comparison):
     ) -> Result:
         name = f"{function.__module__}.{function.__qualname__}"
         # On another axis other runs may be left out.
-        key = (self.key, self.measure.by)
-        result: Result = _computed(key, name, arguments, options, function, self.settings)
-        return result
+        known = _computed(_runs(self.key), self.measure.by, name, arguments, options)
+        return known.get(self.key, lambda: function(self.settings, *arguments, **options))
+
+
+def _runs(key: Key) -> tuple[tuple[str, str], ...]:
+    """Which runs, in whatever state."""
+    return tuple((run_id, folder) for run_id, folder, _ in key)
 
 
 @st.cache_resource(max_entries=400, show_spinner=False)
-def _computed(
-    key: tuple[Key, Axis], name: str, arguments: Any, options: Any, _function: Callable[..., Any],
-    _settings: Sequence[Setting],
-) -> Any:  # fmt: skip
-    return _function(_settings, *arguments, **options)
+def _computed(runs: tuple[tuple[str, str], ...], by: Axis, name: str, arguments: Any, options: Any) -> Latest:
+    return Latest()
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)
@@ -56,9 +57,8 @@ def _summariser(folder: str) -> Summariser:
 
 
 @st.cache_resource(max_entries=400, show_spinner=False)
-def _member(run_id: str, folder: str, news: str) -> Member:
-    run = open_run(folder)
-    return Member(run_id, run, _summariser(folder).summarise(run))
+def _members(run_id: str, folder: str) -> Latest:
+    return Latest()
 
 
 def member(listed: Listed) -> Member:
@@ -69,20 +69,30 @@ def member(listed: Listed) -> Member:
     """
     if listed.problem:
         raise RatioscopeError(listed.problem)
-    return _member(listed.run_id, str(listed.folder), signature(listed.folder))
+    folder = str(listed.folder)
+
+    def read() -> Member:
+        run = open_run(folder)
+        return Member(listed.run_id, run, _summariser(folder).summarise(run))
+
+    return _members(listed.run_id, folder).get(signature(listed.folder), read)
 
 
 def comparison(members: Sequence[Member], measure: Measure) -> tuple[PageComparison, Mapping[str, str]]:
     """The runs that have the axis, as settings; and those that do not have it, with the reason."""
     key = tuple((each.run_id, str(each.run.folder), each.run.signature) for each in members)
-    found, absent = _settings(key, measure.by, members)
+    found, absent = _settings(_runs(key), measure.by).get(key, lambda: _settings_of(members, measure.by))
     return PageComparison(found, measure, state.step_range(), state.mode(), key=key), absent
 
 
 @st.cache_resource(max_entries=50, show_spinner=False)
-def _settings(key: Key, by: Axis, _members: Sequence[Member]) -> tuple[list[Setting], Mapping[str, str]]:
-    absent = align(_members, "reward", by).absent
-    return settings([each for each in _members if each.run_id not in absent]), absent
+def _settings(runs: tuple[tuple[str, str], ...], by: Axis) -> Latest:
+    return Latest()
+
+
+def _settings_of(members: Sequence[Member], by: Axis) -> tuple[list[Setting], Mapping[str, str]]:
+    absent = align(members, "reward", by).absent
+    return settings([each for each in members if each.run_id not in absent]), absent
 
 
 def by_a_metric_that_is_there(comparison: PageComparison) -> PageComparison:
