@@ -1,9 +1,10 @@
-"""Every page in a real browser: when something is there to read, and when nothing changes any more.
+"""Every page in a real browser: when something is there to read, when the first screen is done, and when all is.
 
 Runs of 5 million tokens in 2,500 steps, and of 100 million in 5,000 where RATIOSCOPE_BENCHMARK_LARGE is set; summary
-on disk. *Cold* is the first page of a new server for a new visitor, *warm* the same link in a new tab. Times are from
-the start of the navigation, by the browser's own clock. The baseline is a page of the same library with one chart of
-2,500 points.
+on disk. A *new visitor* has an empty browser, one who *returns* has the caches that three visits left on the disk; both
+get the first page of a new server. *By link* is the same address in a new tab of who returns. Times are from the start
+of the navigation, by the browser's own clock. The baseline is a page of the same library with one chart of 2,500
+points. RATIOSCOPE_BENCHMARK_PAGES names the pages (`overview,drift`) where not all are wanted.
 """
 
 import os
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import BrowserContext, Playwright, sync_playwright
 
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard.app import PAGES
@@ -22,6 +23,7 @@ from tests.benchmarks.dashboard import FIELDS, STEPS, made_steps
 from tests.benchmarks.scanning import write_large
 from tests.benchmarks.session import Server, serving
 from tests.browser.conftest import ARGUMENTS
+from tests.browser.processes import free_port
 from tests.find_chromium import find_chromium
 from tests.making.runs import write_run
 
@@ -29,14 +31,22 @@ TURNS = 3
 QUIET_MS = 700
 WIDE = {"width": 1440, "height": 900}
 
-# When the page's own part first has words, and when it changed last; the sidebar and the frame do not count.
+# When the page's own part first has words, and when it changed last, with and without the charts below the first
+# screen; the sidebar and the frame do not count.
 _WATCH = """
 (() => {
-  window.seen = {first: null, last: null};
+  window.seen = {first: null, screen: null, last: null};
+  const below = node => {
+    const element = node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement;
+    const chart = element?.closest('.ratioscope-plot');
+    return chart && chart.getBoundingClientRect().top >= innerHeight;
+  };
   const look = records => {
     const main = document.querySelector('[data-testid=stMainBlockContainer]');
-    if (!main || !records.some(record => main.contains(record.target))) return;
+    const changed = main ? records.map(record => record.target).filter(target => main.contains(target)) : [];
+    if (!changed.length) return;
     window.seen.last = performance.now();
+    if (!changed.every(below)) window.seen.screen = window.seen.last;
     if (window.seen.first === null && main.querySelector('p, .js-plotly-plot, [data-testid=stMetric]'))
       window.seen.first = window.seen.last;
   };
@@ -68,19 +78,21 @@ st.App(script).run(config={{"server.address": "127.0.0.1", "server.port": {port}
 
 @dataclass(frozen=True)
 class Seen:
-    """Of one navigation: seconds until there is something to read, until nothing changes, and what was sent."""
+    """Of one navigation: seconds until there is something to read, until the first screen is done and until nothing
+    changes, and what was sent."""
 
     first: float
+    screen: float
     complete: float
     kibibytes: float
 
 
 def run() -> None:
-    """Print every page of one run or two, cold and warm, beside a plain page."""
-    with tempfile.TemporaryDirectory() as name, _browser() as browser:
+    """Print every page of one run or two beside a plain page."""
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         place = Path(name)
         os.environ["RATIOSCOPE_CACHE"] = str(place / "cache")
-        with serving(place, place, PLAIN_PAGE) as server, _visitor(browser) as visitor:
+        with serving(place, place, PLAIN_PAGE) as server, _visitor(playwright, place / "plain") as visitor:
             cold = _seen(visitor, server, "")
             plain = _best([_seen(visitor, server, "") for _ in range(TURNS)])
         print(f"  a plain page with one chart: {_told(cold)} in a new server, {_told(plain)} again")
@@ -90,42 +102,42 @@ def run() -> None:
         for what, folder in runs.items():
             open_folder(folder)
             print(f"  {what}")
-            _pages(browser, folder, place, plain)
+            _pages(playwright, folder, place, plain)
 
 
-def _pages(browser: Browser, folder: Path, place: Path, plain: Seen) -> None:
-    for name in PAGES:
+def _pages(playwright: Playwright, folder: Path, place: Path, plain: Seen) -> None:
+    wanted = os.environ.get("RATIOSCOPE_BENCHMARK_PAGES", "").split(",")
+    port = free_port()  # a browser keeps what it has by address
+    for name in PAGES if wanted == [""] else wanted:
         address = "" if name == "runs" else f"{name}?run={folder.name}"
-        cold, warm = [], []
-        for _ in range(TURNS):
-            with serving(folder.parent, place) as server, _visitor(browser) as visitor:
-                cold.append(_seen(visitor, server, address))
+        known, new, back, warm = place / f"{folder.parent.name}-{name}", [], [], []
+        with serving(folder.parent, place, port=port) as server, _visitor(playwright, known) as visitor:
+            for _ in range(3):  # the second visit has the browser keep what it compiled, the third uses it
+                _seen(visitor, server, address)
+        for turn in range(TURNS):
+            nobody = place / f"{known.name}-{turn}"
+            with serving(folder.parent, place, port=port) as server, _visitor(playwright, nobody) as visitor:
+                new.append(_seen(visitor, server, address))
+            with serving(folder.parent, place, port=port) as server, _visitor(playwright, known) as visitor:
+                back.append(_seen(visitor, server, address))
                 before = server.processor_seconds
                 warm += [_seen(visitor, server, address) for _ in range(TURNS)]
                 processor = (server.processor_seconds - before) / TURNS
-        first, again = _best(cold), _best(warm)
+        again = _best(warm)
         print(
-            f"    {name:<10} new server: {_told(first)}; by link: {_told(again)}, "
-            f"{again.complete / plain.complete:.2f} x the plain page; {again.kibibytes:,.0f} KiB, "
-            f"{processor:.2f} s of the server's processor",
+            f"    {name:<10} new server, new visitor: {_told(_best(new))}; who returns: {_told(_best(back))}\n"
+            f"    {'':<10} by link: {_told(again)}, {again.complete / plain.complete:.2f} x the plain page; "
+            f"{again.kibibytes:,.0f} KiB, {processor:.2f} s of the server's processor",
             flush=True,
         )
 
 
 @contextmanager
-def _browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
-        try:
-            yield browser
-        finally:
-            browser.close()
-
-
-@contextmanager
-def _visitor(browser: Browser) -> Iterator[BrowserContext]:
-    """Somebody who has never been there: nothing is in the browser's cache."""
-    context = browser.new_context(viewport=WIDE)
+def _visitor(playwright: Playwright, profile: Path) -> Iterator[BrowserContext]:
+    """A browser that keeps what it has in this folder; somebody new where there is none yet."""
+    context = playwright.chromium.launch_persistent_context(
+        profile, executable_path=find_chromium(), args=list(ARGUMENTS), viewport=WIDE
+    )
     try:
         yield context
     finally:
@@ -142,15 +154,20 @@ def _seen(visitor: BrowserContext, server: Server, address: str) -> Seen:
         page.goto(f"http://127.0.0.1:{server.port}/{address}", wait_until="commit")
         page.wait_for_function(_DONE, arg=QUIET_MS, timeout=120_000)
         seen = page.evaluate("window.seen")
-        return Seen(seen["first"] / 1e3, seen["last"] / 1e3, sum(received) / 2**10)
+        return Seen(seen["first"] / 1e3, seen["screen"] / 1e3, seen["last"] / 1e3, sum(received) / 2**10)
     finally:
         page.close()
 
 
 def _best(seen: Sequence[Seen]) -> Seen:
     """The best of some turns of each figure: whatever else the machine did is in the others."""
-    return Seen(min(s.first for s in seen), min(s.complete for s in seen), median(s.kibibytes for s in seen))
+    return Seen(
+        min(s.first for s in seen),
+        min(s.screen for s in seen),
+        min(s.complete for s in seen),
+        median(s.kibibytes for s in seen),
+    )
 
 
 def _told(seen: Seen) -> str:
-    return f"seen after {seen.first:.2f} s, complete after {seen.complete:.2f} s"
+    return f"seen after {seen.first:.2f} s, first screen {seen.screen:.2f} s, complete {seen.complete:.2f} s"

@@ -55,9 +55,13 @@ class Server:
 
 
 @contextmanager
-def serving(root: Path, place: Path, code: str = "") -> Iterator[Server]:
-    """`ratioscope dashboard` on a folder until the block ends; `code` starts another server in its place, on {port}."""
-    port, output = free_port(), place / "server-output.txt"
+def serving(root: Path, place: Path, code: str = "", port: int = 0) -> Iterator[Server]:
+    """`ratioscope dashboard` on a folder until the block ends; `code` starts another server in its place, on {port}.
+
+    Args:
+        port: 0: any that is free.
+    """
+    port, output = port or free_port(), place / "server-output.txt"
     arguments = (
         ["-c", code.format(port=port)] if code else ["-P", "-m", "ratioscope", "dashboard", root, "--port", port]
     )
