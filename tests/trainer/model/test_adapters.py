@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from ratioscope.trainer.training import checkpoint
 from ratioscope.trainer.training.loop import Trainer
 from tests.making import pretrained
 from tests.making.training import same_tables, table, train
+
+pytestmark = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
 
 RANK, ALPHA = 3, 12.0
 LAYERS = 2
