@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import isfinite, isnan
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -215,15 +216,27 @@ class Facts:
         return max(before, key=lambda part: part.value).cause if before else Cause.ENGINE_OR_AGE
 
 
+_Asked = tuple[Limits, int | None, int | None]
+_known: WeakKeyDictionary[StepSummary, dict[_Asked, "Facts"]] = WeakKeyDictionary()
+
+
 def facts_of(
     summary: StepSummary, limits: Limits = Limits(), first: int | None = None, last: int | None = None
 ) -> Facts:
-    """The facts of the steps first..last.
+    """The facts of the steps first..last, found once for each state of a run.
 
     Args:
         summary: of the whole run, every window of which is truncated or not.
         first, last: both included; None is the first or last step there is.
     """
+    known = _known.setdefault(summary, {})
+    asked = limits, first, last
+    if asked not in known:
+        known[asked] = _found(summary, limits, first, last)
+    return known[asked]
+
+
+def _found(summary: StepSummary, limits: Limits, first: int | None, last: int | None) -> Facts:
     inside = summary if first is None and last is None else summary.up_to(first, last)
     values = inside.values
     staleness, update = _level(inside, STALENESS, limits.staleness), _level(inside, UPDATE, limits.update)

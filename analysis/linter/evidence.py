@@ -212,7 +212,7 @@ class Evidence:
 
     def total(self, column: str) -> int:
         """Sum of a count over all steps."""
-        return int(self.groups[column].sum())
+        return self.once(f"total of {column}", lambda: int(self.groups[column].sum()))
 
     def frame(self, sql: str) -> pd.DataFrame:
         """The result of a query over `token`, `usable`, `sequence` and `examined`."""
