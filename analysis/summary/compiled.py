@@ -31,8 +31,10 @@ _NULL: dict[str, float] = {
 }
 _NO_SIDE, _NO_VERSION = int(_NULL["clip_side"]), int(_NULL["behavior_version"])
 
-# Of rows, before and after the compiler is loaded. More would take too much memory, and a step of more is sketched.
-_FEWEST, _MOST = (2_000_000, 50_000), EXACT_TOKENS
+# Of rows. More would take too much memory, and a step of more is sketched.
+_FEWEST, _MOST = 50_000, EXACT_TOKENS
+# So many rows, in one scan or in several, are worth the second in which the compiler is imported.
+_WORTH_LOADING = 2_000_000
 # Rows at a time: what is computed on the way stays in the processor's cache.
 _ROWS = 32_768
 
@@ -53,11 +55,18 @@ Columns = dict[str, NDArray[Any]]
 
 
 def pays(rows: int) -> bool:
-    """Whether it is worth loading the compiler for so many rows, and it is installed: `pip install "ratioscope[fast]"`.
+    """Whether so many rows are worth a compiled scan, and the compiler is installed: `pip install "ratioscope[fast]"`.
 
-    Once loaded, as in a dashboard that follows a run, it is worth using for a single new file.
+    A process that is asked for file after file, as a dashboard that follows a run, loads it once their rows add up.
     """
-    return _FEWEST[loaded()] <= rows <= _MOST and installed()
+    global _asked
+    if not _FEWEST <= rows <= _MOST:
+        return False
+    _asked += rows
+    return (_asked >= _WORTH_LOADING or loaded()) and installed()
+
+
+_asked = 0
 
 
 def can_sum(file: TableFile) -> bool:

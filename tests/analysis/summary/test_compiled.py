@@ -26,7 +26,8 @@ LOGGED = (
 
 @pytest.fixture(autouse=True)
 def _small_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_FEWEST", (0, 0))
+    monkeypatch.setattr(compiled, "_FEWEST", 0)
+    monkeypatch.setattr(compiled, "_WORTH_LOADING", 0)
 
 
 @pytest.fixture
@@ -47,6 +48,17 @@ def steps(spread: float = 0.3, **columns: object) -> list[Step]:
     rng = np.random.default_rng(5)
     made = [random_step(rng, number, groups=5, responses=4, longest=40, spread=spread) for number in range(3)]
     return [step.with_tokens(entropy=None, gate=None, **columns) for step in made]
+
+
+def test_files_that_add_up_load_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_FEWEST", 10)
+    monkeypatch.setattr(compiled, "_WORTH_LOADING", 250)
+    monkeypatch.setattr(compiled, "_asked", 0)
+    monkeypatch.setattr(compiled, "loaded", lambda: False)
+    assert [compiled.pays(rows) for rows in (100, 5, 100, 9, 100)] == [False, False, False, False, True]
+    monkeypatch.setattr(compiled, "loaded", lambda: True)
+    monkeypatch.setattr(compiled, "_asked", 0)
+    assert compiled.pays(10) and not compiled.pays(9)
 
 
 def with_nulls(folder: Path, share: float) -> Path:
