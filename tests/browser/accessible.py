@@ -16,13 +16,13 @@ _TOO_WIDE = """() => [document.scrollingElement, ...document.querySelectorAll('[
 
 
 def faults(page: Page) -> list[str]:
-    """What axe finds on the page as it is now, and where it scrolls sideways; each with its place."""
-    found = [
-        f"{violation['id']} ({violation['impact']}): {node['html'][:200]}"
-        for violation in _AXE.run(page, options=_FAULTS_ALONE).response["violations"]
-        for node in violation["nodes"]
-        if not any(violation["id"] == rule and place in node["html"] for rule, place in STREAMLITS)
-    ]
+    """What axe finds on the page, and where it scrolls sideways; each with its place."""
+    found = _of_axe(page)
+    for _ in range(5):
+        if not found:
+            break
+        page.wait_for_timeout(1000)  # what fades in has too little contrast until it is there
+        found = _of_axe(page)
     before = page.viewport_size
     assert before is not None
     for width in WIDTHS:
@@ -34,3 +34,13 @@ def faults(page: Page) -> list[str]:
         found += [f"{width} pixels: {text}" for text in page.evaluate(_TOO_WIDE)]
     page.set_viewport_size(before)
     return found
+
+
+def _of_axe(page: Page) -> list[str]:
+    """What axe finds on the page as it is now."""
+    return [
+        f"{violation['id']} ({violation['impact']}): {node['html'][:200]}"
+        for violation in _AXE.run(page, options=_FAULTS_ALONE).response["violations"]
+        for node in violation["nodes"]
+        if not any(violation["id"] == rule and place in node["html"] for rule, place in STREAMLITS)
+    ]
