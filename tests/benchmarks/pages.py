@@ -2,9 +2,10 @@
 
 Runs of 5 million tokens in 2,500 steps, and of 100 million in 5,000 where RATIOSCOPE_BENCHMARK_LARGE is set; summary
 on disk. A *new visitor* has an empty browser, one who *returns* has the caches that three visits left on the disk; both
-get the first page of a new server. *By link* is the same address in a new tab of who returns. Times are from the start
-of the navigation, by the browser's own clock. The baseline is a page of the same library with one chart of 2,500
-points. RATIOSCOPE_BENCHMARK_PAGES names the pages (`overview,drift`) where not all are wanted.
+get the first page of a new server. *By link* is the same address in a new tab of who returns, *by the menu* a click in
+a tab that is open: the first on a page since the server started, and later ones. Times are from the start of the
+navigation, by the browser's own clock. The baseline is a page of the same library with one chart of 2,500 points.
+RATIOSCOPE_BENCHMARK_PAGES names the pages (`overview,drift`) that are opened by links too where not all are wanted.
 """
 
 import os
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from playwright.sync_api import BrowserContext, Playwright, sync_playwright
+from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
 
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard.app import PAGES
@@ -102,7 +103,30 @@ def run() -> None:
         for what, folder in runs.items():
             open_folder(folder)
             print(f"  {what}")
+            _by_menu(playwright, folder, place)
             _pages(playwright, folder, place, plain)
+
+
+def _by_menu(playwright: Playwright, folder: Path, place: Path) -> None:
+    profile = place / f"{folder.parent.name}-menu"
+    with serving(folder.parent, place) as server, _visitor(playwright, profile) as visitor:
+        page = visitor.new_page()
+        page.add_init_script(_WATCH)
+        page.goto(f"http://127.0.0.1:{server.port}/overview?run={folder.name}", wait_until="commit")
+        page.wait_for_function(_DONE, arg=QUIET_MS, timeout=120_000)
+        found = [{name: _clicked(page, name) for name in PAGES} for _ in range(1 + TURNS)]
+    for name in PAGES:
+        first, *later = (turn[name] for turn in found)
+        print(f"    {name:<10} by the menu: complete after {first:.2f} s, {min(later):.2f} s later on", flush=True)
+
+
+def _clicked(page: Page, name: str) -> float:
+    """Seconds from a click in the menu until nothing changes."""
+    page.evaluate("window.seen = {first: null, screen: null, last: null, began: performance.now()}")
+    page.locator("[data-testid=stSidebar]").get_by_role("link", name=PAGES[name].title, exact=True).click()
+    page.wait_for_url(lambda url: name == "runs" or f"/{name}" in url)
+    page.wait_for_function(_DONE, arg=QUIET_MS, timeout=120_000)
+    return float(page.evaluate("window.seen.last - window.seen.began")) / 1e3
 
 
 def _pages(playwright: Playwright, folder: Path, place: Path, plain: Seen) -> None:
