@@ -16,14 +16,38 @@ from ratioscope.dashboard.session import session
 from ratioscope.dashboard.theme import Mode
 from ratioscope.errors import RatioscopeError
 
+# Seconds: a list of runs is listed again when it is older.
+_LISTED = 3.0
 # Seconds: a state of a live run that is so old is good enough for who has seen an older one, or none.
 _FRESH = 10.0
 
 
-@st.cache_resource(ttl=3, show_spinner=False)
-def listed_runs(places: tuple[str, ...]) -> list[Listed]:
-    """All runs below the roots; a directory listing, at most every three seconds."""
-    return discover(places)
+class _Lists:
+    """All runs below some folders, listed again when the list is a few seconds old.
+
+    A list of thousands takes a second or more: it is kept for ten times what it took, so that few pages wait for one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._runs: list[Listed] = []
+        self._places: tuple[str, ...] = ()
+        self._until = 0.0
+
+    def __call__(self, places: tuple[str, ...]) -> list[Listed]:
+        with self._lock:
+            if self._places != places or time.monotonic() > self._until:
+                begun = time.monotonic()
+                self._runs, self._places = discover(places), places
+                self._until = time.monotonic() + max(_LISTED, 10 * (time.monotonic() - begun))
+            return self._runs
+
+    def clear(self) -> None:
+        """Have the next one list again."""
+        self._until = 0.0
+
+
+listed_runs = _Lists()
 
 
 def runs() -> dict[str, Listed]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 import streamlit as st
@@ -37,6 +38,8 @@ from ratioscope.storage.places import place, scan
 # Seconds: between two looks while rewards and findings come in, and while nothing does; and how long a page waits for
 # what can be had at once.
 READING_PAUSE, IDLE_PAUSE, GRACE = 1.0, 4.0, 0.15
+# Of a long list the pause is so many times what it takes to draw: the cores are for reading.
+_REST = 8
 
 _TEACHING = """
 from ratioscope import RunRecorder  # in your trainer
@@ -48,6 +51,7 @@ with RunRecorder("runs/mine", algorithm={"name": "grpo"}) as recorder:
 
 def render() -> None:
     """The page."""
+    begun = time.monotonic()
     page_head("Runs", "Which runs are there, and which need attention?")
     known = list(state.runs().values())
     foreign_runs(imported=False)
@@ -63,7 +67,8 @@ def render() -> None:
     _list(known)
     foreign_runs(imported=True)
     left = server_reader().ask(known)
-    st.fragment(_watcher(known, version), run_every=READING_PAUSE if left else IDLE_PAUSE)()
+    pause = max(READING_PAUSE if left else IDLE_PAUSE, _REST * (time.monotonic() - begun))
+    st.fragment(_watcher(known, version), run_every=pause)()
 
 
 def _watcher(known: list[Listed], version: int) -> Callable[[], None]:
@@ -216,8 +221,8 @@ def _table(shown: list[Line], lines: list[Line]) -> list[Line]:
     clicked = st.session_state.get("open-run")
     if clicked is not None and clicked["row"] < len(ids):
         _go("overview", [ids[clicked["row"]]])
-    ticked = (ticked - set(ids)) | {ids[row] for row in rows}
-    chosen = [*(shown[row] for row in rows), *(one for one in lines if one.run.run_id in ticked - set(ids))]
+    hidden = ticked - set(ids)
+    chosen = [*(shown[row] for row in rows), *(one for one in lines if one.run.run_id in hidden)]
     session().ticked_runs = [one.run.run_id for one in chosen]
     return chosen
 
