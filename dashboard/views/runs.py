@@ -51,7 +51,6 @@ with RunRecorder("runs/mine", algorithm={"name": "grpo"}) as recorder:
 
 def render() -> None:
     """The page."""
-    begun = time.monotonic()
     page_head("Runs", "Which runs are there, and which need attention?")
     known = list(state.runs().values())
     foreign_runs(imported=False)
@@ -63,7 +62,7 @@ def render() -> None:
         return
     server_reader().ask(known)
     server_reader().wait(GRACE)
-    version = server_reader().version
+    version, begun = server_reader().version, time.monotonic()
     _list(known)
     foreign_runs(imported=True)
     left = server_reader().ask(known)
