@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.analysis.importers.detect import hint as foreign_hint
+from ratioscope.analysis.runs.in_flight import in_flight
 from ratioscope.cache import entry_of
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
@@ -147,11 +148,16 @@ def open_run(folder: str | Path) -> Run:
             if last_try:
                 raise
             continue
-        if last_try or _places(folder) == places:  # else the run was compacted meanwhile
+        # Else the run was compacted meanwhile, or a whole flush came in between two tables.
+        is_written = manifest.live_status() == "running"
+        settled = not is_written or isinstance(folder, Remote) or signature(folder) == as_read
+        if last_try or (_places(folder) == places and settled):
             break
     problems = [_one_line(problem) for _, found in listed.values() for problem in found]
+    later = in_flight({table: found for table, (found, _) in listed.items()}) if is_written else set()
     files = {
-        table: tuple(file for file in found if file.identity not in refused) for table, (found, _) in listed.items()
+        table: tuple(file for file in found if file.identity not in refused and file.identity not in later)
+        for table, (found, _) in listed.items()
     }
     return Run(folder, manifest, files, (*problems, *map(_one_line, refused.values())), as_read)
 
