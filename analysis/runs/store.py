@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.analysis.importers.detect import hint as foreign_hint
-from ratioscope.analysis.runs.in_flight import in_flight
+from ratioscope.analysis.runs.table_files import TableFile, in_flight, listed_files
 from ratioscope.cache import entry_of
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
 from ratioscope.seals import broken
 from ratioscope.storage.parquet import fetch_footers, footer, read_table
-from ratioscope.storage.places import Remote, place, scan, scan_below, unfollowed
+from ratioscope.storage.places import Remote, place, scan, scan_below
 
 # Runs may lie in folders of an ablation; deeper trees are somebody's home folder.
 SEARCH_DEPTH = 4
@@ -34,21 +34,6 @@ SEARCH_DEPTH = 4
 # Of runs up to so many bytes every byte is checked when they are opened, which takes 0.7 s at most. Of larger ones
 # pages are checked as they are summed.
 _VERIFIED_BYTES = 10**9
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """One complete Parquet file of a run."""
-
-    path: Path
-    name: schema.FileName
-    size: int
-    modified_ns: int
-
-    @property
-    def identity(self) -> str:
-        """Changes when the file does; files are immutable, so this is for replaced ones."""
-        return f"{self.path.resolve()}:{self.size}:{self.modified_ns}"
 
 
 @dataclass(frozen=True)
@@ -142,7 +127,9 @@ def open_run(folder: str | Path) -> Run:
         manifest = Manifest.read(folder)
         try:
             # Steps are written last and listed first: the tokens of every listed step are on disk.
-            listed = {table: _listed(folder / table) for table in [*reversed(schema.TABLES), *schema.OCCASIONAL_TABLES]}
+            listed = {
+                table: listed_files(folder / table) for table in [*reversed(schema.TABLES), *schema.OCCASIONAL_TABLES]
+            }
             refused = _refused(listed, keep=manifest.status != "running")
         except FileNotFoundError:
             if last_try:
@@ -201,27 +188,6 @@ def _stamp(folder: Path) -> str:
         return str(folder.stat().st_mtime_ns) if folder.exists() else "-"
     # A folder that is elsewhere has no time of its own.
     return str([(child.name, child.size, child.modified_ns) for child in scan(folder)]) if folder.is_dir() else "-"
-
-
-def _listed(folder: Path) -> tuple[list[TableFile], list[str]]:
-    """The files of a table, by their names, and one sentence for each that has another name."""
-    files: list[TableFile] = []
-    problems: list[str] = []
-    if why := unfollowed(folder):
-        return files, [f"{folder}: left out, {why}."]
-    if not folder.is_dir():
-        return files, problems
-    for entry in scan(folder, sizes=True):
-        name = schema.FileName.parse(entry.name)
-        if entry.link and entry.name.endswith(".parquet"):
-            problems.append(f"{entry.path}: left out, {entry.link}.")
-        if not entry.is_file:
-            continue
-        if name is not None:
-            files.append(TableFile(entry.path, name, entry.size, entry.modified_ns))
-        elif entry.name.endswith(".parquet"):
-            problems.append(f"{entry.path}: left out, its name is not first-last-w<writer>.parquet.")
-    return files, problems
 
 
 def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool) -> dict[str, str]:
