@@ -20,6 +20,8 @@ from threading import Thread
 from ratioscope.dashboard.watching.headlines import Headline, found
 
 _NICE = 15
+# So many processes may end over one run; what else the machine does may have ended the first.
+_TRIES = 2
 
 
 def by_processes(folders: Sequence[Path], most: int) -> Iterator[tuple[Path, Headline]]:
@@ -38,12 +40,15 @@ def _hand_out(todo: deque[Path], done: SimpleQueue[tuple[Path, Headline]]) -> No
             folder = todo.popleft()
         except IndexError:  # another one was faster
             break
-        process = process or _start()
-        answer = _ask(process, folder)
-        if answer is None:  # killed, for its memory perhaps
-            _end(process)
-            process, answer = None, Headline(problem=f"{folder}: reading it ended the process that did.")
-        done.put((folder, answer))
+        answer = None
+        for _ in range(_TRIES):
+            process = process or _start()
+            answer = _ask(process, folder)
+            if answer is not None:
+                break
+            _end(process)  # it was killed, for its memory perhaps
+            process = None
+        done.put((folder, answer or Headline(problem=f"{folder}: reading it ended the process that did.")))
     if process:
         _end(process)
 
@@ -81,8 +86,11 @@ def main() -> None:
     """The process."""
     with suppress(OSError):
         os.nice(_NICE)
+    # What a library prints is no answer.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for line in sys.stdin:
-        print(json.dumps(asdict(found(Path(json.loads(line))))), flush=True)
+        print(json.dumps(asdict(found(Path(json.loads(line))))), file=answers, flush=True)
 
 
 if __name__ == "__main__":

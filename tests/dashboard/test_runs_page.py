@@ -1,6 +1,7 @@
 """The list of runs: fast because it opens no table of a run that nobody looks at; search, filters, notes, order."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from ratioscope.dashboard.components.run_list import NOT_READ
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.session import Session
 from ratioscope.dashboard.views import runs as page
-from ratioscope.dashboard.watching import headlines
+from ratioscope.dashboard.watching import headlines, worker
 from ratioscope.dashboard.watching.headlines import Headline, headline
 from ratioscope.dashboard.watching.reader import Alarm, Reader
 from ratioscope.errors import RatioscopeError
@@ -308,8 +309,27 @@ def test_processes_read_the_same_as_the_thread(fresh: Path, monkeypatch: pytest.
     reader, listed = Reader(processes=2), discover([fresh])
     while reader.ask(listed):
         reader.wait(60)
-    monkeypatch.setattr(headlines, "open_folder", _refuse)
+    monkeypatch.setenv("RATIOSCOPE_CACHE", str(fresh.parent / "another cache"))
     assert {run.run_id: reader.get(run) for run in listed} == {run.run_id: headline(run.folder) for run in listed}
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_run_over_which_a_process_ended_is_given_to_one_more(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
+) -> None:
+    started, begin = [], worker._start
+
+    def start() -> "subprocess.Popen[str]":
+        started.append(process := begin())
+        if len(started) <= deaths:
+            process.kill()
+            process.wait()
+        return process
+
+    monkeypatch.setattr(worker, "_start", start)
+    ((_, found),) = worker.by_processes([fresh / "mine"], 1)
+    assert len(started) == 2
+    assert found == headline(fresh / "mine") or (deaths == 2 and "ended the process that did" in found.problem)
 
 
 def test_the_first_time_that_a_live_run_was_critical_is_kept(tmp_path: Path) -> None:
