@@ -9,7 +9,7 @@ from typing import NamedTuple
 import streamlit as st
 from streamlit.errors import FragmentHandledException
 
-from ratioscope.dashboard import warming
+from ratioscope.dashboard import login, warming
 from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.error_box import error_box
 from ratioscope.dashboard.components.leave import leaving
@@ -68,10 +68,13 @@ def main(default: str = "") -> None:
     session().pages = pages
     st.logo(str(Path(__file__).with_name("icon.png")), size="large")
     chosen = st.navigation(list(pages.values()), position="hidden")
+    if not login.admitted():
+        return
     groups: dict[str, list[st.Page]] = {}
     for name, page in shown.items():
         groups.setdefault(page.group, []).append(pages[name])
     menu(groups, chosen)
+    login.way_out()
     st.set_page_config(page_title=_tab_title(chosen.title))
     if not leaving(chosen):
         say_what_means_nothing()

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 from streamlit.web import bootstrap
 
-from ratioscope.dashboard import theme, views, warming
+from ratioscope.dashboard import login, theme, views, warming
 from ratioscope.dashboard.components.error_box import error_box
 from ratioscope.dashboard.components.plot import PLOTLY_ADDRESS, PLOTLY_FILE
 from ratioscope.dashboard.demo import demo
@@ -90,14 +90,18 @@ def _pages() -> list[Route]:
     return [Route(f"/{first}", _first_page), *(Route(f"/{name}", _page) for name in sorted(names))]
 
 
-def serve(roots: Sequence[Path], port: int, listening: Callable[[], None] = lambda: None) -> None:
+def serve(
+    roots: Sequence[Path], port: int, listening: Callable[[], None] = lambda: None, asked: login.Login | None = None
+) -> None:
     """Run the dashboard on these folders until it is stopped; blocks.
 
     Args:
         listening: called when the server answers.
+        asked: what people have to log in with; None: all who reach the port may look.
     """
-    options = _options(port)
+    options = _options(port, asked)
     _only_ours(options)
+    login.ask(asked)
     serve_from(roots)
     warming.begin(LOOPBACK, port, listening)
     app = st.App(
@@ -130,17 +134,20 @@ def _wait_for_nobody() -> None:
     uvicorn.Server.handle_exit = handle_exit  # type: ignore[assignment, method-assign]
 
 
-def _options(port: int) -> dict[str, object]:
-    """Every option that matters to the server's safety or its looks, also where Streamlit's default is the same."""
+def _options(port: int, asked: login.Login | None = None) -> dict[str, object]:
+    """Every option that matters to the server's safety or its looks, also where Streamlit's default is the same.
+
+    A login file adds the one address at which browsers find the server, which listens on loopback nevertheless.
+    """
     return {
         "global.developmentMode": False,
         "server.address": LOOPBACK,
         "server.port": port,
         "server.baseUrlPath": "",
         "server.headless": True,
-        "server.allowedHosts": [LOOPBACK, "localhost"],
+        "server.allowedHosts": [LOOPBACK, "localhost", *([asked.host] if asked else [])],
         "server.enableCORS": True,
-        "server.corsAllowedOrigins": [],
+        "server.corsAllowedOrigins": [asked.origin] if asked else [],
         "server.enableXsrfProtection": True,
         "server.enableStaticServing": False,
         "server.enableAgentApi": False,
@@ -148,6 +155,7 @@ def _options(port: int) -> dict[str, object]:
         "server.fileWatcherType": "none",
         "server.runOnSave": False,
         "browser.gatherUsageStats": False,
+        "secrets.files": [str(asked.file)] if asked else [],
         "client.allowedOrigins": [],
         "client.toolbarMode": "viewer",
         "client.showErrorDetails": "type",

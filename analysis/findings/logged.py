@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from ratioscope import schema
 from ratioscope.analysis.runs.columns import added_up
+from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.runs.table_files import TableFile
 from ratioscope.errors import unknown
 from ratioscope.metric import SAMPLED, not_logged
 from ratioscope.notes import Kind, Note

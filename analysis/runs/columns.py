@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import nan
 
-from ratioscope.analysis.runs.table_files import TableFile
+from ratioscope.analysis.runs.files import TableFile
 from ratioscope.storage.parquet import footer
 
 

@@ -24,8 +24,8 @@ from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
+from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.runs.table_files import TableFile
 from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.storage.parquet import footer, read_schema
 from ratioscope.storage.places import Remote

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.analysis.importers.detect import hint as foreign_hint
-from ratioscope.analysis.runs.table_files import TableFile, in_flight, listed_files
+from ratioscope.analysis.runs.files import TableFile, in_flight, listed_files
 from ratioscope.cache import entry_of
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import MANIFEST_NAME, Manifest

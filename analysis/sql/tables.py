@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from ratioscope import schema
 from ratioscope.analysis.runs.database import query
+from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.relations import may_hold_out, quoted, sql_type
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.runs.table_files import TableFile
 from ratioscope.analysis.sql.worker import SCHEME
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values
-from ratioscope.analysis.runs.table_files import TableFile
+from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.compiled import COUNTS, SUMS
 from ratioscope.storage.parquet import read_schema
 from ratioscope.storage.places import Remote

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ratioscope import schema
 from ratioscope.analysis.runs.columns import counted
-from ratioscope.analysis.runs.table_files import TableFile
+from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.kernels import installed, kernel, loaded
 from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS, LogRatios, rows_of_stretches
 from ratioscope.storage.parquet import read_schema

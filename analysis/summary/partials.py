@@ -23,8 +23,8 @@ from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, one_thread, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
+from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.relations import create_views, may_hold_out
-from ratioscope.analysis.runs.table_files import TableFile
 from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.analysis.summary import by_group, compiled, sums
 from ratioscope.analysis.summary.merging import merged_groups, merged_histogram, merged_order

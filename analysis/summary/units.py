@@ -13,8 +13,8 @@ from itertools import islice, pairwise
 from math import ceil
 
 from ratioscope.analysis.runs.columns import counted
+from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.runs.table_files import TableFile
 from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS
 from ratioscope.storage.parquet import footer
 

@@ -2,10 +2,14 @@
 
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ratioscope.dashboard.cli.terminal import say
 from ratioscope.ending import accept
 from ratioscope.errors import RatioscopeError
+
+if TYPE_CHECKING:
+    from ratioscope.dashboard.login import Login
 
 
 def check_port(port: int) -> None:
@@ -18,15 +22,17 @@ def check_port(port: int) -> None:
             raise RatioscopeError(f"Port {port} is taken; choose another with --port.") from None
 
 
-def serve(roots: list[Path], port: int) -> None:
+def serve(roots: list[Path], port: int, login: "Login | None" = None) -> None:
     """Serve until Ctrl-C, the usual way to end it."""
     from ratioscope.dashboard import launcher
 
     def listening() -> None:
-        say(f"ratioscope: http://{launcher.LOOPBACK}:{port}/   (Ctrl-C stops)")
+        here = f"http://{launcher.LOOPBACK}:{port}/"
+        address = here if login is None else f"{login.origin}/, to which whatever is in front of {here} has to lead"
+        say(f"ratioscope: {address}   (Ctrl-C stops)")
 
     try:
-        launcher.serve(roots, port, listening)
+        launcher.serve(roots, port, listening, login)
     except KeyboardInterrupt:
         accept()
 

@@ -26,6 +26,13 @@ def dashboard(
         ),
     ] = None,
     port: Port = DEFAULT_PORT,
+    login: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Show runs to people who have logged in (OpenID Connect) and whom this TOML file names.",
+        ),
+    ] = None,
 ) -> None:
     """Open the dashboard on folders of runs.
 
@@ -37,10 +44,15 @@ def dashboard(
     for root in roots:
         check_folder(root)
     check_port(port)
+    asked = None
+    if login:
+        from ratioscope.dashboard.login import read_login
+
+        asked = read_login(login)
     for each in foreign_below(roots):
         way = "ratioscope import --allow-pickle" if each.found.description.unpickles else "the page Runs"
         say(f"{each.found.description.path}: {each.found.importer.title}; {way} imports it.")
-    serve(roots, port)
+    serve(roots, port, asked)
 
 
 def _samples() -> list[Path]:
