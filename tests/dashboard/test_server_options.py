@@ -34,6 +34,24 @@ for NAME, VALUE in (("server.enableXsrfProtection", False), ("server.maxUploadSi
     ]
 
 
+def test_a_login_opens_the_door_to_its_address_alone_and_reads_its_file_alone() -> None:
+    program = """
+from pathlib import Path
+from streamlit.web.server.starlette.starlette_websocket import _is_origin_allowed
+from ratioscope.dashboard import launcher
+from ratioscope.dashboard.login import Login
+
+file = Path("login.toml").resolve()
+login = Login(file, "https://runs.example.org", ("@example.org",), unverified=False)
+launcher._only_ours(launcher._options(8501, login))
+for host in ("runs.example.org", "127.0.0.1:8501", "example.org"):
+    print([_is_origin_allowed(f"https://{name}", host) for name in ("runs.example.org", "example.org")])
+print(launcher.config.get_option("secrets.files") == [str(file)])
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.split("\n") == ["[True, False]", "[True, False]", "[False, False]", "True", ""]
+
+
 def _page() -> None:
     from unittest.mock import patch
 
