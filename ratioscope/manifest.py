@@ -9,6 +9,7 @@ import platform
 import socket
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,7 +96,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read and check `folder`/run.json.
+        """Read and check `folder`/run.json. Where the heartbeat is in the future, the file's own time takes its place.
 
         Raises:
             RunFormatError: it is missing, not a JSON object, of a newer format, or a field has the wrong type.
@@ -124,6 +125,9 @@ class Manifest:
         values = defaults | {key: value for key, value in contents.items() if key in known}
         manifest = cls(**values, extra={key: value for key, value in contents.items() if key not in known})
         manifest._check_types(path)
+        if manifest.status == "running" and manifest.heartbeat_age() < 0:  # by a clock that is ahead
+            with suppress(OSError):
+                manifest.heartbeat = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat()
         return manifest
 
     def _check_types(self, path: Path) -> None:

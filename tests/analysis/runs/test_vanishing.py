@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import socket
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ from ratioscope.cache import forget
 from ratioscope.compaction import compact
 from ratioscope.dashboard.watching import headlines
 from ratioscope.errors import VanishedError
-from ratioscope.manifest import INTERRUPTED_AFTER_SECONDS
+from ratioscope.manifest import INTERRUPTED_AFTER_SECONDS, MANIFEST_NAME
 from tests.making.commands import command
 from tests.making.runs import numbered_step, write_run
 
@@ -152,3 +153,13 @@ def test_a_clock_that_jumped_makes_a_run_of_a_dead_process_no_live_one(run: Path
     Manifest(name="run", heartbeat=heartbeat, **gone | {"process_id": os.getpid()}).write(run)  # type: ignore[arg-type]
     old = -ahead.total_seconds() > INTERRUPTED_AFTER_SECONDS
     assert open_run(run).status == ("interrupted" if old else "running")
+
+
+@pytest.mark.parametrize(("silent", "status"), [(0.0, "running"), (100.0, "stalled"), (1000.0, "interrupted")])
+def test_the_clock_of_another_machine_that_is_ahead_keeps_no_run_alive(run: Path, silent: float, status: str) -> None:
+    """Nobody can ask there whether the process lives; when the file was written is the file system's to say."""
+    heartbeat = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    Manifest(name="run", heartbeat=heartbeat, host="elsewhere").write(run)
+    written = time.time() - silent
+    os.utime(run / MANIFEST_NAME, (written, written))
+    assert open_run(run).status == status
