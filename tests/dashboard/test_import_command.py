@@ -176,7 +176,7 @@ def test_the_dashboard_says_what_it_found(
     ratioscope: Ratioscope, slime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[list[Path]] = []
-    monkeypatch.setattr(launcher, "serve", lambda folders, port, listening: served.append(folders))
+    monkeypatch.setattr(launcher, "serve", lambda folders, *_: served.append(folders))
     first, *_ = ratioscope("dashboard", tmp_path, "--port", "18499").succeeded().splitlines()
     assert first.startswith(f"{slime}: slime") and first.endswith("the page Runs imports it.")
     assert served == [[tmp_path]]
