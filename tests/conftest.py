@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
@@ -22,7 +22,8 @@ DEMO = "tests/browser/test_demo.py"
 sys.path.append(str(Path(sys.prefix) / "outside"))
 
 # The same examples in every run, so that a failure is one of the change at hand. `--hypothesis-seed=N` looks for more.
-settings.register_profile("repeatable", derandomize=True)
+# However slow the machine is: no test is about that.
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
 
 
