@@ -163,6 +163,7 @@ def _options(port: int, asked: login.Login | None = None) -> dict[str, object]:
         "logger.level": "error",  # it warns of a tick that comes after its page has gone
         "logger.hideWelcomeMessage": True,  # the command prints the URL, once
         "runner.magicEnabled": False,
+        "runner.postScriptGC": False,  # at each tick of each viewer; Python collects when there is something to collect
         **theme.streamlit_options(),
     }
 

@@ -4,12 +4,13 @@ The URL is the view (`state`): what a link must show again is there and not here
 own keys of `st.session_state`, as Streamlit wants it.
 """
 
-import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import streamlit as st
+
+from ratioscope.dashboard.load import BROKEN_OFF, NEVER, Moment, load, now
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,8 +59,12 @@ class Session:
     """The run that was read last: the first reading of another one takes time."""
     along: "Along | None" = None
     """Where the steps lie on the axis of this page's charts; None: along the steps."""
-    drawing_since: float | None = None
-    """When the page in hand was begun, on the monotonic clock."""
+    drawing_since: Moment | None = None
+    """When the page in hand was begun."""
+    follows: bool = False
+    """Whether that page is drawn again when there are new steps."""
+    drawn: Moment = NEVER
+    """When it was there."""
     rest: float = 0.0
     """Seconds that a page which follows a run waits between two drawings."""
     ticked_runs: list[str] = field(default_factory=list)
@@ -91,9 +96,26 @@ def session() -> Session:
     return st.session_state[_KEY]
 
 
+def drawing() -> None:
+    """A page begins that may follow a run."""
+    here = session()
+    here.drawing_since, here.follows = now(), False
+    load.begin(id(here))
+
+
 def drawn() -> None:
     """Note how long the page took; a page that follows a run rests for a multiple of that between two drawings."""
     here = session()
     if here.drawing_since is not None:
-        here.rest = _REST * (time.monotonic() - here.drawing_since)
+        here.drawn = now()
+        here.rest = _REST * (here.drawn.clock - here.drawing_since.clock)
+        load.end(id(here), follows=here.follows)
     here.drawing_since = None
+
+
+def rested() -> bool:
+    """Whether the page may be drawn again by itself: it is there, has rested, and few others are being drawn."""
+    here = session()
+    clock = now().clock
+    under_way = here.drawing_since is not None and clock - here.drawing_since.clock < BROKEN_OFF
+    return not under_way and clock - here.drawn.clock > here.rest and load.has_turn()

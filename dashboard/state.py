@@ -11,6 +11,7 @@ from ratioscope.analysis.runs.store import Listed, discover, signature
 from ratioscope.analysis.runs.window import Window, window_of
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import theme
+from ratioscope.dashboard.load import NEVER, load, now
 from ratioscope.dashboard.roots import shelves
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.theme import Mode
@@ -63,7 +64,7 @@ class _Shared:
         self._what = run_id, folder, limits
         self._summariser, self._lock = Summariser(), Lock()
         self._opened: Opened | None = None
-        self._when = 0.0
+        self._when = NEVER
 
     def get(self, seen: str) -> Opened:
         """The present state; for who has not seen the latest that was read, that one, while it is fresh.
@@ -72,7 +73,7 @@ class _Shared:
             seen: the signature of the state that the session had before.
         """
         before = self._opened
-        fresh = time.monotonic() - self._when < _FRESH
+        fresh = now().clock - self._when.clock < _FRESH
         if before is not None and fresh and before.run.status == "running" and before.run.signature != seen:
             return before
         with self._lock:
@@ -80,13 +81,16 @@ class _Shared:
             # What was read while this one waited is new enough for it.
             if known is None or (known is before and self.has_news(known)):
                 run_id, folder, limits = self._what
+                begun = now()
                 known = open_folder(folder, run_id=run_id, limits=limits, summariser=self._summariser)
-                self._opened, self._when = known, time.monotonic()
+                self._opened, self._when = known, begun
             return known
 
     def has_news(self, shown: Opened) -> bool:
-        """Whether who sees this state could have another one."""
-        return shown is not self._opened or signature(shown.run.folder) != shown.run.signature
+        """Whether who sees this state could have another one: read already, or there to be read at everybody's pace."""
+        if shown is not self._opened:
+            return True
+        return load.has_spare(self._when) and signature(shown.run.folder) != shown.run.signature
 
 
 @st.cache_resource(max_entries=60, show_spinner=False)

@@ -49,7 +49,7 @@ def _warm(host: str, port: int, listening: Callable[[], None]) -> None:
         reader.server_reader().follow(_places)
         _done.set()
         import_module("torch")
-        # Streamlit collects after every run of a script or fragment, which takes 0.2 s over what imports leave behind.
+        # Every collection would go over what imports leave behind, which takes 0.2 s.
         gc.collect()
         gc.freeze()
     finally:  # a page whose module cannot be imported says why

@@ -14,8 +14,9 @@ from ratioscope.analysis.diagnosis.evidence import Evidence, Steps
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.runs.columns import schema_of
 from ratioscope.analysis.summary.summary import StepSummary
-from ratioscope.storage.parquet import read_schema, read_table
+from ratioscope.storage.parquet import read_table
 
 NOTHING_TO_JUDGE = "nothing_to_judge"
 ABSENCE = (NOTHING_TO_JUDGE, "diverged", "files_left_out", "ended_badly")
@@ -228,7 +229,7 @@ def _scalars(evidence: Evidence) -> pd.DataFrame:
         return pd.DataFrame()
     parts = []
     for file in evidence.run.files["steps"]:
-        names = [name for name in _SCALARS if name in read_schema(file.path).names]
+        names = [name for name in _SCALARS if name in schema_of(file).names]
         table = read_table(file.path, ["step", *names])
         columns = {name: pc.invert(pc.is_finite(table[name].cast(pa.float64()))) for name in names}
         parts.append(pa.table({"step": table["step"], **columns}).to_pandas())

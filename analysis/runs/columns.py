@@ -1,11 +1,29 @@
-"""Which columns files have values in, by their footers: no row is read."""
+"""Which columns files have, and in which they have values, by their footers: no row is read."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import nan
 
+import pyarrow as pa
+
 from ratioscope.analysis.runs.files import TableFile
-from ratioscope.storage.parquet import footer
+from ratioscope.storage.parquet import footer, read_schema
+
+
+@lru_cache(maxsize=100_000)
+def schema_of(file: TableFile) -> pa.Schema:
+    """Columns and types of a file, without its remarks.
+
+    Raises:
+        OSError, ArrowInvalid: it cannot be read any more.
+    """
+    return _one_of_equal(read_schema(file.path).remove_metadata())
+
+
+@lru_cache(maxsize=1_000)
+def _one_of_equal(schema: pa.Schema) -> pa.Schema:
+    """The files of a run have one schema: it is kept once."""
+    return schema
 
 
 @lru_cache(maxsize=100_000)

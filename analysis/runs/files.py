@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ratioscope import schema
@@ -21,7 +22,18 @@ class TableFile:
     @property
     def identity(self) -> str:
         """Changes when the file does; files are immutable, so this is for replaced ones."""
-        return f"{self.path.resolve()}:{self.size}:{self.modified_ns}"
+        return f"{self.resolved}:{self.size}:{self.modified_ns}"
+
+    @property
+    def resolved(self) -> Path:
+        """Where it lies, whichever links lead there."""
+        return _resolved(self) if self.path.is_absolute() else self.path.resolve()
+
+
+@lru_cache(maxsize=100_000)
+def _resolved(file: TableFile) -> Path:
+    """A look at each folder above it: a run that is written has hundreds of files, which every question names."""
+    return file.path.resolve()
 
 
 def listed_files(folder: Path) -> tuple[list[TableFile], list[str]]:

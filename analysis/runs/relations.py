@@ -21,13 +21,13 @@ import pandas as pd
 import pyarrow as pa
 
 from ratioscope import schema
-from ratioscope.analysis.runs.columns import columns_with_values
+from ratioscope.analysis.runs.columns import columns_with_values, counted, schema_of
 from ratioscope.analysis.runs.database import connect, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.unreadable import unreadable
-from ratioscope.storage.parquet import footer, read_schema
+from ratioscope.storage.parquet import footer
 from ratioscope.storage.places import Remote
 
 _FEW = 600_000
@@ -139,7 +139,7 @@ def source(files: Sequence[TableFile], table: schema.Table) -> str:
         selected += [quoted(name) for name in found if name.startswith("reward_")]
     if not files:
         return f"(select {', '.join(selected)} where false)"
-    paths = ", ".join("'" + str(file.path.resolve()).replace("'", "''") + "'" for file in files)
+    paths = ", ".join("'" + str(file.resolved).replace("'", "''") + "'" for file in files)
     # can_have_nan: without it DuckDB prunes row groups by min and max, in which Parquet leaves NaN out.
     return f"(select {', '.join(selected)} from read_parquet([{paths}], union_by_name=true, can_have_nan=true))"
 
@@ -185,14 +185,14 @@ def _are_few(files: Sequence[TableFile]) -> bool:
     """Whether all rows of the files fit into little memory: tens of megabytes."""
     rows = 0
     for file in files:
-        rows += footer(file.path).num_rows
+        rows += counted(file)[0]
         if rows > _FEW:
             return False
     return True
 
 
 def _fields(file: TableFile) -> dict[str, pa.Field]:
-    return {field.name: field for field in read_schema(file.path)}
+    return {field.name: field for field in schema_of(file)}
 
 
 def _overlaps(file: TableFile, first: int | None, last: int | None) -> bool:

@@ -54,7 +54,7 @@ class Run:
     @cached_property
     def places(self) -> list[Path]:
         """The folders that its files lie in, also those that links lead to."""
-        return sorted({self.folder, *(file.path.resolve().parent for files in self.files.values() for file in files)})
+        return sorted({self.folder, *(file.resolved.parent for files in self.files.values() for file in files)})
 
     @property
     def last_step(self) -> int:

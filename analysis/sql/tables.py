@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import schema
+from ratioscope.analysis.runs.columns import schema_of
 from ratioscope.analysis.runs.database import query
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.relations import may_hold_out, quoted, sql_type
@@ -25,7 +26,6 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind
 from ratioscope.schema import Column
-from ratioscope.storage.parquet import read_schema
 
 DERIVED = (
     Column("logp_sampled", pa.float32(), "what ratios divide by: logp_behavior, else logp_behavior_train", "nats"),
@@ -79,7 +79,7 @@ def offer(run: Run, summary: StepSummary) -> Offer:
     names: dict[str, Path] = {}
     for name, parts in sorted(files.items(), key=lambda item: item[0] == schema.TOKENS.name):  # they ask the responses
         setup += _views(run, name, parts)
-        names |= {f"{name}/{part.name}": part.path.resolve() for part in parts}
+        names |= {f"{name}/{part.name}": part.resolved for part in parts}
     tables = [*files]
     vocabulary = run.folder / _VOCABULARY
     if vocabulary.is_file():
@@ -129,7 +129,7 @@ def _relation(table: schema.Table, parts: Sequence[TableFile]) -> str:
 
 
 def _names(part: TableFile) -> list[str]:
-    return list(read_schema(part.path).names)
+    return list(schema_of(part).names)
 
 
 def _free(table: schema.Table, parts: Sequence[TableFile]) -> list[str]:

@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ratioscope import schema
-from ratioscope.analysis.runs.columns import columns_with_values
+from ratioscope.analysis.runs.columns import columns_with_values, schema_of
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.compiled import COUNTS, SUMS
-from ratioscope.storage.parquet import read_schema
 from ratioscope.storage.places import Remote
 from ratioscope.tails import Array
 
@@ -88,7 +87,7 @@ def can_sum(files: Sequence[TableFile]) -> bool:
     if not files or any(isinstance(file.path, Remote) for file in files):
         return False
     declared = {column.name: column.type for column in schema.SEQUENCES.columns}
-    fields = [field for file in files for field in read_schema(file.path) if field.name in _READ]
+    fields = [field for file in files for field in schema_of(file) if field.name in _READ]
     return all(field.type == declared[field.name] for field in fields) and "n_tokens" in columns_with_values(files)
 
 

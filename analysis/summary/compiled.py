@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ratioscope import schema
-from ratioscope.analysis.runs.columns import counted
+from ratioscope.analysis.runs.columns import counted, schema_of
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.kernels import installed, kernel, loaded
 from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS, LogRatios, rows_of_stretches
-from ratioscope.storage.parquet import read_schema
 from ratioscope.storage.places import Remote
 
 KEYS = ("step", "group_id", "seq_id")
@@ -73,7 +72,7 @@ def can_sum(file: TableFile) -> bool:
     """Whether a file of tokens, all of them usable, is of the ordinary kind: columns as declared, groups, local."""
     if isinstance(file.path, Remote):
         return False
-    fields = {field.name: field.type for field in read_schema(file.path)}
+    fields = {field.name: field.type for field in schema_of(file)}
     rows, values = counted(file)
     read = (column for column in schema.TOKENS.columns if column.name in (*KEYS, *_NULL) and column.name in fields)
     return all(values.get(key) == rows for key in KEYS) and all(fields[each.name] == each.type for each in read)

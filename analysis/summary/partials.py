@@ -205,7 +205,7 @@ def scan(units: Batch) -> Partials:
         partials = _without_database(found, sequences, _ranges(units))
         if partials is not None:
             return partials
-    with connect(sorted({file.path.resolve().parent for file in (*tokens, *sequences)})) as connection:
+    with connect(sorted({file.resolved.parent for file in (*tokens, *sequences)})) as connection:
         create_views(connection, schema.TOKENS, tokens, sequences, first.where, ahead=pd.Series(dtype=int))
         create_views(connection, schema.SEQUENCES, sequences, sequences, first.where, tokens=tokens)
         inside = " or ".join(f"step between {first} and {last}" for first, last in _ranges(units))

@@ -1,6 +1,5 @@
 """The head of a run's page: which run, is it alive, how fresh, the step range; follows a live run."""
 
-import time
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from urllib.parse import urlencode
@@ -21,7 +20,7 @@ from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.roots import roots
 from ratioscope.dashboard.sections.subject import where
-from ratioscope.dashboard.session import session
+from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME
 from ratioscope.sources import linked
@@ -58,7 +57,7 @@ def run_page(title: str, question: str) -> Opened | None:
         return None
     # A spinner is a row: on a run that is followed everything below would jump at each news.
     first = session().read != listed.run_id
-    session().drawing_since = time.monotonic()
+    drawing()
     try:
         with st.spinner("Reading the run") if first else nullcontext():
             opened = state.open_listed(listed)
@@ -185,7 +184,8 @@ def _bar(listed: Listed, opened: Opened) -> None:
         st.text(_setting(opened.run))
         if status in ("running", "stalled"):
             follow = st.toggle("Follow", value=True, key="follow", help="Show new steps as they arrive.")
-            _follow(listed, opened, follow=follow, since=time.monotonic())
+            session().follows = follow
+            _follow(opened, follow=follow)
         _range_bar(opened)
         _lines(opened)
         link(opened.run_id)
@@ -212,10 +212,9 @@ def _setting(run: Run) -> str:
 
 
 @st.fragment(run_every=POLL_SECONDS)
-def _follow(listed: Listed, opened: Opened, *, follow: bool, since: float) -> None:
+def _follow(opened: Opened, *, follow: bool) -> None:
     """The only thing that runs while nothing happens: one comparison of two short texts."""
-    rested = time.monotonic() - since > session().rest
-    if follow and rested and state.has_news(opened):
+    if follow and rested() and state.has_news(opened):
         st.rerun()
     st.text(f"data up to step {opened.summary.last_step}, {_age(opened)} old")
 

@@ -29,8 +29,9 @@ from ratioscope.dashboard.components.run_list import (
     line,
     run_table,
 )
+from ratioscope.dashboard.load import load
 from ratioscope.dashboard.roots import shelves
-from ratioscope.dashboard.session import session
+from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.dashboard.watching.reader import server_reader
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place, scan
@@ -60,12 +61,14 @@ def render() -> None:
         st.caption("Every folder with a run.json is a run; it is listed here as soon as it appears.")
         st.code(_TEACHING.strip(), language="python")
         return
+    drawing()
     server_reader().ask(known)
     server_reader().wait(GRACE)
     version, begun = server_reader().version, time.monotonic()
     _list(known)
     foreign_runs(imported=True)
     left = server_reader().ask(known)
+    session().follows = True
     pause = max(READING_PAUSE if left else IDLE_PAUSE, _REST * (time.monotonic() - begun))
     st.fragment(_watcher(known, version), run_every=pause)()
 
@@ -80,10 +83,11 @@ def _watcher(known: list[Listed], version: int) -> Callable[[], None]:
 
     def watch() -> None:
         reader.ask(known)
-        now = _stamp(live, places)
         if not drawn:  # the page has just been drawn
-            drawn.append(now)
-        elif now != drawn[0]:
+            drawn.append(_stamp(live, places))
+        elif not (rested() and load.has_spare(session().drawn)):
+            return
+        elif _stamp(live, places) != drawn[0]:
             state.listed_runs.clear()
             st.rerun()
         if reader.version != version:

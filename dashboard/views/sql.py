@@ -10,11 +10,9 @@ import pyarrow.parquet as pq
 import streamlit as st
 
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.sql import LONGEST_QUERY, Answer, Documented, Limits, QueryError, ask, documented
 from ratioscope.analysis.sql.examples import Example, examples
 from ratioscope.analysis.sql.tables import extent
-from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import plain_chart
 from ratioscope.dashboard.components.frame import answer, run_page
@@ -30,7 +28,7 @@ def render() -> None:
     opened = run_page("SQL", "Anything else?")
     if opened is None:
         return
-    tables = _documented(str(opened.run.folder), opened.run.signature)
+    tables = documented(opened.run, opened.summary)
     answer(extent(opened.summary, tables))
     _choose_example(opened, tables)
     editor, schema = st.columns([5, 4], gap="medium")
@@ -49,12 +47,6 @@ def render() -> None:
         st.text(str(kept.outcome))
     else:
         _result(opened, kept.outcome, kept.last_step)
-
-
-@st.cache_data(max_entries=32, show_spinner=False)
-def _documented(folder: str, signature: str) -> list[Documented]:
-    run = open_run(folder)
-    return documented(run, summarise(run))
 
 
 def _choose_example(opened: Opened, tables: Sequence[Documented]) -> None:

@@ -20,8 +20,9 @@ from ratioscope.dashboard.watching.worker import by_processes
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import scan
 
-# Seconds: a live run is not read again before its headline is so old; between two looks for new runs, at least.
-_LIVE_REST, _PAUSE = 8.0, 4.0
+# Seconds: a live run is not read again before its headline is so old, and so many times what reading it took; between
+# two looks for new runs, at least.
+_LIVE_REST, _LIVE_TIMES, _PAUSE = 8.0, 6.0, 4.0
 # A process takes a second to start: fewer runs than this are read by the thread itself.
 _FEW = 3
 _MOST_PROCESSES = 4
@@ -33,6 +34,13 @@ class _Known:
     headline: Headline | None
     """None: not on disk, and not worked out so far."""
     when: float
+    took: float = 0.0
+    """Seconds, to work it out."""
+
+    @property
+    def old(self) -> bool:
+        """Whether it may be worked out again, of a live run."""
+        return time.monotonic() - self.when > max(_LIVE_REST, _LIVE_TIMES * self.took)
 
 
 @dataclass(frozen=True)
@@ -109,16 +117,11 @@ class Reader:
             time.sleep(max(_PAUSE, 10 * (time.monotonic() - begun)))
 
     def _wanted(self, runs: Sequence[Listed]) -> Iterator[tuple[Listed, str]]:
-        now = time.monotonic()
         for run in runs:
             if run.problem or _not_begun(run):
                 continue
             known, news = self._known.get(run.folder), _news(run)
-            if (
-                known is None
-                or known.headline is None
-                or (known.news != news and (not _is_live(run) or now - known.when > _LIVE_REST))
-            ):
+            if known is None or known.headline is None or (known.news != news and (not _is_live(run) or known.old)):
                 yield run, news
 
     def _read(self, wanted: list[tuple[Listed, str]]) -> None:
@@ -128,8 +131,10 @@ class Reader:
                 key=lambda each: (each[0].folder not in self.first, not _is_live(each[0]), _bytes(each[0].folder))
             )
             of = {str(run.folder): (run, news) for run, news in left}
+            begun = time.monotonic()
             for folder, worked_out in self._work_out([run.folder for run, _ in left]):
-                self._note(*of[str(folder)], worked_out)
+                self._note(*of[str(folder)], worked_out, time.monotonic() - begun)
+                begun = time.monotonic()
         finally:
             self._idle.set()
 
@@ -138,13 +143,13 @@ class Reader:
             return ((folder, found(folder)) for folder in folders)
         return by_processes(folders, self.processes)
 
-    def _note(self, run: Listed, news: str, known: Headline | None) -> bool:
+    def _note(self, run: Listed, news: str, known: Headline | None, took: float = 0.0) -> bool:
         """Keep what was found; whether that is a headline."""
         before = self._known.get(run.folder)
         if known is None and before is not None:
-            self._known[run.folder] = _Known(before.news, before.headline, before.when)
+            self._known[run.folder] = before
             return False
-        self._known[run.folder] = _Known(news, known, time.monotonic())
+        self._known[run.folder] = _Known(news, known, time.monotonic(), took)
         self.version += 1
         if known and known.severity == Severity.CRITICAL and _is_live(run):
             self.sound(run.folder, Alarm(known.last_step, known.rule, known.sentence))

@@ -135,8 +135,8 @@ class Session:
             kind = message.WhichOneof("type")
             if message.metadata.cacheable:
                 self._kept.add(message.hash)
-            if kind == "new_session":
-                self._script = message.new_session.page_script_hash
+            if kind == "navigation":  # the page among those of the app, which a tick has to name
+                self._script = message.navigation.page_script_hash
             elif kind == "auto_rerun":
                 self.ticks[message.auto_rerun.fragment_id] = message.auto_rerun.interval
             elif kind == "delta" and message.delta.WhichOneof("type") == "new_element":

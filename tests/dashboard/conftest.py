@@ -12,6 +12,7 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import Manifest, RunRecorder
+from ratioscope.dashboard.load import load
 from ratioscope.dashboard.roots import serve_from
 from tests.making.pages import visit
 from tests.making.runs import Step, random_step, write_run
@@ -31,6 +32,12 @@ def one_scan_of_installed_packages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_other_viewers() -> None:
+    """Those of the tests before would be waited for."""
+    load._followers.clear()
 
 
 _expander = streamlit.expander

@@ -13,10 +13,11 @@ from ratioscope.dashboard.components.blocks import draw, say
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import POLL_SECONDS, answer, how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.load import load
 from ratioscope.dashboard.sections.compare import QUESTION, baseline, tables
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.subject import where
-from ratioscope.dashboard.session import session
+from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.dashboard.views.compare import controls, data
 from ratioscope.dashboard.views.compare.choosing import MOST_RUNS, choose_runs, other_seeds
 from ratioscope.dashboard.views.compare.difference import difference
@@ -68,6 +69,7 @@ def render() -> None:
     chosen = st.container(horizontal=True, vertical_alignment="bottom")
     with chosen:
         ids = choose_runs(known)
+    drawing()
     members = _read([known[run_id] for run_id in ids])
     if not members:
         return
@@ -218,12 +220,14 @@ def _follow(listed: list[Listed], members: list[Member]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(f"{len(live)} of {len(members)} live", icon=":material/sensors:", color="green")
         follow = st.toggle("Follow", value=True, key="follow-runs", help="Show new steps as they arrive.")
+        session().follows = follow
         _poll(live, follow=follow)
 
 
 @st.fragment(run_every=POLL_SECONDS)
 def _poll(live: list[tuple[Listed, Member]], *, follow: bool) -> None:
-    if follow and any(signature(run.folder) != member.run.signature for run, member in live):
+    turn = follow and rested() and load.has_spare(session().drawn)
+    if turn and any(signature(run.folder) != member.run.signature for run, member in live):
         st.rerun()
     steps = [member.summary.last_step for _, member in live]
     st.text(f"data up to step {min(steps)}" + (f" to {max(steps)}" if max(steps) > min(steps) else ""))
