@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.session import Session
 from ratioscope.dashboard.views import runs as page
 from ratioscope.dashboard.watching import headlines, worker
+from ratioscope.dashboard.watching import reader as reading
 from ratioscope.dashboard.watching.headlines import Headline, headline
 from ratioscope.dashboard.watching.reader import Alarm, Reader
 from ratioscope.errors import RatioscopeError
@@ -330,6 +332,31 @@ def test_a_run_over_which_a_process_ended_is_given_to_one_more(
     ((_, found),) = worker.by_processes([fresh / "mine"], 1)
     assert len(started) == 2
     assert found == headline(fresh / "mine") or (deaths == 2 and "ended the process that did" in found.problem)
+
+
+@pytest.mark.parametrize(("takes", "rests"), [(0.5, 8.0), (3.0, 18.0)])
+def test_a_live_run_that_takes_long_is_read_more_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: float, rests: float
+) -> None:
+    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+
+    def found(folder: Path) -> Headline:
+        clock.now += takes
+        return Headline(tokens=1)
+
+    monkeypatch.setattr(reading, "time", clock)
+    monkeypatch.setattr(reading, "found", found)
+    reader, (first, second) = Reader(), make_steps(2)
+    with RunRecorder(tmp_path / "live", flush_seconds=0.0) as recorder:
+        recorder.record_step(0, tokens=first.tokens, sequences=first.sequences, scalars=first.scalars)
+        recorder.flush()
+        assert reader.ask(discover([tmp_path])) == 1
+        reader.wait(60)
+        recorder.record_step(1, tokens=second.tokens, sequences=second.sequences, scalars=second.scalars)
+        recorder.flush()
+        for past, wanted in ((rests - 0.1, 0), (0.2, 1)):
+            clock.now += past
+            assert len(list(reader._wanted(discover([tmp_path])))) == wanted
 
 
 def test_the_first_time_that_a_live_run_was_critical_is_kept(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A run that is opened between two tables of one flush: the steps of that flush are not there yet."""
+"""The files of a run: which a flush under way has left half done, and which file is which."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import pytest
 
 from ratioscope import Manifest, RunRecorder, schema
 from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.recorder import write_table_file
 from tests.making.runs import random_step
@@ -62,3 +63,12 @@ def test_a_table_that_is_not_written_with_every_flush_holds_nothing_back(tmp_pat
         for first, seen in ((4, 3), (2, 5)):
             (tmp_path / "run" / "steps" / str(schema.FileName(first, first + 1, 0))).unlink()
             assert open_run(tmp_path / "run").last_step == seen
+
+
+def test_a_relative_path_is_another_file_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        found.append(TableFile(Path("a.parquet"), schema.FileName(0, 0, 0), 1, 1).identity)
+    assert found == [f"{tmp_path.resolve()}/{name}/a.parquet:1:1" for name in ("here", "there")]
