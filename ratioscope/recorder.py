@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,7 +55,8 @@ class RunRecorder:
         resume: continue the numbering of the run that is there; steps already on disk are not written again.
         vocabulary: text of a token id, called once for each id that occurs.
         flush_seconds: a live reader sees a step at most about this much later.
-        stop_on_error: an I/O error raises at the next call (True), or ends the recording only (False).
+        stop_on_error: columns that are wrong raise, and so does, at the next call, a disk that fails (True); or there
+            is one warning, the recording ends and the program goes on (False).
         writer: number of this writer, where several record into one run at a time, each with its own number: the first
             to come makes the run, the others join it, and what they say of it is not asked for. In a folder only.
         **manifest_fields: fields of `Manifest`: name, algorithm, schedule, task, seed, ...
@@ -154,10 +155,6 @@ class RunRecorder:
             return
         if self._closed:
             raise RatioscopeError(f"{self.folder}: step {step} was recorded after the recorder was closed.")
-        if not 0 <= step <= LAST_STEP:
-            raise RunFormatError(f"{self.folder}: step {step} cannot be recorded, steps count from 0 to {LAST_STEP}.")
-        if self._next_step is not None and step < self._next_step:
-            raise RunFormatError(f"{self.folder}: step {step} was recorded after step {self._next_step - 1}.")
         one_row = {"wall_time": datetime.now(UTC)} | dict(scalars or {})
         given = {
             "tokens": tokens,
@@ -167,10 +164,25 @@ class RunRecorder:
             "messages": messages,
         }
         batch: dict[str, Columns] = {name: columns for name, columns in given.items() if columns is not None}
-        for name, columns in batch.items():
-            check_columns(self._tables[name], columns)
+        try:
+            self._check(step, batch)
+        except RunFormatError as error:
+            if self._stop_on_error:
+                raise
+            self._queue.join()
+            self._attempt(partial(self._end_before, error))
+            return
         self._next_step = step + 1
         self._queue.put((step, batch))
+
+    def _check(self, step: int, batch: Mapping[str, Columns]) -> None:
+        """What can be said of a step at once; raises `RunFormatError`."""
+        if not 0 <= step <= LAST_STEP:
+            raise RunFormatError(f"{self.folder}: step {step} cannot be recorded, steps count from 0 to {LAST_STEP}.")
+        if self._next_step is not None and step < self._next_step:
+            raise RunFormatError(f"{self.folder}: step {step} was recorded after step {self._next_step - 1}.")
+        for name, columns in batch.items():
+            check_columns(self._tables[name], columns)
 
     def set_aside(self, step: int) -> None:
         """Move what is on disk of `step` and later steps into `set_aside/`, where no reader looks; it is recorded anew.
@@ -243,15 +255,29 @@ class RunRecorder:
                 action()
             except Exception as error:
                 self._error = error
+                if not self._stop_on_error:
+                    _LOG.warning("%s: recording stopped (%s); the program goes on.", self.folder, reason_of(error))
 
     def _beat(self) -> None:
         self._flush_when_due()
         self._write_manifest("running")
 
     def _buffer(self, step: int, batch: dict[str, Columns]) -> None:
-        for name, columns in batch.items():
-            if step > self._last_on_disk[name]:
-                self._pending[name].append(to_arrow(self._tables[name], columns, step))
+        try:
+            tables = {
+                name: to_arrow(self._tables[name], columns, step)
+                for name, columns in batch.items()
+                if step > self._last_on_disk[name]
+            }
+        except Exception as error:
+            self._end_before(error)
+        for name, table in tables.items():
+            self._pending[name].append(table)
+
+    def _end_before(self, error: Exception) -> NoReturn:
+        """Write the steps before the one that cannot be recorded, and raise why it cannot."""
+        self._flush()
+        raise error
 
     def _flush_when_due(self) -> None:
         rows = sum(table.num_rows for name in ("tokens", "sequences") for table in self._pending[name])

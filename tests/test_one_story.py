@@ -60,9 +60,11 @@ _DISTANCES = re.compile(
     r"(?:[Ss]taleness is|staleness at most|[Uu]pdate drift(?: is)? at most|total variation(?: is)?|at its worst|"
     rf"sampler to the new policy \(|the new policy is) ({_NUMBER})(?![\d.]* ×)"
 )
-_COUNT = re.compile(rf"(?:was above the limit of|[Ss]taleness is above ε_stale/2 =) {_NUMBER} in (\d+) of (\d+) steps")
+_COUNT = re.compile(
+    rf"(?:was clearly above the limit of|[Ss]taleness is clearly above ε_stale/2 =) {_NUMBER} in (\d+) of (\d+) steps"
+)
 _AT_MOST = re.compile(rf"staleness (?:is )?at most ({_NUMBER})")
-_WORST = re.compile(rf"^Staleness is above.*at its worst ({_NUMBER}),")
+_WORST = re.compile(rf"^Staleness is clearly above.*at its worst ({_NUMBER}),")
 _AGE = ("the age of the data makes", "stale samples", "the data grow older", "together make up")
 
 

@@ -119,8 +119,9 @@ def report(members: Sequence[Member], metric: str | None = None, by: Axis = "ste
     chosen = chosen_metric(groups, metric)
     if len(groups) < 2:
         raise RatioscopeError(
-            f"{len(members)} run{'s' * (len(members) != 1)} of {len(groups)} setting cannot be compared; "
-            "name runs that differ in more than their seed."
+            f"{len(members)} run{'s' * (len(members) != 1)} of 1 setting cannot be compared; name runs that differ in "
+            "more than their seed. Settings are told apart by algorithm, schedule, sampler, optimiser, model and "
+            "task in run.json, which RunRecorder takes as arguments."
         )
     stands = standing(groups, chosen.metric, by)
     if not any(len(end.places) for end in stands.ends):

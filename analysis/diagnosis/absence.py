@@ -15,6 +15,7 @@ from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.runs.columns import schema_of
+from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.storage.parquet import read_table
 
@@ -24,6 +25,8 @@ _LOST_SHARE = 0.5
 """Of a step's rows: with more of them unusable, the step's numbers are those of a remainder."""
 _NEARLY_ALL, _STOPPED = 0.9, 3
 """A scalar in so large a share of the steps, and in none of so many last ones, has stopped being logged."""
+_LONGEST_REASON = 300
+"""Characters of a manifest that are quoted."""
 _TOKENS, _REWARD = "log-probabilities or advantages of most tokens", "the reward"
 _SCALARS = {"loss": "the loss", "grad_norm": "the gradient norm"}
 
@@ -48,7 +51,10 @@ def nothing_to_judge(evidence: Evidence) -> Finding | None:
         what = f"The run has {len(values)} steps and not one token on disk"
         do = "Log the tokens: without log-probabilities there is nothing to diagnose."
     else:
-        what, do = "The run holds no step", "Look at the trainer's own log: it ended before its first update."
+        what, do = (
+            "The run holds no step",
+            _reason(run) or "Look at the trainer's own log: it ended before its first update.",
+        )
     return _finding(
         evidence,
         NOTHING_TO_JUDGE,
@@ -58,6 +64,14 @@ def nothing_to_judge(evidence: Evidence) -> Finding | None:
         do,
         Number("rows that cannot be used", float(rows)),
     )
+
+
+def _reason(run: Run | None) -> str:
+    """What a run's manifest says of its end, a sentence; or empty."""
+    said = " ".join(run.manifest.status_reason.split()) if run is not None else ""
+    if len(said) > _LONGEST_REASON:
+        said = f"{said[:_LONGEST_REASON]}…"
+    return f'run.json says why it ended: "{said}".' if said else ""
 
 
 def _nothing_asked(evidence: Evidence) -> Finding | None:
@@ -153,7 +167,7 @@ def run_ended_badly(evidence: Evidence) -> Finding | None:
         f"{what}.",
         (run.last_step,),
         why,
-        "Read status_reason in run.json and the end of the trainer's own log, and resume the run.",
+        f"{_reason(run)} Read the end of the trainer's own log, and resume the run.".lstrip(),
         Number("last step on disk", float(run.last_step)),
         severity=Severity.WARNING,
     )

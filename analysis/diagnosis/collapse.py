@@ -51,7 +51,7 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
         metric=fall.metric,
         steps=steps_of(fall.low),
         numbers=(
-            Number(f"{title}, best", fall.best),
+            Number(f"{title}, best before the fall", fall.best),
             Number(f"{title}, median since the fall", fall.after),
             evidence.latest(fall.metric),
         ),
@@ -163,21 +163,27 @@ def _story(evidence: Evidence, moved: Moved, fall: Fall) -> str:
 
 
 def _beside(evidence: Evidence, fall: Fall) -> str:
-    """That staleness went above its limit between the last good step and the fall, for the first time; or empty."""
+    """That staleness went clearly above its limit, for the first time, between the last good step and the fall."""
     level = evidence.facts.staleness
     over = level.over
     if not over or not fall.still_good < over[0] <= fall.found:
         return ""
     lag = evidence.values["version_lag"].get(over[0], nan)
     old = f" (data {lag:.0f} updates old)" if lag > 0 else ""
-    text = f"Likely: staleness went above its limit of {level.limit:g} in step {over[0]}{old}, "
+    text = (
+        f"Likely: staleness was clearly above its limit of {level.limit:g} for the first time in step {over[0]}{old}, "
+    )
     text += "between the last good value and the fall"
     return f"{text}; {evidence.setup.unbounded}." if evidence.setup.unbounded else f"{text}."
 
 
 def _advice(evidence: Evidence, moved: Moved, fall: Fall) -> str:
     """Sentences. From a fall that came back there is nothing to go back to."""
-    back = [] if fall.came_back else [f"go back to step {fall.still_good}, the last good state"]
+    back = [f"go back to step {fall.still_good}, the last good state"]
+    if fall.still_good == evidence.values.index[0]:
+        back = ["begin again, as no step after the first was known to be good"]
+    if fall.came_back:
+        back = []
     if moved.before:
         told = [*back, f"look first at what changed before: {_named(list(moved.first))}"]
         return f"{_told(told)} If taking that back does not prevent the fall, it was not the cause."

@@ -76,7 +76,7 @@ def staleness_is_high(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="staleness_high",
         severity=Severity.CRITICAL if excess.max() > 2 * level.limit else Severity.WARNING,
-        sentence=f"Staleness is above ε_stale/2 = {level.limit:g} {over_limit(level, facts)}; "
+        sentence=f"Staleness is clearly above ε_stale/2 = {level.limit:g} {over_limit(level, facts)}; "
         f"at its worst {tv_text(level.largest)}, {level.largest / level.limit:.1f} × the limit, "
         f"in step {level.largest_step}.",
         metric=level.key,

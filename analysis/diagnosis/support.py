@@ -31,7 +31,8 @@ def engine_differs(evidence: Evidence) -> Finding | None:
     high = engine.loc[list(found.over)]
     matters = engine > evidence.limits.engine_to_update * values["u_k"].loc[engine.index].fillna(np.inf)
     of_age = 0.0 if age is None else age.loc[engine.index]
-    larger = engine[(engine > of_age) & matters & (engine > max(_noise_floor(evidence), HEALTHY_TV))]
+    least = max(_noise_floor(evidence), HEALTHY_TV)
+    larger = engine[(engine > of_age) & matters & (engine > least)]
     decides = found.decides
     if decides is not None and decides.exceeded and decides.kind is Kind.SIZE:
         severity, steps = Severity.WARNING, high
@@ -47,7 +48,9 @@ def engine_differs(evidence: Evidence) -> Finding | None:
         and facts.cause_of_staleness is Cause.ENGINE
     ):
         severity, steps = Severity.NOTICE, larger
-        sentence = "More of the staleness comes from the sampler's engine than from old weights "
+        sentence = (
+            f"More of the staleness comes from the sampler's engine (above {number(least)}) than from old weights "
+        )
         sentence += f"{share_text(larger, evidence)}: {_engine_against_age(facts)} (means)."
     else:
         return None

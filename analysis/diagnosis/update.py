@@ -30,7 +30,7 @@ def update_is_large(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="update_large",
         severity=Severity.CRITICAL if excess.max() > 2 * limit else Severity.WARNING,
-        sentence=f"The update drift is above ε/2 = {limit:g} {over_limit(level, evidence.facts)}; "
+        sentence=f"The update drift is clearly above ε/2 = {limit:g} {over_limit(level, evidence.facts)}; "
         f"at its worst {size}, in step {worst}.",
         metric="u_k",
         steps=steps_of(excess),

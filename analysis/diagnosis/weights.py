@@ -3,7 +3,7 @@
 import numpy as np
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from ratioscope.analysis.findings.facts import heavy_tails
+from ratioscope.analysis.findings.facts import Concern, heavy_tails
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.catalogue import CATALOGUE
@@ -119,9 +119,22 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
         "token is enough.",
         do="Use token ratios, the geometric mean (GSPO), or a truncated product."
         if uses_them
-        else ("Nothing: this loss multiplies by no such product. " if evidence.setup.weighted is False else _KEEP)
-        + "Before a change to sequence ratios (seq_is, seq_tis) shorten the responses, bring the data closer, or use "
-        "the geometric mean (GSPO).",
+        else _before_sequence_ratios(evidence),
         source="S1 4.2, 7; verl, documented health limits of rollout correction",
         limit=limit,
+    )
+
+
+def _before_sequence_ratios(evidence: Evidence) -> str:
+    """For a loss that multiplies by no product of ratios; of a bias `regime` says that truncated products remove it."""
+    biased = evidence.facts.concern is Concern.BIAS
+    opening = (
+        "Nothing: this loss multiplies by no such product. "
+        if evidence.setup.weighted is False
+        else _KEEP * (not biased)
+    )
+    which = "untruncated sequence ratios (seq_is)" if biased else "sequence ratios (seq_is, seq_tis)"
+    return (
+        f"{opening}Before a change to {which} shorten the responses, bring the data closer, or use the geometric mean "
+        "(GSPO)."
     )

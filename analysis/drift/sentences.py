@@ -57,7 +57,8 @@ def _against_the_limit(facts: Facts) -> str:
         side = "above" if level.over else "below" if level.largest <= level.limit else "not beyond noise above"
         return f"Staleness is {largest} in step {facts.first}, {side} the limit of {level.limit:g}"
     if level.over:
-        return f"Staleness was above the limit of {level.limit:g} {over_limit(level, facts)}, {largest} at its worst"
+        many = over_limit(level, facts)
+        return f"Staleness was clearly above the limit of {level.limit:g} {many}, {largest} at its worst"
     if level.largest <= level.limit:
         return f"Staleness stayed below the limit of {level.limit:g}: {largest} at most in {facts.n_steps} steps"
     return f"Staleness was never above the limit of {level.limit:g} by more than its noise: {largest} at most"

@@ -10,7 +10,7 @@ so is decided in `facts`, by medians of the steps: what is persistent counts, no
 """
 
 from dataclasses import dataclass
-from math import isnan
+from math import expm1, isnan
 
 import pandas as pd
 
@@ -161,9 +161,9 @@ def _origin(facts: Facts, not_logged: tuple[str, ...]) -> str:
 def _size(facts: Facts, setup: Setup) -> str:
     tv, limit, chi2_limit = facts.staleness.median, facts.staleness.limit, facts.limits.log_chi2
     if facts.concern is Concern.BIAS:
-        return f"Total variation is {tv:.2g}, above {limit:g}: bias is the primary concern."
+        return f"The median total variation is {tv:.2g}, above {limit:g}: bias is the primary concern."
     words = {
-        Concern.VARIANCE: f"above {chi2_limit:.2g}: "
+        Concern.VARIANCE: f"above {chi2_limit:.2g}, where χ² is {expm1(chi2_limit):.2g}: "
         + (
             "importance weights would have a large variance, which a trust region does not see; this loss has none."
             if setup.weighted is False
@@ -172,6 +172,6 @@ def _size(facts: Facts, setup: Setup) -> str:
         Concern.NEITHER: "small as well: neither bias nor variance is large.",
     }
     return (
-        f"Total variation is {tv:.2g}, at most {limit:g}; the logarithm of 1 + χ² of whole responses is "
-        f"{facts.log_chi2:.2g} ({chi2_source(facts)}; medians over the steps), {words[facts.concern]}"
+        f"The median total variation is {tv:.2g}, within its limit of {limit:g}; the median logarithm of 1 + χ² of "
+        f"whole responses is {facts.log_chi2:.2g} ({chi2_source(facts)}), {words[facts.concern]}"
     )

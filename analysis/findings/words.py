@@ -33,7 +33,7 @@ def at_most(name: str, level: Level) -> str:
 
 
 def over_limit(level: Level, facts: Facts) -> str:
-    """In how many steps the limit is exceeded, the one count that is quoted."""
+    """In how many steps the limit is clearly exceeded, beyond the noise, the one count that is quoted."""
     return in_steps(len(level.over), facts)
 
 

@@ -27,7 +27,10 @@ def footers(evidence: Evidence) -> list[Remark]:
                 columns.add(column)
                 hidden += abs(n - counted.get(column, 0))
     if not looked_at:
-        return not_checked(name, "The files were not written by ratioscope: their footers count nothing.")
+        return not_checked(
+            name,
+            "No footer counts the values that are not finite: another program wrote the files, or an older ratioscope.",
+        )
     if not columns:
         return passed(
             name, f"The counts in the footers ({looked_at} file{'s' * (looked_at != 1)}) are those of the values."

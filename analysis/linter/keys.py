@@ -17,6 +17,8 @@ FEWEST_TOKENS = 100
 def files(evidence: Evidence) -> list[Remark]:
     """Files that had to be left out."""
     problems = [problem.replace(f"{evidence.run.folder}/", "") for problem in evidence.run.problems]
+    if not problems and not any(evidence.run.files.values()):
+        return not_checked("files", "The run has no file.")
     if not problems:
         return passed("files", f"All {sum(map(len, evidence.run.files.values()))} files can be read.")
     more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""

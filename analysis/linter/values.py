@@ -21,10 +21,10 @@ BESIDE = ("logp_behavior_train", "logp_reference", "entropy")
 CONSTANT_BESIDE = ("logp_reference", "entropy")
 
 _CAUSES = {
-    "nan": ("is NaN or missing in a log-probability", LOG_PROBS),
-    "infinite": ("has an infinite log-probability that is not a legitimate ratio of 0", LOG_PROBS),
-    "positive": ("has a log-probability above zero", LOG_PROBS),
-    "advantage": ("has an advantage that is not finite", ("advantage",)),
+    "nan": ("NaN or missing", LOG_PROBS),
+    "infinite": ("infinite (no legitimate ratio of 0)", LOG_PROBS),
+    "positive": ("above zero", LOG_PROBS),
+    "advantage": ("not finite", ("advantage",)),
 }
 
 
@@ -38,18 +38,19 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
             continue
         steps = steps_with(by_step[cause])
         share = (by_step[cause] / by_step["n_rows"]).max()
+        blamed = tuple(column for column in columns if evidence.total(f"bad_{column}")) or columns
         remarks.append(
             Remark(
                 name,
                 Outcome.FOUND,
-                f"{count:,} of {evidence.n_rows:,} rows: the row {words}, {in_steps(steps)}; "
+                f"{' or '.join(blamed)} is {words} in {count:,} of {evidence.n_rows:,} rows, {in_steps(steps)}; "
                 f"up to {percent(share)} of a step's rows.",
                 _severity(evidence, count),
                 "These rows are left out of every mean, which biases it: fix the writer. "
                 "Subtract and normalise logits in float32, and mask padding before it is logged.",
                 (estimate("rows", count), estimate("largest share of a step's rows", share)),
                 steps,
-                tuple(column for column in columns if evidence.total(f"bad_{column}")) or columns,
+                blamed,
                 evidence.examples(cause),
             )
         )

@@ -26,10 +26,14 @@ def verdict(remarks: Sequence[Remark]) -> str:
 
 def counted(remarks: Iterable[Remark]) -> str:
     """How the checks ended; the counts add up to all of them."""
+    remarks = list(remarks)
     ends = list(outcomes(remarks).values())
     passed, found, unknown = (ends.count(end) for end in (Outcome.PASSED, Outcome.FOUND, Outcome.NOT_CHECKED))
+    problems = len({remark.check for remark in remarks if remark.is_problem})
     counts = f"{passed} of {len(ends)} checks passed"
-    return counts + f", {found} found something" * bool(found) + f", {unknown} could not run" * bool(unknown)
+    for n, what in ((problems, "found a problem"), (found - problems, "found a notice"), (unknown, "could not run")):
+        counts += f", {n} {what}" * bool(n)
+    return counts
 
 
 def mostly_unknown(remarks: Iterable[Remark]) -> bool:

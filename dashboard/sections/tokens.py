@@ -116,7 +116,10 @@ def told(found: Contributions, window: Window, step: int | None, of: Callable[[i
     if inside is found:
         return sentence(found, window.words)
     highest = sentence(inside, f"step {step}").partition(". ")[0].rstrip(".")
-    return f"No response of {window.words} stands out. {highest}, where it is highest."
+    return (
+        f"Over {window.words} no response stands out; in the step where this is highest, "
+        f"{highest[0].lower()}{highest[1:]}."
+    )
 
 
 def named(found: Contributions, step: int | None, of: Callable[[int, int], Contributions]) -> Contributions:
@@ -196,7 +199,7 @@ def _table(worst: pd.DataFrame, title: str) -> Table:
     records = worst.astype(object).where(worst.notna(), math.nan).to_dict("records")
     cells = {head: [write(row) for row in records] for head, write in columns.items()}
     kept = {head: told for head, told in cells.items() if not set(told) <= {_NONE, _UNLOGGED}}
-    note = "Ratios in nats; W is the product of a response's token ratios." * ("log W" in kept)
+    note = "log W in nats; W is the product of a response's token ratios." * ("log W" in kept)
     return Table(title, tuple(kept), tuple(zip(*kept.values(), strict=True)), note)
 
 

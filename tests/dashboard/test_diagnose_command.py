@@ -36,7 +36,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_findings_are_printed_with_cause_and_remedy(ratioscope: Ratioscope, stale: Path) -> None:
     sentence, why, do = ratioscope("diagnose", stale).succeeded().splitlines()[:3]
-    assert sentence.startswith("warning   Staleness is above ε_stale/2 = 0.2 in 4 of 4 steps")
+    assert sentence.startswith("warning   Staleness is clearly above ε_stale/2 = 0.2 in 4 of 4 steps")
     assert why.strip().startswith("Why: ") and do.strip().startswith("Do: ")
 
 

@@ -1,6 +1,7 @@
 """Mistakes and disk errors while recording: said at the call or at the next one, and nothing on disk is harmed."""
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder, schema
+from ratioscope.analysis.runs.store import open_run
 from ratioscope.table_files import to_arrow
 from tests.making.runs import Step, plain_step, random_step, write_run
 
@@ -181,6 +183,27 @@ def test_if_so_configured_an_error_ends_the_recording_only(tmp_path: Path) -> No
     recorder.close()
     manifest = Manifest.read(tmp_path / "run")
     assert manifest.status == "failed" and manifest.status_reason.startswith("recording stopped: ")
+
+
+@pytest.mark.parametrize("wrong", ["text for a number", "a column less"])
+@pytest.mark.parametrize("stop_on_error", [True, False])
+def test_a_step_that_cannot_be_recorded_takes_no_good_one_with_it(
+    tmp_path: Path, wrong: str, stop_on_error: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps = some_steps(5)
+    if wrong == "a column less":
+        del steps[3].tokens["position"]
+    else:
+        steps[3].tokens["advantage"] = ["high"] * len(steps[3].tokens["position"])
+    with (
+        pytest.raises(RatioscopeError) if stop_on_error else nullcontext(),
+        RunRecorder(tmp_path / "run", stop_on_error=stop_on_error) as recorder,
+    ):
+        for step in steps:
+            record(recorder, step)
+    run = open_run(tmp_path / "run")
+    assert (run.last_step, run.status, run.problems) == (2, "failed", ())
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * (not stop_on_error)
 
 
 def test_a_place_that_cannot_be_written_is_one_clear_sentence(tmp_path: Path) -> None:

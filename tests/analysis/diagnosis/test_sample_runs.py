@@ -168,7 +168,7 @@ def test_no_metric_is_blamed_for_a_fall_in_the_first_steps() -> None:
     assert not [metric for metric in ("ESS", "Gradient") if metric in collapse.sentence + collapse.why]
     # What crossed its limit meanwhile is said, and that it was meanwhile.
     assert facts_of(summary_of(COLLAPSE)).staleness.over[0] == 14
-    assert "Likely: staleness went above its limit of 0.2 in step 14" in collapse.why
+    assert "Likely: staleness was clearly above its limit of 0.2 for the first time in step 14" in collapse.why
     assert "does not show" not in collapse.do
 
 

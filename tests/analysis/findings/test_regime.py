@@ -179,7 +179,7 @@ def test_moved_thresholds_move_the_regime() -> None:
     stale = summary_of(**(QUIET | {"s_k_bounded": 0.3, "s_k_version_bounded": 0.3, "u_k": 0.15}))
     assert regime_of(stale).concern is Concern.BIAS and len(regime_of(stale).sources) == 2
     loose = regime_of(stale, Limits(epsilon_stale=0.8, epsilon=0.5))
-    assert loose.concern is Concern.NEITHER and not loose.sources and "at most 0.4" in loose.sentence
+    assert loose.concern is Concern.NEITHER and not loose.sources and "its limit of 0.4" in loose.sentence
     heavy = summary_of(**(QUIET | {"log1p_chi2_seq": 1.0}))
     assert regime_of(heavy).concern is Concern.VARIANCE
     assert regime_of(heavy, Limits(chi2=2.0)).concern is Concern.NEITHER
