@@ -75,10 +75,13 @@ class Report:
         if len(found.over_schedules):
             parts += ["Over all schedules (stratified bootstrap):", _table(found.over_schedules)]
         if len(self.answers) > 1:
-            head = "The best against each of the others, each by itself (95%, not corrected for their number):"
-            parts.append("\n".join([head, *(f"{answer.sentence}." for answer in self.answers)]))
+            parts.append("\n".join([_pairs_head(self.answers), *(f"{_pair(answer)}." for answer in self.answers)]))
         if len(self.components):
-            parts += ["Components in which the settings differ:", _table(self.components)]
+            few = len(self.components.columns) <= _SIDE_BY_SIDE
+            parts += [
+                "Components in which the settings differ:",
+                _table(self.components if few else self.components.rename_axis(None).T),
+            ]
         return "\n\n".join(parts)
 
 
@@ -88,6 +91,22 @@ _LEGEND = {
     "iqm": "iqm: mean of the middle half of the seeds; best: probability of the best mean.",
     "group": "group: settings of one schedule that share a letter are not told apart in these runs.",
 }
+
+
+# Settings that stand side by side in a terminal; more are a row each.
+_SIDE_BY_SIDE = 4
+
+
+def _pairs_head(answers: Sequence[Answer]) -> str:
+    """What the sentences of the pairs are, and what those of a single seed would all repeat."""
+    said = "95%, not corrected for their number"
+    if any(min(answer.difference.seeds) < 2 for answer in answers):
+        said += "; a single seed tells nothing of other seeds"
+    return f"The best against each of the others, each by itself ({said}):"
+
+
+def _pair(answer: Answer) -> str:
+    return answer.here if min(answer.difference.seeds) < 2 else answer.sentence
 
 
 def _ranking(found: Standing) -> pd.DataFrame:

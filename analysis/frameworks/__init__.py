@@ -47,6 +47,8 @@ _COLUMN = {
 # What every log had once, so that rows do not say whether they need it.
 _USUAL = ("behavior", "current", "advantage", "lag", "reward", "length", "group")
 
+_PARTED = Note(Kind.UNDEFINED, "groups span steps: each step has parts of them, whose spread is not theirs")
+
 # Tokens that are in memory at once; a longer step is read whole.
 _TOKENS_AT_ONCE = 1_000_000
 
@@ -91,10 +93,13 @@ def theirs(
         raise unknown(f"a parameter of {dialect.framework.title}", name, dialect.parameters)
     used: Parameters = {**dialect.parameters, **other}
     several = takes_several_passes(run)
+    parted = run.manifest.schedule.get("groups_span_steps") is True
     rows: list[tuple[Any, ...]] = []
     for step, tokens in _steps(run, first, last):
         for row in dialect.rows:
             value, clamped, note, missing = _evaluate(row, tokens, used, several)
+            if parted and "group" in row.needs and not missing:
+                value, clamped, note = float("nan"), 0, _PARTED
             rows.append((step, row.name, value, clamped, *cells(note).values(), ", ".join(missing)))
     frame = pd.DataFrame(rows, columns=["step", "name", "value", "clamped", "note_kind", "note", "missing"])
     return frame.astype({"value": float})

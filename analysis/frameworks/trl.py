@@ -131,7 +131,8 @@ DIALECT = Dialect(
             "frac_reward_zero_std", "share of samples in groups whose rewards have no spread",
             "By rewards, not by advantages, and counted in samples: groups with an advantage of 0 for another reason "
             "are not in it.",
-            lambda t, p: _without_spread(t), ours="zero_advantage_group_fraction", needs=("reward",),
+            lambda t, p: _without_spread(t), ours="zero_advantage_group_fraction",
+            needs=("reward", "group"),
         ),
         Reported(
             "completions/mean_length", "mean length of the completions",

@@ -9,7 +9,7 @@ import pickle
 import platform
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
@@ -125,9 +125,9 @@ def run_report(
     return Report(
         "run",
         manifest.name,
-        f"{manifest.algorithm.get('name', 'algorithm not stated')}, {where(int(index[0]), int(index[-1]))}",
+        f"{setting.in_a_line(manifest)}; {where(int(index[0]), int(index[-1]))}",
         subject.verdict.pairs,
-        tuple(_once(found)),
+        tuple(_once(_told(section, subject.verdict.pairs) for section in found)),
         methods(found),
         {name: source.title for name, source in SOURCES.items()},
         _provenance([opened], command_line([opened], chosen, steps, framework=framework)),
@@ -187,7 +187,20 @@ def _is_brief(pages: Sequence[str]) -> bool:
     return set(pages) <= {*SHORT, *ON_REQUEST}
 
 
-def _once(sections: Sequence[Section]) -> Iterator[Section]:
+def _told(section: Section, answers: Sequence[tuple[str, str]]) -> Section:
+    """Findings of which the verdict says all but the evidence are marked."""
+    said = " ".join(text for _, text in answers)
+
+    def marked(block: Block) -> Block:
+        if isinstance(block, FindingBlock):
+            found = block.finding
+            return replace(block, told=all(text in said for text in (found.why, found.do, found.sure)))
+        return block
+
+    return replace(section, blocks=tuple(map(marked, section.blocks)))
+
+
+def _once(sections: Iterable[Section]) -> Iterator[Section]:
     """A remark that several sections of a run make is made by the first of them."""
     said: set[tuple[str, str]] = set()
     for section in sections:

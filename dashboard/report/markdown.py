@@ -110,10 +110,13 @@ def _block(block: Block, folder: str) -> Iterator[str]:
         found = block.finding
         yield f"### {found.severity.word.capitalize()}: {_text(found.sentence)}"
         yield "\n".join(f"- {_text(quote(found.metric, number))}" for number in found.numbers)
-        yield f"**Why** {_text(found.why)}"
-        yield f"**Do** {_text(found.do)}"
-        if found.sure:
-            yield f"**How sure** {_text(found.sure)}"
+        if block.told:
+            yield "Why, what to change and how sure: in the verdict above."
+        else:
+            yield f"**Why** {_text(found.why)}"
+            yield f"**Do** {_text(found.do)}"
+            if found.sure:
+                yield f"**How sure** {_text(found.sure)}"
         if block.chart:
             yield from _chart(block.chart, folder)
         yield f"Source: {_text(titled(found.source))}."

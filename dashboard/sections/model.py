@@ -84,6 +84,8 @@ class FindingBlock:
     finding: Finding
     chart: Chart | None
     """None where it is about what is not there."""
+    told: bool = False
+    """Whether the answers above it have its reason, its remedy and how sure they are, word by word."""
 
 
 Piece = Paragraph | Table | Chart

@@ -8,9 +8,33 @@ from ratioscope.analysis.compare.grouping import schedule_words
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections.model import Block, Paragraph, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, where
+from ratioscope.manifest import Manifest
 
 TITLE = "What was run"
 _PARTS = ("algorithm", "schedule", "sampler", "model", "task", "optimiser")
+
+
+def in_a_line(manifest: Manifest) -> str:
+    """What was run, as far as the manifest says: algorithm, schedule, learning rate, model, task; text of the log."""
+    schedule = schedule_words(manifest.schedule, manifest.sampler)
+    rate = manifest.optimiser.get("learning_rate")
+    model = str(manifest.model.get("path") or manifest.model.get("architecture") or "").rpartition("/")[2]
+    parameters = manifest.model.get("parameters")
+    size = f"{count(parameters)} parameters" if isinstance(parameters, int) else ""
+    named = f"{model} of {size}" if model and size else model or size
+    task = manifest.task.get("name")
+    return "; ".join(
+        filter(
+            None,
+            (
+                str(manifest.algorithm.get("name", "algorithm not stated")),
+                schedule if schedule != "schedule not stated" else "",
+                "" if rate is None else f"learning rate {rate}",
+                named,
+                f"task {task}" if task else "",
+            ),
+        )
+    )
 
 
 def origin(subject: Subject) -> list[Table]:

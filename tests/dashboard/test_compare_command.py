@@ -10,6 +10,7 @@ import pytest
 from ratioscope.schema import SCHEMA_VERSION
 from tests.making.commands import Outcome, command
 from tests.making.runs import random_step, write_run
+from tests.making.samples import SAMPLE_RUNS
 
 Ratioscope = Callable[..., Outcome]
 
@@ -44,6 +45,17 @@ def test_the_answer_is_a_sentence_with_interval_and_probability(ratioscope: Rati
     assert "steps 1 to 5" in out
     gate = next(line for line in out.splitlines() if line.startswith("gate"))
     assert gate.split() == ["gate", "one_side", "none"]
+
+
+def test_many_settings_are_a_row_each_and_one_line_says_what_single_seeds_leave_open(
+    ratioscope: Ratioscope,
+) -> None:
+    out = ratioscope("compare", *sorted(SAMPLE_RUNS.glob("offline-*"))).succeeded()
+    assert out.count("other seeds") == 2  # in the answer, and once for all pairs
+    assert "; a single seed tells nothing of other seeds):" in out
+    assert "prompts that both saw" not in out  # recorded responses, the same for all
+    [row] = [line for line in out.splitlines() if line.startswith("reinforce, offline")]
+    assert row.split() == ["reinforce,", "offline", "group_mean", "none", "none", "-", "-"]
 
 
 def test_a_folder_of_runs_is_the_same_as_its_runs_in_any_order(ratioscope: Ratioscope, runs: Path) -> None:

@@ -10,7 +10,7 @@ from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends, l
 from ratioscope.analysis.compare.grouping import Member, Setting, end_value
 from ratioscope.analysis.compare.margins import margin
 from ratioscope.analysis.compare.verdicts.wording import MOST_LISTED, listed, quantity, some, under
-from ratioscope.analysis.findings.fall import fall_of, level_of
+from ratioscope.analysis.findings.fall import fall_of, level_of, setback_of
 from ratioscope.catalogue import CATALOGUE
 
 
@@ -130,10 +130,23 @@ def collapse_sentence(settings: Sequence[Setting], fallen: Sequence[Collapse]) -
         other, metric = settings[others[0]], fallen[0].metric
         end = float(np.mean([end_value(member.summary.values[metric]) for member in other.members]))
         at_the_end = f" ({quantity(end, metric)} at the end)" if np.isfinite(end) else ""
-        told.append(f"{_name(settings, other)} did not{at_the_end}")
+        told.append(f"{_name(settings, other)} did not{at_the_end}{_for_a_time(settings, others)}")
     elif others:
-        told.append(f"none of the other {len(others)} settings did")
+        told.append(f"none of the other {len(others)} settings did{_for_a_time(settings, others)}")
     return "; ".join([*told, *filter(None, [unjudged_words(settings)])])
+
+
+def _for_a_time(settings: Sequence[Setting], places: Sequence[int]) -> str:
+    """Which of these settings fell and came back."""
+    back = [settings[place] for place in places if any(map(_came_back, settings[place].members))]
+    if not back:
+        return ""
+    named = [_name(settings, setting) for setting in back] if len(places) > 1 else ["it"]
+    return f", though {listed(named)} fell for a time"
+
+
+def _came_back(member: Member) -> bool:
+    return setback_of(member.summary, member.limits) is not None
 
 
 def unjudged_words(settings: Sequence[Setting]) -> str:

@@ -73,6 +73,8 @@ class Answer:
         found = self.prompts
         if found is None or not isfinite(found.interval.low) or found.prompts < _FEWEST_PROMPTS:
             return ""
+        if not any((found.value, *found.interval)):  # the same responses: recorded ones, which both learn from
+            return ""
         side: Side = "a" if found.value >= 0 else "b"
         value, interval = _seen_from(side, found.value, found.interval)
         size = f"{by_how_much(value, 'reward', interval)} more for {self._names(side)[0]}"

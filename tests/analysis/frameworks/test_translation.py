@@ -15,6 +15,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import Manifest
 from tests.making.runs import Step, random_step, write_run
+from tests.making.samples import run_of
 
 
 def steps(n: int = 3) -> list[Step]:
@@ -51,6 +52,13 @@ def test_every_outcome_is_what_the_numbers_say(found: Translation) -> None:
             assert all(close) == (line.outcome is Outcome.EQUAL), line.name
         if line.row.same and line.outcome is not Outcome.MISSING:
             assert line.outcome is Outcome.EQUAL, line.name
+
+
+def test_parts_of_groups_have_no_spread_of_a_group() -> None:
+    lines = {line.name: line for line in translate(run_of("trl-smollm2-gcd"), "trl").lines}
+    assert lines["frac_reward_zero_std"].outcome is Outcome.UNDEFINED
+    assert lines["frac_reward_zero_std"].note.startswith("groups span steps")
+    assert lines["entropy"].outcome is Outcome.EQUAL
 
 
 def test_a_number_is_shown_where_both_have_it_last(found: Translation) -> None:

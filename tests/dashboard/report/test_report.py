@@ -89,6 +89,18 @@ def test_the_short_form_of_a_healthy_run_shows_how_it_went() -> None:
     assert len(list(brief.charts)) == 2
 
 
+def test_what_the_verdict_says_of_a_finding_is_not_repeated_by_it() -> None:
+    report = run_report(open_folder(SAMPLES / "offline-reinforce-seed0"))
+    assert report.subtitle == (
+        "reinforce; offline; learning rate 0.0001; llama of 225 k parameters; task addition; steps 0 to 149"
+    )
+    blocks = [block for section in report.sections for block in section.blocks if isinstance(block, FindingBlock)]
+    assert {block.finding.rule for block in blocks if block.told} == {"reward_collapse"}
+    [told] = [block.finding for block in blocks if block.told]
+    for text in (markdown(report, "files"), read(html(report)).text):
+        assert text.count("in the verdict above") == text.count(told.why) == text.count(told.do) == 1
+
+
 def test_nothing_is_said_twice_of_a_run(report: Report) -> None:
     said = [block.text for section in report.sections for block in section.blocks if isinstance(block, Paragraph)]
     assert len(said) == len(set(said))
@@ -171,9 +183,9 @@ def test_a_range_of_steps_is_what_all_pages_are_about(opened: Opened) -> None:
     steps = {cell.step for section in report.sections for block in section.blocks
              for row in getattr(block, "rows", ()) for cell in row if not isinstance(cell, str)}  # fmt: skip
     assert steps <= set(range(3, 8))
-    assert report.subtitle == "grpo, steps 3 to 7"
+    assert report.subtitle == "grpo; steps 3 to 7"
     assert "--steps 3:7" in dict(report.provenance)["Command"]
-    assert run_report(opened, steps=(None, 7), pages=["setting"]).subtitle == "grpo, steps 0 to 7"
+    assert run_report(opened, steps=(None, 7), pages=["setting"]).subtitle == "grpo; steps 0 to 7"
 
 
 @pytest.mark.parametrize(
