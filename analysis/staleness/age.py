@@ -1,8 +1,7 @@
 """How old the data are, and whether age hurts: version lags over the steps, and staleness and reward of older tokens.
 
-lags = version_lags(run)                        # step, lag, tokens
 effect = age_effect(run)                        # within steps: staleness and reward per update of age
-sentence(lags, stratify(run, "lag"), effect, facts)
+sentence(sampled_by(run).lags, stratify(run, "lag"), effect, facts)
 """
 
 from dataclasses import dataclass
@@ -15,30 +14,9 @@ from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text, whose_staleness
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR
-from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.staleness.trend import Trend, reward_trend, staleness_trend
 from ratioscope.analysis.summary.strata import Strata
-
-
-def version_lags(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
-    """How many logged tokens of each step are how old, in updates; sorted.
-
-    Columns: step, lag (NaN: no version is logged; below 0: newer than the policy that it updates), tokens. Rows that
-    no ratio can be computed of count as well: they have an age, too.
-
-    Raises:
-        RatioscopeError: a file cannot be read any more.
-    """
-    with relations(run, first, last) as connection:
-        return connection.execute(
-            """
-            select step::bigint as step, version_lag::double as lag, count(*) as tokens
-            from token
-            group by all
-            order by all
-            """
-        ).df()
 
 
 class Verdict(Enum):
@@ -81,7 +59,7 @@ def sentence(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts
     Where version numbers are wrong or missing, that is what decides.
 
     Args:
-        lags: of `version_lags`.
+        lags: of `versions.sampled_by`.
         strata: by "lag".
         facts: of the steps that `strata` and `effect` are of.
     """

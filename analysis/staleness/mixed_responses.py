@@ -6,46 +6,11 @@ import pandas as pd
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary.intervals import fraction_intervals
 from ratioscope.analysis.summary.metrics import step_table
 from ratioscope.analysis.summary.partials import partials_in
 
 # Positions are put together by doubling: 0, 1, 2-3, 4-7, ...; no response is longer than 2 to the power of this.
 _MOST_DOUBLINGS = 40
-
-
-def switching(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
-    """The share of responses with tokens of several versions, by step.
-
-    Columns: responses (with tokens), several, share, low, high (95 %, clustered by prompt group), known (whether any
-    version is logged; where none is, there is no share).
-
-    Raises:
-        RatioscopeError: a file cannot be read any more.
-    """
-    with relations(run, first, last) as connection:
-        groups = connection.execute(
-            """
-            with response as (
-                select
-                    step, any_value(group_id) as group_id, min(behavior_version) <> max(behavior_version) as several,
-                    count(behavior_version) > 0 as known
-                from token
-                group by step, seq_id
-            )
-            select step::bigint as step, count(*)::double as responses, count(*) filter (several)::double as several,
-                bool_or(known) as known
-            from response
-            group by step, group_id
-            order by step, group_id
-            """
-        ).df()
-    starts = np.unique(groups["step"].to_numpy(), return_index=True)[1]
-    low, high = fraction_intervals(groups["several"].to_numpy(), groups["responses"].to_numpy(), starts)
-    found = groups.groupby("step")[["responses", "several"]].sum()
-    known = groups.groupby("step")["known"].any()
-    share = (found["several"] / found["responses"]).where(known)
-    return found.assign(share=share, low=np.where(known, low, np.nan), high=np.where(known, high, np.nan), known=known)
 
 
 def by_versions(run: Run, first: int | None = None, last: int | None = None) -> pd.DataFrame:
@@ -134,7 +99,7 @@ def by_position(run: Run, metric: str, first: int | None = None, last: int | Non
 
 
 def sentence(found: pd.DataFrame) -> str:
-    """Are there responses of several versions, and how many: of `switching`, in words."""
+    """Are there responses of several versions, and how many: of `versions.sampled_by`, in words."""
     several, responses = int(found["several"].sum()), int(found["responses"].sum())
     if not found["known"].any():
         return "Versions are not logged: whether responses come from several of them is unknown."

@@ -22,7 +22,7 @@ def lag_heat_map(
     """Step by version lag; colour is the share of the step's tokens.
 
     Args:
-        lags: of `analysis.staleness.age.version_lags`; more steps or lags than fit are put together.
+        lags: of `analysis.staleness.versions.sampled_by`; more steps or lags than fit are put together.
     """
     fig = base.figure(mode, height=280, y_title="version lag, updates")
     known = lags.dropna()
@@ -191,7 +191,7 @@ def switching_share(found: pd.DataFrame, mode: Mode, steps: tuple[int | None, in
     """Share of responses with tokens of several versions, by step, with its 95 % band.
 
     Args:
-        found: of `analysis.staleness.mixed_responses.switching`.
+        found: responses of `analysis.staleness.versions.sampled_by`.
     """
     fig = base.figure(mode, height=260, y_title="share of responses")
     inside = ~found["share"].isin([0.0, 1.0])

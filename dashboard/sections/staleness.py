@@ -8,6 +8,7 @@ from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
 from ratioscope.analysis.findings.numbers import interval_text
 from ratioscope.analysis.staleness import age, mixed_responses
 from ratioscope.analysis.staleness.filters import FilterEffect
+from ratioscope.analysis.staleness.versions import Versions, sampled_by
 from ratioscope.analysis.summary.strata import Strata, stratify
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import staleness as figures
@@ -38,7 +39,7 @@ def section(subject: Subject) -> Section:
 
 def answer(subject: Subject) -> str:
     """Of these steps, as far as they hold tokens."""
-    found = _lags(subject)
+    found = _versions(subject).lags
     if not subject.log.has_ratios:
         return age.how_old(found)
     try:
@@ -56,7 +57,7 @@ def details(subject: Subject) -> list[Paragraph]:
     if not subject.log.has_ratios:
         return []
     tokens = float(_strata(subject).metric(STALENESS)["n_tokens"].iloc[-1])
-    said = age.details(_lags(subject), *_rests_on(subject))
+    said = age.details(_versions(subject).lags, *_rests_on(subject))
     return [Paragraph(f"{said} Of {subject.window(TOKENS).words}, {count(tokens)} tokens.".strip(), small=True)]
 
 
@@ -65,10 +66,9 @@ def _rests_on(subject: Subject) -> tuple[Strata, age.AgeEffect, Facts]:
     return _strata(subject), subject.compute(age.age_effect, *steps), subject.opened.facts(steps)
 
 
-def _lags(subject: Subject) -> pd.DataFrame:
-    """Of these steps."""
-    found, (first, last) = subject.compute(age.version_lags), subject.steps
-    return found if first is None or last is None else found[found["step"].between(first, last)]
+def _versions(subject: Subject) -> Versions:
+    """Of these steps; found once for the whole run."""
+    return subject.compute(sampled_by).within(*subject.steps)
 
 
 def _strata(subject: Subject) -> Strata:
@@ -85,7 +85,7 @@ def has_ages(subject: Subject) -> bool:
 
 def ages(subject: Subject) -> list[Chart]:
     """Version lag over the steps: a line, or, where steps hold several, a map; nothing where all tokens are of one."""
-    found = _lags(subject).dropna()  # without the version
+    found = _versions(subject).lags.dropna()  # without the version
     if found["lag"].nunique() < 2:
         return []
     several = found["step"].duplicated().any()
@@ -148,7 +148,7 @@ def filtered(found: FilterEffect) -> Table:
 
 def several_versions(subject: Subject) -> str:
     """How many responses have tokens of several versions, for a line that can be opened."""
-    return mixed_responses.sentence(subject.compute(mixed_responses.switching, *subject.steps))
+    return mixed_responses.sentence(_versions(subject).responses)
 
 
 def has_several_versions(subject: Subject) -> bool:
@@ -157,7 +157,7 @@ def has_several_versions(subject: Subject) -> bool:
     Raises:
         RatioscopeError: a file vanished while it was read.
     """
-    return bool(subject.compute(mixed_responses.switching, *subject.steps)["several"].any())
+    return bool(_versions(subject).responses["several"].any())
 
 
 def versions(subject: Subject) -> list[Piece]:
@@ -166,7 +166,7 @@ def versions(subject: Subject) -> list[Piece]:
     Raises:
         RatioscopeError: a file vanished while it was read.
     """
-    found = subject.compute(mixed_responses.switching, *subject.steps)
+    found = _versions(subject).responses
     sentence = mixed_responses.sentence(found)
     if not found["several"].any():
         return [Paragraph(sentence, small=True)]

@@ -13,6 +13,7 @@ from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.staleness import age
 from ratioscope.analysis.staleness import filters as age_filters
+from ratioscope.analysis.staleness.versions import sampled_by
 from ratioscope.analysis.summary.strata import stratify
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.analysis.what_if import load
@@ -39,7 +40,7 @@ def shares(percent: "pd.Series[str]") -> "pd.Series[float]":
 def test_the_answer_is_that_of_the_analysis(gallery: Path, look: Look) -> None:
     run = open_run(gallery / "finished")
     strata = stratify(run, "lag")
-    expected = age.sentence(age.version_lags(run), strata, age.age_effect(run), facts_of(summarise(run)))
+    expected = age.sentence(sampled_by(run).lags, strata, age.age_effect(run), facts_of(summarise(run)))
     at = look("staleness", "finished")
     assert f"**{expected}**" in sentences(at)
     assert "Of steps 0 to 11" in sentences(at)

@@ -31,6 +31,7 @@ from ratioscope.analysis.ratios import distributions, growth
 from ratioscope.analysis.ratios import sentences as ratios
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.staleness import age, mixed_responses
+from ratioscope.analysis.staleness.versions import sampled_by
 from ratioscope.analysis.summary.strata import stratify
 from ratioscope.analysis.tokens.attribution import sentence, shares
 from ratioscope.analysis.tokens.reader import read_sequence
@@ -160,8 +161,8 @@ def _of_tokens(run: Run, first: int, last: int, opened: Opened) -> dict[str, Cal
             opened.summary, failure_mode.response_staleness(run, first, last)
         ),
         "truncation": lambda: truncation(run, first, last, "token").sentence,
-        "age": lambda: age.sentence(age.version_lags(run), stratify(run, "lag"), age.age_effect(run), opened.facts()),
-        "mixed": lambda: mixed_responses.sentence(mixed_responses.switching(run)),
+        "age": lambda: age.sentence(sampled_by(run).lags, stratify(run, "lag"), age.age_effect(run), opened.facts()),
+        "mixed": lambda: mixed_responses.sentence(sampled_by(run).responses),
         "worst": lambda: str(len(worst_sequences(run, "largest_ratio")) + len(worst_sequences(run, "lowest_reward"))),
         "reader": lambda: str(len(read_sequence(run, first, 0).group)),
         "pairs": lambda: "; ".join(pairs.measure(run)["note"]),

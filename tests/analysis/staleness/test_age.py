@@ -14,6 +14,7 @@ from ratioscope.analysis.staleness import age
 from ratioscope.analysis.staleness import filters as age_filters
 from ratioscope.analysis.staleness import mixed_responses as segments
 from ratioscope.analysis.staleness.trend import within_steps
+from ratioscope.analysis.staleness.versions import sampled_by
 from ratioscope.analysis.summary.strata import stratify
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.analysis.what_if import load
@@ -52,9 +53,9 @@ def aged(number: int, lags: tuple[int, ...], spread: float, rng: np.random.Gener
 def test_tokens_are_counted_by_step_and_lag(run: Run, steps: list[Step]) -> None:
     tokens = frame(steps)
     expected = tokens.groupby(["step", tokens["step"] - tokens["behavior_version"]]).size()
-    found = age.version_lags(run).set_index(["step", "lag"])["tokens"]
+    found = sampled_by(run).lags.set_index(["step", "lag"])["tokens"]
     assert found.to_dict() == expected.to_dict()
-    some = age.version_lags(run, 5, 6)
+    some = sampled_by(run, 5, 6).lags
     assert set(some["step"]) == {5, 6}
     assert some["tokens"].sum() == expected[[5, 6]].sum()
 
@@ -68,7 +69,7 @@ def test_lags_agree_with_the_step_summary_where_versions_run_ahead(tmp_path: Pat
         for step in steps
     ]  # fmt: skip
     run = open_run(write_run(tmp_path / "ahead", ahead))
-    lags = age.version_lags(run)
+    lags = sampled_by(run).lags
     means = lags.groupby("step").apply(lambda rows: np.average(rows["lag"], weights=rows["tokens"]))
     assert means.to_numpy() == pytest.approx(summarise(run).values["version_lag"].to_numpy())
     assert lags["lag"].min() >= 0
@@ -89,7 +90,7 @@ def test_how_old_says_what_is_missing_and_what_is_impossible() -> None:
 
 def said_of(run: Run) -> str:
     """The answer of the Staleness page, and what it rests on."""
-    of = age.version_lags(run), stratify(run, "lag"), age.age_effect(run), facts_of(summarise(run))
+    of = sampled_by(run).lags, stratify(run, "lag"), age.age_effect(run), facts_of(summarise(run))
     return f"{age.sentence(*of)} {age.details(*of)}"
 
 
@@ -188,7 +189,7 @@ def test_old_weights_and_the_engine_are_split_where_both_are_logged(run: Run) ->
 def test_responses_of_several_versions_are_counted_by_step(run: Run, steps: list[Step]) -> None:
     versions = frame(steps).groupby(["step", "seq_id"])["behavior_version"].nunique()
     expected = (versions > 1).groupby("step").agg(["sum", "size"])
-    found = segments.switching(run)
+    found = sampled_by(run).responses
     assert found["several"].to_dict() == expected["sum"].to_dict()
     assert found["responses"].to_dict() == expected["size"].to_dict()
     assert (found["low"] <= found["share"]).all()
@@ -197,6 +198,25 @@ def test_responses_of_several_versions_are_counted_by_step(run: Run, steps: list
     table = segments.by_versions(run)
     assert table.set_index("versions")["responses"].to_dict() == versions.value_counts().to_dict()
     assert table["share"].sum() == pytest.approx(1)
+
+
+def test_steps_of_one_version_are_counted_without_their_tokens(tmp_path: Path, steps: list[Step]) -> None:
+    some = [
+        step.with_tokens(behavior_version=np.full(len(step.tokens["position"]), 4, np.int32)) if step.number % 2 else step
+        for step in steps
+    ]
+    versions = frame(some).groupby(["step", "seq_id"])["behavior_version"].nunique()
+    expected = (versions > 1).groupby("step").agg(["sum", "size"])
+    whole = write_run(tmp_path / "whole", some)
+    found = sampled_by(open_run(whole)).responses
+    assert found["several"].to_dict() == expected["sum"].to_dict()
+    assert found["responses"].to_dict() == expected["size"].to_dict()
+    assert found["known"].all()
+    assert sampled_by(open_run(whole)).within(5, 7).responses.equals(sampled_by(open_run(whole), 5, 7).responses)
+    for file in (whole / "sequences").iterdir():  # then there are the tokens alone
+        file.unlink()
+    again = sampled_by(open_run(whole)).responses
+    assert again[["responses", "several"]].equals(found[["responses", "several"]])
 
 
 def test_staleness_by_position_is_that_of_the_tokens_there(run: Run, steps: list[Step]) -> None:
@@ -214,7 +234,7 @@ def test_staleness_by_position_is_that_of_the_tokens_there(run: Run, steps: list
 
 def test_one_version_a_response_is_said(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", [aged(9, (2,), 0.02, np.random.default_rng(0))]))
-    assert "Every response was sampled by one version" in segments.sentence(segments.switching(run))
+    assert "Every response was sampled by one version" in segments.sentence(sampled_by(run).responses)
 
 
 def test_filters_drop_what_is_beyond_them(run: Run, steps: list[Step]) -> None:
