@@ -334,7 +334,7 @@ def test_findings_of_the_run_and_headlines_of_its_pages_count_the_same_steps() -
 
 # How each count of steps is said, by what is counted; another wording of the same count belongs in the same row.
 _COUNTS = {
-    "staleness above its limit": [_COUNT, re.compile(r"It is above that in (\d+) of (\d+) steps")],
+    "staleness above its limit": [_COUNT, re.compile(r"It is clearly above that in (\d+) of (\d+) steps")],
     "heavy tails": [re.compile(r"heavy(?: tail)? in (\d+) of (\d+) steps")],
     "unreliable squares": [
         re.compile(r"squares of the ratio[^.;]*? in (\d+) of (\d+) steps", re.IGNORECASE),

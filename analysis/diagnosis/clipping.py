@@ -25,7 +25,7 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="clip_saturated",
         severity=Severity.WARNING,
-        sentence=f"The clip takes the gradient of more than {percent(limit)} of {_FRACTIONS[metric]} "
+        sentence=f"The clip takes the gradient of clearly more than {percent(limit)} of {_FRACTIONS[metric]} "
         f"{share_text(steps, evidence)}; at most {percent(steps.max())}, in step {worst}.",
         metric=metric,
         steps=steps_of(steps),

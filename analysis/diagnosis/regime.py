@@ -18,7 +18,7 @@ def bias_dominates(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="bias_regime",
         severity=Severity.NOTICE,
-        sentence=f"{found.size} It is above that {share_text(far, evidence)}.",
+        sentence=f"{found.size} It is clearly above that {share_text(far, evidence)}.",
         metric=metric,
         steps=steps_of(far),
         numbers=(

@@ -103,8 +103,8 @@ def kl_is_high(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="kl_high",
         severity=Severity.NOTICE,
-        sentence=f"The KL from the sampler to the policy is above {limit:g} nats {share_text(excess, evidence)}; "
-        f"its largest value is {excess.max():.2g} nats, in step {worst}.",
+        sentence=f"The KL from the sampler to the policy is clearly above {limit:g} nats "
+        f"{share_text(excess, evidence)}; its largest value is {excess.max():.2g} nats, in step {worst}.",
         metric="kl_k1",
         steps=steps_of(excess),
         numbers=(

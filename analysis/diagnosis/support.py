@@ -164,7 +164,7 @@ def denominator_is_wrong(evidence: Evidence) -> Finding | None:
     steps = outside if extreme else values["ratio_mean"].loc[above.index]
     worst = step_of((steps - 1).abs().idxmax())
     low, high = limits.mean_ratio_low, limits.mean_ratio_high
-    found = f"outside of {low:g} to {high:g}" if extreme else "significantly above 1"
+    found = f"clearly outside of {low:g} to {high:g}" if extreme else "significantly above 1"
     return Finding(
         rule="denominator_wrong",
         severity=Severity.CRITICAL if extreme else Severity.WARNING,

@@ -67,7 +67,7 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="ess_collapse",
         severity=Severity.WARNING if weighted else Severity.NOTICE,
-        sentence=f"Importance weighting leaves less than {percent(limit)} of the tokens effective "
+        sentence=f"Importance weighting leaves clearly less than {percent(limit)} of the tokens effective "
         f"{share_text(few, evidence)}; at worst {percent(few.min())}, in step {worst}.",
         metric="ess_token",
         steps=steps_of(few),

@@ -151,7 +151,7 @@ def _origin(facts: Facts, not_logged: tuple[str, ...]) -> str:
         )
     if facts.is_small:
         n, of = len(facts.staleness.over), facts.staleness.n_known
-        text += f"; staleness is above its limit in {n} of {of} steps." if n >= _FEWEST else "."
+        text += f"; staleness is clearly above its limit in {n} of {of} steps." if n >= _FEWEST else "."
     if not_logged:
         verb = "are" if len(not_logged) > 1 else "is"
         text += f" {' and '.join(not_logged).capitalize()} {verb} not logged."

@@ -60,8 +60,8 @@ def sampled_by(run: Run, first: int | None = None, last: int | None = None) -> V
 
 def _responses(connection: duckdb.DuckDBPyConnection, logged: pd.DataFrame) -> pd.DataFrame:
     """Only the tokens of steps of several versions are grouped by response: that is the slow part of long runs."""
-    version = logged.groupby("step")["behavior_version"].agg(several="nunique", known="count")
-    version = (version > [1, 0]).reset_index()
+    versions = logged.groupby("step")["behavior_version"]
+    version = pd.DataFrame({"several": versions.nunique() > 1, "known": versions.count() > 0}).reset_index()
     connection.register("version", version)
     groups = connection.execute(
         """

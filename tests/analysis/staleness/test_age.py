@@ -201,10 +201,8 @@ def test_responses_of_several_versions_are_counted_by_step(run: Run, steps: list
 
 
 def test_steps_of_one_version_are_counted_without_their_tokens(tmp_path: Path, steps: list[Step]) -> None:
-    some = [
-        step.with_tokens(behavior_version=np.full(len(step.tokens["position"]), 4, np.int32)) if step.number % 2 else step
-        for step in steps
-    ]
+    one = [step.with_tokens(behavior_version=np.full(len(step.tokens["position"]), 4, np.int32)) for step in steps]
+    some = [other if step.number % 2 else step for step, other in zip(steps, one, strict=True)]
     versions = frame(some).groupby(["step", "seq_id"])["behavior_version"].nunique()
     expected = (versions > 1).groupby("step").agg(["sum", "size"])
     whole = write_run(tmp_path / "whole", some)
