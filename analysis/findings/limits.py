@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ratioscope.catalogue import THRESHOLDS
 from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.storage.clients import top
 from ratioscope.storage.places import Remote
 from ratioscope.toml_file import read_toml
 
@@ -108,7 +109,7 @@ def _nearest(folder: Path) -> Path | None:
     folder = folder.resolve()
     above = [folder, *folder.parents]
     if isinstance(folder, Remote):
-        above = above[:-2]  # up to the bucket
+        above = [where for where in above if len(str(where)) >= len(top(str(folder)))]
     return next((found for where in above if (found := where / FILE_NAME).is_file()), None)
 
 

@@ -19,8 +19,19 @@ from ratioscope.storage.failures import StorageError
 
 SCHEMES = ("s3", "gs", "az", "hf")
 
+# Repositories of these kinds say so in front of owner and name; models do not.
+_KINDS_OF_REPOSITORY = ("datasets", "spaces", "buckets")
+
 _DEFAULT_TIMEOUT = 20.0
 _CONNECT_SECONDS = 5.0
+
+
+def top(url: str) -> str:
+    """The bucket, container or repository of a URL, itself as a URL: above it there is no folder."""
+    scheme, _, path = url.partition("://")
+    parts = path.split("/")
+    names = 1 if scheme != "hf" else 3 if parts[0] in _KINDS_OF_REPOSITORY else 2
+    return f"{scheme}://{'/'.join((parts + [''] * names)[:names])}"
 
 
 def client(url: str) -> tuple[Any, str]:
@@ -30,9 +41,10 @@ def client(url: str) -> tuple[Any, str]:
         RatioscopeError: a setting cannot be used, or a package is missing.
     """
     scheme, _, path = url.partition("://")
+    if not all(top(url).partition("://")[2].split("/")):
+        what, example = ("repository", "datasets/owner/name") if scheme == "hf" else ("bucket", "bucket")
+        raise RatioscopeError(f"{url}: it names no {what}; write {scheme}://{example}/folder.")
     bucket = path.partition("/")[0]
-    if not bucket:
-        raise RatioscopeError(f"{url}: it names no bucket; write {scheme}://bucket/folder.")
     settings = tuple(sorted((key, value) for key, value in os.environ.items() if key.startswith(_SETTINGS)))
     try:
         # By process, too: a client does not outlive a fork.
@@ -128,17 +140,25 @@ def _az(bucket: str) -> Any:
         "sas_token": os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
     }
     scheme, _, authority = os.environ.get("AZURE_STORAGE_BLOB_AUTHORITY", "").rpartition("://")
-    if authority:
-        options |= {"blob_storage_authority": authority, "blob_storage_scheme": scheme or "https"}
+    if authority:  # the client asks the data lake's side, too, whether folders are real there
+        for side, address in (("blob", authority), ("dfs", authority.replace(".blob.", ".dfs."))):
+            options |= {f"{side}_storage_authority": address, f"{side}_storage_scheme": scheme or "https"}
     return fs.AzureFileSystem(account, **{key: value for key, value in options.items() if value})
 
 
 def _hf(bucket: str) -> Any:
-    from pyarrow import fs
+    from pyarrow import PythonFile, fs
 
     try:
         from huggingface_hub import HfFileSystem
     except ModuleNotFoundError:
         raise MissingPackageError("hf:// needs huggingface_hub: pip install huggingface_hub fsspec") from None
+
+    class Exact(fs.FSSpecHandler):  # type: ignore[misc]
+        """Moves what is asked for; by default megabytes around it are read ahead."""
+
+        def open_input_file(self, path: str) -> Any:
+            return PythonFile(self.fs.open(path, mode="rb", cache_type="none"), mode="r")
+
     token = False if _anonymous() else None
-    return fs.PyFileSystem(fs.FSSpecHandler(HfFileSystem(token=token)))
+    return fs.PyFileSystem(Exact(HfFileSystem(endpoint=os.environ.get("HF_ENDPOINT"), token=token)))

@@ -57,12 +57,14 @@ def attempted(url: str, action: Callable[[], T]) -> T:
         FileNotFoundError: there is no such object.
         StorageError: it does not work, and why.
     """
+    # pyarrow's ArrowInvalid is a ValueError; the client of hf:// lets errors of the HTTP library through that it uses.
+    failures = (Exception,) if url.startswith("hf://") else (OSError, ValueError)
     for wait in (*WAITS, None):
         try:
             return action()
         except FileNotFoundError:
             raise
-        except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
+        except failures as error:
             said = _final(url, str(error))
             if said or wait is None:
                 raise StorageError(said or _unanswered(url, str(error))) from None

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from ratioscope.storage.clients import client
-from ratioscope.storage.failures import attempted
+from ratioscope.storage.clients import client, top
+from ratioscope.storage.failures import StorageError, attempted
 
 FRESH_SECONDS = 5.0
 
@@ -55,7 +55,7 @@ def children(url: str) -> dict[str, Found]:
     if known is None:
         _list(url, recursive=False)
         known = _listings[url].children
-    if not known and url.count("/") > 2:
+    if not known and url != top(url):
         raise FileNotFoundError(url)
     return known
 
@@ -75,7 +75,7 @@ def found(url: str) -> Found | None:
         StorageError: it cannot be known.
     """
     folder, _, name = url.rpartition("/")
-    if folder.endswith(":/"):  # a bucket
+    if url == top(url):
         try:
             children(url)
         except FileNotFoundError:
@@ -132,7 +132,7 @@ def _known(url: str) -> dict[str, Found] | None:
         if listing is not None and listing.when > oldest:
             return listing.children
         above = url
-        while above.count("/") > 2:
+        while len(above) > len(top(url)):
             if _whole.get(above, oldest) > oldest:
                 return {}  # it would have been found there
             above = above.rpartition("/")[0]
@@ -149,6 +149,8 @@ def _list(url: str, *, recursive: bool) -> None:
     try:
         infos = attempted(url, lambda: filesystem.get_file_info(selector))
     except FileNotFoundError:
+        if url == top(url):
+            raise StorageError(f"{url}: there is no such repository, or it is not public: check HF_TOKEN.") from None
         infos = []
     now = time.monotonic()
     by_folder: dict[str, dict[str, Found]] = {url: {}}

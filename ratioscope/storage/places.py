@@ -21,7 +21,7 @@ from typing import Any, Self
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage import listings
 from ratioscope.storage.clients import SCHEMES, client
-from ratioscope.storage.failures import attempted
+from ratioscope.storage.failures import StorageError, attempted
 from ratioscope.storage.ranges import RangeFile, pieces
 
 # A path keeps one of the two slashes of a URL.
@@ -154,8 +154,10 @@ class Remote(PosixPath):
         """Replace the object: readers see the old or the new one.
 
         Raises:
-            StorageError.
+            StorageError: it cannot be written; a repository of hf:// is only read, where each file would be a commit.
         """
+        if str(self).startswith("hf://"):
+            raise StorageError(f"{self}: hf:// is only read here; write to a folder, and upload that.")
         filesystem, path = client(str(self))
 
         def action() -> None:

@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage import listings
+from ratioscope.storage.clients import client
 from ratioscope.storage.failures import StorageError
 from ratioscope.storage.parquet import fetch_footers, footer, read_schema, read_table
 from ratioscope.storage.places import Remote, place, scan, scan_below
@@ -194,6 +195,22 @@ def test_a_storage_that_is_not_there(storage: Storage, monkeypatch: pytest.Monke
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(StorageError, match=r"Could not connect to server.*AWS_ENDPOINT_URL"):
         place("s3://bucket/x").read_bytes()
+
+
+def test_another_endpoint_of_azure_is_its_data_lake_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client asked Microsoft's whether folders are real, and every answer of an own endpoint was in vain."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "account")
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "a2V5")
+    for given, asked in (
+        ("http://127.0.0.1:10000", {("127.0.0.1:10000", "http")}),
+        (".blob.core.example", {(".blob.core.example", "https"), (".dfs.core.example", "https")}),
+    ):
+        monkeypatch.setenv("AZURE_STORAGE_BLOB_AUTHORITY", given)
+        settings = client("az://box/runs")[0].__reduce__()[1][0]
+        sides = {
+            tuple(settings[f"{side}_storage_{what}"] for what in ("authority", "scheme")) for side in ("blob", "dfs")
+        }
+        assert sides == asked
 
 
 def test_an_endpoint_may_stand_in_a_profile(storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
