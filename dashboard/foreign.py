@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 from typing import IO
 
 from ratioscope.analysis.importers.detect import Found, search
@@ -63,12 +64,16 @@ class Imports:
     def __init__(self) -> None:
         self._running: dict[Path, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
         self._problems: dict[Path, str] = {}
+        self._lock = RLock()  # sessions look at the same time
         atexit.register(self.stop)
 
     def start(self, foreign: Foreign) -> None:
         """Import a source and follow it while it grows; nothing happens where that is going on."""
-        if self.runs(foreign):
-            return
+        with self._lock:
+            if not self.runs(foreign):
+                self._start(foreign)
+
+    def _start(self, foreign: Foreign) -> None:
         self._problems.pop(foreign.folder, None)
         complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
         command = [
@@ -81,8 +86,10 @@ class Imports:
 
     def runs(self, foreign: Foreign) -> bool:
         """Whether a process of this server is importing it."""
-        if foreign.folder not in self._running:
-            return False
+        with self._lock:
+            return foreign.folder in self._running and self._goes_on(foreign)
+
+    def _goes_on(self, foreign: Foreign) -> bool:
         process, complaints = self._running[foreign.folder]
         if process.poll() is None:
             return True
@@ -100,6 +107,6 @@ class Imports:
 
     def stop(self) -> None:
         """End every import as Ctrl-C would: the next one continues."""
-        for process, _ in self._running.values():
+        for process, _ in list(self._running.values()):
             with suppress(OSError):
                 process.send_signal(signal.SIGINT)

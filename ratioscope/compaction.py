@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import schema
-from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.errors import RatioscopeError, RunFormatError, first_line
 from ratioscope.manifest import Manifest
 from ratioscope.storage.places import Remote
 from ratioscope.table_files import write_table_file
@@ -102,8 +102,10 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise RatioscopeError(f"{folder}: another process compacts this run.") from None
+        except OSError:  # a file system without locks
+            pass
         yield
     finally:
         os.close(place)
@@ -136,7 +138,7 @@ def _rows(path: Path) -> int:
     try:
         return int(pq.read_metadata(path).num_rows)
     except (OSError, pa.ArrowInvalid) as error:
-        reason = str(error).splitlines()[0][:120]
+        reason = first_line(error, 120)
         raise RunFormatError(f"{path}: is not a complete Parquet file ({reason}); take it out first.") from None
 
 
@@ -152,7 +154,7 @@ def _write(table: schema.Table, group: list[Path], beside: Path) -> None:
     try:
         joined = pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowException as error:
-        reason = str(error).splitlines()[0][:200]
+        reason = first_line(error)
         raise RunFormatError(f"{group[0].parent}: files have columns of different kinds ({reason}).") from None
     keys = [(name, "ascending") for name in table.key if name in joined.column_names]
     names = [name for path in group if (name := schema.FileName.parse(path.name))]

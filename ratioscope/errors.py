@@ -20,6 +20,12 @@ class MissingPackageError(RatioscopeError, ModuleNotFoundError):
     """A package is not installed; the message ends with the line that installs it."""
 
 
+def first_line(error: BaseException, most: int = 200) -> str:
+    """The first line of what an error of a library says, without its full stop; its kind where it says nothing."""
+    line = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return line[:most].rstrip(". ")
+
+
 # More names than these are not listed.
 _MOST_LISTED = 12
 

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratioscope import schema
-from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.errors import RatioscopeError, RunFormatError, first_line
 from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now
 from ratioscope.storage.parquet import read_table
 from ratioscope.storage.places import Remote, place
@@ -86,8 +86,13 @@ class RunRecorder:
         self._status, self._reason = "running", ""
         self._process = os.getpid()
         self._seat = Seat(self._disk, writer)
-        self._seat.found(self.folder, resume=resume)
+        self._seat.approach(self.folder, resume=resume)
+        self._tables = schema.ALL_TABLES
+        self._vocabulary_of = vocabulary
+        self._vocabulary: dict[int, str] = {}
         try:
+            if resume:  # what is damaged is said before the run is taken over
+                self._vocabulary = self._read_vocabulary()
             self._disk.mkdir(parents=True, exist_ok=True)
             with self._seat.exchange():
                 self._become_the_writer(resume, manifest_fields)
@@ -95,18 +100,15 @@ class RunRecorder:
                 (self._disk / table).mkdir(exist_ok=True)
             if self._spool:
                 self._spool.start(anew=not resume)
+            self._last_on_disk = {name: self._last_recorded(name) for name in self._tables}
         except OSError as error:
             self._seat.leave()
             raise RatioscopeError(f"{self.folder}: cannot be written ({reason_of(error)}).") from error
-        except RatioscopeError:
+        except BaseException:
             self._seat.leave()
             raise
 
-        self._tables = schema.ALL_TABLES
-        self._last_on_disk = {name: self._last_recorded(name) for name in self._tables}
         self._next_step: int | None = None
-        self._vocabulary_of = vocabulary
-        self._vocabulary: dict[int, str] = self._read_vocabulary() if resume else {}
         self._pending: dict[str, list[pa.Table]] = {name: [] for name in self._tables}
         self._last_flush = float("-inf")  # the first step is flushed at once: a live reader waits for it
         self._error: BaseException | None = None
@@ -338,8 +340,9 @@ class RunRecorder:
             self._closed, (self._status, self._reason) = True, way_out(error)
             self._reason = self._reason or "the program ended without closing the recorder"
         if not self._thread_is_done():
-            self._queue.put(None)
-            self._thread.join(_EXIT_SECONDS)
+            with suppress(queue.Full):  # nothing is written any more
+                self._queue.put(None, timeout=_EXIT_SECONDS)
+                self._thread.join(_EXIT_SECONDS)
         if not self._thread_is_done():
             _LOG.warning(
                 "%s: the last steps could not be written in %g seconds; they are lost.", self.folder, _EXIT_SECONDS
@@ -373,12 +376,17 @@ class RunRecorder:
         path = next((path for path in places if path.exists()), None)
         if path is None:
             return {}
-        table = read_table(path)
-        return dict(zip(table.column("token_id").to_pylist(), table.column("text").to_pylist(), strict=True))
+        try:
+            table = read_table(path)
+            return dict(zip(table["token_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise RunFormatError(
+                f"{path}: cannot be read ({first_line(error, 120)}); remove it to keep the texts of what comes."
+            ) from None
 
     def _become_the_writer(self, resume: bool, manifest_fields: Mapping[str, Any]) -> None:
         """Make the run, join its writers, or take it over from one that is gone, with its half-written files."""
-        found = self._seat.found(self.folder, resume=resume)
+        found = self._seat.approach(self.folder, resume=resume)
         if not self._seat.take():
             raise RunFormatError(f"{self.folder}: another process writes this run as writer {self._writer}.")
         self.manifest = found or Manifest(**({"name": self.folder.name} | dict(manifest_fields)))

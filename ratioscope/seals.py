@@ -16,6 +16,8 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ratioscope.errors import first_line
+
 # The mark, and the checksums of all data and of the footer.
 _SEAL = struct.Struct("<8sII")
 _MARK = b"rs-seal1"
@@ -72,12 +74,12 @@ def damaged_row_group(path: Path) -> str:
         try:
             table = pq.ParquetFile(file, page_checksum_verification=True)
         except (OSError, pa.ArrowException, ValueError) as error:
-            return f"it is not a complete Parquet file ({_first_line(error)})"
+            return f"it is not a complete Parquet file ({first_line(error, 120)})"
         for number in range(table.num_row_groups):
             try:
                 table.read_row_group(number)
             except (OSError, pa.ArrowException, ValueError) as error:
-                return f"row group {number} is damaged ({_first_line(error)})"
+                return f"row group {number} is damaged ({first_line(error, 120)})"
     return ""
 
 
@@ -96,7 +98,3 @@ def _tail(file: IO[bytes]) -> tuple[int, bytes, int, int] | None:
     if mark != _MARK:
         return None
     return start, file.read(length + _END.size), of_footer, of_data
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:120].rstrip(".")

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ratioscope import schema
-from ratioscope.errors import RunFormatError
+from ratioscope.errors import RunFormatError, first_line
 from ratioscope.seals import is_sealed, sealed
 from ratioscope.storage.parquet import footer
 from ratioscope.whole_files import instead_of
@@ -31,9 +31,20 @@ def check_columns(table: schema.Table, columns: Columns) -> None:
     missing = [column.name for column in table.required if columns.get(column.name) is None and column.name != "step"]
     if missing:
         raise RunFormatError(f"The {table.name} table needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}.")
+    single = [name for name, values in columns.items() if values is not None and not _has_length(values)]
+    if single:
+        raise RunFormatError(f"Column {single[0]} of the {table.name} table is one value, not one a row.")
     lengths = {name: len(values) for name, values in columns.items() if values is not None}
     if len(set(lengths.values())) > 1:
         raise RunFormatError(f"The columns of the {table.name} table differ in length: {lengths}.")
+
+
+def _has_length(values: Any) -> bool:
+    try:
+        len(values)
+    except TypeError:  # also of an array without a dimension
+        return False
+    return True
 
 
 def check_step(step: int, tables: Mapping[str, Columns | None]) -> None:
@@ -52,11 +63,12 @@ def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
     Extra columns are kept: `extra_` and `reward_` columns as float32, others as pyarrow infers them.
 
     Raises:
-        RunFormatError: values do not fit the declared type, or a required column holds nulls.
+        RunFormatError: values do not fit the declared type, a required column holds nulls, or a column `step` says
+            another step.
     """
     arrays: dict[str, pa.Array] = {}
     names = [column.name for column in table.columns if columns.get(column.name) is not None]
-    names += [name for name in columns if table.column(name) is None and name != "step"]
+    names += [name for name in columns if table.column(name) is None]
     for name in names:
         declared = table.column(name)
         kind = declared.type if declared else pa.float32() if name.startswith(("extra_", "reward_")) else None
@@ -67,12 +79,15 @@ def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
                 array if kind is None or array.type == kind else pc.cast(array, kind, safe=kind != pa.float32())
             )
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+            reason = first_line(error)
             raise RunFormatError(
                 f"Column {name} of the {table.name} table cannot be stored as {kind}: {reason}."
             ) from None
         if declared is not None and declared.required and arrays[name].null_count:
             raise RunFormatError(f"Column {name} of the {table.name} table is required, step {step} has nulls in it.")
+    others = [] if "step" not in arrays else sorted(set(arrays.pop("step").to_pylist()) - {step}, key=str)
+    if others:
+        raise RunFormatError(f"Column step of the {table.name} table says {others[0]}, the step recorded is {step}.")
     length = len(next(iter(arrays.values())))
     result = pa.table({"step": pa.array([step] * length, pa.int32())} | arrays)
     return result.sort_by([(name, "ascending") for name in table.key[1:]]) if length > 1 else result

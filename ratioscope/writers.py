@@ -102,8 +102,9 @@ class Seat:
         finally:
             lock.release()
 
-    def found(self, target: Path, *, resume: bool) -> Manifest | None:
-        """The manifest of the run that is there, and that may be joined or taken over; None where there is none.
+    def approach(self, target: Path, *, resume: bool) -> Manifest | None:
+        """See what is there, and so whether this writer joins others: the manifest of the run that may be joined or
+        taken over; None where there is none.
 
         Args:
             target: where the run goes; elsewhere than this folder if that is a spool.
@@ -127,7 +128,10 @@ class Seat:
         self.joined = not spooled and self._may_join(manifest, resume=resume)
         if not self.joined and not resume:
             if spooled and target not in places:
-                raise RunFormatError(f"{self._folder}: what did not get to {target}; resume it, or remove this.")
+                raise RunFormatError(
+                    f"{self._folder} holds files of a run that did not get through to {target}; resume that run, or "
+                    "delete this folder."
+                )
             raise already_there(target)
         if not self.joined and manifest.live_status() == "running" and not self._has_let_go(manifest):
             raise RunFormatError(f"{target}: process {manifest.process_id} is still writing this run.")

@@ -113,7 +113,7 @@ def diagnose(
     findings = [finding for name, finding in found.items() if name not in explained]
     if log.RULE in found:
         absent = [finding for finding in findings if finding.rule in ABSENCE]
-        return [*absent, log.held_back(found[log.RULE], len(findings) - 1 - len(absent))]
+        findings = [*absent, log.held_back(found[log.RULE], len(findings) - 1 - len(absent))]
     return sorted(findings, key=lambda finding: -finding.severity)
 
 

@@ -14,6 +14,7 @@ from ratioscope.analysis.diagnosis.evidence import Evidence, Steps
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.runs.columns import schema_of
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
@@ -42,13 +43,14 @@ def nothing_to_judge(evidence: Evidence) -> Finding | None:
     if run is not None and run.manifest.source and not rows and values["reward"].notna().any():
         return None  # a source of responses alone: what no rule could look at is said beside the findings
     if rows:
-        what = f"None of {len(values)} steps has a usable token: {_causes(values)}"
+        which = f"None of {len(values)} steps" if len(values) > 1 else "No step"
+        what = f"{which} has a usable token: {_causes(values)}"
         do = "Find out when the values were lost (ratioscope check names the columns), and log them finite."
     elif run is not None and run.problems:
         what = f"No token is left: {len(run.problems)} of the run's files cannot be read"
         do = "Write the files again; ratioscope check names them."
     elif len(values):
-        what = f"The run has {len(values)} steps and not one token on disk"
+        what = f"The run has {len(values)} step{'s' * (len(values) != 1)} and not one token on disk"
         do = "Log the tokens: without log-probabilities there is nothing to diagnose."
     else:
         what, do = (
@@ -82,7 +84,7 @@ def _nothing_asked(evidence: Evidence) -> Finding | None:
     return _finding(
         evidence,
         NOTHING_TO_JUDGE,
-        f"No step of {len(values)} has a number that a rule looks at. Nothing can be said of the run's health.",
+        "No step has a number that a rule looks at. Nothing can be said of the run's health.",
         tuple(values.index),
         "Rules look at ratios, ages, masks, advantages, entropies and rewards, and none of these is logged: that none "
         "of them found anything says nothing about the run.",
@@ -196,7 +198,7 @@ def not_seen(summary: StepSummary, facts: Facts) -> list[str]:
     for words, keys in _ASKED.items():
         if summary.values[list(keys)].isna().all(axis=None):
             found.setdefault(_absent(summary.why_unknown(keys[0])), []).append(words)
-    return [f"{_and(words)} ({column})" if column else _and(words) for column, words in found.items()]
+    return [f"{listed(words)} ({column})" if column else listed(words) for column, words in found.items()]
 
 
 def _absent(reason: str) -> str:
@@ -206,10 +208,6 @@ def _absent(reason: str) -> str:
     if reason.startswith("neither ") and reason.endswith(" is logged"):
         return reason.removeprefix("neither ").removesuffix(" is logged").replace(" nor ", " or ")
     return "tokens" if reason in ("no tokens are logged", "no step has a token on disk") else ""
-
-
-def _and(words: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _bad(evidence: Evidence) -> dict[str, "pd.Series[bool]"]:
@@ -248,7 +246,7 @@ def _scalars(evidence: Evidence) -> pd.DataFrame:
         columns = {name: pc.invert(pc.is_finite(table[name].cast(pa.float64()))) for name in names}
         parts.append(pa.table({"step": table["step"], **columns}).to_pandas())
     found = pd.concat(parts) if parts else pd.DataFrame({"step": []})
-    return found.drop_duplicates("step", keep="last").set_index("step").sort_index()
+    return found.groupby("step").last()
 
 
 def _since(bad: "pd.Series[bool]") -> Steps:
@@ -277,7 +275,7 @@ def _causes(values: pd.DataFrame) -> str:
 
 
 def _joined(names: list[str]) -> str:
-    text = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    text = listed(names)
     return text[0].upper() + text[1:]
 
 

@@ -10,6 +10,7 @@ from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.findings.fall import Fall, fall_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import level
+from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
 
 # What can go wrong before the reward does, and in which direction: +1 up, -1 down, 0 both.
@@ -105,8 +106,7 @@ def moved_before(evidence: Evidence, fall: Fall) -> Moved:
 
 
 def _named(keys: Sequence[str]) -> str:
-    labels = [CATALOGUE[key].label for key in keys]
-    return " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
+    return listed([CATALOGUE[key].label for key in keys])
 
 
 def _dated(key: str, shift: Shift) -> str:

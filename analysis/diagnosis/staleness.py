@@ -52,7 +52,7 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
         do=evidence.setup.align
         if facts.fresh
         else evidence.setup.fresher(facts)
-        + ("" if older or unknown else f" The lag is constant: {_lower_first(evidence.setup.smaller_updates)}."),
+        + ("" if older or unknown else f" The data grow no older: {_lower_first(evidence.setup.smaller_updates)}."),
         source="S0 5.6, S3 3",
         limit=limit,
     )

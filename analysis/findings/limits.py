@@ -84,6 +84,12 @@ def limits_of(folder: Path, named: Path | None = None) -> Limits:
     return read_limits(file) if file else Limits()
 
 
+def stamp(folder: Path) -> str:
+    """Changes with the file that has the limits of what lies in a folder; "" where there is none, or it is a URL."""
+    file = None if isinstance(folder, Remote) else _nearest(folder)
+    return f"{file}:{file.stat().st_mtime_ns}" if file else ""
+
+
 def moved(folder: Path, limits: Limits) -> str:
     """Which file moves which limits of a run, where nobody named one, in one sentence; empty: none is moved."""
     defaults = Limits()

@@ -1,5 +1,6 @@
 """Facts in words, as every room says them: the same cause has the same name everywhere, and the same number."""
 
+from collections.abc import Sequence
 from math import isfinite
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Facts, Level
@@ -14,6 +15,13 @@ NO_UPDATE = "no log-prob of the new policy can be used, so the update is unknown
 
 BEYOND = "beyond what this sample can show"
 """In place of an estimate of a total variation above 1."""
+
+
+def listed(items: Sequence[str], separator: str = ", ") -> str:
+    """ "a, b and c"; with semicolons nothing comes before the last."""
+    if len(items) < 2 or separator != ", ":
+        return separator.join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def tv_text(value: float) -> str:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from ratioscope.analysis.importers import responses
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.errors import first_line
 
 _FIXED = ("step", "prompt", "completion", "advantage")
 _NO_TOKENS = "the files have text, rewards and advantages, no tokens: ratioscope.adapters.trl.record(trainer) has them"
@@ -76,7 +77,7 @@ def _rows(file: Path, reading: Reading) -> list[dict[str, Any]]:
     try:
         return pq.read_table(file).to_pylist()
     except (OSError, pa.ArrowException) as error:
-        reading.bad(file, f"no Parquet file, or not whole ({str(error).splitlines()[0]})")
+        reading.bad(file, f"no Parquet file, or not whole ({first_line(error)})")
         return []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ratioscope.analysis.importers import IMPORTERS
 from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
-from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.errors import RatioscopeError, first_line, unknown
 from ratioscope.manifest import MANIFEST_NAME
 
 # Folders below the one that is named are looked into so deep, and no more than so many of them.
@@ -36,7 +36,7 @@ class Found:
         except RatioscopeError:
             raise
         except Exception as error:  # a file is anybody's, and any library's error may be about it
-            reason = (str(error).splitlines() or [""])[0][:200].rstrip(". ") or type(error).__name__
+            reason = first_line(error)
             raise ImportProblem(f"{path}: cannot be read ({reason}).") from error
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, first_line
 
 Columns = Mapping[str, Any]
 """Arrays of one length by the run format's names, without `step`."""
@@ -97,7 +97,7 @@ class Reading:
         except BadLine as error:
             self.bad(path, str(error), line)
         except SURPRISES as error:
-            reason = f"{error}".splitlines()[0][:200] if f"{error}" else type(error).__name__
+            reason = first_line(error)
             self.bad(path, f"not of the shape that is known ({reason})", line)
 
 

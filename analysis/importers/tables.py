@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.mapping_file import TableMap
 from ratioscope.analysis.importers.source import Reading
-from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.errors import RatioscopeError, first_line, unknown
 
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".arrow", ".feather", ".ipc")
 
@@ -78,9 +78,8 @@ def columns_in(path: Path) -> dict[str, str]:
             return _of_objects(row for _, row in islice(rows, _LOOKED_AT))
         found = pq.read_schema(path) if path.suffix == ".parquet" else next(_arrow(path)).schema
     except (OSError, pa.ArrowException, StopIteration) as error:
-        raise RatioscopeError(
-            f"{path}: cannot be read ({str(error).splitlines()[0][:120] or 'it is empty'})."
-        ) from None
+        why = "it is empty" if isinstance(error, StopIteration) else first_line(error, 120)
+        raise RatioscopeError(f"{path}: cannot be read ({why}).") from None
     return dict(_named(found))
 
 
@@ -267,7 +266,7 @@ def _batches(
     except (OSError, pa.ArrowException) as error:
         if reading.growing and time.time() - file.stat().st_mtime < _BEING_WRITTEN:
             raise NotYetError(str(file)) from None
-        reading.bad(file, f"cannot be read ({str(error).splitlines()[0][:120].rstrip('.')})")
+        reading.bad(file, f"cannot be read ({first_line(error, 120)})")
 
 
 def _parquet(file: Path, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -350,7 +349,7 @@ def _converted(
         try:
             _column([row[name] for row, _ in fitting])
         except (pa.ArrowException, TypeError, ValueError) as error:
-            what = f"{name} holds values that do not go together ({str(error).splitlines()[0][:120].rstrip('.')})"
+            what = f"{name} holds values that do not go together ({first_line(error, 120)})"
             reading.bad(file, what, fitting[0][1])
             return
     yield {name: _column([row[name] for row, _ in fitting]) for name in names}, [number for _, number in fitting]

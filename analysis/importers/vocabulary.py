@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, first_line
 from ratioscope.extras import needing
 
 
@@ -24,7 +24,7 @@ def texts_of(tokenizer: str) -> Callable[[int], str]:
         # Code that a model brings along is never run.
         loaded = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False, local_files_only=is_folder)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+        reason = first_line(error)
         raise RatioscopeError(f"--tokenizer {tokenizer}: no tokenizer can be read there ({reason[:200]}).") from None
     size = len(loaded)
 

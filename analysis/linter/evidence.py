@@ -90,10 +90,9 @@ class Evidence:
         self.run, self._connection = run, connection
         self._steps = first, last
         self.limits = limits
-        steps = run.read("steps")
-        inside = (steps["step"] >= (first or 0)) & ((last is None) | (steps["step"] <= last))
-        self.steps = steps[inside].sort_values("step")
-        """The rows of the steps table."""
+        steps = run.steps
+        self.steps = steps[(steps["step"] >= (first or 0)) & ((last is None) | (steps["step"] <= last))]
+        """The rows of the steps table, one a step."""
         connection.execute(query("linter/rows"))
 
     @property

@@ -66,7 +66,7 @@ def steps(evidence: Evidence) -> list[Remark]:
             "Log how many tokens were dropped, or the tokens.",
         ),
         (
-            sorted({int(step) for step in listed[listed.duplicated()]}),
+            [step for step in evidence.run.repeated_steps if step in set(present)],
             Severity.CRITICAL,
             "Steps with several rows in the steps table",
             "Write each step once; a resumed run must not repeat the steps that are on disk.",

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import EXAMPLES, Evidence, in_steps, steps_with
@@ -73,8 +74,7 @@ def masks(evidence: Evidence) -> list[Remark]:
         zero_filled, constant_columns, shifted, own_token, scale, copied_columns, recomputed, swapped
     ):
         remarks += _sides(evidence)
-    named = " and ".join(filter(None, (", ".join(logged[:-1]), logged[-1])))
-    return remarks or passed("masks", f"The logged {named} agree with each other.")
+    return remarks or passed("masks", f"The logged {listed(logged)} agree with each other.")
 
 
 def _sides(evidence: Evidence) -> list[Remark]:

@@ -6,7 +6,8 @@ Reading is read-only: nothing is ever written into a run's folder. A bad file is
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -20,10 +21,12 @@ import pyarrow.parquet as pq
 from ratioscope import schema
 from ratioscope.analysis.importers.detect import hint as foreign_hint
 from ratioscope.analysis.runs.files import TableFile, in_flight, listed_files
+from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.cache import entry_of
-from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.errors import RatioscopeError, RunFormatError, first_line
 from ratioscope.manifest import MANIFEST_NAME, Manifest
 from ratioscope.seals import broken
+from ratioscope.storage.failures import StorageError
 from ratioscope.storage.parquet import fetch_footers, footer, read_table
 from ratioscope.storage.places import Remote, place, scan, scan_below
 
@@ -46,10 +49,8 @@ class Run:
     problems: tuple[str, ...] = ()
     """One sentence a file that had to be left out."""
     signature: str = field(default="", compare=False)
-
-    @property
-    def status(self) -> str:
-        return self.manifest.live_status()
+    status: str = field(default="", compare=False)
+    """When it was opened: a run does not grow stale while somebody reads it."""
 
     @cached_property
     def places(self) -> list[Path]:
@@ -65,7 +66,7 @@ class Run:
     @cached_property
     def versions_ahead(self) -> "pd.Series[int]":
         """By how much the policy's version at the start of a step exceeds the step, by step, where it does."""
-        versions = self._policy_versions.drop_duplicates("step", keep="last").set_index("step")["policy_version"]
+        versions = self._policy_versions.groupby("step")["policy_version"].last()  # whichever writer said it
         ahead = (versions.dropna() - versions.dropna().index).rename("ahead")
         return ahead[ahead != 0]
 
@@ -77,17 +78,52 @@ class Run:
         return not len(versions) or bool(versions.notna().any())
 
     @cached_property
+    def steps(self) -> pd.DataFrame:
+        """The steps table by step. Of a step that several writers have a row of, each column is of the last to say it.
+
+        Raises:
+            RatioscopeError: a file cannot be read any more.
+        """
+        rows = self.read("steps").sort_values("step", kind="stable")
+        several = rows["step"].duplicated().any()
+        return rows.groupby("step", as_index=False).last() if several else rows.reset_index(drop=True)
+
+    @cached_property
+    def repeated_steps(self) -> list[int]:
+        """Steps of which one writer wrote several rows."""
+        by_writer: defaultdict[int, list[pa.Array]] = defaultdict(list)
+        for file, table in zip(self.files["steps"], self._tables("steps", ["step"]), strict=True):
+            by_writer[file.name.writer] += table["step"].chunks
+        counts = (pc.value_counts(pa.chunked_array(chunks)) for chunks in by_writer.values() if chunks)
+        return sorted({row["values"] for found in counts for row in found.to_pylist() if row["counts"] > 1})
+
+    @cached_property
     def _policy_versions(self) -> pd.DataFrame:
         return self.read("steps", ["step", "policy_version"])
 
     def read(self, table: str, columns: list[str] | None = None) -> pd.DataFrame:
-        """A whole table as a frame; for the small ones (steps, sequences). Empty when nothing was written yet."""
+        """A whole table as a frame; for the small ones (steps, sequences). Empty when nothing was written yet.
+
+        Raises:
+            RatioscopeError: a file cannot be read any more.
+        """
         names = columns or [column.name for column in schema.ALL_TABLES[table].columns]
-        parts = [read_table(file.path, columns) for file in self.files[table]]
+        parts = self._tables(table, columns)
         if not parts:
             return pd.DataFrame(columns=names)
         frame = pa.concat_tables(parts, promote_options="permissive").to_pandas()
         return frame.reindex(columns=[*names, *(name for name in frame.columns if name not in names)])
+
+    def _tables(self, table: str, columns: list[str] | None) -> list[pa.Table]:
+        """One for each file."""
+        try:
+            return [read_table(file.path, columns) for file in self.files[table]]
+        except RatioscopeError:  # it has vanished
+            raise
+        except (OSError, pa.ArrowException) as error:
+            if problem := unreadable([file.path for file in self.files[table]], error):
+                raise problem from None
+            raise
 
     def vocabulary(self) -> dict[int, str]:
         """Texts of the token ids that occur; empty where the run has no vocabulary.
@@ -101,7 +137,7 @@ class Run:
         try:
             table = read_table(path)
         except (OSError, pa.ArrowInvalid) as error:
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
             raise RunFormatError(f"{path}: cannot be read ({reason}); remove it to see token ids instead.") from None
         schema.check(schema.VOCABULARY, table.schema, path)
         return dict(zip(table["token_id"].to_pylist(), table["text"].to_pylist(), strict=True))
@@ -136,7 +172,8 @@ def open_run(folder: str | Path) -> Run:
                 raise
             continue
         # Else the run was compacted meanwhile, or a whole flush came in between two tables.
-        is_written = manifest.live_status() == "running"
+        status = manifest.live_status()
+        is_written = status == "running"
         settled = not is_written or isinstance(folder, Remote) or signature(folder) == as_read
         if last_try or (_places(folder) == places and settled):
             break
@@ -146,7 +183,7 @@ def open_run(folder: str | Path) -> Run:
         table: tuple(file for file in found if file.identity not in refused and file.identity not in later)
         for table, (found, _) in listed.items()
     }
-    return Run(folder, manifest, files, (*problems, *map(_one_line, refused.values())), as_read)
+    return Run(folder, manifest, files, (*problems, *map(_one_line, refused.values())), as_read, status)
 
 
 def _one_line(text: str) -> str:
@@ -199,7 +236,14 @@ def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool
         return known
     fetch_footers(file.path for _, file in files)
     whole = sum(file.size for _, file in files) <= _VERIFIED_BYTES
-    refused = {file.identity: problem for table, file in files if (problem := _file_problem(file, table, whole))}
+    refused = {}
+    for table, file in files:
+        try:
+            problem = _file_problem(file, table, whole)
+        except OSError as error:  # of the machine, not of the file: the next look may be luckier
+            problem, keep = f"{file.path}: left out, it cannot be read ({error.strerror}).", False
+        if problem:
+            refused[file.identity] = problem
     if keep:
         kept.put(json.dumps(refused).encode())
     return refused
@@ -215,6 +259,9 @@ def _file_problem(file: TableFile, table: str, whole: bool) -> str:
 
     Args:
         whole: look at all its bytes, not at the footer alone.
+
+    Raises:
+        OSError: the system does not let it be read.
     """
     try:
         if whole and not isinstance(file.path, Remote) and (why := broken(file.path)):
@@ -230,7 +277,9 @@ def _file_problem(file: TableFile, table: str, whole: bool) -> str:
     except RunFormatError as error:
         return f"{error} The file is left out."
     except (OSError, pa.ArrowException, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        if isinstance(error, OSError) and error.errno is not None:  # else it is pyarrow's, of what is in the file
+            raise
+        reason = first_line(error, 120)
         return f"{file.path}: left out, not a complete Parquet file ({reason})."
     return ""
 
@@ -274,20 +323,37 @@ class Listed:
 
 
 def discover(roots: Iterable[str | Path]) -> list[Listed]:
-    """All runs below the roots, newest first; a folder with a broken manifest is listed with its problem."""
+    """All runs below the roots, newest first.
+
+    A folder with a broken manifest is listed with its problem, and so is a storage that does not answer.
+    """
     listed: dict[str, Listed] = {}
     for root in map(place, roots):
-        for folder in _run_folders(root, SEARCH_DEPTH):
-            run_id = folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
-            run_id = os.fsencode(run_id).decode("utf-8", "backslashreplace")
-            if run_id in listed and listed[run_id].folder.resolve() != folder.resolve():
-                run_id = f"{root.resolve().name}/{run_id}"
+        try:
+            folders = list(_run_folders(root, SEARCH_DEPTH))
+        except StorageError as error:
+            listed[str(root)] = Listed(str(root), root, None, 0, str(error))
+            continue
+        for folder in folders:
+            manifest, steps = None, 0
             try:
-                manifest, problem = Manifest.read(folder), _unreadable_name(folder)
-            except RunFormatError as error:
-                manifest, problem = None, str(error)
-            listed[run_id] = Listed(run_id, folder, manifest, _count_steps(folder), problem)
+                manifest, problem, steps = Manifest.read(folder), _unreadable_name(folder), _count_steps(folder)
+            except RatioscopeError as error:
+                problem = str(error)
+            run_id = _free_id(root, folder, listed)
+            listed[run_id] = Listed(run_id, folder, manifest, steps, problem)
     return sorted(listed.values(), key=lambda run: run.manifest.created if run.manifest else "", reverse=True)
+
+
+def _free_id(root: Path, folder: Path, listed: Mapping[str, Listed]) -> str:
+    """A run's place below its root, with as many of the folders above it as tell it from the others."""
+    whole = folder.resolve()
+    below = folder.relative_to(root).parts if folder != root else whole.parts[-1:]
+    ids = ["/".join(below), *("/".join(whole.parts[-n:]) for n in range(len(below) + 1, len(whole.parts))), str(whole)]
+    for run_id in (os.fsencode(each).decode("utf-8", "backslashreplace") for each in ids):
+        if run_id not in listed or listed[run_id].folder.resolve() == whole:
+            break
+    return run_id
 
 
 def _run_folders(folder: Path, depth: int) -> Iterator[Path]:

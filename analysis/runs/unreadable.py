@@ -5,7 +5,7 @@ from pathlib import Path
 
 import duckdb
 
-from ratioscope.errors import RatioscopeError, RunFormatError
+from ratioscope.errors import RatioscopeError, RunFormatError, first_line
 from ratioscope.seals import damaged_row_group
 from ratioscope.storage.places import Remote
 
@@ -15,7 +15,7 @@ def unreadable(files: Iterable[Path], error: Exception) -> RatioscopeError | Non
 
     The files are read for it, one after the other, to the first that cannot be.
     """
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:300].rstrip(".")
+    reason = first_line(error, 300)
     every = dict.fromkeys(files)
     for path in every:
         if isinstance(path, Remote):

@@ -186,8 +186,7 @@ def _assemble(
     run: Run, tables: Sequence[StepTable], histograms: Sequence[pd.DataFrame]
 ) -> tuple[StepSummary, pa.Table]:
     """The summary, and its notes as a table."""
-    steps = run.read("steps").set_index("step").sort_index()
-    steps = steps[~steps.index.duplicated(keep="last")]
+    steps = run.steps.set_index("step")
     values, low, high = (
         pd.concat([getattr(table, name) for table in tables]) if tables else pd.DataFrame(columns=_KEYS, dtype=float)
         for name in ("values", "low", "high")

@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 
 from ratioscope.dashboard.cli.common import app
-from ratioscope.dashboard.cli.terminal import complain
+from ratioscope.dashboard.terminal import complain
 from ratioscope.ending import CRASHED, INTERRUPTED, PIPE_CLOSED, PROBLEMS_FOUND, USAGE_ERROR
 from ratioscope.errors import MissingPackageError, RatioscopeError
 

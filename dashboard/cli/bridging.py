@@ -8,8 +8,9 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples, opened
-from ratioscope.dashboard.cli.terminal import say, working
+from ratioscope.dashboard.terminal import say, working
 from ratioscope.errors import RatioscopeError
+from ratioscope.manifest import Manifest
 
 TargetName = Literal["csv", "tensorboard", "trackio", "wandb"]  # of `TARGETS`
 
@@ -77,7 +78,7 @@ def bridge(
     sent = 0
     try:
         while True:
-            live = follow and opened(run).manifest.live_status() in ("running", "stalled")
+            live = follow and Manifest.read(run).live_status() in ("running", "stalled")
             with working("Sending", quiet):
                 sent += new.send(target)
             if not live:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ratioscope.dashboard.cli.common import app, examples
-from ratioscope.dashboard.cli.terminal import say
+from ratioscope.dashboard.terminal import say
 from ratioscope.errors import RatioscopeError
 
 

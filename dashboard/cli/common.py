@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 import ratioscope
 from ratioscope.dashboard.cli import completion
-from ratioscope.dashboard.cli.terminal import complain, say
+from ratioscope.dashboard.terminal import complain, say
 from ratioscope.ending import MEANINGS, PIPE_CLOSED
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples
-from ratioscope.dashboard.cli.terminal import say, working
+from ratioscope.dashboard.terminal import say, working
 
 
 @app.command(epilog=examples("compact runs/mine", "compact runs/mine --ended"))
@@ -18,8 +18,7 @@ def compact(
 ) -> None:
     """Make few files of the many small ones of a run that has ended.
 
-    No row is lost: a reader sees meanwhile the old files or the new ones, and a crash at any moment leaves
-    it whole. A run that is being written is refused. Partial sums of the new files are computed anew.
+    No row is lost: meanwhile readers see the old files or the new ones, and a crash leaves the run whole. A run that is being written is refused. Partial sums of the new files are computed anew.
     """
     from ratioscope.compaction import compact as compacted
 

@@ -8,7 +8,7 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, app, check_folder, examples, opened
-from ratioscope.dashboard.cli.terminal import complain, say, working
+from ratioscope.dashboard.terminal import complain, say, working
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
 

@@ -16,7 +16,7 @@ from ratioscope.dashboard.cli.common import (
     examples,
     opened,
 )
-from ratioscope.dashboard.cli.terminal import say, working
+from ratioscope.dashboard.terminal import say, working
 from ratioscope.ending import PROBLEMS_FOUND
 
 

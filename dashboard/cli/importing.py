@@ -13,7 +13,7 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, app, examples
-from ratioscope.dashboard.cli.terminal import complain, one_line, say, shows_progress
+from ratioscope.dashboard.terminal import complain, one_line, say, shows_progress
 from ratioscope.ending import accept, listen, say_last
 from ratioscope.errors import RatioscopeError
 

@@ -10,7 +10,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, StepRange, Thresholds, app, complain_of, examples, step_range
 from ratioscope.dashboard.cli.comparing import Metric, RunFolders, run_folders
-from ratioscope.dashboard.cli.terminal import complain, say, working
+from ratioscope.dashboard.terminal import complain, say, working
 from ratioscope.errors import RatioscopeError, unknown
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, RunFolder, app, check_folder, examples, opened
-from ratioscope.dashboard.cli.terminal import one_line, say, working
+from ratioscope.dashboard.terminal import one_line, say, working
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
 

@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ratioscope.dashboard.cli.terminal import say
+from ratioscope.dashboard.terminal import say
 from ratioscope.ending import accept
 from ratioscope.errors import RatioscopeError
 

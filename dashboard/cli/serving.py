@@ -8,7 +8,7 @@ import typer
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_PORT, Port, app, check_folder, examples
 from ratioscope.dashboard.cli.server import check_port, sample_runs_folder, serve
-from ratioscope.dashboard.cli.terminal import say
+from ratioscope.dashboard.terminal import say
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
 

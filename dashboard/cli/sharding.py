@@ -9,7 +9,7 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples, opened
-from ratioscope.dashboard.cli.terminal import say, working
+from ratioscope.dashboard.terminal import say, working
 from ratioscope.ending import PROBLEMS_FOUND
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place

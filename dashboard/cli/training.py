@@ -15,7 +15,7 @@ import typer
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_PORT, DEFAULT_ROOT, Port, Quiet, Root, app, examples
 from ratioscope.dashboard.cli.server import check_port, sample_runs_folder, serve
-from ratioscope.dashboard.cli.terminal import complain, say, shows_progress
+from ratioscope.dashboard.terminal import complain, say, shows_progress
 from ratioscope.ending import PROBLEMS_FOUND
 from ratioscope.errors import RatioscopeError
 from ratioscope.stopping import StopOnCritical

@@ -11,7 +11,7 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, StepRange, app, examples, opened, step_range
-from ratioscope.dashboard.cli.terminal import say, working
+from ratioscope.dashboard.terminal import say, working
 from ratioscope.errors import RatioscopeError, unknown
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ratioscope.dashboard.cli.common import (
     check_folder,
     examples,
 )
-from ratioscope.dashboard.cli.terminal import complain, working
+from ratioscope.dashboard.terminal import complain, working
 from ratioscope.ending import PROBLEMS_FOUND, USAGE_ERROR
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
@@ -99,7 +99,8 @@ def watch(
         watcher.judge()
     known = watcher.known(listeners[0])
     if known and not quiet:
-        complain(f"{known} of the findings were reported by an earlier watch; ratioscope diagnose RUN prints them.")
+        reported = f"{known} finding{'s' * (known > 1)} of these runs"
+        complain(f"An earlier watch has reported {reported}; ratioscope diagnose RUN prints them.")
     while True:
         watcher.deliver()
         if watcher.live:
@@ -108,7 +109,7 @@ def watch(
             last_tries -= 1
         elif time.monotonic() >= until:
             break
-        with working(f"Watching {len(watcher.runs)} runs, {watcher.live} live", quiet):
+        with working(f"Watching {len(watcher.runs)} run{'s' * (len(watcher.runs) != 1)}, {watcher.live} live", quiet):
             time.sleep(every)
             watcher.judge()
     if not watcher.runs:
@@ -133,6 +134,8 @@ class Watched:
     """The findings at the last look, and what an alert says of each."""
     summariser: "Summariser | None" = None
     problem: str = ""
+    remarks: Sequence[str] = ()
+    """What is to be said of it beside its findings."""
 
 
 class Watcher:
@@ -210,10 +213,10 @@ class Watcher:
         from ratioscope.analysis.runs.store import signature
 
         assert entry.manifest is not None
-        # Before anything is read: what is written in between is news at the next look.
         watched.live = entry.manifest.live_status() in ("running", "stalled")
-        state_of_files = signature(entry.folder)
         try:
+            # Before anything is read: what is written in between is news at the next look.
+            state_of_files = signature(entry.folder)
             if self._refuse_run_limits and self._limits is None:
                 refuse_own(entry.folder)
             limits = limits_of(entry.folder) if self._limits is None else self._limits
@@ -226,6 +229,7 @@ class Watcher:
                 raise
             watched.problem = str(error)
             self._problems.append(str(error))
+        self._problems += watched.remarks
 
     def _read(self, folder: Path, watched: Watched, limits: Limits) -> None:
         from ratioscope.analysis.diagnosis.opened import open_folder
@@ -237,14 +241,15 @@ class Watcher:
         summariser = watched.summariser or Summariser()
         opened = open_folder(folder, limits=limits, summariser=summariser)
         run, findings = opened.run, opened.findings
-        self._problems += run.problems
+        said = list(run.problems)
         if self._limits is None and opened.moved_limits:
-            self._problems.append(f"{folder}: {opened.moved_limits}")
+            said.append(f"{folder}: {opened.moved_limits}")
+        if opened.problems:
+            said.append(f"{folder}: {verdict(opened.remarks)}")
+        watched.remarks = said
         watched.summariser = summariser if watched.live else None  # what it keeps is for the files that are to come
         watched.key = run_key(run)
         watched.alerts = [(each, to_json(run, each) | {"page": PAGE_OF[each.rule]}) for each in findings]
-        if opened.problems:
-            self._problems.append(f"{folder}: {verdict(opened.remarks)}")
         severities = [finding.severity for finding in findings]
         severities += [remark.severity for remark in opened.problems if remark.severity]
         self.worst = max([*severities, self.worst] if self.worst else severities, default=None)

@@ -15,6 +15,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib.metadata import version
+from threading import RLock
 
 from ratioscope import __version__
 from ratioscope.analysis.compare import chosen_metric, conclusions, settings
@@ -225,13 +226,14 @@ def _sections(
     waiting = deque(sorted(pages_of, key=lambda job: -_LONGEST.index(job[1]) if job[1] in _LONGEST else 1))
     begun: dict[tuple[int, str], Future[_Made]] = {}
     made: dict[tuple[int, str], _Made] = {}
+    choosing = RLock()  # a pool's own thread hands out as well
     with ThreadPoolExecutor(1, thread_name_prefix="report") if pool is None else nullcontext(pool) as executor:
         # Another process gets them as they are now: what this one works with keeps growing caches.
         handed = list(subjects) if pool is None else list(map(pickle.dumps, subjects))
 
         def hand_out(_: object = None) -> None:
             """One more job for the pool. Jobs are never withdrawn: a pool that breaks may hang on that."""
-            with suppress(IndexError):
+            with suppress(IndexError), choosing:
                 job = waiting.popleft()
                 try:
                     begun[job] = executor.submit(_section, handed[job[0]], job[1])
@@ -243,11 +245,10 @@ def _sections(
         try:
             for _ in range(1 if pool is None else processes()):
                 hand_out()
-            while waiting or begun.keys() - made.keys():
-                try:
-                    place, name = waiting.pop()
-                except IndexError:
-                    place, name = next(job for job in reversed(begun) if job not in made)
+            while len(made) < len(pages_of):
+                with choosing:
+                    job = waiting.pop() if waiting else next(job for job in reversed(begun) if job not in made)
+                (place, name) = job
                 subject, future = subjects[place], begun.get((place, name))
                 progress(
                     len(made), len(pages_of) + 1, f"{subject.opened.run_id}: {name}" if len(subjects) > 1 else name

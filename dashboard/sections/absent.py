@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from ratioscope.analysis.findings.logged import QUESTIONS
+from ratioscope.analysis.findings.words import listed
 from ratioscope.dashboard.sections.subject import Subject
 
 ASKED: Mapping[str, tuple[str, ...]] = {
@@ -32,14 +33,10 @@ def not_said(subject: Subject, page: str) -> str:
             reasons.setdefault(log.why(*need), []).append(QUESTIONS[question].words)
     if not reasons:
         return ""
-    told = "; ".join(f"{_joined(words)}, because {reason}" for reason, words in reasons.items())
+    told = "; ".join(f"{listed(words)}, because {reason}" for reason, words in reasons.items())
     return f"This log does not say {told}."
 
 
 def is_empty(subject: Subject, page: str) -> bool:
     """Whether the log leaves all of a page's questions open."""
     return page in ASKED and all(subject.log.absent(question) for question in (*ASKED[page], *_ALSO.get(page, ())))
-
-
-def _joined(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -15,7 +15,7 @@ from ratioscope.analysis.findings.facts import Facts, unreliable_steps
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.findings.logged import Logged, logged
-from ratioscope.analysis.findings.words import FEW_GROUPS, are_few
+from ratioscope.analysis.findings.words import FEW_GROUPS, are_few, listed
 from ratioscope.analysis.linter import Remark, lint
 from ratioscope.analysis.overview.verdict import Verdict, run_verdict
 from ratioscope.analysis.runs.store import Run
@@ -235,7 +235,7 @@ def flat(chart: Chart) -> str:
 def named(subject: Subject, words: Mapping[str, str]) -> str:
     """The names of those metrics that the run has, in one phrase; of all, where it has none."""
     known = [words[key] for key in subject.known(words)] or list(words.values())
-    text = known[0] if len(known) == 1 else f"{', '.join(known[:-1])} and {known[-1]}"
+    text = listed(known)
     return f"{text[0].upper()}{text[1:]}"
 
 

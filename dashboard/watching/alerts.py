@@ -14,8 +14,8 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_o
 from ratioscope import __version__
 from ratioscope.analysis.findings.news import Reported, reported_from_json, reported_to_json
 from ratioscope.cache import cache_folder
-from ratioscope.dashboard.cli.terminal import one_line, say
 from ratioscope.dashboard.report.target import check_folder
+from ratioscope.dashboard.terminal import one_line, say
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import now
 from ratioscope.whole_files import append_whole, replace_atomically

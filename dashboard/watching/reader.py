@@ -14,15 +14,16 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.limits import stamp
 from ratioscope.analysis.runs.store import Listed, discover
 from ratioscope.dashboard.watching.headlines import Headline, found, headline
 from ratioscope.dashboard.watching.worker import by_processes
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import scan
 
-# Seconds: a live run is not read again before its headline is so old, and so many times what reading it took; between
-# two looks for new runs, at least.
-_LIVE_REST, _LIVE_TIMES, _PAUSE = 8.0, 6.0, 4.0
+# Seconds: a live run is not read again before its headline is so old, and so many times what reading it took; after
+# which a run that could not be read is tried again; between two looks for new runs, at least.
+_LIVE_REST, _LIVE_TIMES, _PROBLEM_REST, _PAUSE = 8.0, 6.0, 60.0, 4.0
 # A process takes a second to start: fewer runs than this are read by the thread itself.
 _FEW = 3
 _MOST_PROCESSES = 4
@@ -41,6 +42,11 @@ class _Known:
     def old(self) -> bool:
         """Whether it may be worked out again, of a live run."""
         return time.monotonic() - self.when > max(_LIVE_REST, _LIVE_TIMES * self.took)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not be worked out, and what was in the way may be gone."""
+        return bool(self.headline and self.headline.problem) and time.monotonic() - self.when > _PROBLEM_REST
 
 
 @dataclass(frozen=True)
@@ -117,11 +123,20 @@ class Reader:
             time.sleep(max(_PAUSE, 10 * (time.monotonic() - begun)))
 
     def _wanted(self, runs: Sequence[Listed]) -> Iterator[tuple[Listed, str]]:
+        limits: dict[Path, str] = {}  # of runs that lie side by side, looked for once
         for run in runs:
             if run.problem or _not_begun(run):
                 continue
-            known, news = self._known.get(run.folder), _news(run)
-            if known is None or known.headline is None or (known.news != news and (not _is_live(run) or known.old)):
+            beside = run.folder.parent
+            if beside not in limits:
+                limits[beside] = _limits(beside)
+            known, news = self._known.get(run.folder), f"{_news(run)} {limits[beside]}"
+            if (
+                known is None
+                or known.headline is None
+                or known.failed
+                or (known.news != news and (not _is_live(run) or known.old))
+            ):
                 yield run, news
 
     def _read(self, wanted: list[tuple[Listed, str]]) -> None:
@@ -145,12 +160,11 @@ class Reader:
 
     def _note(self, run: Listed, news: str, known: Headline | None, took: float = 0.0) -> bool:
         """Keep what was found; whether that is a headline."""
-        before = self._known.get(run.folder)
-        if known is None and before is not None:
-            self._known[run.folder] = before
+        if known is None and run.folder in self._known:
             return False
+        before = self._known.get(run.folder)
         self._known[run.folder] = _Known(news, known, time.monotonic(), took)
-        self.version += 1
+        self.version += before is None or before.headline != known
         if known and known.severity == Severity.CRITICAL and _is_live(run):
             self.sound(run.folder, Alarm(known.last_step, known.rule, known.sentence))
         return known is not None
@@ -181,12 +195,18 @@ def _bytes(folder: Path) -> int:
 
 
 def _is_live(run: Listed) -> bool:
-    return run.manifest is not None and run.manifest.status == "running"
+    return run.manifest is not None and run.manifest.live_status() == "running"
 
 
 def _not_begun(run: Listed) -> bool:
     """No step, of a run that may still write one; of one that has ended this is a finding."""
     return not run.steps and run.manifest is not None and run.manifest.live_status() == "running"
+
+
+def _limits(folder: Path) -> str:
+    with suppress(OSError):
+        return stamp(folder)
+    return ""
 
 
 def _news(run: Listed) -> str:

@@ -40,15 +40,19 @@ def _hand_out(todo: deque[Path], done: SimpleQueue[tuple[Path, Headline]]) -> No
             folder = todo.popleft()
         except IndexError:  # another one was faster
             break
-        answer = None
+        answer, problem = None, f"{folder}: reading it ended the process that did."
         for _ in range(_TRIES):
-            process = process or _start()
+            try:
+                process = process or _start()
+            except OSError as error:
+                problem = f"{folder}: no process could be started to read it ({error.strerror})."
+                break
             answer = _ask(process, folder)
             if answer is not None:
                 break
             _end(process)  # it was killed, for its memory perhaps
             process = None
-        done.put((folder, answer or Headline(problem=f"{folder}: reading it ended the process that did.")))
+        done.put((folder, answer or Headline(problem=problem)))
     if process:
         _end(process)
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ratioscope.errors import MissingPackageError, RatioscopeError
+from ratioscope.errors import MissingPackageError, RatioscopeError, first_line
 from ratioscope.storage.failures import StorageError
 
 SCHEMES = ("s3", "gs", "az", "hf")
@@ -52,7 +52,7 @@ def client(url: str) -> tuple[Any, str]:
     except RatioscopeError:
         raise
     except (OSError, ValueError) as error:
-        raise StorageError(f"{url}: cannot be opened ({str(error).splitlines()[0][:200].rstrip('.')}).") from None
+        raise StorageError(f"{url}: cannot be opened ({first_line(error)}).") from None
 
 
 _SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", "AZURE_", "HF_", "RATIOSCOPE_ANONYMOUS", "RATIOSCOPE_STORAGE_")

@@ -53,8 +53,7 @@ def children(url: str) -> dict[str, Found]:
     """
     known = _known(url)
     if known is None:
-        _list(url, recursive=False)
-        known = _listings[url].children
+        known = _list(url, recursive=False)
     if not known and url != top(url):
         raise FileNotFoundError(url)
     return known
@@ -139,7 +138,8 @@ def _known(url: str) -> dict[str, Found] | None:
     return None
 
 
-def _list(url: str, *, recursive: bool) -> None:
+def _list(url: str, *, recursive: bool) -> dict[str, Found]:
+    """List a folder; returns what lies in it."""
     from pyarrow import fs
 
     filesystem, path = client(url)
@@ -168,6 +168,7 @@ def _list(url: str, *, recursive: bool) -> None:
             _objects.update({f"{folder}/{each.name}": each for each in inside.values() if not each.is_dir})
         if recursive:
             _whole[url] = now
+    return by_folder[url]
 
 
 def _seen(name: str, info: Any) -> Found:

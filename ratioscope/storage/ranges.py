@@ -55,7 +55,7 @@ class Pieces:
             FileNotFoundError: the object is gone.
             StorageError: it cannot be read.
         """
-        stop = min(stop, self.size)
+        start, stop = max(start, 0), min(stop, self.size)
         if start >= stop:
             return b""
         with self._lock:

@@ -92,6 +92,25 @@ def test_runs_are_found_and_news_of_them(storage: Storage) -> None:
     assert signature(place(URL)) == before
 
 
+def test_a_storage_that_does_not_answer_hides_no_other_runs(storage: Storage, tmp_path: Path) -> None:
+    write_run(tmp_path / "mine", [random_step(np.random.default_rng(0))])
+    storage.down = True
+    listed = {run.run_id: run.problem for run in discover(["s3://bucket/it's here", tmp_path])}
+    assert listed["mine"] == "" and "did not answer" in listed["s3://bucket/it's here"]
+
+
+def test_an_empty_object_is_a_file_left_out(storage: Storage, tmp_path: Path) -> None:
+    folder = place("s3://bucket/empty/run")
+    local = write_run(tmp_path / "run", [random_step(np.random.default_rng(0))])
+    for path in local.rglob("*.*"):
+        if path.is_file():
+            (folder / path.relative_to(local)).write_bytes(path.read_bytes())
+    (folder / "tokens" / "000001-000001-w0.parquet").write_bytes(b"")
+    run = open_run(folder)
+    assert len(run.problems) == 1 and "000001-000001-w0.parquet: left out" in run.problems[0]
+    assert len(run.files["tokens"]) == 1
+
+
 def test_commands_take_urls_and_say_what_is_wrong(storage: Storage) -> None:
     def said(*words: str) -> str:
         return CliRunner().invoke(app, words).output

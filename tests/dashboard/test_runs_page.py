@@ -29,6 +29,7 @@ from ratioscope.dashboard.watching import reader as reading
 from ratioscope.dashboard.watching.headlines import Headline, headline
 from ratioscope.dashboard.watching.reader import Alarm, Reader
 from ratioscope.errors import RatioscopeError
+from ratioscope.manifest import now
 from tests.dashboard.conftest import make_steps
 from tests.making.pages import elements, read, runs_table, sentences, visit
 from tests.making.runs import write_run
@@ -391,3 +392,32 @@ def test_a_tick_without_news_sees_none_and_every_change_is_news(fresh: Path) -> 
     known = now()
     Manifest.read(fresh / "mine").write(fresh / "mine")  # taken up again, or its notes changed
     assert now() != known
+
+
+def test_no_alarm_for_a_run_that_died_long_ago(tmp_path: Path) -> None:
+    for name, heartbeat in (("dead", "2020-01-01T00:00:00+00:00"), ("live", now())):
+        manifest = Manifest.read(write_run(tmp_path / name, make_steps(1)))
+        manifest.status, manifest.heartbeat = "running", heartbeat
+        manifest.write(tmp_path / name)
+    reader = Reader()
+    for run in discover([tmp_path]):
+        reader._note(run, "", Headline(severity=Severity.CRITICAL, rule="log_broken"))
+    assert [name for name in ("dead", "live") if reader.alarm(tmp_path / name)] == ["live"]
+
+
+def test_limits_and_what_was_in_the_way_are_looked_at_again(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, clock = Reader(), SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(reading, "time", clock)
+    monkeypatch.setattr(reading, "found", lambda folder: Headline(problem="the storage did not answer"))
+    listed = [run for run in discover([fresh]) if run.run_id == "mine"]
+    reader.ask(listed)
+    reader.wait(60)
+    for past, wanted in ((59.0, 0), (2.0, 1)):
+        clock.now += past
+        assert len(list(reader._wanted(listed))) == wanted
+    monkeypatch.setattr(reading, "found", lambda folder: Headline(tokens=1))
+    reader.ask(listed)
+    reader.wait(60)
+    assert not list(reader._wanted(listed))
+    (fresh / "ratioscope.toml").write_text("[thresholds]\nepsilon = 0.02\n")
+    assert len(list(reader._wanted(listed))) == 1

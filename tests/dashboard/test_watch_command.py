@@ -144,7 +144,7 @@ def test_a_growing_run_is_reported_once_a_severity_to_everybody_also_over_a_rest
 
     again = ratioscope("watch", root, "--file", file, "--webhook", receiver.url)
     assert (again.code, again.out) == (1, "")
-    assert "of the findings were reported by an earlier" in again.err
+    assert "An earlier watch has reported" in again.err
     assert len(receiver.taken) == len(written) == len(file.read_text(encoding="utf-8").splitlines())
     kept = [path.read_text(encoding="utf-8") for path in cache_folder("alerts").iterdir()]
     assert not any("127.0.0.1" in text for text in kept)
@@ -239,6 +239,25 @@ def test_a_live_run_is_read_again_when_it_has_news_and_only_then(
         assert watcher.unjudged  # a gate that could not run does not pass
     watcher.judge()
     assert watcher.live == 0
+
+
+def test_what_holds_at_every_look_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was said again whenever a look without news had come between."""
+    monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
+    root = tmp_path / "runs"
+    (root / "live" / "tokens").mkdir(parents=True)
+    (root / "live" / "tokens" / "odd.parquet").write_bytes(b"")
+    with RunRecorder(root / "live", flush_seconds=0.0) as recorder:
+        watcher = Watcher([root], [Terminal()], Severity.CRITICAL)
+        for number in range(6):
+            if number % 2 == 0:
+                record(recorder, stale_steps(number, 1, 0.02))
+            watcher.judge()
+            watcher.deliver()
+    said = capsys.readouterr().err.splitlines()
+    assert any("odd.parquet: left out" in line for line in said) and len(set(said)) == len(said)
 
 
 def test_a_run_that_is_waited_for_is_watched(ratioscope: Ratioscope, tmp_path: Path) -> None:

@@ -222,3 +222,34 @@ def test_half_a_surrogate_pair_is_stored_as_a_question_mark() -> None:
 def test_a_step_that_no_column_holds_raises_at_the_call(tmp_path: Path, step: int) -> None:
     with RunRecorder(tmp_path / "run") as recorder, pytest.raises(RunFormatError, match=f"step {step} cannot"):
         recorder.record_step(step, sequences={"seq_id": [0]})
+
+
+def test_a_column_that_says_another_step_is_refused(tmp_path: Path) -> None:
+    """It took the place of the step, and the row of the step that it named was lost without a word."""
+    step = some_steps(1)[0]
+    for scalars, said in (
+        ({"step": 0, "loss": 1.0}, nullcontext()),
+        ({"step": 8}, pytest.raises(RunFormatError, match="step of the steps table says 8, the step")),
+    ):
+        with said, RunRecorder(tmp_path / f"run{scalars['step']}") as recorder:
+            recorder.record_step(0, tokens=step.tokens, sequences=step.sequences, scalars=scalars)
+    assert table(tmp_path / "run0", "steps")["loss"].to_pylist() == [1.0]
+
+
+def test_a_column_that_is_one_value_ends_the_recording_and_not_the_program(tmp_path: Path) -> None:
+    step = some_steps(1)[0]
+    for value in (3, np.array(3)):
+        with pytest.raises(RunFormatError, match="Column advantage of the tokens table is one value"):
+            RunRecorder(tmp_path / f"run{value!r}").record_step(
+                0, tokens=step.tokens | {"advantage": value}, sequences=step.sequences
+            )
+
+
+def test_a_damaged_vocabulary_is_said_and_the_run_can_be_resumed_once_it_is_gone(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", some_steps(1), vocabulary=str)
+    (folder / "vocabulary.parquet").write_bytes(b"PAR1")
+    for _ in range(2):  # the first try lets go of the run
+        with pytest.raises(RunFormatError, match=r"vocabulary.parquet: cannot be read .*; remove it"):
+            RunRecorder(folder, resume=True)
+    (folder / "vocabulary.parquet").unlink()
+    RunRecorder(folder, resume=True).close()

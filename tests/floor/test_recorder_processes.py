@@ -10,6 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratioscope import Manifest, RunFormatError, RunRecorder, schema
+from ratioscope.analysis.linter import lint
+from ratioscope.analysis.linter.remark import Outcome
+from ratioscope.analysis.runs.store import open_run
 from tests.making.runs import numbered_step
 
 ROOT = Path(__file__).parents[2]
@@ -149,7 +152,7 @@ def test_without_locks_of_the_file_system_one_of_two_is_accepted(
     from ratioscope import writers
 
     monkeypatch.setattr(writers, "fcntl", None)
-    first, seen = writers.Seat.found, []
+    first, seen = writers.Seat.approach, []
 
     def late(seat: writers.Seat, target: Path, *, resume: bool) -> Manifest | None:
         seen.append(first(seat, target, resume=resume))
@@ -157,7 +160,7 @@ def test_without_locks_of_the_file_system_one_of_two_is_accepted(
             Manifest(name="other").write(target)
         return seen[-1]
 
-    monkeypatch.setattr(writers.Seat, "found", late)
+    monkeypatch.setattr(writers.Seat, "approach", late)
     with pytest.raises(RunFormatError, match="already holds a run"):
         RunRecorder(tmp_path / "run")
     assert Manifest.read(tmp_path / "run").name == "other"
@@ -186,6 +189,25 @@ def test_writers_with_numbers_of_their_own_record_at_a_time(tmp_path: Path) -> N
     assert steps_in(folder, "steps") == [0, 1, 2, 3] and locks(folder) == []
     ids = set(pq.read_table(folder / "vocabulary.parquet")["token_id"].to_pylist())
     assert ids >= {token for number in range(4) for token in numbered_step(number).tokens["token_id"].tolist()}
+
+
+def test_a_step_of_several_writers_is_one_step(tmp_path: Path) -> None:
+    """Ranks that record the same steps made a log with several rows a step, which was called broken, and the row of a
+    rank without scalars took the others' place."""
+    first, second = (RunRecorder(tmp_path / "run", writer=rank) for rank in range(2))
+    for number in range(4):
+        step = numbered_step(number)
+        first.record_step(number, tokens=step.tokens, sequences=step.sequences, scalars={"loss": 0.5})
+        apart = {key: {**columns, "seq_id": columns["seq_id"] + 1_000} for key, columns in vars(step).items()
+                 if key in ("tokens", "sequences")}  # fmt: skip
+        second.record_step(number, **apart)
+    first.close()
+    second.close()
+    run = open_run(tmp_path / "run")
+    assert run.steps["step"].tolist() == [0, 1, 2, 3] and run.repeated_steps == []
+    assert run.steps["loss"].tolist() == [0.5] * 4
+    (said,) = [remark for remark in lint(run) if remark.check == "steps"]
+    assert said.outcome is Outcome.PASSED
 
 
 def test_the_run_of_several_writers_ends_as_the_worst_of_them(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_what_is_not_through_is_said_and_sent_by_who_resumes(
     storage.down = False
     assert 1 not in on_storage(url)
     (place(url) / "run.json").rename(place(url) / "moved.json")
-    with pytest.raises(RunFormatError, match="what did not get to s3://bucket/lost; resume it"):
+    with pytest.raises(RunFormatError, match="did not get through to s3://bucket/lost; resume that run"):
         RunRecorder(url)
     with RunRecorder(url, resume=True, flush_seconds=0) as again:
         assert again.last_step == 1

@@ -45,7 +45,7 @@ def member(
     name = name or f"{algorithm}-seed{seed}"
     described = {"name": algorithm, "parts": dict(parts or {})}
     manifest = Manifest(name=name, seed=seed, algorithm=described, **manifest_fields)
-    run = Run(Path(name), manifest, {})
+    run = Run(Path(name), manifest, {}, status=manifest.live_status())
     return Member(name, run, StepSummary(values, values, values, {}, nothing, steps))
 
 

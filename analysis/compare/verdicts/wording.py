@@ -1,10 +1,11 @@
 """Words for conclusions: numbers with few digits, differences as higher or lower, schedules, lists that end."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import isfinite
 
 from ratioscope.analysis.compare.margins import RELATIVE_MARGIN, in_points
 from ratioscope.analysis.findings.numbers import bracketed, number, percent
+from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 from ratioscope.catalogue import CATALOGUE
 
@@ -66,13 +67,6 @@ def under(schedule: str) -> str:
     if schedule in ("offline", "on-policy"):
         return schedule
     return "where the schedule is not stated" if schedule == "schedule not stated" else f"under {schedule}"
-
-
-def listed(items: Sequence[str], separator: str = ", ") -> str:
-    """ "a, b and c"; with semicolons nothing comes before the last."""
-    if len(items) < 2 or separator != ", ":
-        return separator.join(items)
-    return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def some(items: Iterable[str], separator: str = ", ") -> str:

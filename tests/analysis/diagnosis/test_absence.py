@@ -16,7 +16,7 @@ from ratioscope.analysis.overview.sentences import headline
 from ratioscope.manifest import Manifest
 from tests.making.commands import command
 from tests.making.faults import clean_steps
-from tests.making.runs import Step, write_run
+from tests.making.runs import Step, random_step, write_run
 
 STEPS = 12
 
@@ -178,3 +178,17 @@ def test_a_judge_that_fails_is_not_a_policy_that_diverged(tmp_path: Path) -> Non
         step.sequences["reward"] = np.full(len(step.sequences["reward"]), np.nan, dtype=np.float32)
     found = open_folder(write_run(tmp_path / "run", made)).findings
     assert [each.rule for each in found] == ["diverged"] and "no longer scored" in found[0].sentence
+
+
+def test_a_broken_log_is_worse_than_a_bad_end(tmp_path: Path) -> None:
+    """The list began with the warning, so that the run was listed, filtered and counted as one."""
+    rng = np.random.default_rng(0)
+    made = [random_step(rng, number) for number in range(STEPS)]
+    folder = write_run(
+        tmp_path / "run", [step.with_tokens(logp_behavior=step.tokens["logp_behavior"] * 0) for step in made]
+    )
+    manifest = Manifest.read(folder)
+    manifest.status = "failed"
+    manifest.write(folder)
+    findings = open_folder(folder).findings
+    assert [finding.rule for finding in findings] == ["log_broken", "ended_badly"]

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratioscope import Manifest, RunFormatError
+from ratioscope.analysis.runs import store
 from ratioscope.analysis.runs.store import discover, open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.making.runs import plain_step, random_step, write_files, write_run
@@ -78,6 +79,35 @@ def test_runs_of_the_same_place_in_two_roots_are_both_listed(tmp_path: Path) -> 
         make_run(tmp_path / root / "run", 1)
     listed = discover([tmp_path / "a", tmp_path / "b", tmp_path / "a"])
     assert sorted(run.run_id for run in listed) == ["b/run", "run"]
+
+
+def test_as_much_of_the_path_as_tells_runs_apart_is_in_their_names(tmp_path: Path) -> None:
+    """The third run of one name took the second one's place."""
+    folders = [make_run(tmp_path / trial / "runs" / "grpo", 1) for trial in "abc"]
+    assert sorted(run.run_id for run in discover([folder.parent for folder in folders])) == [
+        "c/runs/grpo", "grpo", "runs/grpo",
+    ]  # fmt: skip
+    assert sorted(run.run_id for run in discover(folders)) == ["c/runs/grpo", "grpo", "runs/grpo"]
+    assert {run.folder for run in discover(folders)} == set(folders)
+
+
+def test_a_run_does_not_grow_stale_while_it_is_read(tmp_path: Path) -> None:
+    run = open_run(make_run(tmp_path / "run", 1))
+    run.manifest.status, run.manifest.heartbeat = "running", "2020-01-01T00:00:00+00:00"
+    assert run.status == "finished" and run.manifest.live_status() != "finished"
+
+
+def test_what_the_system_refuses_now_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was kept as "not a complete Parquet file" until the cache was cleared."""
+    folder = make_run(tmp_path / "run", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "broken", _refused)
+        assert open_run(folder).problems[0].endswith("left out, it cannot be read (Permission denied).")
+    assert open_run(folder).problems == ()
+
+
+def _refused(path: Path) -> str:
+    raise PermissionError(13, "Permission denied", str(path))
 
 
 BROKEN = {
