@@ -5,8 +5,8 @@
     kept.put(contents)
 
 Entries lie in $RATIOSCOPE_CACHE, else in the user's cache folder; where that variable is a URL, they lie in the user's
-cache folder and are shared through the URL (`shared_cache`). $RATIOSCOPE_CACHE_LIMIT is how many megabytes they may take
-(4000; 0 keeps none). Any number of processes may use it at once. A cache that cannot be read or written is no
+cache folder and are shared through the URL (`shared_cache`). $RATIOSCOPE_CACHE_LIMIT is how many megabytes they may
+take (4000; 0 keeps none). Any number of processes may use it at once. A cache that cannot be read or written is no
 reason to fail, and a broken entry is a missing one. Entries are data, never code; a folder that others may write to is
 not used (`distrusted`).
 

@@ -18,7 +18,8 @@ def compact(
 ) -> None:
     """Make few files of the many small ones of a run that has ended.
 
-    No row is lost: meanwhile readers see the old files or the new ones, and a crash leaves the run whole. A run that is being written is refused. Partial sums of the new files are computed anew.
+    No row is lost: meanwhile readers see the old files or the new ones, and a crash leaves the run whole. A run that is
+    being written is refused. Partial sums of the new files are computed anew.
     """
     from ratioscope.compaction import compact as compacted
 
