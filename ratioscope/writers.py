@@ -229,7 +229,9 @@ def _latest(folder: Path) -> Manifest | None:
 
 def already_there(target: Path) -> RunFormatError:
     """The error of a new run where there is one."""
-    return RunFormatError(f"{target}: already holds a run; choose another name, or resume it.")
+    return RunFormatError(
+        f"{target}: already holds a run; choose another folder (ratioscope train: --folder), or resume it."
+    )
 
 
 def way_out(error: BaseException | None) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from ratioscope.analysis.compare.verdicts.verdict import Answer
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.plain import plain
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import remark
 from ratioscope.schema import SCHEMA_VERSION
@@ -99,7 +100,7 @@ _SIDE_BY_SIDE = 4
 
 def _pairs_head(answers: Sequence[Answer]) -> str:
     """What the sentences of the pairs are, and what those of a single seed would all repeat."""
-    said = "95%, not corrected for their number"
+    said = "95%, not corrected for their number, so more differ here than when all are judged together"
     if any(min(answer.difference.seeds) < 2 for answer in answers):
         said += "; a single seed tells nothing of other seeds"
     return f"The best against each of the others, each by itself ({said}):"
@@ -115,6 +116,8 @@ def _ranking(found: Standing) -> pd.DataFrame:
     noise = [found.noise[int(place)].interval for place in table.index]
     table = table.assign(noise_low=[each.low for each in noise], noise_high=[each.high for each in noise])
     table = table.rename(columns={"low": "seeds_low", "high": "seeds_high"})
+    if CATALOGUE[found.metric].share:
+        table[["seeds_low", "seeds_high"]] = table[["seeds_low", "seeds_high"]].clip(0, 1)
     letters = {place: letter for contest in found.contests for place, letter in contest.here.letters.items()}
     if max((len(contest.here.order) for contest in found.contests), default=0) > 2:
         table = table.assign(group=[letters.get(int(place), "") for place in table.index])

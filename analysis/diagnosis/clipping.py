@@ -50,7 +50,7 @@ _WIDEST_BAND = (0.25, 4.0)
 def clip_never_binds(evidence: Evidence) -> Finding | None:
     """A clip that stops no token in any step, while ratios are beyond every usual band.
 
-    Where they are not there is nothing to clip, which the Clipping page says.
+    Where no ratio is beyond them there is nothing to clip; the page Clipping says so.
     """
     clipped, gate = evidence.values["clip_fraction"].dropna(), evidence.setup.gate
     lowest, highest = evidence.values["ratio_min"], evidence.values["ratio_max"]

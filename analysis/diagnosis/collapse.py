@@ -141,7 +141,7 @@ def _order(moved: Moved) -> str:
         return f"{_named(list(moved.meanwhile))} changed at about the same time; which came first is unknown."
     if moved.looked_at:
         return "no other metric shows a sustained change before it."
-    return "it came too early to tell whether another metric changed before it."
+    return "the fall came too early to tell what changed first."
 
 
 def _story(evidence: Evidence, moved: Moved, fall: Fall) -> str:
@@ -173,15 +173,15 @@ def _beside(evidence: Evidence, fall: Fall) -> str:
     text = (
         f"Likely: staleness was clearly above its limit of {level.limit:g} for the first time in step {over[0]}{old}, "
     )
-    text += "between the last good value and the fall"
+    text += "between the last value at its best and the fall"
     return f"{text}; {evidence.setup.unbounded}." if evidence.setup.unbounded else f"{text}."
 
 
 def _advice(evidence: Evidence, moved: Moved, fall: Fall) -> str:
     """Sentences. From a fall that came back there is nothing to go back to."""
-    back = [f"go back to step {fall.still_good}, the last good state"]
-    if fall.still_good == evidence.values.index[0]:
-        back = ["begin again, as no step after the first was known to be good"]
+    back = [f"go back to step {fall.last_good}, the last at its best level"]
+    if fall.last_good == evidence.values.index[0]:
+        back = ["begin again: no later step was at the level of the first"]
     if fall.came_back:
         back = []
     if moved.before:

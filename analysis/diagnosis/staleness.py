@@ -68,8 +68,9 @@ def staleness_is_high(evidence: Evidence) -> Finding | None:
     why = whose_staleness(facts)
     if not facts.fresh and values["version_lag"].notna().any():
         lag, lag_in_excess = values["version_lag"], values["version_lag"].loc[excess.index].mean()
-        why += f" The batches concerned were sampled {lag_in_excess:.0f} updates earlier on average"
-        why += " (all batches: " + f"{lag.mean():.0f})." if lag_in_excess > 1.2 * lag.mean() else "."
+        updates = "update" if f"{lag_in_excess:.2g}" == "1" else "updates"
+        why += f" The batches concerned were sampled {lag_in_excess:.2g} {updates} earlier on average"
+        why += f" (all batches: {lag.mean():.2g})." if lag_in_excess > 1.2 * lag.mean() else "."
         drift = values["u_k"].loc[excess.index].mean()
         if cause is not Cause.ENGINE and np.isfinite(drift):
             why += f" The policy moves {drift:.2g} per update there, and age adds such moves up."

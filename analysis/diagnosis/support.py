@@ -49,9 +49,10 @@ def engine_differs(evidence: Evidence) -> Finding | None:
     ):
         severity, steps = Severity.NOTICE, larger
         sentence = (
-            f"More of the staleness comes from the sampler's engine (above {number(least)}) than from old weights "
+            "More of the staleness comes from the sampler's engine than from old weights "
+            f"{share_text(larger, evidence)}: {_engine_against_age(facts)} (means; up to {number(least)} is usual "
+            "between two kinds of engine)."
         )
-        sentence += f"{share_text(larger, evidence)}: {_engine_against_age(facts)} (means)."
     else:
         return None
     worst = step_of(steps.idxmax())

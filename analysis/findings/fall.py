@@ -55,6 +55,9 @@ class Fall:
     """How many steps a value is the mean of."""
     came_back: bool = False
     """Whether it was only for a time."""
+    back: int | None = None
+    """The last step after it at which the level was at its best again, up to noise, where it did not stay."""
+    back_at: float = float("nan")
 
     @property
     def words(self) -> str:
@@ -69,10 +72,22 @@ class Fall:
             )
         always = len(self.low) == self.n_after
         since = "stayed low" if always else f"was low in {len(self.low)} of {self.n_after} values since"
+        if self.back is not None:
+            since += f" (back at {self._level(self.back_at)} in step {self.back})"
         return (
             f"{title} fell from {self._level(self.best)} (step {self.best_step}) to {self._level(self.low.iloc[0])} "
             f"(step {self.found}) and {since}; the last is {self._level(self.last)} (step {self.last_step})"
         )
+
+    @property
+    def last_good(self) -> int:
+        """The last step at which the level was at its best, up to noise: what to go back to."""
+        return self.still_good if self.back is None else self.back
+
+    @property
+    def low_since(self) -> int:
+        """The first step of those at the end that are low."""
+        return int(self.low.index[0] if self.back is None else self.low.index[self.low.index > self.back][0])
 
     @property
     def noise_words(self) -> str:
@@ -187,7 +202,11 @@ def find_fall(
             and _is_more_than_chance(level, slice(position, None), window, noise)
         ):
             fall = _fall(level, position, limit, noise, metric, window)
-            return replace(fall, low=after[after < limit], after=float(after.median()), n_after=len(after))
+            low, good = after[after < limit], after[after >= top - allowed]
+            fall = replace(fall, low=low, after=float(after.median()), n_after=len(after))
+            if len(good) and good.index[-1] < low.index[-1]:
+                fall = replace(fall, back=int(good.index[-1]), back_at=float(good.iloc[-1]))
+            return fall
     return None
 
 

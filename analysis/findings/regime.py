@@ -165,7 +165,7 @@ def _size(facts: Facts, setup: Setup) -> str:
     words = {
         Concern.VARIANCE: f"above {chi2_limit:.2g}, where χ² is {expm1(chi2_limit):.2g}: "
         + (
-            "importance weights would have a large variance, which a trust region does not see; this loss has none."
+            "weights of whole responses would have a large variance, which no trust region sees; this loss uses none."
             if setup.weighted is False
             else "variance is the concern, which a trust region does not see."
         ),

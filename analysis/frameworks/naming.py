@@ -66,8 +66,8 @@ def numbers_near(key: str) -> list[Named]:
 def _named(name: str) -> Iterator[Named]:
     for framework, dialect in DIALECTS.items():
         for row in dialect.rows:
-            if row.name == name:
-                yield Named(framework, name, row)
+            if name in (row.name, row.name.rpartition("/")[2]):
+                yield Named(framework, row.name, row)
         for names, reason in dialect.not_reproducible.items():
             if any(fnmatchcase(name, one) for one in names.split(", ")):
                 yield Named(framework, names, None, reason)

@@ -65,8 +65,9 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
             + (f" A pass in bfloat16 differs by as much ({dtype:.1e}): precision." if precision else "")
             + (" Engines of two kinds usually differ by as much." if usual and not precision else ""),
             Severity.NOTICE if precision or usual else Severity.WARNING,
-            "This is not staleness. Unless the values themselves are wrong, it is engine mismatch: compare precision "
-            "(weights, logits and softmax in float32), decoding settings and what the sampler logs (raw or processed).",
+            "Compare precision (weights, logits and softmax in float32), decoding settings, and whether the sampler "
+            "logs raw or processed log-probabilities: on the same weights the difference is the engine's, not that of "
+            "the data's age.",
             numbers,
             above,
             ("logp_behavior", kind),

@@ -28,6 +28,8 @@ from ratioscope.notes import remark
 LEAST_SLOPE = 0.01
 STANDARD_ERRORS = 4.0
 FEWEST_GROUPS = 8
+# No sampler is set to more than this, or to less than one over it, times the trainer's temperature.
+_SUSPICIOUS = 3.0
 # Groups that carry the slope: 1 over the sum of their squared shares.
 FEWEST_EFFECTIVE_GROUPS = 4.0
 # Share of the variance that the line explains: half for the engine alone (it may be noisy), nearly all under staleness.
@@ -75,13 +77,19 @@ def temperature(evidence: Evidence) -> list[Remark]:
 def _temperature_found(evidence: Evidence, fresh: bool, slope: Number, r2: float, states: pd.DataFrame) -> Remark:
     value, low, high = (_temperature_of(s) for s in (slope.value, slope.low, slope.high))
     attributed = f"the sampler drew at {number(value)} × the temperature of the trainer's log-probabilities"
+    if fresh:
+        told = f"{attributed}."
+    elif value <= _SUSPICIOUS and value >= 1 / _SUSPICIOUS:
+        told = f"suspected that {attributed}; a policy that became sharper looks the same."
+    else:
+        told = "the policy became much sharper than its sampler, as it does on old data; a temperature hides in that."
     logged = evidence.run.manifest.sampler.get("temperature")
     stated = "" if logged is None else f" The manifest states a sampler temperature of {logged:g}."
     return Remark(
         "temperature",
         Outcome.FOUND,
         f"The log-ratio is a straight line in the log-probability (slope {slope.value:.3f}, R² {r2:.2f}): "
-        + (f"{attributed}." if fresh else f"suspected that {attributed}; a policy that became sharper looks the same.")
+        + told
         + stated,
         Severity.WARNING if fresh else Severity.NOTICE,
         "Divide the trainer's logits by the same temperature, or log the sampler's processed log-probabilities; "
@@ -209,5 +217,5 @@ def _reasons(evidence: Evidence) -> list[str]:
     if dropped or evidence.frame("select count(dropped) as n from sequence")["n"].iloc[0]:
         reasons.append("selection after sampling (tokens were dropped)")
     if evidence.doubt:
-        reasons.append(f"a tail that its standard error does not cover ({evidence.doubt.reason})")
+        reasons.append(f"probably a heavy tail, which the standard error does not cover ({evidence.doubt.reason})")
     return reasons

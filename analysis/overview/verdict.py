@@ -115,7 +115,9 @@ def _since(summary: StepSummary, limits: Limits, lead: Finding, findings: Sequen
     """When it began, and what else began when."""
     begun = _when(summary, lead)
     if lead.rule == "reward_collapse" and (fall := fall_of(summary, limits)) is not None:
-        begun = f"Between step {fall.still_good}, the last good one, and step {fall.found}"
+        begun = f"It began between steps {fall.still_good} and {fall.found}"
+        if fall.back is not None:
+            begun += f"; back at its best in step {fall.back}, low again since step {fall.low_since}"
     others = [(min(each.steps), each) for each in grave(findings) if each is not lead and each.steps]
     told = [f"step {first} ({CATALOGUE[each.metric].label})" for first, each in sorted(others, key=lambda one: one[0])]
     return f"{begun}." + (f" Other findings begin in {', '.join(told)}." if told else "")
@@ -151,7 +153,8 @@ def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Seq
     if any(problem.severity is Severity.CRITICAL for problem in problems):
         trust = f"The log cannot be trusted as it is ({counts}): {problems[0].sentence.rstrip('.')}"
     elif problems:
-        trust = f"With care ({counts}): {problems[0].sentence.rstrip('.')}"
+        said_before = lead is None and facts.staleness.n_known  # it says what happened
+        trust = f"With care ({counts})" + ("" if said_before else f": {problems[0].sentence.rstrip('.')}")
     elif mostly_unknown(remarks):
         trust = f"Whether the log can be trusted is unknown ({counts})"
     else:
@@ -175,7 +178,7 @@ def _open_variance(facts: Facts) -> str:
         )
     if facts.concern is Concern.NEITHER and facts.n_infinite_chi2:
         return (
-            f"from full distributions the χ² is infinite in {facts.n_infinite_chi2} of {facts.n_exact_chi2} steps, "
-            "so whether variance is large is unknown"
+            f"the exact χ² is infinite in {facts.n_infinite_chi2} of {facts.n_exact_chi2} steps, as the policy gives "
+            "probability to tokens that the sampler leaves out, so whether variance is large is unknown"
         )
     return ""

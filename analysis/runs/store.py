@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -154,7 +155,10 @@ def open_run(folder: str | Path) -> Run:
     if not isinstance(folder, Remote) and not (folder / MANIFEST_NAME).is_file() and (said := foreign_hint(folder)):
         raise RunFormatError(said)
     if not folder.is_dir():
-        raise RunFormatError(f"{folder}: there is no such folder.")
+        raise RunFormatError(f"{folder}: there is no such folder{_near(folder)}.")
+    if not (folder / MANIFEST_NAME).is_file() and (inside := _runs_in(folder)):
+        several = f"holds {len(inside)} runs and is none itself; name one of them: {inside[0]}"
+        raise RunFormatError(f"{folder}: {several}{', ...' * (len(inside) > 1)}")
     if problem := _unreadable_name(folder):
         raise RunFormatError(problem)
     for last_try in (False, False, True):
@@ -184,6 +188,21 @@ def open_run(folder: str | Path) -> Run:
         for table, (found, _) in listed.items()
     }
     return Run(folder, manifest, files, (*problems, *map(_one_line, refused.values())), as_read, status)
+
+
+def _near(folder: Path) -> str:
+    """A folder beside it that was perhaps meant, a clause."""
+    names: list[str] = []
+    with suppress(OSError, RatioscopeError):
+        names = [child.name for child in scan(folder.parent) if child.is_dir]
+    close = get_close_matches(folder.name, names, n=1, cutoff=0.8)
+    return f"; did you mean {folder.parent / close[0]}" if close else ""
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    with suppress(OSError, RatioscopeError):
+        return [child.path for child in scan(folder) if child.is_dir and (child.path / MANIFEST_NAME).is_file()]
+    return []
 
 
 def _one_line(text: str) -> str:

@@ -38,6 +38,8 @@ class NewSteps:
 class _Function:
     """A function as a target, which starts behind a step."""
 
+    where = "the function that was given"
+
     def __init__(self, log: Callable[[dict[str, float]], object], after: int) -> None:
         self._log, self.last_step = log, after
 

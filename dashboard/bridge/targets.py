@@ -29,6 +29,10 @@ class Target(Protocol):
     def last_step(self) -> int:
         """The last step that was sent; -1: none."""
 
+    @property
+    def where(self) -> str:
+        """The file, folder or project that they are in."""
+
     def send(self, numbers: StepNumbers) -> None:
         """Hand one step over."""
 
@@ -68,6 +72,7 @@ class CsvFile:
 
     def __init__(self, wanted: Wanted) -> None:
         self._path = wanted.output or Path(f"{wanted.run.folder.resolve().name}.csv")
+        self.where = str(self._path)
         self._keys = list(wanted.metrics)
         head = ["step", *(f"{key}{end}" for key in self._keys for end in ("", ".low", ".high", ".note"))]
         try:
@@ -104,6 +109,7 @@ class _Service(ABC):
 
     def __init__(self, wanted: Wanted, place: Path) -> None:
         self._wanted, self._place, self._begun = wanted, place, False
+        self.where = f"project {wanted.project}"
         self._steps: dict[str, int] = {}
         if not wanted.again:
             with suppress(OSError, ValueError, TypeError, AttributeError):
@@ -150,6 +156,7 @@ class TensorBoard(_Service):
         self._made = _needed("torch.utils.tensorboard", "tensorboard").SummaryWriter
         self._folder = wanted.output or Path("tensorboard") / wanted.run.folder.resolve().name
         super().__init__(wanted, self._folder / f"{PREFIX}.json")
+        self.where = str(self._folder)
 
     def _begin(self) -> None:
         self._writer = self._made(str(self._folder))

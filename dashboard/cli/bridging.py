@@ -87,4 +87,5 @@ def bridge(
     finally:
         target.close()
     steps = f"{sent or 'no'} new step{'s' * (sent != 1)}"
-    say(f"Sent {steps} to {to}; the last one there is {target.last_step}." if target.last_step >= 0 else "No step yet.")
+    done = f"Sent {steps} to {to} ({target.where}); the last one there is {target.last_step}."
+    say(done if target.last_step >= 0 else "No step yet.")

@@ -13,11 +13,18 @@ import typer
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, RunFolder, app, check_folder, examples, opened
 from ratioscope.dashboard.terminal import one_line, say, working
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.storage.places import place
 
 # The columns of the table for the eye.
-_SHOWN = ["n_tokens", "reward", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "khat_token", "chi2_token"]
+_SHOWN = (
+    "n_tokens", "reward", "eval_accuracy", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "khat_token",
+    "chi2_token",
+)  # fmt: skip
+_ROWS = 20
+# Words of `explain` that stand for a list.
+_LISTS = ("format", "metrics", "algorithms", "parts", "findings", "checks", "thresholds")
+_MOST_MEANT = 12
 
 
 @app.command(name="ls", epilog=examples("ls sample_runs", "ls sample_runs --json"))
@@ -68,6 +75,7 @@ def list_runs(
         "summarize sample_runs/sync_interval20-grpo-seed0",
         "summarize sample_runs/sync_interval20-grpo-seed0 --json",
         "summarize sample_runs/sync_interval20-grpo-seed0 --csv",
+        "summarize sample_runs/sync_interval20-grpo-seed0 --metric eval_accuracy --metric s_k_bounded",
     )
 )
 def summarize(
@@ -78,31 +86,39 @@ def summarize(
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Every metric of every step, with the ends of its interval.")
     ] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="This metric only; may be repeated. Not of --json.", autocompletion=completion.metrics),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Every metric of a run, step by step.
 
-    Without --json or --csv it is a short table of the last steps.
+    Without --json or --csv it is a short table of the last 20 steps; with --metric of all steps.
 
     --json prints an object: schema_version, run, steps. Each step has step, every metric by its key (null: undefined,
     the reason is in notes), intervals, and notes. --csv has one row per step and three columns per metric: KEY, KEY.low
     and KEY.high; undefined is empty.
     """
     from ratioscope.analysis.summary.summary import Summariser, to_json
+    from ratioscope.dashboard.bridge.numbers import chosen
 
-    if as_json and as_csv:
-        raise RatioscopeError("--json and --csv exclude each other; choose one of them.")
+    if as_json and (as_csv or metric):
+        raise RatioscopeError(f"--json and {'--csv' if as_csv else '--metric'} exclude each other; choose one of them.")
+    wanted = chosen(metric) if metric else []
     found = opened(run)
     with working("Reading", quiet) as progress:
         summary = Summariser().summarise(found, progress)
     if as_json:
         say(json.dumps(to_json(found, summary), allow_nan=False))
     elif as_csv:
-        say(_csv(to_json(found, summary)["steps"], [str(key) for key in summary.values.columns]))
+        say(_csv(to_json(found, summary)["steps"], wanted or [str(key) for key in summary.values.columns]))
     else:
-        shown = summary.values[_SHOWN].dropna(axis="columns", how="all").tail(20)
-        say(shown.to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
-        if absent := [name for name in _SHOWN if name not in shown]:
+        shown = summary.values[wanted or list(_SHOWN)].dropna(axis="columns", how="all")
+        shown = shown if wanted else shown.tail(_ROWS)
+        if len(shown.columns):
+            say(shown.to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
+        if absent := [name for name in wanted or _SHOWN if name not in shown]:
             say(f"Not logged, or undefined in every step: {', '.join(absent)}; --json says why.")
 
 
@@ -144,6 +160,7 @@ def explain(
         say(describe(load("on_policy", [f"algorithm={what}", *(parts or [])]).declared))
         return
     reported = [writing.explain(named) for named in naming.numbers_named(what or "")]
+    what = what if reported else _meant(what)
     if what in catalogue.ENTRIES:
         say("\n\n".join([catalogue.explain(what) + writing.elsewhere(what), *reported]))
     elif what in ALGORITHMS or what in ALIASES:
@@ -172,9 +189,38 @@ def explain(
     elif reported:
         say("\n\n".join(reported))
     else:
-        raise RatioscopeError(
-            f"There is nothing called {what!r} to explain; see ratioscope explain metrics and ratioscope translate."
-        )
+        raise unknown("something to explain", str(what), _explained())
+
+
+def _explained() -> dict[str, str]:
+    """Whatever has an explanation, by every name that it goes by."""
+    from ratioscope import catalogue
+    from ratioscope.analysis.diagnosis import RULES
+    from ratioscope.analysis.findings.inventory import rule_words
+    from ratioscope.analysis.linter import CHECKS
+    from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
+
+    known = {rule_words(rule): rule for rule in RULES} | {check.replace("_", " "): check for check in CHECKS}
+    for entry in catalogue.ENTRIES.values():
+        known |= {entry.label: entry.key, entry.title: entry.key}
+    named = [*catalogue.ENTRIES, *ALGORITHMS, *ALIASES, *RULES, *CHECKS, *_LISTS]
+    return known | {name: name for name in named}
+
+
+def _meant(what: str | None) -> str | None:
+    """The name of what a user asks for: written in another way, as pages call it, or its beginning."""
+    known = _explained()
+    if what is None or what in known:
+        return known.get(str(what))
+    plain = {name.casefold().replace("_", " "): key for name, key in known.items()}
+    asked = what.casefold().replace("_", " ").strip()
+    if asked in plain:
+        return plain[asked]
+    # "ess" is ess_token and ess_seq, "lag" is version_lag.
+    parts = sorted({key for name, key in plain.items() if f" {asked} " in f" {name} "})
+    if len(parts) > 1:
+        raise RatioscopeError(f"{what!r} may be {', '.join(parts[:_MOST_MEANT])}: name one of them.")
+    return parts[0] if parts else what
 
 
 def _first_line(function: Callable[..., Any]) -> str:

@@ -10,7 +10,14 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.runs.window import Window
-from ratioscope.analysis.tokens.contributions import PLAIN, Contributions, contributions, sentence, stands_out
+from ratioscope.analysis.tokens.contributions import (
+    PLAIN,
+    STAND_INS,
+    Contributions,
+    contributions,
+    sentence,
+    stands_out,
+)
 from ratioscope.analysis.tokens.reader import Reading, read_sequence
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
@@ -92,6 +99,7 @@ def by_picker(key: str, names: Sequence[str], *, asked: str = "", in_url: bool) 
         names: the usual one first.
         asked: a metric that stands there first, as a chart or a finding names it.
     """
+    asked = STAND_INS.get(asked, asked)
     if asked in CATALOGUE and asked not in names:
         names = [*names, asked]
     chosen = st.selectbox(

@@ -6,7 +6,7 @@ from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.runs.window import Window
-from ratioscope.analysis.tokens.contributions import sentence
+from ratioscope.analysis.tokens.contributions import STAND_INS, sentence
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.blocks import say
 from ratioscope.dashboard.components.leave import leave_for
@@ -60,6 +60,11 @@ def _content(opened: Opened, step: int) -> None:
         return
     with said:
         st.markdown(f"**{escape(sentence(found, window.words))}**")
+        if asked in STAND_INS:
+            say(
+                f"{CATALOGUE[asked].title} is not made of this step's responses; they are sorted by their part of "
+                f"another number, {CATALOGUE[STAND_INS[asked]].title}."
+            )
         say(in_the_plain_form(window, by, found))
         _numbers(opened, step, by if by in CATALOGUE else asked)
     chosen: tuple[int, int] | None = None

@@ -236,8 +236,12 @@ def add_marks(fig: go.Figure, marks: Iterable[tuple[int, str, str]], index: "pd.
     _edges(fig)
 
 
-def add_threshold(fig: go.Figure, value: float, name: str, mode: Mode) -> None:
-    """A thin dashed line with its name at the right end."""
+def add_threshold(fig: go.Figure, value: float, name: str, mode: Mode, side: str = "middle") -> None:
+    """A thin dashed line with its name at the right end.
+
+    Args:
+        side: "bottom": the name begins at the line and goes up, "top": it goes down; for lines that are close.
+    """
     fig.add_hline(y=value, line={"color": mode.muted, "width": 1, "dash": "dash"})
     fig.update_layout(margin={"r": 84})
     fig.add_annotation(
@@ -248,6 +252,7 @@ def add_threshold(fig: go.Figure, value: float, name: str, mode: Mode) -> None:
         showarrow=False,
         xanchor="left",
         xshift=6,
+        yanchor=side,
         font={"size": 11, "color": mode.muted},
         align="left",
     )

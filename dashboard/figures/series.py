@@ -31,6 +31,12 @@ class Limit:
         return f"{self.name} {share(self.value) if percent else plain(self.value)}"
 
 
+# Names of two lines this close, by the height of the axis, would be printed over each other.
+_CLOSE = 0.15
+# An interval that ends so many times as high as every value and limit is cut off.
+_FLAT = 2.0
+
+
 def over_steps(
     summary: StepSummary,
     keys: Sequence[str],
@@ -93,8 +99,11 @@ def over_steps(
     for trace in fig.select_traces({"legendgroup": base.UNTRUSTED}):
         trace.showlegend = trace.name not in named
         named.add(trace.name)
+    top = _top(summary, keys, limits)
+    close = len(limits) == 2 and not logarithmic and abs(limits[0].value - limits[1].value) < _CLOSE * top
     for limit in limits:
-        base.add_threshold(fig, limit.value, limit.words(percent=percent), mode)
+        side = "middle" if not close else "bottom" if limit.value == max(each.value for each in limits) else "top"
+        base.add_threshold(fig, limit.value, limit.words(percent=percent), mode, side)
     base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
     base.add_marks(fig, marks, summary.values.index)
     if len(keys) == 1 and all(trace.showlegend is False or trace.name == label(keys[0]) for trace in fig.data):
@@ -105,7 +114,16 @@ def over_steps(
             fig.update_yaxes(range=[0, 0.1])
     elif not logarithmic and keys != ["ratio_mean"] and (summary.values[list(keys)].min() >= 0).all():
         fig.update_yaxes(rangemode="tozero")
+        if not smooth and summary.high[list(keys)].max().max() > _FLAT * top > 0:
+            fig.update_yaxes(range=[0, 1.1 * top])  # one wide interval would press the curves flat
     return base.set_steps(fig, steps, summary.values.index)
+
+
+def _top(summary: StepSummary, keys: Sequence[str], limits: Sequence[Limit]) -> float:
+    """The largest finite value of these metrics and limits."""
+    values = summary.values[list(keys)].to_numpy(float)
+    known = [float(values[np.isfinite(values)].max())] if np.isfinite(values).any() else []
+    return max([*known, *(limit.value for limit in limits)], default=0.0)
 
 
 def _running_mean(series: "pd.Series[float]", width: int) -> "pd.Series[float]":

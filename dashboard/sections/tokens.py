@@ -117,8 +117,7 @@ def told(found: Contributions, window: Window, step: int | None, of: Callable[[i
         return sentence(found, window.words)
     highest = sentence(inside, f"step {step}").partition(". ")[0].rstrip(".")
     return (
-        f"Over {window.words} no response stands out; in the step where this is highest, "
-        f"{highest[0].lower()}{highest[1:]}."
+        f"Over {window.words} together no response stands out; in the step where this is highest one does: {highest}."
     )
 
 

@@ -76,6 +76,26 @@ def test_summarize_prints_the_last_steps(ratioscope: Ratioscope, gallery: Path) 
     assert [line.split()[0] for line in lines[2:]] == [str(step) for step in range(12)]
 
 
+def test_summarize_prints_what_is_asked_for(ratioscope: Ratioscope, gallery: Path) -> None:
+    asked = ("summarize", gallery / "finished", "--metric", "u_k", "--metric", "reward")
+    lines = ratioscope(*asked).succeeded().splitlines()
+    assert lines[0].split() == ["u_k", "reward"] and len(lines) == 2 + 12
+    head = ratioscope(*asked, "--csv").succeeded().splitlines()[0]
+    assert head == "step,u_k,u_k.low,u_k.high,reward,reward.low,reward.high"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("S_k", "(s_k)"), ("Clip fraction", "(clip_fraction)"), ("staleness", "(s_k_bounded)"),
+        ("lag", "(version_lag)"),
+        ("engine mismatch", "engine_mismatch (finding)"), ("pg_clipfrac", "actor/pg_clipfrac"), ("GRPO", "grpo"),
+    ],
+)  # fmt: skip
+def test_explain_takes_the_names_that_people_use(ratioscope: Ratioscope, asked: str, told: str) -> None:
+    assert told in ratioscope("explain", asked).succeeded()
+
+
 def test_summarize_names_the_file_that_it_left_out(ratioscope: Ratioscope, gallery: Path) -> None:
     outcome = ratioscope("summarize", gallery / "broken", "--json")
     steps = [entry["step"] for entry in json.loads(outcome.succeeded())["steps"]]
@@ -234,7 +254,12 @@ def test_a_reader_that_has_enough_ends_it_quietly(gallery: Path) -> None:
         (("summarize", "{gallery}/torn"), "cannot be read as JSON"),
         (("summarize", "{gallery}/newer"), "written in run format 7.0"),
         (("summarize", "{gallery}/finished", "--json", "--csv"), "exclude each other"),
-        (("explain", "nonsense"), "nothing called 'nonsense'"),
+        (("explain", "s_kk"), "'s_kk' is not something to explain; did you mean s_k"),
+        (("explain", "ess"), "'ess' may be ess_collapse, ess_seq, ess_token: name one of them"),
+        (("diagnose", "{gallery}"), "runs and is none itself; name one of them: {gallery}/"),
+        (("diagnose", "{gallery}/finishde"), "there is no such folder; did you mean {gallery}/finished."),
+        (("summarize", "{gallery}/finished", "--json", "--metric", "u_k"), "--json and --metric exclude each other"),
+        (("summarize", "{gallery}/finished", "--metric", "uk"), "'uk' is not a metric; did you mean u_k"),
         (("bench", "listin"), "did you mean listing"),
         (("train", "no-such-preset"), "no preset 'no-such-preset'"),
         (("train", "{folder}/none.toml"), "no preset"),
@@ -257,7 +282,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     ratioscope: Ratioscope, gallery: Path, tmp_path: Path, arguments: tuple[str, ...], reason: str
 ) -> None:
     filled = [argument.format(folder=tmp_path, gallery=gallery) for argument in arguments]
-    assert reason in ratioscope(*filled).failed()
+    assert reason.format(gallery=gallery) in ratioscope(*filled).failed()
 
 
 @pytest.mark.parametrize("name", ["dashboard", "demo"])

@@ -23,8 +23,9 @@ def choose_runs(known: Mapping[str, Listed]) -> list[str]:
             _by_words(known)
             ticked = _rows(known, chosen)
             st.button(
-                "Compare", key="compare-them", type="primary", icon=":material/stacked_line_chart:",
-                disabled=not ticked, on_click=state.choose, args=(ticked[:MOST_RUNS],),
+                "Compare", key="compare-them", icon=":material/stacked_line_chart:", disabled=not ticked,
+                type="primary" if ticked else "secondary",  # a disabled primary button is white on white
+                on_click=state.choose, args=(ticked[:MOST_RUNS],),
             )  # fmt: skip
         return []
     label = "1 run" if len(chosen) == 1 else f"{len(chosen)} runs"

@@ -139,7 +139,9 @@ def test_a_fall_is_found_where_it_begins() -> None:
     assert mean is not None and mean.still_good == 20
     assert "stayed low" in fall.words
     once = find_fall(accuracy([0.5, 0.5, 0.2, 0.2, 0.2, 0.2, 0.2, 0.5, 0.2, 0.2]), 0.25, noise=0.02)
-    assert once is not None and "was low in 7 of 8 values since" in once.words
+    assert once is not None and "was low in 7 of 8 values since (back at 0.5 in step 70); the last" in once.words
+    assert (once.found, once.last_good, once.low_since) == (20, 70, 80)
+    assert (fall.back, fall.last_good, fall.low_since) == (None, 10, 40)
 
 
 @pytest.mark.parametrize(

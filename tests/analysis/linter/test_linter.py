@@ -111,7 +111,9 @@ def test_a_collapsed_sample_run_has_a_tail_too_heavy_for_its_mean_ratio() -> Non
     remarks = lint(run_of("sync_interval20-reinforce-lr0.0003-seed0"))
     remark = the(remarks, "mean_ratio")
     assert problems(remarks) == set()
-    assert "a tail that its standard error does not cover (the largest ratio alone moves it by " in remark.sentence
+    assert (
+        "a heavy tail, which the standard error does not cover (the largest ratio alone moves it by " in remark.sentence
+    )
     assert all(np.isnan(number.low) for number in remark.numbers)
     assert is_unreliable(remark.numbers[0].note)  # why there is no interval
 

@@ -309,5 +309,5 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
 
 
 def test_a_new_run_does_not_overwrite_an_old_one(whole: Path) -> None:
-    with pytest.raises(RunFormatError, match="already holds a run; choose another name, or resume it"):
+    with pytest.raises(RunFormatError, match="already holds a run; choose another folder"):
         Trainer(small(*RESUMABLE), whole)
