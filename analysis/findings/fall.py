@@ -202,7 +202,7 @@ def find_fall(
             and _is_more_than_chance(level, slice(position, None), window, noise)
         ):
             fall = _fall(level, position, limit, noise, metric, window)
-            low, good = after[after < limit], after[after >= top - allowed]
+            low, good = after[after < limit], after[after >= best.iloc[position:] - allowed]
             fall = replace(fall, low=low, after=float(after.median()), n_after=len(after))
             if len(good) and good.index[-1] < low.index[-1]:
                 fall = replace(fall, back=int(good.index[-1]), back_at=float(good.iloc[-1]))

@@ -291,4 +291,5 @@ def set_steps(fig: go.Figure, steps: tuple[int | None, int | None], index: "pd.I
 
 def log_axis(fig: go.Figure) -> None:
     """A logarithmic y axis with powers of ten at its ticks."""
-    fig.update_yaxes(type="log", exponentformat="power", nticks=7, minorloglabels="none")
+    small = {"size": 10}  # powers are drawn larger than their font says
+    fig.update_yaxes(type="log", exponentformat="power", nticks=7, minorloglabels="none", tickfont=small)

@@ -14,6 +14,8 @@ from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.series import ROUNDING, over_steps
 from ratioscope.dashboard.theme import Mode
 
+# Below the limit of χ² there is at least so much room, by that above it: two corners have their names there.
+_BELOW = 0.4
 _RESPONSES = "#009E73"  # what is of whole responses has this colour in every chart
 
 # What a term of the lemma is drawn in, and its name.
@@ -41,6 +43,7 @@ def blind_spot_axes(points: pd.DataFrame, tv_limit: float, chi2_limit: float) ->
     limit = np.log10(max(chi2_limit, ROUNDING))
     right = max(1.6 * tv_limit, 1.08 * float(tv.max()) if len(tv) else 0.0)
     low, high = min([limit - 2, *logs]), max([limit + 2, *logs])
+    low = min(low, limit - _BELOW * (high - limit))
     pad = 0.05 * (high - low)
     return Axes((-0.03 * right, right), (low - pad, high + 2.5 * pad))
 
