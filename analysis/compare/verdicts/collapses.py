@@ -173,7 +173,8 @@ def _fall(settings: Sequence[Setting], group: Sequence[Collapse]) -> str:
         seeds = f", {fallen} of {of} seeds" * (of > 1 and collapse.by_rule)
         best, after, end = (quantity(value, collapse.metric) for value in (collapse.best, collapse.after, collapse.end))
         since = f" since step {collapse.since} ({end} at the end{seeds})" if collapse.by_rule else ""
-        places.append(f"from {best} to {after}{since}{where}")
+        low = f"a median of {after}" if collapse.by_rule and after != end else after
+        places.append(f"from {best} to {low}{since}{where}")
     if len(places) > 1:
         places = [f"at its worst {places[int(np.argmin([collapse.after for collapse in group]))]}"]
     every = " under every schedule" * (len(group) == len(schedules) > 1)

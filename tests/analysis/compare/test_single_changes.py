@@ -200,7 +200,7 @@ def test_a_collapse_is_what_the_rule_finds() -> None:
         assert [finding.numbers[0].value for finding in found] == [best for run_id, best in fallen if run_id == name]
     collapse, lead, seeds, changes = conclusions(groups)
     assert collapse.startswith(
-        "reinforce collapsed: evaluation accuracy fell from 49.4% to 24.7% since step 15 (8.2% at the"
+        "reinforce collapsed: evaluation accuracy fell from 49.4% to a median of 24.7% since step 15 (8.2% at the"
     )
     assert collapse.endswith("grpo did not (84.9% at the end).")
     assert lead.startswith(
@@ -247,7 +247,8 @@ def test_the_sample_runs_say_of_figure_3_what_they_bear_out_and_where_they_diffe
     assert "tells reinforce (0.440 [" in leads[4] and "less) apart from grpo" in leads[4]
     assert "there is one seed of each" in seeds
     assert collapse.startswith(
-        "reinforce collapsed: evaluation accuracy fell from 66.8% to 42.2% since step 130 (43.6% at the end) offline; "
+        "reinforce collapsed: evaluation accuracy fell from 66.8% to a median of 42.2% "
+        "since step 130 (43.6% at the end) offline; "
         "none of the other 14 settings did, though reinforce, sync_interval = 20 and reinforce, sync_offset = 10 "
         "fell for a time."
     )
