@@ -274,7 +274,13 @@ def add_sync_ticks(fig: go.Figure, steps: Iterable[int], mode: Mode) -> None:
         hoverinfo="skip",
     )
     fig.update_layout(yaxis3={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})
-    fig.update_xaxes(title={"text": "update k (ticks: the sampler gets new weights)"})
+    name_mark(fig, "ticks: the sampler gets new weights")
+
+
+def name_mark(fig: go.Figure, words: str) -> None:
+    """Say behind the title of the step axis what a mark in the chart means."""
+    title, _, told = str(fig.layout.xaxis.title.text).removesuffix(")").partition(" (")
+    fig.update_xaxes(title={"text": f"{title} ({'; '.join(filter(None, (told, words)))})"})
 
 
 def set_steps(fig: go.Figure, steps: tuple[int | None, int | None], index: "pd.Index[int]") -> go.Figure:

@@ -46,6 +46,8 @@ def mark_steps(fig: go.Figure, finding: Finding, summary: StepSummary, mode: Mod
         showlegend=False,
         hoverinfo="skip",
     )
+    if len(concerned):
+        base.name_mark(fig, "dots: the finding")
 
 
 def _finite(summary: StepSummary, key: str) -> "pd.Series[float]":

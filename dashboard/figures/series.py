@@ -114,7 +114,7 @@ def over_steps(
             fig.update_yaxes(range=[0, 0.1])
     elif not logarithmic and keys != ["ratio_mean"] and (summary.values[list(keys)].min() >= 0).all():
         fig.update_yaxes(rangemode="tozero")
-        if not smooth and summary.high[list(keys)].max().max() > _FLAT * top > 0:
+        if limits and not smooth and summary.high[list(keys)].max().max() > _FLAT * top:
             fig.update_yaxes(range=[0, 1.1 * top])  # one wide interval would press the curves flat
     return base.set_steps(fig, steps, summary.values.index)
 
