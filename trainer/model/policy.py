@@ -1,5 +1,6 @@
 """The policy: a small Llama from a transformers config or a pretrained model, its log-probabilities, its value head."""
 
+import inspect
 from contextlib import nullcontext
 
 import torch
@@ -12,6 +13,9 @@ from ratioscope.trainer.model.vocabulary import CharacterVocabulary, Vocabulary
 from ratioscope.trainer.sampling.rollout import Evaluated, Rollout
 from ratioscope.trainer.settings.config import Model
 from ratioscope.trainer.tasks.task import Task
+
+CACHE = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters else "past_key_values"
+"""What models call their keys and values of earlier tokens: transformers 5.24 gave it another name."""
 
 
 class ValueHead(torch.nn.Module):
@@ -109,7 +113,7 @@ def evaluate(
             input_ids=rollout.prompts[first, :read],
             attention_mask=rollout.prompt_mask[first, :read],
             position_ids=positions[first, :read],
-            past_key_values=cache,
+            **{CACHE: cache},
             use_cache=True,
         )
         cache.batch_repeat_interleave(rollout.copies)
@@ -121,7 +125,7 @@ def evaluate(
             input_ids=tokens[:, read:],
             attention_mask=attention,
             position_ids=positions[:, read:],
-            past_key_values=cache,
+            **{CACHE: cache},
             use_cache=cache is not None,
             logits_to_keep=rollout.responses.shape[1],
             output_hidden_states=critic is not None,

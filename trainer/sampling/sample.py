@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
+from ratioscope.trainer.model.policy import CACHE
 from ratioscope.trainer.model.vocabulary import Vocabulary
 from ratioscope.trainer.sampling.rollout import Rollout, pad_left
 from ratioscope.trainer.tasks.task import Task
@@ -94,9 +95,9 @@ def sample(
                 input_ids=inputs,
                 attention_mask=attention,
                 position_ids=positions,
-                past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
+                **{CACHE: cache},
             ).logits[:, -1]
             for candidate, cache in zip(versions, caches, strict=True)
         ]
