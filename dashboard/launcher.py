@@ -150,12 +150,17 @@ def _give_memory_back() -> None:
             allocator.mallopt(*setting)
 
 
+# What an older Streamlit does not have need not be switched off there.
+_NEWER = ("server.enableAgentApi",)
+
+
 def _options(port: int, asked: login.Login | None = None) -> dict[str, object]:
     """Every option that matters to the server's safety or its looks, also where Streamlit's default is the same.
 
     A login file adds the one address at which browsers find the server, which listens on loopback nevertheless.
     """
-    return {
+    known = config.get_config_options()
+    options = {
         "global.developmentMode": False,
         "server.address": LOOPBACK,
         "server.port": port,
@@ -182,6 +187,7 @@ def _options(port: int, asked: login.Login | None = None) -> dict[str, object]:
         "runner.postScriptGC": False,  # at each tick of each viewer; Python collects when there is something to collect
         **theme.streamlit_options(),
     }
+    return {name: value for name, value in options.items() if name in known or name not in _NEWER}
 
 
 # What Streamlit says of an option that nobody has set, and of one that this command has.
