@@ -130,11 +130,11 @@ def _looked_up(rows: str, column: str, of_responses: str) -> str:
 
 def source(files: Sequence[TableFile], table: schema.Table) -> str:
     """A relation with the declared columns of all the files; what no file has is null."""
-    found = {name: field for file in files for name, field in _fields(file).items()}
-    selected = [
-        column.name if column.name in found else f"null::{sql_type(column)} as {column.name}"
-        for column in table.columns
-    ]
+    found: dict[str, set[pa.DataType]] = {}
+    for file in files:
+        for name, field in _fields(file).items():
+            found.setdefault(name, set()).add(field.type)
+    selected = [_column(column, found.get(column.name, set())) for column in table.columns]
     if table is schema.SEQUENCES:
         selected += [quoted(name) for name in found if name.startswith("reward_")]
     if not files:
@@ -142,6 +142,14 @@ def source(files: Sequence[TableFile], table: schema.Table) -> str:
     paths = ", ".join("'" + str(file.resolved).replace("'", "''") + "'" for file in files)
     # can_have_nan: without it DuckDB prunes row groups by min and max, in which Parquet leaves NaN out.
     return f"(select {', '.join(selected)} from read_parquet([{paths}], union_by_name=true, can_have_nan=true))"
+
+
+def _column(declared: schema.Column, found: set[pa.DataType]) -> str:
+    if not found:
+        return f"null::{sql_type(declared)} as {declared.name}"
+    if pa.uint64() in found and declared.type == pa.int32():  # what is computed from it would be of 128 bits
+        return f"try_cast({declared.name} as bigint) as {declared.name}"
+    return declared.name
 
 
 def _chosen(rows: str, responses: Sequence[TableFile], *, held_out: bool) -> str:

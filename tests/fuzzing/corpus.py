@@ -5,6 +5,7 @@ from typing import Any
 KEPT: dict[str, list[Any]] = {
     "schema": [
         [("sequences", "reward", "there twice")],
+        [("tokens", "step", "uint64")],
         [("tokens", "gate", "some -inf")],
         [("tokens", "step", "largest"), ("steps", "eval_accuracy", "all -inf")],
     ],
