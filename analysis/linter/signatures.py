@@ -77,12 +77,14 @@ def temperature(evidence: Evidence) -> list[Remark]:
 def _temperature_found(evidence: Evidence, fresh: bool, slope: Number, r2: float, states: pd.DataFrame) -> Remark:
     value, low, high = (_temperature_of(s) for s in (slope.value, slope.low, slope.high))
     attributed = f"the sampler drew at {number(value)} × the temperature of the trainer's log-probabilities"
+    became = "sharper" if value > 1 else "flatter"
     if fresh:
         told = f"{attributed}."
-    elif value <= _SUSPICIOUS and value >= 1 / _SUSPICIOUS:
-        told = f"suspected that {attributed}; a policy that became sharper looks the same."
+    elif 1 / _SUSPICIOUS <= value <= _SUSPICIOUS:
+        told = f"suspected that {attributed}; a policy that became {became} looks the same."
     else:
-        told = "the policy became much sharper than its sampler, as it does on old data; a temperature hides in that."
+        told = f"the policy became much {became} than its sampler, as it can on old data; a temperature hides in that."
+    divide = "Divide" if fresh else "Where the sampler's temperature is not the trainer's, divide"
     logged = evidence.run.manifest.sampler.get("temperature")
     stated = "" if logged is None else f" The manifest states a sampler temperature of {logged:g}."
     return Remark(
@@ -92,8 +94,8 @@ def _temperature_found(evidence: Evidence, fresh: bool, slope: Number, r2: float
         + told
         + stated,
         Severity.WARNING if fresh else Severity.NOTICE,
-        "Divide the trainer's logits by the same temperature, or log the sampler's processed log-probabilities; "
-        "otherwise every ratio, clip and KL contains the temperature.",
+        f"{divide} the trainer's logits by it, or log the sampler's processed log-probabilities; otherwise every "
+        "ratio, clip and KL contains the temperature.",
         (slope, estimate("temperature ratio", value, Interval(low, high))),
         steps_with(states.groupby("step").size()),
         ("logp_behavior", "logp_behavior_train" if evidence.total("n_train") and fresh else "logp_current"),
