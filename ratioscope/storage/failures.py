@@ -72,11 +72,20 @@ def attempted(url: str, action: Callable[[], T]) -> T:
     raise AssertionError("not reached")
 
 
+def no_such_top(url: str) -> StorageError:
+    """The error where the bucket or repository of a URL is not there."""
+    scheme, _, path = url.partition("://")
+    if scheme == "hf":
+        return StorageError(f"{url}: there is no such repository, or it is not public: check its name and HF_TOKEN.")
+    bucket = path.partition("/")[0]
+    return StorageError(f"{url}: there is no bucket {bucket}; check its name and {_ENDPOINTS[scheme]}.")
+
+
 def _final(url: str, reason: str) -> str:
     """The sentence for what no other attempt will change; empty for what one may."""
-    scheme, bucket = url.split("://")[0], url.split("://")[-1].split("/")[0]
+    scheme = url.partition("://")[0]
     if _NO_BUCKET.search(reason):
-        return f"{url}: there is no bucket {bucket}; check its name and {_ENDPOINTS[scheme]}."
+        return str(no_such_top(url))
     if _REFUSED.search(reason):
         return (
             f"{url}: the storage refuses access; check {_ACCESS[scheme]}, or set RATIOSCOPE_ANONYMOUS=1 for a public "

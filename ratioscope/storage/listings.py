@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratioscope.storage.clients import client, top
-from ratioscope.storage.failures import StorageError, attempted
+from ratioscope.storage.failures import attempted, no_such_top
 
 FRESH_SECONDS = 5.0
 
@@ -150,7 +150,7 @@ def _list(url: str, *, recursive: bool) -> dict[str, Found]:
         infos = attempted(url, lambda: filesystem.get_file_info(selector))
     except FileNotFoundError:
         if url == top(url):
-            raise StorageError(f"{url}: there is no such repository, or it is not public: check HF_TOKEN.") from None
+            raise no_such_top(url) from None
         infos = []
     now = time.monotonic()
     by_folder: dict[str, dict[str, Found]] = {url: {}}

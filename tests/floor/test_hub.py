@@ -51,7 +51,7 @@ def test_bytes_moved_are_those_of_the_columns(served: Hub) -> None:
     [
         ("hf://datasets", "it names no repository; write hf://datasets/owner/name/folder"),
         ("hf://datasets/owner", "it names no repository"),
-        ("hf://datasets/owner/other", "there is no such repository, or it is not public: check HF_TOKEN"),
+        ("hf://datasets/owner/other", "there is no such repository, or it is not public: check its name and HF_TOKEN"),
     ],
 )
 def test_what_is_not_there_is_one_sentence(served: Hub, url: str, said: str) -> None:
