@@ -150,8 +150,9 @@ def _give_memory_back() -> None:
             allocator.mallopt(*setting)
 
 
-# What an older Streamlit does not have need not be switched off there.
-_NEWER = ("server.enableAgentApi",)
+# What an older Streamlit does not have need not be switched off there: since which version. To ask Streamlit which
+# options it has would read the configuration files that it shall not obey.
+_SINCE = {"server.enableAgentApi": (1, 67)}
 
 
 def _options(port: int, asked: login.Login | None = None) -> dict[str, object]:
@@ -159,7 +160,7 @@ def _options(port: int, asked: login.Login | None = None) -> dict[str, object]:
 
     A login file adds the one address at which browsers find the server, which listens on loopback nevertheless.
     """
-    known = config.get_config_options()
+    version = tuple(map(int, st.__version__.split(".")[:2]))
     options = {
         "global.developmentMode": False,
         "server.address": LOOPBACK,
@@ -187,7 +188,7 @@ def _options(port: int, asked: login.Login | None = None) -> dict[str, object]:
         "runner.postScriptGC": False,  # at each tick of each viewer; Python collects when there is something to collect
         **theme.streamlit_options(),
     }
-    return {name: value for name, value in options.items() if name in known or name not in _NEWER}
+    return {name: value for name, value in options.items() if version >= _SINCE.get(name, version)}
 
 
 # What Streamlit says of an option that nobody has set, and of one that this command has.
