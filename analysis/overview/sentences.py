@@ -43,8 +43,10 @@ def health(summary: StepSummary, facts: Facts, findings: Sequence[Finding], rema
         return "Unknown."
     if any(doubt.severity is Severity.CRITICAL for doubt in doubts):
         return "Unknown: the log cannot be trusted as it is."
+    if is_falling(summary) and not is_unsteady(summary):
+        return "Unknown: it falls at the end, and may come back."
     but = [f"{len(findings)} notice{'s' * (len(findings) > 1)}"] * bool(findings)
-    but += ["learning that is not steady"] * is_unsteady(summary) or ["a fall at the end"] * is_falling(summary)
+    but += ["learning that is not steady"] * is_unsteady(summary)
     said = f"Yes, with {' and '.join(but)}" if but else "Yes"
     return f"{said}{', as far as the log can be trusted' * bool(doubts)}."
 
