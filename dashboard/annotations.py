@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ratioscope.inert import one_line, safe
 from ratioscope.whole_files import replace_atomically
 
 MOST_TAGS, LONGEST_TAG, LONGEST_NOTE = 20, 60, 4_000
@@ -70,14 +71,9 @@ def split_tags(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(stripped for tag in text.split(",") if (stripped := tag.strip())))
 
 
-def writable(text: object) -> str:
-    """Text that every encoder takes: JSON can hold halves of characters, which UTF-8 cannot."""
-    return str(text).encode("utf-8", "replace").decode("utf-8")
-
-
 def _annotation(contents: dict[str, Any]) -> Annotation:
-    tags = [writable(tag)[:LONGEST_TAG] for tag in list(contents["tags"])[:MOST_TAGS]]
-    return Annotation(tuple(tags), writable(contents["text"])[:LONGEST_NOTE].strip())
+    tags = [one_line(tag)[:LONGEST_TAG] for tag in list(contents["tags"])[:MOST_TAGS]]
+    return Annotation(tuple(tags), safe(contents["text"])[:LONGEST_NOTE].strip())
 
 
 def _place(folder: Path) -> Path:

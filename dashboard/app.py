@@ -10,13 +10,13 @@ import streamlit as st
 from streamlit.errors import FragmentHandledException
 
 from ratioscope.dashboard import login, warming
-from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.error_box import error_box
 from ratioscope.dashboard.components.leave import leaving
 from ratioscope.dashboard.components.menu import menu
 from ratioscope.dashboard.demo import demo
 from ratioscope.dashboard.parameters import say_what_means_nothing
 from ratioscope.dashboard.session import drawn, session
+from ratioscope.inert import one_line
 from ratioscope.storage.failures import StorageError
 
 
@@ -103,5 +103,5 @@ def _drawing(name: str) -> Callable[[], None]:
 def _tab_title(page: str) -> str:
     """What a browser's tab is called: tabs of one tool must be told apart."""
     runs = st.query_params.get_all("run")
-    of = [writable(runs[0])] if len(runs) == 1 else [f"{len(runs)} runs"] if runs else []
+    of = [one_line(runs[0])] if len(runs) == 1 else [f"{len(runs)} runs"] if runs else []
     return " · ".join((*of, page, "ratioscope"))

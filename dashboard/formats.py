@@ -11,7 +11,7 @@ from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.words import BEYOND
 from ratioscope.catalogue import ENTRIES
 from ratioscope.catalogue.total_variation import DISTANCES
-from ratioscope.dashboard.inert import safe
+from ratioscope.inert import one_line
 from ratioscope.metric import Moment
 from ratioscope.notes import Note, is_unreliable
 
@@ -102,5 +102,5 @@ _WORD_JOINER = "\u2060"
 
 def escape(text: object) -> str:
     """Text from a log inside Markdown: nothing that Markdown, LaTeX, Streamlit or the browser obeys, and no link."""
-    line = _LINKED.sub(lambda found: found[0][0] + _WORD_JOINER + found[0][1:], " ".join(safe(str(text)).splitlines()))
+    line = _LINKED.sub(lambda found: found[0][0] + _WORD_JOINER + found[0][1:], one_line(str(text)))
     return "".join(f"\\{sign}" if sign in "\\`*_{}[]()#+-.!|<>$~:&" else sign for sign in line)

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from ratioscope.dashboard import state
-from ratioscope.dashboard.inert import safe
+from ratioscope.inert import safe
 
 _NAMES = """
 a algorithm allaged alltokens along b baseline basis beside by byage bylag carry certificate chartcolour

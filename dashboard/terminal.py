@@ -1,20 +1,26 @@
 """What a command prints: text from logs made harmless, complaints on stderr, progress on a terminal only."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from ratioscope.dashboard.inert import safe
-
-
-def one_line(text: str) -> str:
-    """The same on one line: every stretch of white space is one space."""
-    return safe(" ".join(text.split()))
+from ratioscope.inert import one_line, safe, safe_values
 
 
 def say(text: str) -> None:
     """Print on stdout, at once: a pipe's reader need not wait."""
     print(safe(text), flush=True)
+
+
+def say_json(contents: Any, indent: int | None = None) -> None:
+    """Print JSON on stdout; there is no NaN in it.
+
+    Raises:
+        ValueError: there is.
+    """
+    say(json.dumps(safe_values(contents), allow_nan=False, indent=indent))
 
 
 def complain(text: str) -> None:

@@ -3,9 +3,14 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from ratioscope.inert import safe
+
 
 class RatioscopeError(Exception):
-    """Something the user can mend; `str(error)` is the whole message."""
+    """Something the user can mend; `str(error)` is the whole message, in which what it quotes of a log is inert."""
+
+    def __str__(self) -> str:
+        return safe(super().__str__())
 
 
 class RunFormatError(RatioscopeError):

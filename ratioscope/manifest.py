@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ratioscope.errors import RunFormatError
+from ratioscope.inert import one_line, safe_values
 from ratioscope.schema import SCHEMA_VERSION, check_version
 from ratioscope.whole_files import replace_atomically
 
@@ -103,7 +104,8 @@ class Manifest:
         """
         path = folder / MANIFEST_NAME
         try:
-            contents = _written(json.loads(path.read_text(encoding="utf-8")))
+            text = path.read_text(encoding="utf-8")
+            contents = _written(json.loads(text))
         except FileNotFoundError:
             raise RunFormatError(f"{folder}: not a run, it has no {MANIFEST_NAME}.") from None
         except RecursionError:
@@ -123,6 +125,8 @@ class Manifest:
             "host": "",
         }
         values = defaults | {key: value for key, value in contents.items() if key in known}
+        if "\\" in text or not text.isascii():  # what it says of the run is quoted in sentences of ours
+            values |= {key: safe_values(value, one_line) for key, value in values.items() if key != "notes"}
         manifest = cls(**values, extra={key: value for key, value in contents.items() if key not in known})
         manifest._check_types(path)
         if manifest.status == "running" and manifest.heartbeat_age() < 0:  # by a clock that is ahead

@@ -20,6 +20,7 @@ from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.plain import plain
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line
 from ratioscope.notes import remark
 from ratioscope.schema import SCHEMA_VERSION
 
@@ -72,11 +73,13 @@ class Report:
         found = self.standing
         table = _ranking(found)
         legend = [words for name, words in _LEGEND.items() if name in table]
-        parts = ["\n".join(self.sentences), "\n".join([*legend, _table(table)])]
+        parts = ["\n".join(map(one_line, self.sentences)), "\n".join([*legend, _table(table)])]
         if len(found.over_schedules):
             parts += ["Over all schedules (stratified bootstrap):", _table(found.over_schedules)]
         if len(self.answers) > 1:
-            parts.append("\n".join([_pairs_head(self.answers), *(f"{_pair(answer)}." for answer in self.answers)]))
+            parts.append(
+                "\n".join([_pairs_head(self.answers), *(one_line(f"{_pair(answer)}.") for answer in self.answers)])
+            )
         if len(self.components):
             few = len(self.components.columns) <= _SIDE_BY_SIDE
             parts += [

@@ -6,6 +6,7 @@ from typing import Any
 
 from ratioscope.analysis.findings.plain import plain
 from ratioscope.analysis.summary.intervals import Interval
+from ratioscope.inert import hold_one_line
 from ratioscope.notes import Note, text_of
 
 
@@ -33,6 +34,9 @@ class Number:
     note: Note | None = None
     key: str = ""
     """The metric that it is a value of, where that is not the one of its finding."""
+
+    def __post_init__(self) -> None:
+        hold_one_line(self)  # it may quote the log
 
     def to_json(self) -> dict[str, Any]:
         """The shape of every estimate in the command line's JSON: undefined is null."""
@@ -65,3 +69,6 @@ class Finding:
     """What the log leaves open of it, where that is more than an interval; sentences."""
     unexplained: bool = False
     """Whether the log shows nothing of where it comes from, so that `why` and `do` say no more than that."""
+
+    def __post_init__(self) -> None:
+        hold_one_line(self)  # it may quote the log

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ratioscope.analysis.findings.finding import Number, Severity
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
+from ratioscope.inert import hold_one_line
 from ratioscope.notes import Note
 
 
@@ -44,6 +45,9 @@ class Remark:
     columns: tuple[str, ...] = ()
     """The columns concerned."""
     examples: tuple[Example, ...] = ()
+
+    def __post_init__(self) -> None:
+        hold_one_line(self)  # it may quote the log
 
     @property
     def is_problem(self) -> bool:

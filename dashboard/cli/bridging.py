@@ -10,6 +10,7 @@ from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples, opened
 from ratioscope.dashboard.terminal import say, working
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line
 from ratioscope.manifest import Manifest
 
 TargetName = Literal["csv", "tensorboard", "trackio", "wandb"]  # of `TARGETS`
@@ -88,4 +89,4 @@ def bridge(
         target.close()
     steps = f"{sent or 'no'} new step{'s' * (sent != 1)}"
     done = f"Sent {steps} to {to} ({target.where}); the last one there is {target.last_step}."
-    say(done if target.last_step >= 0 else "No step yet.")
+    say(one_line(done) if target.last_step >= 0 else "No step yet.")

@@ -1,6 +1,5 @@
 """`ratioscope compare`: is A better than B."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -8,7 +7,7 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, app, check_folder, examples, opened
-from ratioscope.dashboard.terminal import complain, say, working
+from ratioscope.dashboard.terminal import complain, say, say_json, working
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
 
@@ -58,7 +57,7 @@ def compare(
     from ratioscope.analysis.compare import report
 
     found = report(members(runs, quiet), metric, by)
-    say(json.dumps(found.to_json(), allow_nan=False) if as_json else found.text())
+    say_json(found.to_json()) if as_json else say(found.text())
 
 
 def members(folders: list[Path], quiet: bool) -> "list[Member]":

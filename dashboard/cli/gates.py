@@ -1,6 +1,5 @@
 """`ratioscope check` and `ratioscope diagnose`: is the log what it claims to be, and what is wrong with the run."""
 
-import json
 from typing import Annotated
 
 import typer
@@ -16,7 +15,7 @@ from ratioscope.dashboard.cli.common import (
     examples,
     opened,
 )
-from ratioscope.dashboard.terminal import say, working
+from ratioscope.dashboard.terminal import say, say_json, working
 from ratioscope.ending import PROBLEMS_FOUND
 
 
@@ -61,7 +60,7 @@ def check(
             "run": found.manifest.name,
             "thresholds_moved": note or None,
         }
-        say(json.dumps(contents | {"remarks": to_json(remarks)}, allow_nan=False))
+        say_json(contents | {"remarks": to_json(remarks)})
     else:
         say("\n".join(filter(None, (text(remarks), verdict(remarks), note))))
     found_something = any(remark.severity and remark.severity >= Severity[fail_on.upper()] for remark in remarks)
@@ -110,7 +109,7 @@ def diagnose(
         found = open_folder(run, thresholds=thresholds, progress=progress)
     complain_of(found.run)
     contents = head_to_json(found) | {"findings": [with_page(finding) for finding in found.findings]}
-    say(json.dumps(contents, allow_nan=False) if as_json else text(found))
+    say_json(contents) if as_json else say(text(found))
     severities = [finding.severity for finding in found.findings]
     severities += [remark.severity for remark in found.problems if remark.severity]
     failed = any(finding.rule == NOTHING_TO_JUDGE for finding in found.findings)

@@ -13,9 +13,10 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, app, examples
-from ratioscope.dashboard.terminal import complain, one_line, say, shows_progress
+from ratioscope.dashboard.terminal import complain, say, shows_progress
 from ratioscope.ending import accept, listen, say_last
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line
 
 if TYPE_CHECKING:
     from ratioscope.analysis.importers.detect import Found
@@ -181,16 +182,11 @@ def _described(found: "Found", path: Path) -> str:
         by_reason.setdefault(why, []).append(column)
     lines += [f"  missing  {', '.join(columns)}: {why.rstrip('.')}." for why, columns in by_reason.items()]
     lines += [f"  assumed  {sentence.rstrip('.')}." for sentence in description.assumed]
-    return "\n".join(map(_flat, lines))
+    return "\n".join(map(one_line, lines))
 
 
 def _many(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'s' * (count != 1)}"
-
-
-def _flat(line: str) -> str:
-    """On one line, with its indentation."""
-    return line[: len(line) - len(line.lstrip())] + "  ".join(map(one_line, line.strip().split("  ")))
 
 
 def _done(done: "Imported", seconds: float) -> str:

@@ -12,6 +12,7 @@ from ratioscope.dashboard.cli.common import Quiet, StepRange, Thresholds, app, c
 from ratioscope.dashboard.cli.comparing import Metric, RunFolders, run_folders
 from ratioscope.dashboard.terminal import complain, say, working
 from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.inert import one_line
 
 if TYPE_CHECKING:
     from ratioscope.analysis.diagnosis.opened import Opened
@@ -112,7 +113,7 @@ def report(
             written = write(made, output)
             if data:
                 write_data(made, data)
-    say("\n".join(f"Written: {path}" for path in (*written, *([data] if data else []))))
+    say("\n".join(one_line(f"Written: {path}") for path in (*written, *([data] if data else []))))
 
 
 def _opened(folders: Sequence[Path], thresholds: Path | None, quiet: bool) -> "list[Opened]":

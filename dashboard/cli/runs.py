@@ -3,7 +3,6 @@
 import csv
 import inspect
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +11,9 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, RunFolder, app, check_folder, examples, opened
-from ratioscope.dashboard.terminal import one_line, say, working
+from ratioscope.dashboard.terminal import say, say_json, working
 from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.inert import one_line
 from ratioscope.storage.places import place
 
 # The columns of the table for the eye.
@@ -56,7 +56,7 @@ def list_runs(
         for run in discover([root])
     ]
     if as_json:
-        say(json.dumps(rows, indent=2))
+        say_json(rows, indent=2)
         return
     if not rows:
         say(f"No runs below {root}.")
@@ -110,7 +110,7 @@ def summarize(
     with working("Reading", quiet) as progress:
         summary = Summariser().summarise(found, progress)
     if as_json:
-        say(json.dumps(to_json(found, summary), allow_nan=False))
+        say_json(to_json(found, summary))
     elif as_csv:
         say(_csv(to_json(found, summary)["steps"], wanted or [str(key) for key in summary.values.columns]))
     else:

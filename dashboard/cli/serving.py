@@ -10,6 +10,7 @@ from ratioscope.dashboard.cli.common import DEFAULT_PORT, Port, app, check_folde
 from ratioscope.dashboard.cli.server import check_port, sample_runs_folder, serve
 from ratioscope.dashboard.terminal import say
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line
 from ratioscope.storage.places import place
 
 
@@ -51,7 +52,7 @@ def dashboard(
         asked = read_login(login)
     for each in foreign_below(roots):
         way = "ratioscope import --allow-pickle" if each.found.description.unpickles else "the page Runs"
-        say(f"{each.found.description.path}: {each.found.importer.title}; {way} imports it.")
+        say(one_line(f"{each.found.description.path}: {each.found.importer.title}; {way} imports it."))
     serve(roots, port, asked)
 
 

@@ -1,6 +1,5 @@
 """`ratioscope translate`: the same log as another framework would have reported it."""
 
-import json
 from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
@@ -11,7 +10,7 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, StepRange, app, examples, opened, step_range
-from ratioscope.dashboard.terminal import say, working
+from ratioscope.dashboard.terminal import say, say_json, working
 from ratioscope.errors import RatioscopeError, unknown
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ def translate(
         if steps or assumed or key:
             raise RatioscopeError("--steps, --set and --key are about a run; name its folder.")
         names = [asked] if asked else list(DIALECTS)
-        shown = json.dumps(to_json(None, (), names)) if as_json else "\n\n".join(map(dictionary, names))
-        say(shown)
+        say_json(to_json(None, (), names)) if as_json else say("\n\n".join(map(dictionary, names)))
         return
     first, last = step_range(steps)
     found = opened(run)
@@ -100,7 +98,7 @@ def translate(
     if key:
         translations = _of_key(translations, key)
     if as_json:
-        say(json.dumps(to_json(found, translations), allow_nan=False))
+        say_json(to_json(found, translations))
     elif key:
         say("\n\n".join(_by_step(translations)))
     else:

@@ -6,6 +6,7 @@ from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.dashboard import theme
+from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.watching.reader import Alarm, server_reader
 
 
@@ -19,4 +20,4 @@ def alarm(listed: Listed, opened: Opened) -> None:
     sounded = server_reader().alarm(listed.folder)
     if sounded is not None:
         icon = theme.SEVERITY_ICON[Severity.CRITICAL]
-        st.error(f"**Critical, said at step {sounded.step}.** {sounded.sentence}", icon=icon)
+        st.error(f"**Critical, said at step {sounded.step}.** {escape(sounded.sentence)}", icon=icon)

@@ -22,6 +22,7 @@ from ratioscope.dashboard.latest import Latest
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table, cell_text, has_content
 from ratioscope.dashboard.sections.subject import Arguments, Result, Subject, flat
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import safe
 
 Caption = Literal["", "above", "below"]
 
@@ -99,7 +100,7 @@ def computed(make: Callable[[], Result], *, height: int) -> Result | None:
         with st.skeleton(height=height):
             return make()
     except RatioscopeError as error:
-        st.text(str(error))
+        st.text(safe(error))
         return None
 
 

@@ -7,9 +7,8 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.tokens.reader import Reading
-from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.formats import count, escape
-from ratioscope.dashboard.inert import safe
+from ratioscope.inert import one_line, safe
 
 _LONGEST = 4_000
 """Signs of a message that are shown between tokens."""
@@ -42,13 +41,13 @@ def between(read: Reading) -> Between:
 def _heading(turn: int, message: Mapping[Hashable, Any]) -> str:
     """Turn, role and tool."""
     named = [message.get(name) for name in ("role", "tool")]
-    return " · ".join([f"turn {turn}", *(safe(writable(text)) for text in named if isinstance(text, str))])
+    return " · ".join([f"turn {turn}", *(one_line(text) for text in named if isinstance(text, str))])
 
 
 def _text(content: object) -> str:
     if not isinstance(content, str):
         return "not logged"
-    text = safe(writable(content))
+    text = safe(content)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({count(len(text))} characters)"
 
 

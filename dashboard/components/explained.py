@@ -8,9 +8,9 @@ from ratioscope.analysis.tokens.explain import Said, explain, sentences
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import safe
 
 
 def explained(opened: Opened, window: Window | None = None) -> None:
@@ -32,7 +32,7 @@ def explained(opened: Opened, window: Window | None = None) -> None:
             with st.spinner("Comparing with the rest of the run"):
                 said = _explained(window, opened)
         except RatioscopeError as error:
-            st.text(safe(str(error)))
+            st.text(safe(error))
             return
         for number, line in enumerate(said):
             with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"explained-{number}"):

@@ -5,8 +5,8 @@ import hashlib
 import streamlit as st
 
 from ratioscope.dashboard.foreign import Foreign, Imports, foreign_below
-from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.roots import roots
+from ratioscope.inert import safe
 
 # More sources than these are counted, not shown.
 _MOST_SHOWN = 20

@@ -10,18 +10,17 @@ from ratioscope.analysis.compare import Member, schedule_words
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Listed, Run
 from ratioscope.dashboard import state
-from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.alarm import alarm
 from ratioscope.dashboard.components.axis_choice import axis_choice
 from ratioscope.dashboard.components.explained import explain_link
 from ratioscope.dashboard.components.step_dialog import show_step
 from ratioscope.dashboard.figures.along import along_of
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.roots import roots
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line, safe
 from ratioscope.manifest import MANIFEST_NAME
 from ratioscope.sources import linked
 
@@ -63,7 +62,7 @@ def run_page(title: str, question: str) -> Opened | None:
             opened = state.open_listed(listed)
     except RatioscopeError as error:
         st.error("This run cannot be read.", icon=":material/error:")
-        st.text(str(error))
+        st.text(safe(error))
         return None
     session().read = listed.run_id
     _bar(listed, opened)
@@ -90,12 +89,12 @@ def _messages(listed: Listed, opened: Opened) -> None:
         st.text(f"This link asks for {where(first, last)}; the run ends at step {end}.")
     for problem in opened.run.problems:
         st.warning("A file of this run was left out.", icon=":material/warning:")
-        st.text(problem)
+        st.text(safe(problem))
 
 
 def _without_steps(opened: Opened) -> None:
     for finding in opened.findings:
-        st.error(f"{finding.sentence} {finding.do}", icon=":material/error:")
+        st.error(escape(f"{finding.sentence} {finding.do}"), icon=":material/error:")
     if not opened.findings:
         st.info("No step is on disk yet. The page updates when the first one arrives.", icon=":material/hourglass_top:")
 
@@ -138,6 +137,7 @@ def _pick() -> Listed | None:
         key="run-picker",
         on_change=change,
         label_visibility="collapsed",
+        format_func=one_line,
     )
     return known[chosen[0]] if chosen else None
 
@@ -162,7 +162,7 @@ def no_runs() -> None:
     """The empty state: says how to get a first run."""
     st.info("There are no runs in the folders of this dashboard.", icon=":material/folder_open:")
     st.code("ratioscope train sync_interval algorithm=grpo   # takes two minutes\nratioscope demo", language="shell")
-    st.text("Folders: " + ", ".join(map(str, roots())))
+    st.text(one_line("Folders: " + ", ".join(map(str, roots()))))
     _await_another([])
 
 
@@ -208,7 +208,7 @@ def _setting(run: Run) -> str:
         known.append(schedule_words(manifest.schedule, manifest.sampler))
     if manifest.seed is not None:
         known.append(f"seed {manifest.seed}")
-    return safe(" · ".join(map(writable, known)))
+    return " · ".join(map(one_line, known))
 
 
 @st.fragment(run_every=POLL_SECONDS)
@@ -273,7 +273,7 @@ def _lines(opened: Opened) -> None:
         try:
             session().along = along_of(Member(opened.run_id, opened.run, opened.summary), by)
         except RatioscopeError as error:
-            st.text(safe(str(error)))
+            st.text(safe(error))
 
 
 def link(shown: str = "") -> None:

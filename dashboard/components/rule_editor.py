@@ -8,10 +8,11 @@ import streamlit as st
 from ratioscope.analysis.frameworks.presets import PRESETS, Preset
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.what_if import STOPPING, Rule, parse, rebuilt, stops, value_of
-from ratioscope.dashboard.formats import plain
+from ratioscope.dashboard.formats import escape, plain
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.filters import FILTERS
+from ratioscope.inert import safe
 from ratioscope.parameters import PARAMETERS
 from ratioscope.ratios import LEVELS
 from ratioscope.weights import WEIGHTS
@@ -35,7 +36,7 @@ def rule_of_url(default: Rule) -> Rule:
         st.warning(
             "The rule in this link cannot be used; the default rule is shown instead.", icon=":material/link_off:"
         )
-        st.text(str(error))
+        st.text(safe(error))
         return default
 
 
@@ -114,7 +115,7 @@ def refused() -> None:
     """Say why the last move of a slider was refused."""
     here = session()
     if here.refused_rule:
-        st.warning(here.refused_rule, icon=":material/block:")
+        st.warning(escape(here.refused_rule), icon=":material/block:")
     here.refused_rule = ""
 
 

@@ -11,10 +11,11 @@ import streamlit as st
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.runs.store import Listed
-from ratioscope.dashboard.annotations import Annotation, writable
+from ratioscope.dashboard.annotations import Annotation
 from ratioscope.dashboard.components.frame import status_words
 from ratioscope.dashboard.theme import DARK, LIGHT, Mode
 from ratioscope.dashboard.watching.headlines import Headline
+from ratioscope.inert import one_line
 
 ROW_HEIGHT, MOST_HEIGHT = 36, 542
 
@@ -44,7 +45,7 @@ class Line:
     @property
     def source(self) -> str:
         """The framework that an imported run comes from."""
-        return writable(self.run.manifest.source.get("framework") or "") if self.run.manifest else ""
+        return one_line(self.run.manifest.source.get("framework") or "") if self.run.manifest else ""
 
     @property
     def task(self) -> str:
@@ -54,13 +55,13 @@ class Line:
     def tags(self) -> list[str]:
         """The run's own tags, then the user's."""
         own = self.run.manifest.tags if self.run.manifest else []
-        return list(dict.fromkeys([*map(writable, own), *self.annotation.tags]))
+        return list(dict.fromkeys([*map(one_line, own), *self.annotation.tags]))
 
     @property
     def notes(self) -> str:
         """The user's note, then the run's own, in one line."""
         own = self.run.manifest.notes if self.run.manifest else ""
-        return " · ".join(text for text in (self.annotation.text, writable(own)) if text.strip())
+        return " · ".join(text for text in (self.annotation.text, one_line(own)) if text.strip())
 
     @property
     def problem(self) -> str:
@@ -167,7 +168,7 @@ def _frame(lines: Sequence[Line]) -> pd.DataFrame:
     headlines = [shown.headline or Headline() for shown in lines]
     return pd.DataFrame(
         {
-            "Run": [writable(shown.run.run_id) for shown in lines],
+            "Run": [one_line(shown.run.run_id) for shown in lines],
             "Open": ["Open"] * len(lines),
             "Status": [shown.status for shown in lines],
             "Severity": [[_label(Severity[shown.severity.upper()])] if shown.severity else [] for shown in lines],
@@ -250,4 +251,4 @@ def _columns(lines: Sequence[Line], open_key: str, mode: Mode) -> dict[str, Any]
 
 
 def _name(part: dict[str, Any]) -> str:
-    return writable(part["name"]) if part.get("name") else ""
+    return one_line(part["name"]) if part.get("name") else ""

@@ -12,16 +12,15 @@ from ratioscope.analysis.runs.store import Listed
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.reader import Elsewhere, Reading, same_prompt_in
 from ratioscope.dashboard import state
-from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.conversation import between, draw_messages
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.sequences import reading, sequence_table
 from ratioscope.dashboard.components.token_colours import COLOURINGS, Colouring, is_logged
 from ratioscope.dashboard.components.token_strip import PART, details, texts_of, token_strip
 from ratioscope.dashboard.formats import escape, plain, share
-from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line, safe
 
 _LONGEST_CODE = 300
 
@@ -79,7 +78,7 @@ def _read(opened: Opened, step: int, seq_id: int) -> Reading | None:
         return reading(Window.of(opened.run, step, step), seq_id)
     except RatioscopeError as error:
         st.warning(f"Step {step}, response {seq_id} cannot be read.", icon=":material/search_off:")
-        st.text(safe(str(error)))
+        st.text(safe(error))
         return None
 
 
@@ -213,7 +212,7 @@ _LOGGED = {
 
 
 def _fact(value: Any) -> str:
-    return plain(value) if isinstance(value, float) else writable(value)
+    return plain(value) if isinstance(value, float) else one_line(value)
 
 
 def _parts_of_reward(logged: Mapping[str, Any]) -> list[str]:
@@ -296,6 +295,7 @@ def _other(opened: Opened, read: Reading) -> tuple[Opened, tuple[int, int]] | No
         key="other",
         bind="query-params",
         label_visibility="collapsed",
+        format_func=one_line,
     )
     if picked not in known:
         return None
@@ -303,7 +303,7 @@ def _other(opened: Opened, read: Reading) -> tuple[Opened, tuple[int, int]] | No
         return _found(opened, read, known[picked])
     except RatioscopeError as error:
         st.error("This run cannot be read.", icon=":material/error:")
-        st.text(safe(str(error)))
+        st.text(safe(error))
         return None
 
 
@@ -317,7 +317,7 @@ def _found(opened: Opened, read: Reading, listed: Listed) -> tuple[Opened, tuple
             read.logged.get("prompt"),
         )
     if not len(found.frame):
-        st.caption(f"Nothing to show: {found.reason}.")
+        st.caption(escape(f"Nothing to show: {found.reason}."))
         return None
     places = list(zip(found.frame["step"].astype(int), found.frame["seq_id"].astype(int), strict=True))
     wanted = tuple(st.query_params.get("beside", "").split("."))
@@ -343,7 +343,7 @@ def _beside(other: Opened, place: tuple[int, int], colouring: Colouring) -> None
         read = reading(Window.of(other.run, place[0], place[0]), place[1])
     except RatioscopeError as error:
         st.warning("The response of the other run cannot be read.", icon=":material/search_off:")
-        st.text(safe(str(error)))
+        st.text(safe(error))
         return
     st.markdown(f"## {escape(other.run_id)}: step {place[0]}, response {place[1]}")
     _facts(read)

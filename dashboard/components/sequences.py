@@ -22,7 +22,7 @@ from ratioscope.analysis.tokens.reader import Reading, read_sequence
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.token_strip import text_of
-from ratioscope.dashboard.inert import safe
+from ratioscope.inert import safe
 
 _UNBOUNDED = "The plain form does not bound what one token weighs."
 # Those shown, in this order.

@@ -21,10 +21,10 @@ from ratioscope.dashboard.components.sequences import (
 )
 from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.formats import escape, estimate, number
-from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.sections.tokens import numbers
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import safe
 
 # Beside the number that was clicked; what is not logged is left out.
 NUMBERS = (STALENESS, "reward", "ratio_max", UPDATE, "clip_fraction", "version_lag")
@@ -56,7 +56,7 @@ def _content(opened: Opened, step: int) -> None:
         found = worst(window, by)
     except RatioscopeError as error:
         st.error("The responses of this step cannot be read.", icon=":material/error:")
-        st.text(safe(str(error)))
+        st.text(safe(error))
         return
     with said:
         st.markdown(f"**{escape(sentence(found, window.words))}**")

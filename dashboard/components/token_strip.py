@@ -15,9 +15,9 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.tokens import reader
-from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.token_colours import Colouring, classes, legend, verdict_words
 from ratioscope.dashboard.formats import plain
+from ratioscope.inert import one_line
 
 # Tokens on one page of the reader: more make the browser slow.
 PART = 2_000
@@ -174,7 +174,7 @@ def details(tokens: pd.DataFrame) -> dict[str, list[str]]:
         found["gate verdict"] = [verdict_words(verdict) for verdict in tokens["verdict"]]
     for words, column in (("not usable", "invalid"), ("taken out of the loss", "rejected")):
         if tokens[column].notna().any():
-            found[words] = ["" if pd.isna(reason) else writable(reason) for reason in tokens[column]]
+            found[words] = ["" if pd.isna(reason) else one_line(reason) for reason in tokens[column]]
     return found
 
 

@@ -19,7 +19,6 @@ from markupsafe import Markup
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.evidence import PAGE_OF
 from ratioscope.dashboard.formats import quote
-from ratioscope.dashboard.inert import safe, safe_json
 from ratioscope.dashboard.report.figures import csv_text, drawn, packed
 from ratioscope.dashboard.sections.model import (
     Cell,
@@ -31,6 +30,7 @@ from ratioscope.dashboard.sections.model import (
     Table,
     cell_text,
 )
+from ratioscope.inert import safe, safe_values
 from ratioscope.sources import titled
 
 _HERE = Path(__file__).parent
@@ -51,7 +51,7 @@ def html(report: Report) -> str:
         page_of=PAGE_OF,
         accents={"light": theme.CURRENT, "dark": theme.DARK_ACCENT},
         plotly=_packed_plotly(),
-        figures=packed(safe_json(json.dumps(figures, separators=(",", ":"), sort_keys=True)).encode()),
+        figures=packed(json.dumps(safe_values(figures), separators=(",", ":"), sort_keys=True).encode()),
     )  # fmt: skip
     return safe(text)
 

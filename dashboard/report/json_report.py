@@ -18,6 +18,7 @@ from ratioscope.dashboard.sections.model import (
     Table,
     records,
 )
+from ratioscope.inert import safe_values
 
 SCHEMA = Path(__file__).with_name("report.schema.json")
 
@@ -51,7 +52,7 @@ def json_text(report: Report) -> str:
         "thresholds": dict(report.thresholds),
         "provenance": [{"label": label, "value": value} for label, value in report.provenance],
     }  # fmt: skip
-    return json.dumps(contents, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return json.dumps(safe_values(contents), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
 def _block(block: Block) -> dict[str, Any]:

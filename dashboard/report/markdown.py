@@ -11,7 +11,6 @@ import kaleido
 
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.formats import escape, quote
-from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.report.chromium import required_chromium
 from ratioscope.dashboard.report.figures import csv_text
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Paragraph, Report, Table, cell_text
@@ -22,7 +21,7 @@ _WIDTH, _SCALE = 900, 2.0
 
 def markdown(report: Report, folder: str) -> str:
     """The file's text; images and CSV are linked in `folder`."""
-    return safe("\n\n".join(_lines(report, folder)) + "\n")
+    return "\n\n".join(_lines(report, folder)) + "\n"
 
 
 def images(report: Report) -> dict[str, bytes]:

@@ -8,12 +8,12 @@ import pandas as pd
 
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.annotations import writable
 from ratioscope.dashboard.components.metric_choice import metric_label
 from ratioscope.dashboard.figures import metrics as figures
 from ratioscope.dashboard.formats import number, plain
 from ratioscope.dashboard.sections.model import Chart
 from ratioscope.dashboard.sections.subject import Subject, chart, over_steps
+from ratioscope.inert import one_line
 
 QUESTION = "Which numbers do I want to watch?"
 USUAL = ("reward", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "entropy")
@@ -27,7 +27,7 @@ def choices(summary: StepSummary) -> dict[str, str]:
     """
     known = [key for key in sorted(CATALOGUE, key=_order) if summary.values[key].notna().any()]
     own = [str(name) for name in summary.steps if name not in CATALOGUE and _has_numbers(summary.steps[name])]
-    return {metric_label(key): key for key in known} | {f"column {writable(name)}": name for name in own}
+    return {metric_label(key): key for key in known} | {f"column {one_line(name)}": name for name in own}
 
 
 @cache

@@ -22,6 +22,7 @@ from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.views.what_if import place_of, what_if
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line
 
 TILES = ("clip_fraction", "clip_fraction_positive", "clip_fraction_negative", "effective_token_fraction")
 
@@ -138,5 +139,8 @@ and other tokens, which are not in the log.
     if algorithm:
         with st.expander("The rule as the run states it", icon=":material/rule:"):
             st.text(
-                f"Algorithm {algorithm.get('name')}: {algorithm.get('parts')}, parameters {algorithm.get('parameters')}"
+                one_line(
+                    f"Algorithm {algorithm.get('name')}: {algorithm.get('parts')}, "
+                    f"parameters {algorithm.get('parameters')}"
+                )
             )

@@ -25,6 +25,7 @@ from ratioscope.dashboard.sections import linter
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line, safe
 
 TILES = ("ratio_mean", "ratio_mean_z", "s_k_engine_bounded", "s_k_exact_z")
 MOST_KEPT = 32
@@ -95,7 +96,7 @@ def render() -> None:
             checked = _check(opened, whole=whole)
         except RatioscopeError as error:
             slot.error("The checks did not finish.", icon=":material/error:")
-            st.text(str(error))
+            st.text(safe(error))
             return
         _remarks(opened, checked)
     with slot:
@@ -294,7 +295,7 @@ def _command(opened: Opened) -> None:
     with fold("command", "The same on the command line", "ratioscope check") as door:
         if not door.open:
             return
-        st.code(f"ratioscope check {shlex.quote(str(opened.run.folder))}", language="shell")
+        st.code(one_line(f"ratioscope check {shlex.quote(str(opened.run.folder))}"), language="shell")
 
 
 def _explain() -> None:

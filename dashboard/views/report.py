@@ -22,6 +22,7 @@ from ratioscope.dashboard.sections import SECTIONS, frameworks, overview, settin
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line, safe
 
 MOST_RUNS = 40
 _NAMES = {".html": "HTML", ".pdf": "PDF", ".md": "Markdown", ".json": "JSON"}
@@ -61,7 +62,7 @@ def render() -> None:
     if order is None:
         return
     command = command_line(opened, order.pages, order.steps, order.metric, output=order.file_name)
-    st.code(command, language=None, wrap_lines=True)
+    st.code(one_line(command), language=None, wrap_lines=True)
     made = session().report
     clicked, place = st.button("Make the report", type="primary", icon=":material/description:"), st.empty()
     if clicked:
@@ -84,7 +85,9 @@ def _runs() -> list[Opened]:
     def change() -> None:
         state.choose(st.session_state["report-runs"])
 
-    chosen = st.multiselect("Runs", list(known), key="report-runs", on_change=change, max_selections=MOST_RUNS)
+    chosen = st.multiselect(
+        "Runs", list(known), key="report-runs", on_change=change, max_selections=MOST_RUNS, format_func=one_line
+    )
     opened, reading = [], st.empty()
     for place, run_id in enumerate(chosen):
         if len(chosen) > 1:
@@ -93,15 +96,15 @@ def _runs() -> list[Opened]:
             found = state.open_listed(known[run_id])
         except RatioscopeError as error:
             st.warning("A run was left out.", icon=":material/warning:")
-            st.text(str(error))
+            st.text(safe(error))
             continue
         for problem in found.run.problems:
             st.warning("A file of a run was left out.", icon=":material/warning:")
-            st.text(problem)
+            st.text(safe(problem))
         if len(found.summary.values):
             opened.append(found)
         else:
-            st.text(f"{run_id}: left out, no step is on disk.")
+            st.text(one_line(f"{run_id}: left out, no step is on disk."))
     reading.empty()
     return opened
 
@@ -180,7 +183,7 @@ def _make(order: Order, opened: list[Opened], place: DeltaGenerator) -> Made | N
         made = Made(order, report, contents(report, order.kind))
     except RatioscopeError as error:
         st.error("The report could not be made.", icon=":material/error:")
-        st.text(str(error))
+        st.text(safe(error))
         return None
     finally:
         place.empty()

@@ -16,7 +16,6 @@ from ratioscope.dashboard.annotations import (
     Annotation,
     read_annotations,
     split_tags,
-    writable,
     write_annotation,
 )
 from ratioscope.dashboard.components.foreign_runs import foreign_runs
@@ -29,11 +28,13 @@ from ratioscope.dashboard.components.run_list import (
     line,
     run_table,
 )
+from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.load import load
 from ratioscope.dashboard.roots import shelves
 from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.dashboard.watching.reader import server_reader
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line, safe
 from ratioscope.storage.places import place, scan
 
 # Seconds: between two looks while rewards and findings come in, and while nothing does; and how long a page waits for
@@ -261,14 +262,14 @@ def _about(one: Line) -> None:
         theirs, mine = st.columns(2, gap="large")
         with theirs:
             st.markdown("## From the run")
-            st.text(writable(one.run.run_id))
+            st.text(one_line(one.run.run_id))
             for text in (
                 (manifest.status_reason, ", ".join(map(str, manifest.tags)), manifest.notes) if manifest else ()
             ):
                 if text.strip():
-                    st.text(text)
+                    st.text(safe(text))
             if one.headline and one.headline.sentence:
-                st.markdown(f"**{one.finding.capitalize()}.** {one.headline.sentence}")
+                st.markdown(f"**{one.finding.capitalize()}.** {escape(one.headline.sentence)}")
         with mine, st.form("note", border=False):
             st.markdown("## Your tags and note")
             place = hashlib.sha256(str(one.run.folder).encode("utf-8", "replace")).hexdigest()[:12]
@@ -289,7 +290,7 @@ def _save(run: Listed, annotation: Annotation) -> None:
         write_annotation(run.folder, annotation)
     except OSError as error:
         st.error("The note could not be saved.", icon=":material/error:")
-        st.text(str(error))
+        st.text(safe(error))
         return
     st.rerun()
 
@@ -304,6 +305,6 @@ def _problems(lines: list[Line], most: int = 20) -> None:
     st.warning(f"{what} be read.", icon=":material/warning:")
     with st.expander("Why", expanded=n <= 3):
         for problem in problems[:most]:
-            st.text(problem)
+            st.text(safe(problem))
         if n > most:
             st.caption(f"And {n - most} more; search for “cannot be read”.")

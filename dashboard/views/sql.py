@@ -19,6 +19,7 @@ from ratioscope.dashboard.components.frame import answer, run_page
 from ratioscope.dashboard.figures.sql import MARKS, query_figure, undrawn
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.session import Asked, session
+from ratioscope.inert import safe
 
 _NONE = "–"
 
@@ -44,7 +45,7 @@ def render() -> None:
         st.info("The query was stopped. Press Run to start it again.", icon=":material/stop_circle:")
     elif isinstance(kept.outcome, QueryError):
         st.error("The query has no result.", icon=":material/error:")
-        st.text(str(kept.outcome))
+        st.text(safe(kept.outcome))
     else:
         _result(opened, kept.outcome, kept.last_step)
 

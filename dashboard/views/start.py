@@ -7,6 +7,7 @@ from ratioscope.dashboard.demo import Demo, Stage, demo, stage
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.watching.reader import server_reader
+from ratioscope.inert import safe
 
 
 def render() -> None:
@@ -42,7 +43,7 @@ def _live(live: Demo) -> None:
             )
             return
         if now.detail:
-            st.text(now.detail, width="content")
+            st.text(safe(now.detail), width="content")
         if not now.ended:
             st.caption(f"{live.seconds:.0f} s since the start", width="content")
 

@@ -31,10 +31,10 @@ from ratioscope.dashboard.components.sequences import (
 from ratioscope.dashboard.components.siblings import sibling_runs
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape, share
-from ratioscope.dashboard.inert import safe
 from ratioscope.dashboard.sections import tokens
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import safe
 
 TILES = ("s_k", "ratio_max", "top1pct_share", "clip_fraction")
 """The first ones beside the number that the responses are sorted by."""
@@ -115,7 +115,7 @@ def _found(subject: Subject, window: Window) -> tuple[Contributions | None, str]
             return worst(window, by), by
     except RatioscopeError as error:
         st.error("The responses cannot be read.", icon=":material/error:")
-        st.text(safe(str(error)))
+        st.text(safe(error))
         return None, by
 
 
@@ -203,7 +203,7 @@ def _owned(subject: Subject, window: Window) -> None:
     if owned is None:
         return
     if owned.undefined:
-        st.info(f"{owned.undefined}.")
+        st.info(escape(f"{owned.undefined}."))
         return
     st.text(safe(carried(owned)))
     _owners(owned)

@@ -42,6 +42,7 @@ from ratioscope.dashboard.formats import count, escape
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.views.what_if_numbers import number, table, tiles
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import safe
 from ratioscope.parameters import PARAMETERS
 
 NO_RULE = Rule("none", {}, "none")
@@ -84,7 +85,7 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
             tokens = tokens_at(place)
     except RatioscopeError as error:
         st.info("What-if has no tokens in these steps.", icon=":material/data_alert:")
-        st.text(str(error))
+        st.text(safe(error))
         return
     own = own_of(place.window)
     base, name = (own.rule, "applied") if own.rule else (NO_RULE, "no rule")
@@ -93,7 +94,7 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
             "The rule of this run is not known, so what-if is compared with no rule: every token counts with weight 1.",
             icon=":material/help:",
         )
-        st.text(own.reason)
+        st.text(safe(own.reason))
     rule = rule_editor.rule_of_url(own.rule if own.rule and own.rule.parameters else USUAL)
     with st.container(border=True):
         rule_editor.edit(rule, {**base.weight_parameters, **base.gate_parameters})
@@ -103,7 +104,7 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
         before, after = _digests(opened, place, tokens, base, rule)
     except RatioscopeError as error:  # it judges by something that is not logged
         st.info("This rule cannot be applied to this log.", icon=":material/block:")
-        st.text(str(error))
+        st.text(safe(error))
         return
     same = str(base) == str(rule)
     if same:
@@ -207,7 +208,7 @@ def _exactly(
         work = evaluate(rules, parts, keys=keys, curves=curves)
         return with_progress(work, place.n_tokens * len(rules), words)
     except RatioscopeError as error:
-        st.text(str(error))
+        st.text(safe(error))
         return []
 
 

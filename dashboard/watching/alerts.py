@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from http.client import HTTPException
@@ -15,8 +16,9 @@ from ratioscope import __version__
 from ratioscope.analysis.findings.news import Reported, reported_from_json, reported_to_json
 from ratioscope.cache import cache_folder
 from ratioscope.dashboard.report.target import check_folder
-from ratioscope.dashboard.terminal import one_line, say
+from ratioscope.dashboard.terminal import say
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line, safe_values
 from ratioscope.manifest import now
 from ratioscope.whole_files import append_whole, replace_atomically
 
@@ -24,8 +26,11 @@ Alert = Mapping[str, Any]
 """As `analysis.findings.news.to_json` makes it."""
 
 WEBHOOK_TIMEOUT_SECONDS = 10.0
-# What a run's name may hold in a chat message besides letters and digits: nothing that makes a link or calls people.
-_KEPT_IN_NAMES = frozenset(" ._-+=,:/()")
+# What a run's name may hold in a chat message besides letters and digits: nothing that makes a link, a picture or calls
+# people. A dot between letters could begin the end of an address.
+_NOT_OF_NAMES = re.compile(r"[^\w ._+=,/()-]|(?<=[^\W\d])\.(?=[^\W\d])")
+# What a chat service makes a link, a picture or a call of; a space behind its first sign keeps it text.
+_OBEYED_IN_CHATS = re.compile(r":(?=[\w+-]+:|//)|[@<](?=\S)|\bwww(?=\.)", re.IGNORECASE)
 _LONGEST_NAME = 120
 
 
@@ -157,14 +162,14 @@ class Memory:
 
 def message(alert: Alert) -> dict[str, Any]:
     """What is sent: the alert, when, and all of it in one line of text, as chat services want it."""
-    text = f"ratioscope: {alert['severity']} in {safe_name(str(alert['run']))}: {one_line(alert['sentence'])}"
-    return {"text": text, "time": now(), **alert}
+    sentence = _OBEYED_IN_CHATS.sub(r"\g<0> ", one_line(alert["sentence"]))
+    text = f"ratioscope: {alert['severity']} in {safe_name(str(alert['run']))}: {sentence}"
+    return {"text": text, "time": now(), **safe_values(alert, one_line)}
 
 
 def safe_name(name: str) -> str:
     """The name of a run for other people's services: short, in one line, and nothing that makes a link or a call."""
-    short = one_line(name)[:_LONGEST_NAME]
-    return "".join(sign if sign.isalnum() or sign in _KEPT_IN_NAMES else "?" for sign in short)
+    return _NOT_OF_NAMES.sub("?", one_line(name)[:_LONGEST_NAME])
 
 
 class _NoRedirect(HTTPRedirectHandler):

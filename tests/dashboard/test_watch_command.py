@@ -19,6 +19,7 @@ from ratioscope.analysis.findings.finding import Severity
 from ratioscope.cache import cache_folder
 from ratioscope.dashboard.cli.watching import Watcher
 from ratioscope.dashboard.watching.alerts import Terminal
+from ratioscope.inert import one_line
 from tests.making.commands import Outcome, command
 from tests.making.runs import Step, stale_step, write_run
 
@@ -303,5 +304,5 @@ def test_a_name_cannot_redraw_the_terminal_or_call_people_in_a_chat(
     assert outcome.out.count("\n") == len(receiver.taken) > 0
     assert all(sign == "\n" or sign.isprintable() for sign in outcome.out + outcome.err)
     for alert in receiver.taken:
-        assert alert["run"] == name and "\n" not in alert["text"]
+        assert alert["run"] == one_line(name) and "\n" not in alert["text"]
         assert not set("<>[]!\x1b\u202e") & set(alert["text"].partition(": Staleness")[0])

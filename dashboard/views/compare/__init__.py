@@ -24,6 +24,7 @@ from ratioscope.dashboard.views.compare.difference import difference
 from ratioscope.dashboard.views.compare.findings import findings_by_run
 from ratioscope.dashboard.views.compare.panels import panels
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line
 
 _PATIENCE = 0.3  # seconds of reading before the page says that it reads
 
@@ -90,7 +91,7 @@ def render() -> None:
         look = look_of(comparison.settings)
         base = controls.baseline(comparison, ids[0])
     if len(comparison.standing.without) == len(comparison.settings):
-        st.info(_why_missing(comparison), icon=":material/help:")
+        st.info(escape(_why_missing(comparison)), icon=":material/help:")
     else:
         _difference(comparison, look, base)
     _settings(comparison, members)
@@ -198,7 +199,7 @@ def _read(listed: list[Listed]) -> list[Member]:
 
 def _left_out(reason: str) -> None:
     st.warning("A run was left out.", icon=":material/warning:")
-    st.text(reason)
+    st.text(one_line(reason))
 
 
 def _why_missing(comparison: Comparison) -> str:

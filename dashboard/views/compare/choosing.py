@@ -8,7 +8,7 @@ import streamlit as st
 from ratioscope.analysis.compare import configuration_of, schedule_words
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.dashboard import state
-from ratioscope.dashboard.annotations import writable
+from ratioscope.inert import one_line
 
 MOST_RUNS = 40
 _COLUMNS = ["Run", "Algorithm", "Schedule", "Seed", "Steps"]
@@ -97,11 +97,11 @@ def _rows(known: Mapping[str, Listed], chosen: list[str], *, change: bool = Fals
 def _row(listed: Listed) -> tuple[str, str, str, str, int]:
     manifest = listed.manifest
     if manifest is None:
-        return writable(listed.run_id), "", "", "", listed.steps
+        return one_line(listed.run_id), "", "", "", listed.steps
     seed = "" if manifest.seed is None else str(manifest.seed)
     name = str(manifest.algorithm.get("name", ""))
     schedule = schedule_words(manifest.schedule, manifest.sampler)
-    return writable(listed.run_id), writable(name), writable(schedule), seed, listed.steps
+    return one_line(listed.run_id), one_line(name), one_line(schedule), seed, listed.steps
 
 
 def _fits(listed: Listed, words: str) -> bool:

@@ -10,6 +10,7 @@ from ratioscope.dashboard.components.blocks import draw, draw_computed
 from ratioscope.dashboard.formats import plain
 from ratioscope.dashboard.sections.compare import pair
 from ratioscope.dashboard.sections.compare.comparison import Comparison
+from ratioscope.inert import one_line
 
 LEADER, RUNNER_UP = "the leader", "the runner-up"
 
@@ -25,7 +26,7 @@ def difference(comparison: Comparison) -> None:
     if a is None or b is None or a == b:
         st.text("A and B are the same setting." if a is not None and a == b else "There is no second setting.")
         return
-    st.text(f"A is {named[a]}.  B is {named[b]}.")
+    st.text(one_line(f"A is {named[a]}.  B is {named[b]}."))
     _ends(pair.contrast(comparison, a, b)[1], comparison.measure.metric)
     draw(*pair.difference(comparison, a, b))
     # On demand, because it reads the sequences of all runs of both.
@@ -94,7 +95,7 @@ def _ends(answer: Answer, metric: str) -> None:
             label, value, delta=beside, delta_color="off", delta_arrow="off", help=help_text, border=True,
             height="stretch",
         )  # fmt: skip
-    st.text(f"{answer.sentence}.")
+    st.text(one_line(f"{answer.sentence}."))
 
 
 def _estimate(metric: str, value: float, interval: tuple[float, float]) -> tuple[str, str]:

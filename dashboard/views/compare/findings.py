@@ -10,6 +10,7 @@ from ratioscope.dashboard import state
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.views.compare import data
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line
 
 
 def findings_by_run(members: Sequence[Member]) -> None:
@@ -24,7 +25,7 @@ def findings_by_run(members: Sequence[Member]) -> None:
             try:
                 found = data.findings(known[member.run_id])
             except (RatioscopeError, KeyError) as error:
-                st.text(f"{member.run_id}: {error}")
+                st.text(one_line(f"{member.run_id}: {error}"))
                 continue
             if found:
                 rows[member.run_id] = found
@@ -35,4 +36,4 @@ def findings_by_run(members: Sequence[Member]) -> None:
             table = pd.DataFrame.from_dict(rows, orient="index").fillna("")
             st.dataframe(table, alt="Severity of the findings of each rule in each run")
         if silent:
-            st.text(f"No findings: {', '.join(silent)}.")
+            st.text(one_line(f"No findings: {', '.join(silent)}."))

@@ -13,6 +13,7 @@ from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.compare import curves
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.model import Piece, has_content
+from ratioscope.inert import one_line
 
 _LONGEST = 60  # signs of a name in the key; tables have all of it
 _IN_PLOTLY = {
@@ -73,7 +74,7 @@ def _key(lines: Sequence[Line]) -> None:
         for name, style in looks:
             with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", width="content"):
                 st.image(_sample(style), width=34, alt="")
-                st.text(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…", width="content")
+                st.text(one_line(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]}…", width="content")
 
 
 def _sample(style: Style) -> str:

@@ -1,6 +1,5 @@
 """A report asks nothing of any network, and nothing from a log is read as markup; in a file, not in a browser."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +9,12 @@ import pytest
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis.opened import open_folder
-from ratioscope.dashboard.inert import safe_json
 from ratioscope.dashboard.report.build import comparison_report, full_pages, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.report.markdown import markdown
 from ratioscope.dashboard.sections.model import Report
+from ratioscope.inert import safe_values
 from tests.dashboard.report.reading import Page, read
 from tests.making.runs import random_step
 
@@ -96,7 +95,7 @@ def test_nothing_turns_the_direction_of_writing(reports: list[Report]) -> None:
     for report in reports:
         for text in (html(report), markdown(report, "files")):
             assert not re.search("[\u202e\x1b]", text)
-    assert safe_json(json.dumps(["a\u202eb\x1b\n\\u202e"])) == json.dumps(["a\ufffdb\ufffd\n\\ufffd"])
+    assert safe_values({"a\x07": ["a\u202eb\x1b\n\\u202e", 1]}) == {"a\ufffd": ["a\ufffdb\ufffd\n\\u202e", 1]}
 
 
 def test_no_cloud_button(reports: list[Report]) -> None:
