@@ -6,14 +6,18 @@
             ...
             recorder.record_step(step, tokens=..., sequences=..., scalars={"policy_version": step, "loss": loss})
 
-Columns are those of `ratioscope.schema` (without `step`): anything pyarrow turns into an array, or torch tensors.
-A background thread converts, compresses and writes; its queue is bounded, so a slow disk slows the trainer down and
-never fills the memory. A `kill -9` loses the steps that were not flushed yet and nothing else; so does a SIGTERM that
-the program does not handle. A program that ends without `close` loses nothing: its end closes the recorder and says so.
+Columns are those of `ratioscope.schema` (without `step`): anything pyarrow turns into an array, or torch tensors. They
+are checked and copied before the call returns; a background thread sorts, compresses and writes. Its queue is bounded:
+a slow disk slows the trainer down and never fills the memory; what a disk refuses for a while waits, in bounded memory.
+A `kill -9` loses the steps that were not flushed yet and nothing else; so does a SIGTERM that the program does not
+handle. Ctrl-C waits for the last steps. A program that ends without `close` loses nothing: its end closes the recorder
+and says so.
 """
 
 import atexit
+import errno
 import logging
+import operator
 import os
 import queue
 import sys
@@ -32,17 +36,27 @@ import pyarrow.compute as pc
 
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError, RunFormatError, first_line
+from ratioscope.interrupts import held_interrupts
 from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now
 from ratioscope.storage.parquet import read_table
 from ratioscope.storage.places import Remote, place
 from ratioscope.storage.spool import Spool
-from ratioscope.table_files import LAST_STEP, Columns, check_columns, leftovers, to_arrow, write_table_file
+from ratioscope.table_files import LAST_STEP, Columns, by_key, check_columns, copied, leftovers, write_table_file
 from ratioscope.whole_files import reason_of, replace_atomically
 from ratioscope.writers import Seat, already_there, as_it_is, way_out, writers_of
 
 FLUSH_ROWS = 250_000
-# Seconds that the end of a program waits for a disk that hangs.
+# Seconds that the end of a program, or somebody who pressed Ctrl-C, waits for a disk that hangs.
 _EXIT_SECONDS = 60.0
+# What a file system says that may be otherwise in a while: no room, too many open files, a server that is away.
+_PASSING = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EIO, errno.EAGAIN, errno.EINTR,
+    errno.EBUSY, errno.ENOLCK, errno.ENOMEM, errno.ETIMEDOUT,
+})  # fmt: skip
+# Bytes of steps that wait for such a disk; more, and the recording ends.
+MOST_WAITING = 1 << 30
+# Seconds between the last tries, at the end.
+_LAST_TRIES = (0.2, 1.0, 3.0)
 _LOG = logging.getLogger("ratioscope")
 
 
@@ -56,7 +70,8 @@ class RunRecorder:
         vocabulary: text of a token id, called once for each id that occurs.
         flush_seconds: a live reader sees a step at most about this much later.
         stop_on_error: columns that are wrong raise, and so does, at the next call, a disk that fails (True); or there
-            is one warning, the recording ends and the program goes on (False).
+            is one warning, the recording ends and the program goes on (False). Errors that pass, as of a full disk, are
+            warned of once, and the steps wait for the next try, up to `MOST_WAITING` bytes.
         writer: number of this writer, where several record into one run at a time, each with its own number: the first
             to come makes the run, the others join it, and what they say of it is not asked for. In a folder only.
         **manifest_fields: fields of `Manifest`: name, algorithm, schedule, task, seed, ...
@@ -78,6 +93,8 @@ class RunRecorder:
         **manifest_fields: Any,
     ) -> None:
         self.folder = place(folder)
+        if not isinstance(self.folder, Remote):
+            self.folder = self.folder.absolute()  # the program may change its folder meanwhile
         self._spool = Spool(self.folder) if isinstance(self.folder, Remote) else None
         self._disk = self._spool.folder if self._spool else self.folder
         self._writer, self._flush_seconds, self._stop_on_error = writer, flush_seconds, stop_on_error
@@ -90,6 +107,7 @@ class RunRecorder:
         self._tables = schema.ALL_TABLES
         self._vocabulary_of = vocabulary
         self._vocabulary: dict[int, str] = {}
+        self._undecodable: set[int] = set()
         try:
             if resume:  # what is damaged is said before the run is taken over
                 self._vocabulary = self._read_vocabulary()
@@ -112,8 +130,12 @@ class RunRecorder:
         self._pending: dict[str, list[pa.Table]] = {name: [] for name in self._tables}
         self._last_flush = float("-inf")  # the first step is flushed at once: a live reader waits for it
         self._error: BaseException | None = None
+        self._put_off: OSError | None = None
+        """Why the last try to write failed, where it is tried again."""
         self._writing, self._closed, self._ended = threading.Lock(), False, False
-        self._queue: queue.Queue[tuple[int, dict[str, Columns]] | None] = queue.Queue(maxsize=8)
+        self._done = threading.Event()
+        """Of the thread, at its end: `is_alive` is False after a KeyboardInterrupt in `join`, until Python 3.13."""
+        self._queue: queue.Queue[dict[str, pa.Table] | None] = queue.Queue(maxsize=8)
         self._thread = threading.Thread(target=self._work, name="ratioscope-recorder", daemon=True)
         self._thread.start()
         atexit.register(self._at_exit)
@@ -138,17 +160,17 @@ class RunRecorder:
         """Hand one update over to the writer. A column that is not given is not logged, and nothing stands in for it.
 
         Args:
-            step: update index; must grow from call to call.
+            step: update index, a whole number; must grow from call to call.
             sequences: columns of the sequences table, arrays of length (n_sequences,).
-            tokens: columns of the tokens table, arrays of length (n_tokens,); they are converted in the background, so
-                do not change them afterwards. None: there are texts and rewards alone.
-            scalars: one value a column of the steps table; `wall_time` is the present unless it is given, and None
-                where it is not known.
+            tokens: columns of the tokens table, arrays of length (n_tokens,). None: there are texts and rewards alone.
+            scalars: one value a column of the steps table, a number or a tensor of one; `wall_time` is the present
+                unless it is given, and None where it is not known.
             probes: one value a column of the probes table, where a gradient probe was made at this step.
             messages: columns of the messages table, arrays of length (n_messages,).
 
         Raises:
-            RunFormatError: a required column is missing, lengths differ, or the step does not grow.
+            RunFormatError: a required column is missing, lengths differ, values do not fit a column's type, or the step
+                is no whole number or does not grow.
             RatioscopeError: writing an earlier step failed, the recorder is closed, or another process made it.
         """
         self._check_process()
@@ -165,26 +187,39 @@ class RunRecorder:
             "probes": {key: [value] for key, value in probes.items()} if probes is not None else None,
             "messages": messages,
         }
-        batch: dict[str, Columns] = {name: columns for name, columns in given.items() if columns is not None}
         try:
-            self._check(step, batch)
+            step = self._checked(step)
+            rows = {
+                name: self._rows(name, columns, step)
+                for name, columns in given.items()
+                if columns is not None and step > self._last_on_disk[name]
+            }
         except RunFormatError as error:
             if self._stop_on_error:
                 raise
             self._queue.join()
             self._attempt(partial(self._end_before, error))
             return
+        self._queue.put(rows)
         self._next_step = step + 1
-        self._queue.put((step, batch))
 
-    def _check(self, step: int, batch: Mapping[str, Columns]) -> None:
-        """What can be said of a step at once; raises `RunFormatError`."""
-        if not 0 <= step <= LAST_STEP:
-            raise RunFormatError(f"{self.folder}: step {step} cannot be recorded, steps count from 0 to {LAST_STEP}.")
-        if self._next_step is not None and step < self._next_step:
-            raise RunFormatError(f"{self.folder}: step {step} was recorded after step {self._next_step - 1}.")
-        for name, columns in batch.items():
-            check_columns(self._tables[name], columns)
+    def _checked(self, step: Any) -> int:
+        """The number of a step that can be recorded now; raises `RunFormatError`."""
+        try:
+            number = operator.index(step)
+        except TypeError:
+            number = -1
+        if isinstance(step, bool) or not 0 <= number <= LAST_STEP:
+            raise RunFormatError(
+                f"{self.folder}: step {step!r} cannot be recorded, steps are whole numbers from 0 to {LAST_STEP}."
+            )
+        if self._next_step is not None and number < self._next_step:
+            raise RunFormatError(f"{self.folder}: step {number} was recorded after step {self._next_step - 1}.")
+        return number
+
+    def _rows(self, name: str, columns: Columns, step: int) -> pa.Table:
+        check_columns(self._tables[name], columns)
+        return copied(self._tables[name], columns, step)
 
     def set_aside(self, step: int) -> None:
         """Move what is on disk of `step` and later steps into `set_aside/`, where no reader looks; it is recorded anew.
@@ -209,20 +244,30 @@ class RunRecorder:
         """
         if self._ended or os.getpid() != self._process:
             return
-        if not self._closed:
-            self._closed, self._status, self._reason = True, status, reason
-        if not self._thread_is_done():
-            self._queue.put(None)
-            self._thread.join()
-        self._end()
+        with held_interrupts() as held:
+            if not self._closed:
+                self._closed, self._status, self._reason = True, status, reason
+            if self._finish(lambda: held.since(_EXIT_SECONDS)):
+                self._end(lambda: held.first is not None)
+            if held.first is not None and self._error is not None:
+                _LOG.warning("%s: %s.", self.folder, reason_of(self._error))
         self._raise_error()
 
     def flush(self) -> None:
-        """Wait until every recorded step is on disk."""
+        """Wait until every recorded step is on disk.
+
+        Raises:
+            RatioscopeError: they cannot be written, now or at all.
+        """
         self._check_process()
         self._queue.join()
         self._attempt(self._flush)
         self._raise_error()
+        if self._put_off is not None and self._stop_on_error:
+            raise RatioscopeError(
+                f"{self.folder}: the steps after {self.last_step} are not on disk yet ({reason_of(self._put_off)}); "
+                "they wait in memory, and writing them is tried again."
+            ) from self._put_off
 
     def __enter__(self) -> Self:
         return self
@@ -235,55 +280,79 @@ class RunRecorder:
     # The background thread ------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while True:
-            try:
-                item = self._queue.get(timeout=HEARTBEAT_SECONDS)
-            except queue.Empty:
-                self._attempt(self._beat)
-                continue
-            if item is not None:
-                self._attempt(partial(self._buffer, *item))
-            self._attempt(self._flush if item is None else self._flush_when_due)
-            self._queue.task_done()
-            if item is None:
-                return
+        try:
+            while self._take():
+                pass
+        finally:
+            self._done.set()
+
+    def _take(self) -> bool:
+        """Take what is next in the queue; whether there is more to come."""
+        try:
+            rows = self._queue.get(timeout=HEARTBEAT_SECONDS)
+        except queue.Empty:
+            self._attempt(self._beat)
+            return True
+        if rows is not None:
+            self._attempt(partial(self._buffer, rows))
+            self._attempt(self._flush_when_due)
+        else:
+            self._attempt(self._flush)
+            for seconds in _LAST_TRIES:
+                if self._put_off is None or self._error is not None:
+                    break
+                time.sleep(seconds)
+                self._attempt(self._flush)
+            self._error = self._error or self._put_off
+        self._queue.task_done()
+        return rows is not None
 
     def _attempt(self, action: Callable[[], None]) -> None:
-        """Run an action; after the first error nothing more is written, so that what is on disk stays as it is."""
+        """Run an action; after an error that does not pass nothing more is written: what is on disk stays as it is."""
         with self._writing:
             if self._error is not None:
                 return
             try:
                 action()
             except Exception as error:
+                if isinstance(error, OSError) and error.errno in _PASSING and self._waiting() <= MOST_WAITING:
+                    self._put_it_off(error)
+                    return
                 self._error = error
                 if not self._stop_on_error:
                     _LOG.warning("%s: recording stopped (%s); the program goes on.", self.folder, reason_of(error))
+
+    def _put_it_off(self, error: OSError) -> None:
+        if self._put_off is None:
+            _LOG.warning(
+                "%s: cannot be written now (%s); steps wait in memory, %d MB at most, and it is tried again.",
+                self.folder, reason_of(error), MOST_WAITING // 10**6,
+            )  # fmt: skip
+        self._put_off = error
+        self._last_flush = time.monotonic()
+
+    def _waiting(self) -> int:
+        """Bytes of the steps that are not on disk yet, but for those in the queue."""
+        return sum(table.nbytes for tables in self._pending.values() for table in tables)
 
     def _beat(self) -> None:
         self._flush_when_due()
         self._write_manifest("running")
 
-    def _buffer(self, step: int, batch: dict[str, Columns]) -> None:
-        try:
-            tables = {
-                name: to_arrow(self._tables[name], columns, step)
-                for name, columns in batch.items()
-                if step > self._last_on_disk[name]
-            }
-        except Exception as error:
-            self._end_before(error)
-        for name, table in tables.items():
-            self._pending[name].append(table)
+    def _buffer(self, rows: Mapping[str, pa.Table]) -> None:
+        for name, table in rows.items():
+            self._pending[name].append(by_key(self._tables[name], table))
 
     def _end_before(self, error: Exception) -> NoReturn:
         """Write the steps before the one that cannot be recorded, and raise why it cannot."""
-        self._flush()
+        with suppress(OSError):
+            self._flush()
         raise error
 
     def _flush_when_due(self) -> None:
         rows = sum(table.num_rows for name in ("tokens", "sequences") for table in self._pending[name])
-        if rows >= FLUSH_ROWS or time.monotonic() - self._last_flush >= self._flush_seconds:
+        due = time.monotonic() - self._last_flush >= self._flush_seconds
+        if due or (rows >= FLUSH_ROWS and self._put_off is None):
             self._flush()
 
     def _flush(self) -> None:
@@ -306,6 +375,7 @@ class RunRecorder:
             self._pending[name].clear()
         self._last_flush = time.monotonic()
         self._write_manifest("running")
+        self._put_off = None
 
     def _write_manifest(self, status: str, reason: str = "") -> None:
         self.manifest.heartbeat = now()
@@ -314,17 +384,34 @@ class RunRecorder:
 
     # The end --------------------------------------------------------------------------------------------------------
 
-    def _end(self) -> None:
+    def _finish(self, gives_up: Callable[[], bool]) -> bool:
+        """Let the thread write the rest; whether it has, before nobody wants to wait any more."""
+        asked = False
+        while not self._done.wait(0.2 if asked else 0) and not gives_up():
+            if not asked:
+                with suppress(queue.Full):  # of a disk that hangs
+                    self._queue.put(None, timeout=0.2)
+                    asked = True
+        if not self._done.is_set():
+            _LOG.warning(
+                "%s: the steps after %d could not be written in %g seconds; they are lost.",
+                self.folder, self.last_step, _EXIT_SECONDS,
+            )  # fmt: skip
+        return self._done.is_set()
+
+    def _end(self, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Write the final status; the thread has written the rest."""
         if self._error is not None:
             self._status, self._reason = "failed", f"recording stopped: {reason_of(self._error)}"
+        elif self._status == "finished" and self._next_step is not None and self.last_step < self._next_step - 1:
+            self._status, self._reason = "failed", f"the steps after {self.last_step} were not written"
         try:
             if self._status == "failed" and self._before is not None:
                 replace_atomically(self._disk / MANIFEST_NAME, self._before)
             else:
                 self._write_manifest(self._status, self._reason)
             if self._spool:
-                self._spool.close()
+                self._spool.close(interrupted)
         except (OSError, RatioscopeError) as error:
             self._error = self._error or error
         self._ended = True
@@ -339,16 +426,11 @@ class RunRecorder:
         if not self._closed:
             self._closed, (self._status, self._reason) = True, way_out(error)
             self._reason = self._reason or "the program ended without closing the recorder"
-        if not self._thread_is_done():
-            with suppress(queue.Full):  # nothing is written any more
-                self._queue.put(None, timeout=_EXIT_SECONDS)
-                self._thread.join(_EXIT_SECONDS)
-        if not self._thread_is_done():
-            _LOG.warning(
-                "%s: the last steps could not be written in %g seconds; they are lost.", self.folder, _EXIT_SECONDS
-            )
-            return
-        self._end()
+        until = time.monotonic() + _EXIT_SECONDS
+        with held_interrupts() as held:
+            if not self._finish(lambda: time.monotonic() >= until):
+                return
+            self._end(lambda: held.first is not None)
         problem = f" ({reason_of(self._error)})" if self._error is not None else ""
         _LOG.warning(
             "%s: the program ended without closing the recorder%s; it is closed now, the last step on disk is %d.",
@@ -360,9 +442,9 @@ class RunRecorder:
     def _extend_vocabulary(self, tables: list[pa.Table]) -> None:
         listed = [table.column("token_id") for table in tables if "token_id" in table.column_names]
         ids = {token for column in listed for token in pc.unique(column).to_pylist()} - {None}
-        unseen = ids - self._vocabulary.keys()
+        unseen = ids - self._vocabulary.keys() - self._undecodable
         if unseen and self._vocabulary_of is not None:
-            self._vocabulary |= {token: self._vocabulary_of(token) for token in unseen}
+            self._vocabulary |= {token: text for token in unseen if (text := self._text_of(token)) is not None}
             types = pa.schema([(column.name, column.type) for column in schema.VOCABULARY.columns])
             with self._seat.exchange():
                 if self._seat.has_company():
@@ -370,6 +452,23 @@ class RunRecorder:
                 known = sorted(self._vocabulary)
                 columns = {"token_id": known, "text": [self._vocabulary[i] for i in known]}
                 write_table_file(self._disk / "vocabulary.parquet", pa.table(columns, schema=types))
+
+    def _text_of(self, token: int) -> str | None:
+        """Text of a token; None where the tokenizer has none, which is said of the first one."""
+        assert self._vocabulary_of is not None
+        try:
+            text = self._vocabulary_of(token)
+            if not isinstance(text, str):
+                raise TypeError(f"it gives {type(text).__name__}, no text")
+            return text.encode("utf-8", "replace").decode()
+        except Exception as error:
+            if not self._undecodable:
+                _LOG.warning(
+                    "%s: token id %d has no text, and further ones may have none (%s: %s); it is shown by its number.",
+                    self.folder, token, type(error).__name__, first_line(error),
+                )  # fmt: skip
+            self._undecodable.add(token)
+            return None
 
     def _read_vocabulary(self) -> dict[int, str]:
         places = (self._disk / "vocabulary.parquet", self.folder / "vocabulary.parquet")
@@ -416,9 +515,6 @@ class RunRecorder:
         """A table's files; of a run that goes to a URL those that are through, and those that wait."""
         places = dict.fromkeys((self._disk, self.folder))
         return [path for folder in places for path in (folder / table).glob("*.parquet")]
-
-    def _thread_is_done(self) -> bool:
-        return not self._thread.is_alive()
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

@@ -54,11 +54,21 @@ def check_step(step: int, tables: Mapping[str, Columns | None]) -> None:
     for name, columns in tables.items():
         if columns is not None:
             check_columns(schema.ALL_TABLES[name], columns)
-            to_arrow(schema.ALL_TABLES[name], columns, step)
+            copied(schema.ALL_TABLES[name], columns, step)
 
 
 def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
-    """One step's columns as an Arrow table in the declared types, sorted by the table's key.
+    """One step's columns as `copied`, sorted by the table's key."""
+    return by_key(table, copied(table, columns, step))
+
+
+def by_key(table: schema.Table, rows: pa.Table) -> pa.Table:
+    """The rows of one step, sorted by the table's key."""
+    return rows.sort_by([(name, "ascending") for name in table.key[1:]]) if rows.num_rows > 1 else rows
+
+
+def copied(table: schema.Table, columns: Columns, step: int) -> pa.Table:
+    """One step's columns as an Arrow table in the declared types: nothing in it is shared with what was given.
 
     Extra columns are kept: `extra_` and `reward_` columns as float32, others as pyarrow infers them.
 
@@ -78,7 +88,7 @@ def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
             arrays[name] = (
                 array if kind is None or array.type == kind else pc.cast(array, kind, safe=kind != pa.float32())
             )
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError, RuntimeError) as error:
             reason = first_line(error)
             raise RunFormatError(
                 f"Column {name} of the {table.name} table cannot be stored as {kind}: {reason}."
@@ -89,24 +99,29 @@ def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
     if others:
         raise RunFormatError(f"Column step of the {table.name} table says {others[0]}, the step recorded is {step}.")
     length = len(next(iter(arrays.values())))
-    result = pa.table({"step": pa.array([step] * length, pa.int32())} | arrays)
-    return result.sort_by([(name, "ascending") for name in table.key[1:]]) if length > 1 else result
+    return pa.table({"step": pa.repeat(pa.scalar(step, pa.int32()), length)} | arrays)
 
 
 def _array(values: Any) -> pa.Array:
     """As Arrow; what UTF-8 cannot say (half of a surrogate pair, in text that was cut) becomes a question mark."""
+    values = _own(values)
     try:
-        return pa.array(_plain(values), from_pandas=False)  # a NaN is evidence, not a null
+        return pa.array(values, from_pandas=False)  # a NaN is evidence, not a null
     except UnicodeEncodeError:
         return pa.array([v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for v in values])
+    except (pa.ArrowException, TypeError):
+        if not isinstance(values, list | tuple) or not any(hasattr(value, "item") for value in values):
+            raise
+        return pa.array([value.item() if hasattr(value, "item") else value for value in values])
 
 
-def _plain(values: Any) -> Any:
-    """Torch tensors as numpy arrays; those of bfloat16, which numpy lacks, in float32."""
-    if not hasattr(values, "detach"):
-        return values
-    values = values.detach().cpu()
-    return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+def _own(values: Any) -> Any:
+    """What Arrow takes, in memory that its giver cannot change; tensors of bfloat16, which numpy lacks, in float32."""
+    if hasattr(values, "detach"):
+        values = values.detach().to("cpu", copy=True)
+        return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+    shared = hasattr(values, "__array__") and not isinstance(values, pa.Array | pa.ChunkedArray)
+    return values.copy() if shared and hasattr(values, "copy") else values
 
 
 def write_table_file(path: Path, table: pa.Table) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ratioscope.adapters.cost import Cost
 from ratioscope.manifest import MANIFEST_NAME, library_versions
 from ratioscope.recorder import RunRecorder
-from ratioscope.storage.places import place
+from ratioscope.storage.places import Remote, place
 
 _LOG = logging.getLogger("ratioscope")
 T = TypeVar("T")
@@ -27,6 +27,8 @@ class Recording:
 
     def __init__(self, folder: str | Path, producer: str, *, new: int = 0, quiet: bool = False) -> None:
         self.folder, self.new, self.cost = place(folder), new, Cost()
+        if not isinstance(self.folder, Remote):
+            self.folder = self.folder.absolute()  # the training may change its folder meanwhile
         self.failure = ""
         """Why the recording stopped before the training did; empty: it did not."""
         self._producer, self._quiet = producer, quiet

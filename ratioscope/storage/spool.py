@@ -14,6 +14,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,6 +44,8 @@ class Spool:
         self._when: dict[Path, float] = {}
         self._progress = time.monotonic()
         self._ending = threading.Event()
+        self._done = threading.Event()
+        """Of the thread, at its end: `is_alive` is False after a KeyboardInterrupt in `join`, until Python 3.13."""
         self._thread = threading.Thread(target=self._work, name="ratioscope-spool", daemon=True)
 
     def latest(self) -> Path:
@@ -76,25 +79,38 @@ class Spool:
                     found.append(path)
         return sorted(found, key=lambda path: (path.name == MANIFEST_NAME, path.parent.name == "steps", path))
 
-    def close(self) -> None:
+    def close(self, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Send what is left.
 
+        Args:
+            interrupted: whether somebody does not want to wait any more.
+
         Raises:
-            RatioscopeError: the storage took nothing for a minute; what is not through, and where it lies.
+            RatioscopeError: the storage took nothing for a minute, or nobody waits; what is not through, where it lies.
         """
         self._progress = time.monotonic()
         self._ending.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        while self._thread.ident is not None and not self._done.wait(0.2) and not interrupted():
+            pass
         if left := self.left():
-            size = sum(path.stat().st_size for path in left)
+            size = 0
+            for path in left:
+                with suppress(FileNotFoundError):  # it is through now
+                    size += path.stat().st_size
             raise RatioscopeError(
                 f"{self.target}: {len(left)} file{'s' * (len(left) != 1)} ({size / 1e6:.1f} MB) are not there yet "
-                f"({self.problem}) They are kept in {self.folder}: RunRecorder(..., resume=True) sends them."
+                f"({self.problem or 'interrupted.'}) They are kept in {self.folder}: RunRecorder(..., resume=True) "
+                "sends them."
             )
         shutil.rmtree(self.folder)
 
     def _work(self) -> None:
+        try:
+            self._send_until_the_end()
+        finally:
+            self._done.set()
+
+    def _send_until_the_end(self) -> None:
         while True:
             ending = self._ending.is_set()
             if ending and time.monotonic() - self._progress > CLOSE_SECONDS:
@@ -134,7 +150,7 @@ def spool_folder(target: Remote) -> Path:
     """Where files wait that go to a URL; may not exist yet."""
     default = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "ratioscope" / "spool"
     key = hashlib.sha256(str(target).encode(errors="surrogatepass")).hexdigest()[:16]
-    return Path(os.environ.get("RATIOSCOPE_SPOOL") or default) / f"{target.name}-{key}"
+    return Path(os.environ.get("RATIOSCOPE_SPOOL") or default).absolute() / f"{target.name}-{key}"
 
 
 def _stays(path: Path) -> bool:

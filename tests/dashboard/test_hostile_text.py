@@ -133,7 +133,7 @@ def test_every_command_prints_it_as_it_is(
         ("ls", folder): True, ("ls", folder, "--json"): True, ("check", run): False, ("check", run, "--json"): True,
         ("diagnose", run): True, ("diagnose", run, "--json"): True, ("summarize", run, "--json"): True,
         ("summarize", run): False, ("compare", folder): True, ("compare", folder, "--json"): True,
-        ("translate", run, "--json"): True, ("translate", run): False, ("check", folder / f"{FOLDER}?", "--quiet"): True,
+        ("translate", run, "--json"): True, ("translate", run): False, ("check", folder / f"{FOLDER}?"): True,
         ("bridge", run, "--to", "csv", "--metric", "u_k"): True, ("watch", run, "--file", "alerts.jsonl"): True,
         **{("report", run, "-o", f"made.{kind}", "--quiet"): False for kind in ("html", "json")},
     }  # fmt: skip

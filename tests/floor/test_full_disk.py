@@ -54,7 +54,10 @@ def test_a_recorder_says_which_file_keeps_what_was_flushed_and_goes_on_when_ther
     flushed = recorder.last_step
     assert flushed == number - 1 >= 0
     meant = run / "tokens" / f"{number:06d}-{number:06d}-w0.parquet"
-    assert str(said.value) == f"{run}: recording stopped ({meant}: {FULL})."
+    assert str(said.value) == (
+        f"{run}: the steps after {flushed} are not on disk yet ({meant}: {FULL}); they wait in memory, and "
+        "writing them is tried again."
+    )
     with pytest.raises(RatioscopeError, match=FULL):
         recorder.close()
     whole = [f"{n:06d}-{n:06d}-w0.parquet" for n in range(number)]

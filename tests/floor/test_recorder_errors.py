@@ -1,18 +1,25 @@
 """Mistakes and disk errors while recording: said at the call or at the next one, and nothing on disk is harmed."""
 
+import errno
+import os
+import re
 import shutil
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder, schema
+from ratioscope import recorder as recording
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.table_files import to_arrow
+from ratioscope.table_files import to_arrow, write_table_file
 from tests.making.runs import Step, plain_step, random_step, write_run
 
 
@@ -96,10 +103,11 @@ def test_values_that_do_not_fit_are_an_error(column: str, values: list[Any], wor
 
 
 def test_values_that_do_not_fit_stop_the_run_loudly(tmp_path: Path) -> None:
-    recorder = RunRecorder(tmp_path / "run")
-    record(recorder, plain_step([-1.0], [-1.0]).with_tokens(advantage=["a"]))
-    with pytest.raises(RunFormatError, match="cannot be stored"):
-        recorder.close()
+    with (
+        pytest.raises(RunFormatError, match=r"advantage .* cannot be stored as float"),
+        RunRecorder(tmp_path / "run") as it,
+    ):
+        record(it, plain_step([-1.0], [-1.0]).with_tokens(advantage=["a"]))
     assert Manifest.read(tmp_path / "run").status == "failed"
 
 
@@ -218,10 +226,136 @@ def test_half_a_surrogate_pair_is_stored_as_a_question_mark() -> None:
     assert cut["response"].to_pylist() == ["a?", None]
 
 
-@pytest.mark.parametrize("step", [-1, 2**31, 10**30])
-def test_a_step_that_no_column_holds_raises_at_the_call(tmp_path: Path, step: int) -> None:
-    with RunRecorder(tmp_path / "run") as recorder, pytest.raises(RunFormatError, match=f"step {step} cannot"):
-        recorder.record_step(step, sequences={"seq_id": [0]})
+@pytest.mark.parametrize("step", [-1, 2**31, 10**30, "3", True, np.True_, 2.0, None, torch.tensor(2.0)], ids=repr)
+def test_a_step_that_no_column_holds_raises_at_the_call(tmp_path: Path, step: Any) -> None:
+    said = re.escape(f"step {step!r} cannot")
+    with RunRecorder(tmp_path / "run") as recorder:
+        with pytest.raises(RunFormatError, match=said):
+            recorder.record_step(step, sequences={"seq_id": [0]})
+        recorder.record_step(torch.tensor(3), sequences={"seq_id": [0]})  # type: ignore[arg-type]
+        recorder.record_step(np.int64(4), sequences={"seq_id": [0]})  # type: ignore[arg-type]
+    assert table(tmp_path / "run", "steps")["step"].to_pylist() == [3, 4]
+
+
+def test_what_can_be_a_number_is_one(tmp_path: Path) -> None:
+    loss, version = torch.tensor(0.5, requires_grad=True), torch.tensor(7)
+    half = torch.tensor([0.25], dtype=torch.bfloat16)
+    scalars = {
+        "loss": loss,
+        "policy_version": version,
+        "grad_norm": np.array(2.0),
+        "extra_kl": half,
+        "extra_x": np.int8(3),
+    }
+    step = some_steps(1)[0]
+    listed = [torch.tensor(float(value)) for value in step.tokens["advantage"]]
+    with RunRecorder(tmp_path / "run") as recorder:
+        recorder.record_step(0, tokens=step.tokens | {"advantage": listed}, sequences=step.sequences, scalars=scalars)
+        for wrong in (torch.zeros(2), [1.0, 2.0], "low"):
+            with pytest.raises(RunFormatError, match="Column loss of the steps table cannot be stored"):
+                recorder.record_step(1, sequences=step.sequences, scalars={"loss": wrong})
+        with pytest.raises(RunFormatError, match="Column advantage of the tokens table cannot be stored"):
+            flat = step.tokens["advantage"]
+            recorder.record_step(1, sequences=step.sequences, tokens=step.tokens | {"advantage": flat.reshape(-1, 1)})
+    row = table(tmp_path / "run", "steps").to_pylist()[0]
+    assert {key: row[key] for key in scalars} == {
+        "loss": 0.5, "policy_version": 7, "grad_norm": 2.0, "extra_kl": 0.25, "extra_x": 3,
+    }  # fmt: skip
+    assert table(tmp_path / "run", "tokens")["advantage"].to_pylist() == pytest.approx(list(step.tokens["advantage"]))
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.as_tensor, pd.Series, list], ids=lambda make: make.__name__)
+def test_what_is_given_may_be_used_again(tmp_path: Path, make: Any) -> None:
+    """A trainer fills the same buffers for each batch: some rows held the values of a later step."""
+    rng, n = np.random.default_rng(0), 2_000
+    reused = {"seq_id": np.arange(n), "reward": np.empty(n, dtype=np.float32)}
+    rewards = rng.normal(size=(20, n)).astype(np.float32)
+    buffers = {name: make(values) for name, values in reused.items()}
+    with RunRecorder(tmp_path / "run", flush_seconds=60) as recorder:
+        for number, values in enumerate(rewards):
+            buffers["reward"][:] = make(values)
+            recorder.record_step(number, sequences=buffers)
+        buffers["reward"][:] = make(np.zeros(n, dtype=np.float32))
+    recorded = table(tmp_path / "run", "sequences")
+    np.testing.assert_array_equal(recorded["reward"].to_numpy().reshape(20, n), rewards)
+
+
+def test_a_token_without_a_text_costs_nothing_but_its_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def decode(token: int) -> Any:
+        if token == 3:
+            raise OverflowError("out of range")
+        return None if token == 4 else f"<{token}>"
+
+    steps = some_steps(2)
+    with RunRecorder(tmp_path / "run", vocabulary=decode, flush_seconds=0) as recorder:
+        for step in steps:
+            record(recorder, step.with_tokens(token_id=np.arange(len(step.tokens["seq_id"])) % 6))
+            recorder.flush()
+    assert pq.read_table(tmp_path / "run" / "vocabulary.parquet").to_pydict() == {
+        "token_id": [0, 1, 2, 5], "text": ["<0>", "<1>", "<2>", "<5>"],
+    }  # fmt: skip
+    (said,) = caplog.messages
+    assert "token id 3 has no text" in said and "OverflowError: out of range" in said
+    assert open_run(tmp_path / "run").last_step == 1
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.ESTALE], ids=errno.errorcode.get)
+def test_an_error_that_passes_loses_nothing_and_is_said_once(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = threading.Event()
+
+    def write(path: Path, rows: pa.Table) -> None:
+        if broken.is_set() and path.parent.name == "sequences":
+            raise OSError(number, os.strerror(number), str(path))
+        write_table_file(path, rows)
+
+    monkeypatch.setattr(recording, "write_table_file", write)
+    steps = some_steps(6)
+    with RunRecorder(tmp_path / "run", flush_seconds=0) as recorder:
+        for step in steps:
+            (broken.set if 2 <= step.number <= 3 else broken.clear)()
+            record(recorder, step)
+            with pytest.raises(RatioscopeError, match="not on disk yet") if broken.is_set() else nullcontext():
+                recorder.flush()
+    assert Manifest.read(tmp_path / "run").status == "finished"
+    for name in ("tokens", "sequences", "steps"):
+        found = table(tmp_path / "run", name)["step"].to_pylist()
+        assert sorted(set(found)) == list(range(6))
+    assert len(table(tmp_path / "run", "tokens")) == sum(len(step.tokens["seq_id"]) for step in steps)
+    assert ["tried again" in message for message in caplog.messages] == [True]
+
+
+def test_what_waits_is_bounded_and_what_is_given_up_is_never_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, rows: pa.Table) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(recording, "write_table_file", write)
+    monkeypatch.setattr(recording, "_LAST_TRIES", (0.0,))
+    for most, match in ((10, "recording stopped .*No space"), (10**9, "recording stopped .*No space")):
+        monkeypatch.setattr(recording, "MOST_WAITING", most)
+        recorder = RunRecorder(tmp_path / f"run{most}", flush_seconds=0)
+        record(recorder, some_steps(1)[0])
+        recorder._queue.join()
+        if most == 10:
+            with pytest.raises(RatioscopeError, match=match):
+                record(recorder, some_steps(2)[1])
+        with pytest.raises(RatioscopeError, match=match):
+            recorder.close()
+        assert Manifest.read(tmp_path / f"run{most}").status == "failed"
+
+
+def test_the_program_may_change_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with RunRecorder("run", flush_seconds=0) as recorder:
+        for step in some_steps(3):
+            record(recorder, step)
+            recorder.flush()
+            monkeypatch.chdir(tmp_path / "elsewhere")
+    assert open_run(tmp_path / "run").last_step == 2 and not any((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_column_that_says_another_step_is_refused(tmp_path: Path) -> None:
