@@ -1,6 +1,7 @@
-"""prime-rl: token exports and traces of a run, joined where both are there.
+"""prime-rl: traces of a run and, before September 2026, its token exports, joined where both are there.
 
-Read from prime-rl 559b4477:
+Since September 2026 the traces are a stream (`prime_rl_stream`), and the token export is gone. Before, read from
+prime-rl 559b4477:
 - `src/prime_rl/trainer/rl/token_export.py`: `token_exports/step_N/rank_r.jsonl`, a trained sample a line, prompt
   included; `STABLE` beside them when the step is whole. No reward, group, version or text.
 - `src/prime_rl/monitors/file.py`: `rollouts/step_N/train/{all,effective}/traces.jsonl`, an episode of verifiers a line,
@@ -17,26 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers import lines, prime_rl_stream
 from ratioscope.analysis.importers.gathered import (
     Gathered,
     Ordinals,
     at,
-    config,
     first_object,
-    known,
-    moment,
-    number,
     numbered,
     sampled_runs,
     words,
 )
 from ratioscope.analysis.importers.prime_rl_export import ARRAYS, WANTED, exported, partner_of, problem
+from ratioscope.analysis.importers.prime_rl_settings import manifest, scalars, window
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
 from ratioscope.analysis.importers.traces import DECIMALS, Told, failed, told
-
-MAX_OFF_POLICY_STEPS = 8
-"""prime-rl's default: how many steps after its sampling a response may still be trained on."""
 
 _STEP = r"step_(\d+)"
 _ID = re.compile(rb'"id":\s*"([^"\\]+)"')
@@ -84,6 +79,9 @@ def _folder(path: Path) -> Folder | None:
 
 
 def describe(path: Path) -> Description | None:
+    stream = prime_rl_stream.describe(path)
+    if stream is not None:
+        return stream
     folder = _folder(path)
     if folder is None:
         return None
@@ -106,7 +104,7 @@ def describe(path: Path) -> Description | None:
         steps=len(folder.steps),
         missing=_missing(folder, trace, export),
         assumed=tuple(_assumed(folder)),
-        manifest=_manifest(folder),
+        manifest=manifest(folder.root, scored=bool(folder.exports), decimals=None if folder.exports else DECIMALS),
     )
 
 
@@ -167,69 +165,19 @@ def _assumed(folder: Folder) -> Iterator[str]:
     yield "Step N trains the weights of version N - 1, as prime-rl numbers them."
 
 
-def _manifest(folder: Folder) -> dict[str, Any]:
-    """What the resolved configs say, which the launcher writes."""
-    run = config(folder.root / "configs" / "rl.json")
-    trainer = config(folder.root / "configs" / "trainer.json") or at(run, "trainer") or {}
-    orchestrator = config(folder.root / "configs" / "orchestrator.json") or at(run, "orchestrator") or {}
-    loss = at(trainer, "loss") or {}
-    train = at(orchestrator, "train") or {}
-    sampling = at(train, "sampling") or {}
-    thresholds = {key: value for key, value in loss.items() if key != "type" and number(value) is not None}
-    algorithm = at(orchestrator, "algo", "type")
-    environments = [str(name) for name in map(_name_of_source, at(train, "source") or []) if name]
-    manifest = known(
-        algorithm=known(
-            name=f"{algorithm or 'prime-rl'} ({loss['type']} loss)" if loss.get("type") else algorithm,
-            parameters=known(
-                epochs=1 if folder.exports else None, minibatches=1 if folder.exports else None, **thresholds
-            ),
-        ),
-        schedule=known(
-            max_off_policy_steps=_whole(orchestrator.get("max_off_policy_steps")),
-            groups_span_steps=True,  # a batch is cut at so many responses, whatever group they are of
-        ),
-        sampler=known(
-            samples_per_prompt=_whole(orchestrator.get("group_size")),
-            temperature=number(sampling.get("temperature")),
-            top_p=number(sampling.get("top_p")),
-            top_k=_whole(sampling.get("top_k")),
-        ),
-        model=known(path=at(trainer, "model", "name")),
-        task=known(name=", ".join(environments) or None),
-        optimiser=known(
-            name=at(trainer, "optim", "type"),
-            learning_rate=number(at(trainer, "optim", "lr")),
-            weight_decay=number(at(trainer, "optim", "weight_decay")),
-            max_grad_norm=number(at(trainer, "optim", "max_norm")),
-        ),
-        planned_updates=_whole(trainer.get("max_steps")),
-        log_probability_decimals=None if folder.exports else DECIMALS,
-    )
-    if config(folder.root / "configs" / "inference.json") or run.get("inference"):
-        manifest["sampled_with"] = "processed"  # its own server is set to processed_logprobs (configs/inference.py)
-    return manifest
-
-
-def _name_of_source(source: Any) -> Any:
-    return at(source, "name") or at(source, "env", "id") or at(source, "env", "taskset", "id")
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 # Steps --------------------------------------------------------------------------------------------------------------
 
 
 def read(path: Path, reading: Reading) -> Iterator[Step]:
+    if prime_rl_stream.layout(path) is not None:
+        yield from prime_rl_stream.read(path, reading)
+        return
     folder = _folder(path)
     if folder is None:
         return
-    orchestrator = config(folder.root / "configs" / "orchestrator.json")
-    window = _whole(orchestrator.get("max_off_policy_steps"))
+    in_time = window(folder.root)
     shipped = lru_cache(maxsize=64)(lambda step: _ids(folder.effective(step)))
-    scalars = _scalars(folder.root / "metrics.jsonl", reading)
+    logged = scalars(folder.root / "metrics.jsonl", reading)
     for step in folder.steps:
         if step <= reading.after:
             continue
@@ -244,9 +192,8 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
             for one in traced:
                 _add(gathered, one, groups)
         if folder.arrived(step).is_file():
-            last = step + (MAX_OFF_POLICY_STEPS if window is None else window)
-            _add_dropped(gathered, folder, step, last, shipped, groups, reading)
-        yield gathered.step(step, {"policy_version": step - 1, **scalars.get(step, {})})
+            _add_dropped(gathered, folder, step, step + in_time, shipped, groups, reading)
+        yield gathered.step(step, {"policy_version": step - 1, **logged.get(step, {})})
 
 
 def _whole_step(folder: Folder, step: int) -> bool:
@@ -342,29 +289,4 @@ def _why(trace: Mapping[str, Any], alike: bool) -> str:
     return "no signal: equal rewards in its group" if alike else "not in the effective batch"
 
 
-def _scalars(file: Path, reading: Reading) -> dict[int, dict[str, Any]]:
-    """The trainer's numbers by step, from the file monitor; those of a step are several lines."""
-    found: dict[int, dict[str, Any]] = {}
-    if not file.is_file():
-        return found
-    for _, row in lines.read(file, reading):
-        step = _whole(row.get("step"))
-        if step is None:
-            continue
-        values = {column: number(row.get(name)) for name, column in _METRICS.items() if name in row}
-        if "optim/lr" in row:
-            values["wall_time"] = moment(row.get("time"))  # type: ignore[assignment]
-        found.setdefault(step, {}).update({key: value for key, value in values.items() if value is not None})
-    return found
-
-
-_METRICS = {
-    "loss/mean": "loss",
-    "optim/grad_norm": "grad_norm",
-    "optim/lr": "learning_rate",
-    "time/forward_backward": "seconds_training",
-    "time/wait_for_batch": "extra_seconds_waiting_for_batch",
-    "mismatch_kl/all/mean": "extra_mismatch_kl",
-}
-
-IMPORTER = Importer("prime-rl", "prime-rl: token exports and traces of a run", describe, read)
+IMPORTER = Importer("prime-rl", "prime-rl: traces of a run", describe, read)

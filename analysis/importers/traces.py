@@ -5,7 +5,7 @@ stored once, and a conversation is a path from a root to a leaf. Log-probabiliti
 tokens alone (`mask` true), so they are shorter than `token_ids`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ _COMPACT = {
     "reference_logprobs": "logp_reference",
     "advantages": "advantage",
     "entropies": "entropy",
+    "is_masked": "clipped",
 }
 _TRUNCATING = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
 
@@ -92,11 +93,13 @@ class Branch:
         columns: dict[str, Any] = {"token_id": ids[mask], "turn": self.messages_of_tokens[mask]}
         own = [self.trace["nodes"][place] for place in self.path if place in self.counted]
         for stored, column in _COMPACT.items():
-            if any(node.get(stored) for node in own):
+            if any(_has(node, stored) for node in own):
                 columns[column] = joined([_compact(node, stored) for node in own])
+        if "clipped" in columns:
+            columns |= _gated(columns)
         weights = self._weights("rl")
         if weights is not None and (weights[mask] == 0).any():
-            columns["rejected"] = scattered(weights[mask] == 0, "weight 0 in the loss")
+            columns.setdefault("rejected", scattered(weights[mask] == 0, "weight 0 in the loss"))
         return columns
 
     def _weights(self, name: str) -> NDArray[np.float32] | None:
@@ -159,20 +162,30 @@ def branches(trace: Mapping[str, Any]) -> Iterator[Branch]:
     went on from is no conversation.
     """
     nodes = trace.get("nodes") or []
-    parents = {node.get("parent") for node in nodes}
     links = [link for node in nodes for link in node.get("semantic_parents") or []]
     accepted = {link.get("node") for link in links if link.get("type") == "compaction"}
     taken: set[int] = set()
+    for path in leaf_paths(nodes):
+        if _is_attempt(nodes[path[-1]]) and path[-1] not in accepted:
+            continue
+        own = {place for place in path if nodes[place].get("sampled") and place not in taken}
+        if own or not any(node.get("sampled") for node in nodes):
+            yield Branch(trace, path, frozenset(own))
+        taken |= own
+
+
+def leaf_paths(nodes: Sequence[Mapping[str, Any]]) -> list[tuple[int, ...]]:
+    """Every path from a root to a leaf, in the order of the leaves; a branch's number is its place here."""
+    parents = {node.get("parent") for node in nodes}
+    paths = []
     for leaf in range(len(nodes)):
-        if leaf in parents or (_is_attempt(nodes[leaf]) and leaf not in accepted):
+        if leaf in parents:
             continue
         path = [leaf]
         while (parent := nodes[path[-1]].get("parent")) is not None and len(path) <= len(nodes):
             path.append(parent)
-        own = {place for place in path if nodes[place].get("sampled") and place not in taken}
-        if own or not any(node.get("sampled") for node in nodes):
-            yield Branch(trace, tuple(reversed(path)), frozenset(own))
-        taken |= own
+        paths.append(tuple(reversed(path)))
+    return paths
 
 
 def sequence_of(branch: Branch, episode: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,15 +266,48 @@ def _is_attempt(node: Mapping[str, Any]) -> bool:
     return any(link.get("type") == "compaction_attempt" for link in node.get("semantic_parents") or [])
 
 
+def _has(node: Mapping[str, Any], stored: str) -> bool:
+    values = node.get(stored)
+    return values is not None and len(values) > 0  # [] and null: nobody scored it
+
+
 def _compact(node: Mapping[str, Any], stored: str) -> Any:
     """Values over the sampled tokens of a message, masked where it has none."""
     wanted = sum(map(bool, node.get("mask") or []))
-    values = node.get(stored)
-    if not values:  # [] and null: nobody scored it
+    if not _has(node, stored):
         return nulls(wanted)
+    values = node[stored]
     if len(values) != wanted:
         raise BadLine(f"a message has {len(values)} {stored} for {wanted} sampled tokens")
-    return numbers(values)
+    return values if isinstance(values, np.ma.MaskedArray) else numbers(values)
+
+
+def _gated(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """What the mask of the trainer's loss says of each token: clipped or not, or (null) that it is not in this loss.
+
+    A token that the trainer scored nowhere is in no loss at all. Of one that is in it, a value that is absent was not
+    finite, which is how the trainer writes those.
+    """
+    stopped = columns["clipped"]
+    outside = np.ma.getmaskarray(stopped) | np.isnan(np.ma.getdata(stopped))
+    hit = ~outside & (np.ma.getdata(stopped) != 0)
+    found: dict[str, Any] = {
+        "clipped": np.ma.masked_array(hit, outside),
+        "gate": np.ma.masked_array(np.where(hit, 0, 1).astype(np.float32), outside),
+    }
+    if "logp_current" in columns:
+        current = columns["logp_current"]
+        unscored = np.ma.getmaskarray(current)
+        values = np.where(unscored, np.nan, np.ma.getdata(current)).astype(np.float32)
+        found["logp_current"] = np.ma.masked_array(values, unscored & outside)
+        if outside.any():
+            found["rejected"] = scattered(outside, "trained by another loss")
+            found["rejected"][outside & unscored] = "not in the loss"
+        if "logp_behavior" in columns:
+            above = values > np.ma.getdata(columns["logp_behavior"])
+            side = np.where(hit, np.where(above, 1, -1), 0).astype(np.int8)
+            found["clip_side"] = np.ma.masked_array(side, outside)
+    return found
 
 
 def _rewards(trace: Mapping[str, Any]) -> dict[str, float | None]:

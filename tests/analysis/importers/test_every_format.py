@@ -18,6 +18,7 @@ from tests.making.foreign import (
     imitated_miles,
     imitated_nemo_rl,
     imitated_open_instruct,
+    imitated_prime_rl,
     imitated_slime,
     truth,
 )
@@ -70,7 +71,9 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "SkyRL": stored("skyrl"),
     "Trinity-RFT": stored("trinity"),
     "TRL": stored("trl", "plain"),
-    "prime-rl": packed("prime_rl", "prime_rl"),
+    "prime-rl": lambda folder: imitated_prime_rl.write(folder / "run", chunk_bytes=20_000, frame_bytes=3_000),
+    "prime-rl, running": lambda folder: imitated_prime_rl.write(folder / "run", finished=False),
+    "prime-rl before September 2026": packed("prime_rl", "prime_rl"),
     "verifiers": packed("verifiers", "verifiers/traces.jsonl"),
     "tinker-cookbook": packed("tinker_cookbook", "tinker_cookbook"),
     "a store of tinker-cookbook": packed("tinker_store", "tinker_store/capture.sqlite"),
