@@ -94,7 +94,7 @@ DIALECT = Dialect(
         ),
     ),
     not_reproducible={
-        "mismatch_kl/<env>/*, entropy/<env>/*": "by environment, which the run format does not have",
+        "mismatch_kl/<env>/*, entropy/<env>/*": "by environment; here all of them are one",
         "off_policy/*, dispatcher/off_policy/*": "ages and drops by the clock of their dispatcher; dropped rollouts "
         "have no tokens",
     },

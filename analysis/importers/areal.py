@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines, responses
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _KEYS = {"task_id", "tail_version", "prompt", "completion", "reward"}
 _ROLES = {"prompt": "user", "gen": "assistant", "context": "tool"}
@@ -115,4 +115,10 @@ def _difference(whole: Any, part: Any) -> int | None:
     return int(whole) - int(part) if isinstance(whole, int) and isinstance(part, int) else None
 
 
-IMPORTER = Importer("areal", "AReaL rollout dump", _describe, _read)
+IMPORTER = Importer(
+    "areal",
+    "AReaL rollout dump",
+    _describe,
+    _read,
+    signs=(Sign("[0-9]*/[0-9]*.jsonl", tuple(sorted(_KEYS)), says_enough=False),),
+)

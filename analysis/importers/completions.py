@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope.analysis.importers import responses
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.errors import first_line
 
 _FIXED = ("step", "prompt", "completion", "advantage")
@@ -208,4 +208,12 @@ def _response(row: Mapping[str, Any], group: int, names: Sequence[str], total: b
     return responses.Response(row=fields | parts, messages=responses.conversation(talk))
 
 
-IMPORTER = Importer("trl-completions", "TRL log_completions", _describe, _read)
+IMPORTER = Importer(
+    "trl-completions",
+    "TRL log_completions",
+    _describe,
+    _read,
+    signs=(
+        *(Sign(f"{place}completions_*.parquet", ("step", "prompt", "completion")) for place in ("completions/", "")),
+    ),
+)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratioscope.analysis.importers import IMPORTERS
+from ratioscope.analysis.importers.recognised import Lacking, lacking
 from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
 from ratioscope.errors import RatioscopeError, first_line, unknown
 from ratioscope.manifest import MANIFEST_NAME
@@ -75,16 +76,21 @@ def _search(path: Path, name: str, depth: int, left: list[int]) -> Iterator[Foun
     yield from found
     if found or depth == 0 or (path / MANIFEST_NAME).is_file():
         return
+    for place in _below(path):
+        if left[0] == 0:
+            return
+        left[0] -= 1
+        yield from _search(place, name, depth - 1, left)
+
+
+def _below(path: Path) -> list[Path]:
+    """The folders in a folder; none where it cannot be looked into."""
     try:
         with os.scandir(path) as entries:
             below = sorted(e.path for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith("."))
     except OSError:
-        return
-    for place in below:
-        if left[0] == 0:
-            return
-        left[0] -= 1
-        yield from _search(Path(place), name, depth - 1, left)
+        return []
+    return [Path(place) for place in below]
 
 
 def the_source(path: Path, name: str = "") -> Found:
@@ -108,6 +114,8 @@ def the_source(path: Path, name: str = "") -> Found:
         raise RatioscopeError(
             f"{path}: nothing to import here, but in {', '.join(map(str, places[:3]))}{more}; name one of them."
         )
+    if there := _recognised(path, name):
+        raise RatioscopeError(str(there))
     if name:
         title = next(importer.title for importer in IMPORTERS if importer.name == name)
         raise RatioscopeError(f"{path}: no {title} is here; without --format every known format is tried.")
@@ -116,6 +124,14 @@ def the_source(path: Path, name: str = "") -> Found:
         f"{path}: none of the known formats is here ({known}); a mapping file describes any other Parquet, JSON lines "
         f"or Arrow files: ratioscope import --mapping-template {path} prints one to fill in."
     )
+
+
+def _recognised(path: Path, name: str) -> Lacking | None:
+    """What is there of a known framework without being readable, at the path or below."""
+    asked = [importer for importer in IMPORTERS if name in ("", importer.name)]
+    places = [path, *_below(path)]
+    places += [deeper for place in places[1:] for deeper in _below(place)]
+    return next((found for place in places[:_MOST_FOLDERS] if (found := lacking(place, asked))), None)
 
 
 def hint(folder: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import lines, responses
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _COLUMNS = {"logprobs": "logp_current", "ref_logprobs": "logp_reference", "old_log_probs2_entropy": "entropy"}
 _MASK = "new_response_mask"
@@ -163,4 +163,10 @@ def _copied(response: responses.Response) -> bool:
     return ours is None or reference is None or np.array_equal(ours, reference)
 
 
-IMPORTER = Importer("logging-board", "ROLL or RLLoggingBoard JSON lines", _describe, _read)
+IMPORTER = Importer(
+    "logging-board",
+    "ROLL or RLLoggingBoard JSON lines",
+    _describe,
+    _read,
+    signs=(Sign("*.jsonl", ("prompt", "response", "reward", "step"), says_enough=False),),
+)

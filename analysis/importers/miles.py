@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import gates, lines, pickles, responses, slime
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _SLICED = (*slime.COLUMNS, gates.FIELD)
 _MISSING = {name: why.replace("slime", "miles") for name, why in slime.MISSING.items()}
@@ -306,4 +306,6 @@ def _newest(path: Path, modified_ns: int) -> int | None:
     return slime.newest(_columns(path, Reading(skip_bad=True)).get("weight_versions") or ())
 
 
-IMPORTER = Importer("miles", "miles --dump-details", _describe, _read)
+IMPORTER = Importer(
+    "miles", "miles --dump-details", _describe, _read, signs=(Sign("dashboard_columns", ("rollout_*.parquet",)),)
+)

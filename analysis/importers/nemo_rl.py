@@ -25,7 +25,7 @@ from ratioscope.analysis.importers.gathered import (
     text_of,
     words,
 )
-from ratioscope.analysis.importers.source import SURPRISES, Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import SURPRISES, Description, Importer, Reading, Sign, Step
 
 _FILE = r"train_data_step(\d+)\.jsonl"
 _LISTS = ("token_loss_mask", "advantages", "generation_logprobs", "prev_logprobs", "token_ids")
@@ -185,4 +185,6 @@ def _texts(content: Any, turns: int) -> tuple[str | None, str | None]:
     return "\n\n".join(map(text_of, content[:first])) or None, "\n\n".join(map(text_of, content[first:])) or None
 
 
-IMPORTER = Importer("nemo-rl", "NeMo-RL: train_data_step files", describe, read)
+IMPORTER = Importer(
+    "nemo-rl", "NeMo-RL: train_data_step files", describe, read, signs=(Sign("train_data_step*.jsonl", _WRAPPED),)
+)

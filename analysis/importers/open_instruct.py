@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.gathered import Gathered, first_object, known, number, numbers, words
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _SHARD = re.compile(r"(.+)_rollouts_(\d{6,})\.jsonl")
 _REQUIRED = {"step", "prompt_idx", "response_tokens", "reward", "advantage"}
@@ -165,4 +165,10 @@ def _sampled(row: Mapping[str, Any], info: Mapping[str, Any]) -> NDArray[np.bool
     return mask
 
 
-IMPORTER = Importer("open-instruct", "open-instruct: rollouts", describe, read)
+IMPORTER = Importer(
+    "open-instruct",
+    "open-instruct: rollouts",
+    describe,
+    read,
+    signs=(Sign("*_rollouts_[0-9]*.jsonl", tuple(sorted(_REQUIRED))),),
+)

@@ -30,7 +30,7 @@ from ratioscope.analysis.importers.gathered import (
 )
 from ratioscope.analysis.importers.prime_rl_export import ARRAYS, WANTED, exported, partner_of, problem
 from ratioscope.analysis.importers.prime_rl_settings import manifest, scalars, window
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.traces import DECIMALS, Told, failed, told
 
 _STEP = r"step_(\d+)"
@@ -289,4 +289,15 @@ def _why(trace: Mapping[str, Any], alike: bool) -> str:
     return "no signal: equal rewards in its group" if alike else "not in the effective batch"
 
 
-IMPORTER = Importer("prime-rl", "prime-rl: traces of a run", describe, read)
+IMPORTER = Importer(
+    "prime-rl",
+    "prime-rl: traces of a run",
+    describe,
+    read,
+    signs=(
+        Sign("monitors/file/traces", ("stream.index.jsonl",)),
+        Sign("token_exports/step_*/rank_*.jsonl", ("inference_logprobs",)),
+        Sign("rollouts/step_*/train/*/traces.jsonl", ("traces",)),
+        Sign("rollouts/step_*/train_rollouts.jsonl", ("traces",)),  # up to spring 2026: texts and rewards
+    ),
+)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines, responses
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _NAME = re.compile(r"rollout_dump_data\.step_(\d+)\.jsonl")
 _COLUMNS = ("global_step", "responses", "scores")
@@ -86,4 +86,10 @@ def _response(row: Mapping[str, Any]) -> responses.Response:
     )
 
 
-IMPORTER = Importer("roll-rollouts", "ROLL rollout_dump_dir", _describe, _read)
+IMPORTER = Importer(
+    "roll-rollouts",
+    "ROLL rollout_dump_dir",
+    _describe,
+    _read,
+    signs=(Sign("rollout_dump_data.step_*.jsonl", _COLUMNS),),
+)

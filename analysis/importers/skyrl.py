@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import pickles, responses
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _NAME = re.compile(r"global_step_(\d+)_training_input\.pkl")
 _COLUMNS = {
@@ -181,4 +181,10 @@ def _response(tensors: Mapping[str, NDArray[Any]], place: int, group: int | None
     )
 
 
-IMPORTER = Importer("skyrl", "SkyRL dump_data_batch", _describe, _read)
+IMPORTER = Importer(
+    "skyrl",
+    "SkyRL dump_data_batch",
+    _describe,
+    _read,
+    signs=(Sign("dumped_data", ("global_step_*_training_input.pkl",)),),
+)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import pickles, responses
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 COLUMNS = {
     "log_probs": "logp_current",
@@ -292,4 +292,10 @@ def newest(versions: Any) -> int | None:
     return max((value for value in found if value is not None), default=None)
 
 
-IMPORTER = Importer("slime", "slime --dump-details", _describe, _read)
+IMPORTER = Importer(
+    "slime",
+    "slime --dump-details",
+    _describe,
+    _read,
+    signs=(Sign("rollout_data/*.pt", ("samples",)),),
+)

@@ -102,6 +102,18 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Sign:
+    """Files or folders whose name tells a framework's, and what they must hold to be read."""
+
+    files: str
+    """A pattern, below the folder that is imported."""
+    keys: tuple[str, ...]
+    """Keys of the first record, columns, tables; of a folder, patterns of the names in it."""
+    says_enough: bool = True
+    """The name is used by nobody else; otherwise it is believed where at least half of the keys are there."""
+
+
+@dataclass(frozen=True)
 class Importer:
     """One foreign format."""
 
@@ -112,3 +124,5 @@ class Importer:
     """None: it is not that. Cheap, and at home with whatever lies at the path."""
     read: Callable[[Path, Reading], Iterator[Step]]
     """Its steps in ascending order, as they are asked for, in memory that does not grow with the run."""
+    signs: tuple[Sign, ...] = ()
+    """By what it is recognised where it cannot be read, so that somebody can say why."""

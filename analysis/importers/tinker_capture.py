@@ -30,9 +30,10 @@ from ratioscope.analysis.importers.gathered import (
     numbers,
     words,
 )
-from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Sign, Step
 
 TABLE = "wire_rows"
+_KEYS = ("samples", "scope", "kind")
 _NOT_CAPTURED = "the capture holds what was sampled; tinker-cookbook does not write the trainer's side of it."
 _COLUMNS = (
     "cursor, iteration, group_idx, traj_idx, split, purpose, sampling_session_id, seq_id, sample_idx, policy_version, "
@@ -72,7 +73,7 @@ def find(path: Path) -> Path | None:
         else [path / "capture" / "sample.jsonl", path / "sample.jsonl", path / "capture.sqlite"]
     )
     for file in places:
-        if file.suffix == ".jsonl" and {"samples", "scope", "kind"} <= first_object(file).keys():
+        if file.suffix == ".jsonl" and first_object(file).keys() >= set(_KEYS):
             return file
         if file.suffix in (".sqlite", ".db") and file.is_file() and _run_of(file) is not None:
             return file
@@ -351,4 +352,14 @@ def sequence_of(turns: Sequence[Sample]) -> dict[str, Any]:
     }
 
 
-IMPORTER = Importer("tinker-capture", "tinker-cookbook: captured samples", describe, read)
+IMPORTER = Importer(
+    "tinker-capture",
+    "tinker-cookbook: captured samples",
+    describe,
+    read,
+    signs=(
+        Sign("capture/sample.jsonl", _KEYS),
+        Sign("sample.jsonl", _KEYS, says_enough=False),
+        Sign("capture.sqlite", (TABLE,)),
+    ),
+)

@@ -24,7 +24,7 @@ from ratioscope.analysis.importers.gathered import (
     numbered,
     part_of_reward,
 )
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.tinker_capture import Sample
 
 _ITERATION = r"iteration_(\d+)"
@@ -202,4 +202,10 @@ _METRICS = {
     "kl_policy_base": "extra_kl_policy_base",
 }
 
-IMPORTER = Importer("tinker-cookbook", "tinker-cookbook: the folder of a run", describe, read)
+IMPORTER = Importer(
+    "tinker-cookbook",
+    "tinker-cookbook: the folder of a run",
+    describe,
+    read,
+    signs=(Sign(f"iteration_*/{_SUMMARIES}", tuple(sorted(_REQUIRED))),),
+)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import pickles, responses
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _ROW, _BLOB = "pipeline_input", "pipeline_input_blob"
 _PLACES = ("buffer/explorer_output.db", "explorer_output.db")
@@ -262,4 +262,10 @@ def _step(number: int, rows: list[tuple[str, responses.Response]]) -> Step:
     return responses.step(number, [one for _, one in rows], {"policy_version": number - 1} if known else {})
 
 
-IMPORTER = Importer("trinity", "Trinity-RFT explorer database", _describe, _read)
+IMPORTER = Importer(
+    "trinity",
+    "Trinity-RFT explorer database",
+    _describe,
+    _read,
+    signs=(*(Sign(place, (_ROW, _BLOB)) for place in _PLACES),),
+)

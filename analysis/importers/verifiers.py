@@ -24,7 +24,7 @@ from ratioscope.analysis.importers.gathered import (
     transcript,
     words,
 )
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.traces import DECIMALS, told
 
 _NO_TRAINER = "verifiers samples and scores; it does not train."
@@ -218,7 +218,20 @@ def _message_rows(
         yield {"turn": turn, "role": message.get("role", default), "content": said(message), "tool": tool}
 
 
-IMPORTER = Importer("verifiers", "verifiers: traces of an evaluation (0.4)", describe, read)
+IMPORTER = Importer(
+    "verifiers",
+    "verifiers: traces of an evaluation (0.4)",
+    describe,
+    read,
+    signs=(Sign("traces.jsonl", ("traces", "task"), says_enough=False),),
+)
 RESULTS = Importer(
-    "verifiers-results", "verifiers: results of an evaluation (0.3 and before)", describe_results, read_results
+    "verifiers-results",
+    "verifiers: results of an evaluation (0.3 and before)",
+    describe_results,
+    read_results,
+    signs=(
+        Sign("metadata.json", ("env_id", "model"), says_enough=False),
+        Sign("results.jsonl", ("prompt", "completion", "reward"), says_enough=False),
+    ),
 )

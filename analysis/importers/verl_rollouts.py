@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines, responses
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _KEYS = {"input", "output", "score", "step"}
 _NO_TOKENS = (
@@ -92,4 +92,10 @@ def _group(row: Mapping[str, Any]) -> Any:
     return prompt if len(numbers) == 2 and all(map(str.isdecimal, numbers)) else uid
 
 
-IMPORTER = Importer("verl-rollouts", "verl rollout_data_dir", _describe, _read)
+IMPORTER = Importer(
+    "verl-rollouts",
+    "verl rollout_data_dir",
+    _describe,
+    _read,
+    signs=(Sign("[0-9]*.jsonl", tuple(sorted(_KEYS)), says_enough=False),),
+)

@@ -1,14 +1,22 @@
 """What lies where: which format a folder is of, and what is said where it is of none."""
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 
 from ratioscope import RunRecorder
 from ratioscope.analysis import importers
 from ratioscope.analysis.importers import Description, Importer, detect
 from ratioscope.analysis.importers.detect import hint, search, the_source
+from ratioscope.analysis.importers.source import Sign
 from ratioscope.errors import RatioscopeError
+from tests.making.loops import in_one_loop
 
 # What is where --------------------------------------------------------------------------------------------------------
 
@@ -61,6 +69,65 @@ def test_what_lies_somewhere_is_found_or_it_is_said_what_could_be(tmp_path: Path
     assert hint(tmp_path / "a" / "b").startswith(f"{tmp_path / 'a' / 'b'}: this is no run yet")
     assert f"ratioscope import {tmp_path / 'a' / 'b'}" in hint(tmp_path / "a" / "b")
     assert hint(tmp_path / "c") == hint(tmp_path / "d") == ""
+
+
+# What has a known name and cannot be read ----------------------------------------------------------------------------
+
+
+def made(place: Path, keys: tuple[str, ...]) -> None:
+    """A file or folder of its kind with these keys."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    match place.suffix:
+        case "":
+            place.mkdir(exist_ok=True)
+            for key in keys:
+                (place / key.replace("*", "1")).touch()
+        case ".parquet":
+            pq.write_table(pa.table({key: ["1"] for key in keys}), place)
+        case ".pt":
+            torch.save(dict.fromkeys(keys, 1), place)
+        case ".db" | ".sqlite":
+            with closing(sqlite3.connect(place)) as connection:
+                for key in ("other", *keys):
+                    connection.execute(f"CREATE TABLE {key} (a)")
+        case _:
+            place.write_text(json.dumps(dict.fromkeys(keys, 1)) + "\n")
+
+
+EVERY_SIGN = {f"{one.name}: {sign.files}": (one, sign) for one in importers.IMPORTERS for sign in one.signs}
+
+
+def test_every_format_has_a_sign() -> None:
+    assert {one.name for one, _ in EVERY_SIGN.values()} == {one.name for one in importers.IMPORTERS}
+
+
+@in_one_loop("case", EVERY_SIGN)
+def test_of_a_known_framework_that_cannot_be_read_the_sentence_says_what_lacks(
+    case: tuple[Importer, Sign], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    importer, sign = case
+    for deep in (False, True):
+        folder = tmp_path_factory.mktemp("theirs") / "run"
+        place = folder / "below" / "it" if deep else folder
+        name = sign.files.replace("[0-9]", "1").replace("_*", "_1").replace("step*", "step1").replace("*", "train")
+        made(place / name, sign.keys[1:])
+        with pytest.raises(RatioscopeError) as raised:
+            the_source(folder)
+        said = str(raised.value)
+        assert f"no {sign.keys[0]}" in said and said.startswith(f"{place / name}: by its name it is from "), said
+        assert importer.title.partition(":")[0] in said
+        with pytest.raises(RatioscopeError, match="by its name"):
+            the_source(folder, importer.name)
+    if sign.says_enough and place.joinpath(name).is_file():
+        place.joinpath(name).write_bytes(b"")
+        with pytest.raises(RatioscopeError, match=r"but it is empty\.$"):
+            the_source(folder)
+
+
+def test_a_name_that_anybody_uses_says_nothing_alone(tmp_path: Path) -> None:
+    (tmp_path / "1.jsonl").write_text('{"a": 1, "prompt": 2}\n')
+    with pytest.raises(RatioscopeError, match="none of the known formats"):
+        the_source(tmp_path)
 
 
 def test_every_format_has_a_name_of_its_own_and_is_at_home_with_anything(tmp_path: Path) -> None:
