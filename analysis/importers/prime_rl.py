@@ -123,7 +123,7 @@ def _missing(folder: Folder, trace: Mapping[str, Any], export: Mapping[str, Any]
         ):
             missing |= dict.fromkeys(columns, reason.format(what))
     if not folder.exports:
-        switch = "set trainer.enable_token_export = true to have them"
+        switch = "before September 2026 prime-rl wrote them into token exports alone, on request"
         scored = any(node.get("trainer_logprobs") for node in trace.get("nodes") or [])
         if not scored:
             missing["logp_current"] = f"the traces hold no log-probabilities of the trainer; {switch}."

@@ -7,9 +7,9 @@ by token. Beside each stream lies an index with a row for each record, which say
 from the indexes, and records are read where they are.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,6 @@ _VERSION = 1
 _BY_TOKEN = ("advantages", "trainer_logprobs", "entropies", "is_masked")
 # The orchestrator ships step S when the weights of S - 2 are applied, so the trainer is done with S - 3 in any case.
 _AHEAD = 3
-# So many rows of an index are looked through for the first episode that was no evaluation.
-_LOOKED_THROUGH = 100_000
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,8 @@ def describe(path: Path) -> Description | None:
     if run is None:
         return None
     reading = Reading(skip_bad=True, growing=True)
-    rows = islice(_episodes(run, reading), _LOOKED_THROUGH)
-    first = next((found for found in rows if found[1]["kind"] == "train"), None)
-    episode = _record(run.episodes, *first, reading) if first else {}
+    first = next(_episodes(run, reading, lambda line: b'"train"' in line), None)
+    episode = _record(first[1], reading) if first else {}
     trace: Mapping[str, Any] = next(iter(episode.get("traces") or []), {})
     version = at(trace, "verifiers", "version")
     said = _first_of_trainer(run, reading)
@@ -100,7 +97,7 @@ def _first_of_trainer(run: Layout, reading: Reading) -> set[str] | None:
     for name, producer in run.annotations.items():
         first = next(_rows(producer, reading), None) if _is_trainer(name) else None
         if first is not None:
-            record = _record(producer, *first, reading)
+            record = _record(first[2], reading)
             return {key for branch in record.get("branches") or [] if isinstance(branch, Mapping) for key in branch}
     return None
 
@@ -138,27 +135,42 @@ _ASSUMED = (
 # Indexes ------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a record is, and the line of the index that says so."""
+
+    stream: Chunks
+    line: int
+    chunk: Any
+    offset: Any
+
+
 @dataclass
 class _Ledger:
-    """What the annotations' indexes say of every trace."""
+    """What the annotations' indexes say of every trace that a step from `first` on was shipped with."""
 
+    first: int
     ships: dict[str, int] = field(default_factory=dict)
     """By trace, the step that trained on it."""
     given_up: set[str] = field(default_factory=set)
     """Traces shipped by an attempt that the run has since gone back behind."""
     times: dict[int, float] = field(default_factory=dict)
-    """By step, when it was shipped."""
-    notes: dict[str, list[tuple[Chunks, int, _Row]]] = field(default_factory=dict)
-    """By trace, where its annotations are, in the order in which they were written."""
+    """By step in ascending order, when it was shipped."""
+    notes: dict[str, list[_Place]] = field(default_factory=dict)
+    """By trace, its annotations, in the order in which they were written."""
     trained: int = -1
     """The last step of which the trainer has said something."""
+
+    @property
+    def newest(self) -> int:
+        return next(reversed(self.times), -1)
 
     def ship(self, trace: str, step: int, time: float) -> None:
         """A step that comes again is a resumed run's: what was shipped for it and for later ones is given up.
 
         All of a batch is shipped at one time.
         """
-        if step < max(self.times, default=step) or self.times.get(step, time) != time:
+        if step < self.newest or self.times.get(step, time) != time:
             again = {other for other, shipped in self.ships.items() if shipped >= step}
             self.given_up |= again
             self.ships = {other: shipped for other, shipped in self.ships.items() if other not in again}
@@ -166,20 +178,46 @@ class _Ledger:
         self.ships[trace] = step
         self.times[step] = time
 
+    def is_shipping(self, line: bytes) -> bool:
+        """Whether a row of an index says that a trace was shipped, for one of the steps."""
+        return b'"ship"' in line and ((step := _STEP.search(line)) is None or int(step[1]) >= self.first)
+
+    def is_about(self, line: bytes) -> bool:
+        """Whether another row is about one of the traces."""
+        return b'"ship"' not in line and ((trace := _TRACE.search(line)) is None or trace[1].decode() in self.ships)
+
+    def may_be_in(self, line: bytes) -> bool:
+        """Whether an episode is one of the steps', or may have come in while they were collected."""
+        arrival = _ARRIVAL.search(line)
+        if arrival is None or float(arrival[1]) > self.times.get(self.first, -1.0):
+            return True
+        traces = _TRACES.search(line)
+        return traces is None or any(name.decode() in self.ships for name in _NAME.findall(traces[1]))
+
+
+# What a row says, told from its text: of a run that is followed nearly all rows are of steps that are long imported.
+_STEP = re.compile(rb'"ship":\s*\{\s*"step":\s*(\d{1,18})\b')
+_TRACE = re.compile(rb'"trace_id":\s*"([^"\\]*)"')
+_TRACES = re.compile(rb'"trace_ids":\s*\[([^\[\]\\]*)\]')
+_NAME = re.compile(rb'"([^"]*)"')
+_ARRIVAL = re.compile(rb'"arrival":\s*(\d{1,18}(?:\.\d*)?)\s*[,}]')
+
 
 def _ledger(run: Layout, reading: Reading) -> _Ledger:
-    ledger = _Ledger()
-    by_trainer: list[str] = []
-    for name, producer in run.annotations.items():
-        for line, row in _rows(producer, reading):
-            trace, step = str(row["trace_id"]), whole(at(row, "info", "ship", "step"))
-            ledger.notes.setdefault(trace, []).append((producer, line, row))
-            if step is not None and step >= 0:
-                time = number(at(row, "info", "ship", "time"))
+    ledger = _Ledger(reading.after)
+    producers = run.annotations
+    for producer in producers.values():
+        for trace, row, place in _rows(producer, reading, ledger.is_shipping):
+            step, time = whole(at(row, "info", "ship", "step")), number(at(row, "info", "ship", "time"))
+            if step is not None and step >= ledger.first:
                 ledger.ship(trace, step, float("inf") if time is None else time)
-            elif _is_trainer(name):
-                by_trainer.append(trace)
-    ledger.trained = max((ledger.ships.get(trace, -1) for trace in by_trainer), default=-1)
+                ledger.notes.setdefault(trace, []).append(place)
+    for name, producer in producers.items():
+        for trace, _, place in _rows(producer, reading, ledger.is_about):
+            if trace in ledger.ships:
+                ledger.notes[trace].append(place)
+                if _is_trainer(name):
+                    ledger.trained = max(ledger.trained, ledger.ships[trace])
     return ledger
 
 
@@ -187,36 +225,42 @@ def _is_trainer(producer: str) -> bool:
     return producer.startswith("train")
 
 
-def _rows(stream: Chunks, reading: Reading) -> Iterator[tuple[int, _Row]]:
-    """The rows of the index of a producer's annotations."""
-    for line, row in lines.read(stream.index, reading, only=("trace_id", "chunk", "offset", "info")):
+def _rows(
+    stream: Chunks, reading: Reading, wanted: Callable[[bytes], bool] | None = None
+) -> Iterator[tuple[str, _Row, _Place]]:
+    """The rows of the index of a producer's annotations, with the trace that each is about."""
+    keys = ("trace_id", "chunk", "offset", "info")
+    for line, row in lines.read(stream.index, reading, only=keys, wanted=wanted):
         if "trace_id" in row:
-            yield line, row
+            yield str(row["trace_id"]), row, _Place(stream, line, row.get("chunk"), row.get("offset"))
         else:
             reading.bad(stream.index, "a row without trace_id", line)
 
 
-def _episodes(run: Layout, reading: Reading) -> Iterator[tuple[int, _Row]]:
-    """The rows of the episodes' index."""
-    for line, row in lines.read(run.episodes.index, reading, only=EPISODES):
+def _episodes(
+    run: Layout, reading: Reading, wanted: Callable[[bytes], bool] | None = None
+) -> Iterator[tuple[_Row, _Place]]:
+    """The rows of the episodes' index that are training."""
+    stream = run.episodes
+    for line, row in lines.read(stream.index, reading, only=EPISODES, wanted=wanted):
         absent = [key for key in EPISODES[:3] if key not in row]
         if absent:
-            reading.bad(run.episodes.index, f"a row without {', '.join(absent)}", line)
-        else:
-            yield line, row
+            reading.bad(stream.index, f"a row without {', '.join(absent)}", line)
+        elif row["kind"] == "train":
+            yield row, _Place(stream, line, row["chunk"], row["offset"])
 
 
-def _record(stream: Chunks, line: int, row: _Row, reading: Reading) -> dict[str, Any]:
+def _record(place: _Place, reading: Reading) -> dict[str, Any]:
     """What a row of an index points at; {} where it is bad and left out."""
     found: dict[str, Any] = {}
-    with reading.whole_line(stream.index, line):
-        found |= stream.record(row.get("chunk"), row.get("offset"))
+    with reading.whole_line(place.stream.index, place.line):
+        found |= place.stream.record(place.chunk, place.offset)
     return found
 
 
 # Steps --------------------------------------------------------------------------------------------------------------
 
-_ByStep = dict[int, list[tuple[int, _Row]]]
+_ByStep = dict[int, list[_Place]]
 
 
 def read(path: Path, reading: Reading) -> Iterator[Step]:
@@ -224,17 +268,18 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
     if run is None:
         return
     ledger = _ledger(run, reading)
-    newest = max(ledger.times, default=-1)
+    if not ledger.times and not reading.growing:
+        reading.bad(run.traces, "nothing in it was shipped to a trainer, so it has no step")
     last = _last_whole(run, ledger, reading)
     wanted = [step for step in sorted(ledger.times) if reading.after < step <= last]
     trained, dropped = _by_step(run, ledger, wanted, reading)
     logged = scalars(run.traces.parent / "metrics.jsonl", reading)
     in_time = window(run.root)
     for step in wanted:
-        batch = _Batch(run, ledger, reading)
-        for line, row in trained[step]:
-            batch.add(line, row, step)
-        if not reading.growing or newest >= step + in_time:  # before that they may still be trained on
+        batch = _Batch(ledger, reading)
+        for place in trained[step]:
+            batch.add(place, step)
+        if not reading.growing or ledger.newest >= step + in_time:  # before that they may still be trained on
             batch.add_dropped(dropped[step])
         if batch.gathered.sequences:
             yield batch.gathered.step(step, {"policy_version": step - 1, **logged.get(step, {})})
@@ -246,12 +291,11 @@ def _last_whole(run: Layout, ledger: _Ledger, reading: Reading) -> int:
     A step is shipped before it is trained, and the trainer's annotations of it come together. So while it runs, a later
     step says that they are all there; of one that the trainer never came to, nothing was learnt.
     """
-    newest = max(ledger.times, default=-1)
+    behind = ledger.newest - _AHEAD
     if reading.growing:
-        return max(min(ledger.trained, newest) - 1, newest - _AHEAD)
-    if ledger.trained < 0 and not run.episodes.is_live:
-        return newest
-    return max(ledger.trained, newest - _AHEAD)
+        return max(min(ledger.trained, ledger.newest) - 1, behind)
+    annotates = any(_is_trainer(name) for name in run.annotations)
+    return max(ledger.trained, behind) if annotates or run.episodes.is_live else ledger.newest
 
 
 def _by_step(run: Layout, ledger: _Ledger, wanted: Sequence[int], reading: Reading) -> tuple[_ByStep, _ByStep]:
@@ -260,18 +304,16 @@ def _by_step(run: Layout, ledger: _Ledger, wanted: Sequence[int], reading: Readi
     dropped: _ByStep = {step: [] for step in wanted}
     steps = sorted(ledger.times)
     collected = 0
-    for line, row in _episodes(run, reading):
-        if row["kind"] != "train":
-            continue
+    for row, place in _episodes(run, reading, ledger.may_be_in):
         arrival = number(row.get("arrival")) or 0.0
         while collected < len(steps) and ledger.times[steps[collected]] < arrival:
             collected += 1
         names = [str(name) for name in row.get("trace_ids") or []]
         shipped = {ledger.ships[name] for name in names if name in ledger.ships}
         for step in shipped & trained.keys():
-            trained[step].append((line, row))
+            trained[step].append(place)
         if (not names or any(name not in ledger.ships for name in names)) and collected < len(steps):
-            dropped.get(steps[collected], []).append((line, row))
+            dropped.get(steps[collected], []).append(place)
     return trained, dropped
 
 
@@ -279,7 +321,6 @@ def _by_step(run: Layout, ledger: _Ledger, wanted: Sequence[int], reading: Readi
 class _Batch:
     """A step as it is put together."""
 
-    run: Layout
     ledger: _Ledger
     reading: Reading
     gathered: Gathered = field(default_factory=Gathered)
@@ -287,23 +328,23 @@ class _Batch:
     rewards: dict[Any, list[Any]] = field(default_factory=dict)
     """By group, of its responses."""
 
-    def add(self, line: int, row: _Row, step: int) -> None:
+    def add(self, place: _Place, step: int) -> None:
         """The traces of an episode that the step trained on, with what was annotated."""
-        with self.reading.whole_line(self.run.episodes.index, line):
-            episode = self._episode(line, row)
+        with self.reading.whole_line(place.stream.index, place.line):
+            episode = _record(place, self.reading)
             for trace in episode.get("traces") or []:
                 name = str(trace.get("id"))
                 if self.ledger.ships.get(name) == step:
-                    notes = [_record(*note, self.reading) for note in self.ledger.notes[name]]
+                    notes = [_record(note, self.reading) for note in self.ledger.notes[name]]
                     for one in self._told(episode, [annotated(trace, notes)]):
                         self.gathered.add(self._row(one), one.tokens, one.messages)
 
-    def add_dropped(self, rows: Iterable[tuple[int, _Row]]) -> None:
+    def add_dropped(self, places: Iterable[_Place]) -> None:
         """What of these episodes was shipped for no step."""
         left: list[Told] = []
-        for line, row in rows:
-            with self.reading.whole_line(self.run.episodes.index, line):
-                episode = self._episode(line, row)
+        for place in places:
+            with self.reading.whole_line(place.stream.index, place.line):
+                episode = _record(place, self.reading)
                 traces = episode.get("traces") or []
                 left += self._told(episode, [each for each in traces if str(each.get("id")) not in self.ledger.ships])
                 if episode and not traces:  # it failed before there was one
@@ -313,9 +354,6 @@ class _Batch:
                     self.gathered.add({"group_id": group, "environment": words(name), "dropped": f"failed: {why}"})
         for one in left:
             self.gathered.add(self._row(one) | {"dropped": self._why(one)}, None, one.messages)
-
-    def _episode(self, line: int, row: _Row) -> dict[str, Any]:
-        return _record(self.run.episodes, line, row, self.reading)
 
     def _told(self, episode: Mapping[str, Any], traces: Sequence[Any]) -> list[Told]:
         found = told({**episode, "traces": traces})

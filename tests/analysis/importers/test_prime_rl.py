@@ -108,7 +108,7 @@ def test_four_decimals_are_said_and_seen(run: Path) -> None:
     rounded = steps_of(prime_rl.IMPORTER, run)[2]
     described = prime_rl.describe(run)
     assert described is not None and described.manifest["log_probability_decimals"] == 4
-    assert "enable_token_export" in described.missing["logp_current"]
+    assert "token exports" in described.missing["logp_current"]
     assert full.tokens is not None and rounded.tokens is not None and "logp_current" not in rounded.tokens
     one, other = np.sort(full.tokens["logp_behavior"]), np.sort(rounded.tokens["logp_behavior"])
     assert 1e-6 < np.abs(one - other).max() <= 5.1e-5

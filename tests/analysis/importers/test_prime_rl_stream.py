@@ -94,6 +94,8 @@ def test_evaluations_are_no_training(tmp_path: Path, stored: Path) -> None:
     run = imitated.Run(tmp_path / "run", stored)
     asked = imitated.evaluation(run.stored(1, "all")[0], 77)
     run.arrive([asked], 1, "eval")
+    with pytest.raises(ImportProblem, match="nothing in it was shipped to a trainer, so it has no step"):
+        read(tmp_path / "run")
     run.arrive(run.stored(1, "all"), 1)
     run.ship(1, [*run.stored(1, "effective"), asked])
     run.train(1)
