@@ -117,3 +117,9 @@ def test_bytes_are_counted_and_a_file_that_is_gone_is_a_sentence(parser: str, tm
     assert reading.bytes_read == path.stat().st_size
     with pytest.raises(ImportProblem, match=r"b\.jsonl: cannot be read"):
         list(lines.read(tmp_path / "b.jsonl", Reading()))
+
+
+def test_a_line_that_is_not_wanted_is_not_parsed_and_counted_all_the_same(tmp_path: Path, parser: str) -> None:
+    file = write(tmp_path / "a.jsonl", '{"a": 1}\n', "no JSON, and not wanted\n", '{"a": 3}\n')
+    found = list(lines.read(file, Reading(), wanted=lambda line: b"{" in line))
+    assert found == [(1, {"a": 1}), (3, {"a": 3})]

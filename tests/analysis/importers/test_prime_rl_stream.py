@@ -192,6 +192,7 @@ def test_a_run_that_was_resumed_has_its_last_attempt(tmp_path: Path, stored: Pat
     why = second.sequences["dropped"]
     assert list(why).count(None) == shipped and any("went back" in str(reason) for reason in why)
     assert numbers([first, second]) == [1, 2]
+    assert [lists(step) for step in read(tmp_path / "run", after=1)] == [lists(second)]
 
 
 def trace(*lengths: int) -> dict[str, Any]:
