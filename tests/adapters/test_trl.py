@@ -1,6 +1,10 @@
 """A real GRPOTrainer, tiny and on the CPU: what the recorder wrote is what the trainer did, and what TRL says of it."""
 
 import logging
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,8 +163,9 @@ def test_the_dialect_gives_from_the_files_what_trl_logged(reused: Recorded) -> N
 
 
 def test_the_run_is_what_it_claims_to_be(reused: Recorded) -> None:
-    problems = [remark for remark in lint(open_run(reused.folder)) if remark.is_problem]
-    assert problems == []
+    """But for `short`, which has no word on the long ones of a group: TRL counts that as 0, and so as the best."""
+    (problem,) = [remark for remark in lint(open_run(reused.folder)) if remark.is_problem]
+    assert problem.check == "rewards" and problem.columns == ("reward_short",) and "counts as 0" in problem.sentence
 
 
 def weights(made: "GRPOTrainer") -> torch.Tensor:
@@ -357,6 +362,23 @@ def test_tokens_of_tools_are_no_rows(tmp_path: Path) -> None:
     assert tokens["logp_behavior"].dropna().max() < 0
     apart = (tokens["logp_behavior"] - tokens["logp_behavior_train"])[tokens["step"] == tokens["behavior_version"]]
     assert apart.abs().median() < 0.05
+    # What the policy and the environment said in turn, by the mask that the rollout_func returned.
+    messages = pq.read_table(tmp_path / "run" / "messages").to_pandas()
+    told = messages.merge(
+        sequences[["step", "seq_id", "prompt", "n_tokens"]], on=["step", "seq_id"], suffixes=("", "_")
+    )
+    roles = told.sort_values("turn").groupby(of)["role"].agg(list)
+    assert {tuple(of) for of in roles} == {("user", "assistant", "tool", "assistant")}
+    assert len(roles) == (sequences["n_tool_calls"] == 1).sum() == long.sum()
+    assert (told["content"] == told["prompt"])[told["role"] == "user"].all()
+    assert (told["content"] == "8 9")[told["role"] == "tool"].all()
+    own = told[told["role"] == "assistant"]
+    assert (
+        own.groupby(["step", "seq_id"])["n_tokens"].sum() == own.groupby(["step", "seq_id"])["n_tokens_"].first()
+    ).all()
+    assert {*tokens["turn"].dropna()} == {1, 3}
+    last = own[own["turn"] == 3]
+    assert (last["first_position"] == 3).all()
 
 
 def test_going_on_from_a_checkpoint(tmp_path: Path) -> None:
@@ -388,3 +410,76 @@ def test_what_it_costs_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_another_kind_of_trainer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RatioscopeError, match="int is not a trainer that this recorder knows"):
         record(3, tmp_path / "run")
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_rloo_is_recorded_as_trl_computed_it(beta: float, tmp_path: Path) -> None:
+    """Its ratio is of whole responses, and its loss is given their sums only."""
+    policy().save_pretrained(tmp_path / "model")
+    model = Qwen2ForCausalLM.from_pretrained(tmp_path / "model")
+    made = trainer(tmp_path, model=model, kind="RLOO", beta=beta, epsilon=0.05, **REUSE)
+    found = recorded(tmp_path, made)
+    tokens, steps = found.tokens, found.steps
+    of = [tokens["step"], tokens["seq_id"]]
+    log_ratio = (tokens["logp_current"] - tokens["logp_behavior_train"]).astype(float)
+    ratio = np.exp(log_ratio.groupby(of).transform("sum"))
+    each = tokens.drop_duplicates(["step", "seq_id"])
+    assert found.manifest.algorithm["name"] == "rloo" and found.manifest.algorithm["parts"]["level"] == "sequence"
+    np.testing.assert_allclose(
+        each["clipped"].groupby(each["step"]).mean(), steps["extra_clip_ratio_region_mean"], atol=1e-6
+    )
+    assert steps["extra_clip_ratio_region_mean"].max() > 0.05
+    np.testing.assert_allclose(steps["loss"], found.losses, atol=1e-6)
+    np.testing.assert_allclose(tokens.groupby("step")["entropy"].mean(), steps["extra_entropy"], rtol=1e-5)
+    expected = (tokens["advantage"] * ratio / ROWS).where(~tokens["clipped"], 0)
+    np.testing.assert_allclose(tokens["gradient_weight"], expected, rtol=1e-3, atol=1e-7)
+    assert ("logp_reference" in tokens) == (beta > 0)
+    if beta:  # in their reward, and so in the advantage
+        first = tokens[tokens["step"] == 0]
+        kl = (first["logp_behavior_train"] - first["logp_reference"]).mean()
+        assert kl == pytest.approx(steps.loc[0, "extra_kl"], abs=1e-6)
+        assert found.manifest.algorithm["parameters"]["kl_in_reward"] == beta
+    else:
+        assert not [
+            remark for remark in lint(open_run(found.folder)) if remark.is_problem and remark.check != "rewards"
+        ]
+
+
+def test_several_processes_record_one_run(tmp_path: Path) -> None:
+    """All of each batch is in it, in groups that lie across processes, with the gradient that the optimizer takes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.adapters.trl_training", str(tmp_path)],
+            env=os.environ | world | {"OMP_NUM_THREADS": "1", "RANK": rank, "LOCAL_RANK": rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    said = [process.communicate(timeout=300) for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], said
+    assert [out.count("steps recorded") for out, _ in said] == [1, 0]
+    run = open_run(tmp_path / "run")
+    tokens, sequences = (pq.read_table(tmp_path / "run" / name).to_pandas() for name in ("tokens", "sequences"))
+    assert run.manifest.status == "finished" and len(run.manifest.writers) == 2
+    assert sequences.groupby("step").size().tolist() == [ROWS] * 4
+    assert not sequences.duplicated(["step", "seq_id"]).any()
+    once = sequences.drop_duplicates("seq_id")
+    assert (once.groupby("group_id").size() == GROUP).all() and len(once) == 2 * ROWS
+    assert (sequences.groupby("group_id")["prompt"].nunique() == 1).all()
+    np.testing.assert_allclose(sequences["reward_right"], sequences["response"].map(score))
+    kept = tokens[tokens["gradient_weight"] != 0]
+    ratio = np.exp((kept["logp_current"] - kept["logp_behavior_train"]).astype(float))
+    factor = kept["advantage"] * ratio / kept["gradient_weight"]
+    # DAPO's, their default: of a generation's tokens, those of all processes, what falls on a step.
+    np.testing.assert_allclose(factor, len(tokens) / 4, rtol=1e-3)
+    assert {remark.check for remark in lint(run) if remark.is_problem} <= {"rewards"}
+    steps = run.steps.set_index("step")
+    assert steps["policy_version"].tolist() == [0, 1, 2, 3]
+    found = theirs(run, "trl").pivot(index="step", columns="name", values="value")
+    np.testing.assert_allclose(found["entropy"], steps["extra_entropy"], rtol=1e-4)

@@ -1,5 +1,9 @@
-"""A real GRPOTrainer, tiny and on the CPU, and what a recording of it holds."""
+"""A real GRPOTrainer, tiny and on the CPU, and what a recording of it holds; as a program, one of several processes.
 
+python -m tests.adapters.trl_training FOLDER      # with the variables that torchrun sets
+"""
+
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,10 +42,13 @@ def policy(seed: int = 0) -> Qwen2ForCausalLM:
     return language_model.policy(len(WORDS), 32, seed=seed, max_position_embeddings=64, initializer_range=0.2)
 
 
-def trainer(folder: Path, *, model: Any = None, rollout_func: Any = None, **settings: Any) -> "GRPOTrainer":
+def trainer(
+    folder: Path, *, model: Any = None, rollout_func: Any = None, kind: str = "GRPO", **settings: Any
+) -> "GRPOTrainer":
+    """Of a kind of TRL's: GRPO or RLOO."""
+    import trl
     from datasets import Dataset
     from transformers.utils import logging as transformers_logging
-    from trl import GRPOConfig, GRPOTrainer
 
     transformers_logging.set_verbosity_error()
     common = {
@@ -59,14 +66,16 @@ def trainer(folder: Path, *, model: Any = None, rollout_func: Any = None, **sett
         "disable_tqdm": True,
         "seed": 0,
     }
-    return GRPOTrainer(
+    more = {} if rollout_func is None else {"rollout_func": rollout_func}
+    made: GRPOTrainer = getattr(trl, f"{kind}Trainer")(
         model=model or policy(),
         reward_funcs=[right, short],
-        args=GRPOConfig(output_dir=str(folder), **(common | settings)),
+        args=getattr(trl, f"{kind}Config")(output_dir=str(folder), **(common | settings)),
         train_dataset=Dataset.from_list([{"prompt": f"{i} plus {j} is"} for i in range(5) for j in range(5)]),
         processing_class=language_model.tokenizer(WORDS),
-        rollout_func=rollout_func,
+        **more,
     )
+    return made
 
 
 class Recorded(NamedTuple):
@@ -116,3 +125,11 @@ LOSSES: dict[str, dict[str, Any]] = {
     "sapo": {"loss_type": "sapo", "sapo_temperature_pos": 1.5},
     "vespo": {"loss_type": "vespo"},
 }
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    made = trainer(place / "output", max_steps=4, per_device_train_batch_size=ROWS // 2, **REUSE)
+    recording = record(made, place / "run", new=True)
+    made.train()
+    sys.exit(recording.failure or None)

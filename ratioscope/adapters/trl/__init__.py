@@ -1,4 +1,4 @@
-"""TRL: records a GRPOTrainer's run from outside.
+"""TRL: records a GRPOTrainer's or an RLOOTrainer's run from outside.
 
     from ratioscope.adapters.trl import record
 
@@ -11,7 +11,8 @@ recorder is bitwise the same. What fails in the recorder ends the recording, wit
 
 What the columns mean here: `logp_current` is the policy that the loss differentiates, which is pi_k, because a token is
 looked at once an optimizer step; `logp_behavior_train` is TRL's `old_per_token_logps`, the policy at generation as the
-trainer evaluates it, and where TRL leaves it out because no weight has changed since, the loss's own pass;
+trainer evaluates it, and where TRL leaves it out because no weight has changed since, the loss's own pass (an
+RLOOTrainer hands its loss the sums of the responses: the tokens' values are taken where it makes them);
 `logp_behavior` is what vLLM returned, and null for other samplers, which return nothing; versions are optimizer steps.
 """
 

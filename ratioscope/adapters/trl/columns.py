@@ -89,7 +89,8 @@ class Rule:
     """What of the loss decides about a token."""
 
     loss: str
-    sequence_level: bool
+    level: str
+    """What its ratio is of: token, or of a response the geometric mean or the product (sequence) of its tokens'."""
     epsilon_low: float
     epsilon_high: float
     delta: float | None
@@ -211,10 +212,13 @@ def _gate(one: Pass, rule: Rule, live: Tensor, rows: Tensor) -> tuple[Tensor | N
     logp, inputs = one.logp.detach().cpu(), one.inputs
     old = inputs.get("old_per_token_logps")
     log_ratio = logp - (logp if old is None else old.cpu())
-    if rule.sequence_level:
+    if rule.level != "token":
         mask = torch.zeros(log_ratio.shape, dtype=log_ratio.dtype)
         mask[rows] = live.to(log_ratio.dtype)
-        log_ratio = ((log_ratio * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1).expand(log_ratio.shape)
+        of_response = (log_ratio * mask).sum(-1, keepdim=True)
+        if rule.level == "geometric":
+            of_response = of_response / mask.sum(-1, keepdim=True).clamp(min=1.0)
+        log_ratio = of_response.expand(log_ratio.shape)
     ratio = log_ratio.exp()
     advantage = inputs["advantages"].detach().cpu()
     advantage = (advantage if advantage.dim() == 2 else advantage.unsqueeze(1)).expand(ratio.shape)

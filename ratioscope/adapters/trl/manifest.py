@@ -1,12 +1,16 @@
-"""What a run's manifest says of a GRPOTrainer: its settings in the words of the built-in trainer's parts."""
+"""What a run's manifest says of a GRPOTrainer or an RLOOTrainer: its settings in the words of the trainer's parts."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ratioscope.manifest import library_versions
+from ratioscope.storage.places import Remote
 
 PRODUCER = "ratioscope trl recorder"
-CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
+RLOO = "rloo"
+"""The loss of an RLOOTrainer, which has no choice of losses."""
+CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", RLOO)
 """Losses with PPO's clip on pi_theta / pi_old."""
 _AGGREGATIONS = {
     "grpo": "sequence_mean",
@@ -17,6 +21,7 @@ _AGGREGATIONS = {
     "vespo": "token_mean",
     "dr_grpo": "longest_mean",
     "luspo": "sequence_sum",
+    RLOO: "sequence_sum",
 }
 # Settings of TRL that change a loss and have no part of ours; those at these values do nothing.
 _IDLE = {
@@ -39,19 +44,46 @@ _VESPO = {
 }
 
 
+def is_known(trainer: Any) -> bool:
+    """Whether the trainer's loss is one of those that are described here: a GRPOTrainer's or an RLOOTrainer's."""
+    return hasattr(trainer, "loss_type") or hasattr(trainer, "normalize_advantages")
+
+
+def loss_of(trainer: Any) -> str:
+    """Name of the trainer's loss."""
+    return str(getattr(trainer, "loss_type", RLOO))
+
+
+def level_of(trainer: Any) -> str:
+    """What the loss's ratio is of; see `Rule`."""
+    if loss_of(trainer) == RLOO:
+        return "sequence"
+    return "geometric" if getattr(trainer, "importance_sampling_level", "token") == "sequence" else "token"
+
+
 def corrects_engine(trainer: Any) -> bool:
     """Whether the loss weighs tokens with the trainer's over the sampler's probability of them."""
     return bool(getattr(trainer, "use_vllm", False) and getattr(trainer, "vllm_importance_sampling_correction", False))
 
 
 def has_sampler(trainer: Any) -> bool:
-    """Whether somebody samples who says with which log-probabilities: vLLM, or the user's rollout_func."""
+    """Whether somebody samples who says with which log-probabilities: vLLM, or the user's rollout_func.
+
+    An RLOOTrainer throws away what vLLM says.
+    """
+    if loss_of(trainer) == RLOO:
+        return False
     return bool(getattr(trainer, "use_vllm", False)) or getattr(trainer, "rollout_func", None) is not None
 
 
 def shards(trainer: Any) -> bool:
     """Whether a process has a part of the weights only: a forward pass needs all of them at the same time."""
     return bool(trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled)
+
+
+def records_all(trainer: Any, folder: Path) -> bool:
+    """Whether every process records its share: a run at a URL has one writer."""
+    return int(trainer.accelerator.num_processes) == 1 or not isinstance(folder, Remote)
 
 
 def updates_per_generation(args: Any, iterations: int) -> int:
@@ -65,11 +97,12 @@ def spans_steps(args: Any) -> bool:
     return int(args.steps_per_generation) > int(args.gradient_accumulation_steps)
 
 
-def fields(trainer: Any, *, scores: bool = True, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def fields(trainer: Any, *, folder: Path, scores: bool = True, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Keyword arguments of `RunRecorder`, without the name.
 
     Args:
         trainer: a GRPOTrainer whose training has begun.
+        folder: where the run goes.
         scores: whether the batch is scored again after an update, at any step.
         task: goes over what is read from the data set.
     """
@@ -131,8 +164,8 @@ def fields(trainer: Any, *, scores: bool = True, task: Mapping[str, Any] | None 
         "seed": int(args.seed),
         "source": {"framework": "TRL", "version": library_versions("trl").get("trl", "")},
         "missing": missing(trainer, scores=scores),
-        "assumed": assumed(trainer),
-        "sampled_with": "processed" if trainer.use_vllm and getattr(trainer, "rollout_func", None) is None else "",
+        "assumed": assumed(trainer, folder),
+        "sampled_with": "processed" if has_sampler(trainer) and getattr(trainer, "rollout_func", None) is None else "",
         "libraries": library_versions("torch", "transformers", "trl", "accelerate", "vllm", "peft", "pyarrow"),
     }
 
@@ -143,10 +176,9 @@ def algorithm(trainer: Any) -> dict[str, Any]:
     Where TRL's rule is none of ours (a clip against the recomputed policy beside the sampler's own log-probabilities),
     the part has a name of its own, so that nobody replays it as another one.
     """
-    args, loss = trainer.args, str(trainer.loss_type)
-    sequence_level = getattr(trainer, "importance_sampling_level", "token") == "sequence"
+    args, loss, level = trainer.args, loss_of(trainer), level_of(trainer)
     parameters: dict[str, Any] = {"epochs": 1, "minibatches": 1}
-    level, gate, weight = "geometric" if sequence_level else "token", "none", "ratio"
+    gate, weight = "none", "ratio"
     if loss in CLIPPED:
         gate = "one_side"
         parameters |= {"epsilon_low": float(trainer.epsilon_low), "epsilon_high": float(trainer.epsilon_high)}
@@ -176,7 +208,9 @@ def algorithm(trainer: Any) -> dict[str, Any]:
         weight += "_corrected"
         parameters |= {name: getattr(args, name) for name in _VLLM if getattr(args, name, None) is not None}
     beta = float(trainer.beta)
-    if beta:
+    if beta and loss == RLOO:
+        parameters["kl_in_reward"] = beta
+    elif beta:
         corrected = bool(getattr(args, "use_bias_correction_kl", False))
         parameters |= {"reference_kl": beta, "reference_kl_estimator": "k2" if corrected else "k3"}
     parameters |= {
@@ -184,7 +218,7 @@ def algorithm(trainer: Any) -> dict[str, Any]:
     }
     masked = getattr(args, "off_policy_mask_threshold", None) is not None
     return {
-        "name": "gspo" if loss == "grpo" and sequence_level else loss,
+        "name": "gspo" if loss == "grpo" and level == "geometric" else loss,
         "parts": {
             "advantage": advantage(trainer),
             "selection": "off_policy_sequence_mask" if masked else "all",
@@ -201,7 +235,14 @@ def algorithm(trainer: Any) -> dict[str, Any]:
 
 
 def advantage(trainer: Any) -> str:
-    """How rewards become advantages."""
+    """How rewards become advantages; a name that is none of ours where more than the rewards goes in."""
+    if loss_of(trainer) == RLOO:
+        more = {
+            "kl": bool(trainer.beta),
+            "clipped": bool(getattr(trainer, "reward_clip_range", None)),
+            "normalised": bool(trainer.normalize_advantages),
+        }
+        return "_".join(["leave_one_out", *(name for name, there in more.items() if there)])
     if getattr(trainer, "multi_objective_aggregation", "sum_then_normalize") != "sum_then_normalize":
         return "normalised_parts"
     scale = str(trainer.scale_rewards).lower()
@@ -214,9 +255,10 @@ def missing(trainer: Any, *, scores: bool) -> dict[str, str]:
     """Columns that the run will not have, and why."""
     found = {}
     if not has_sampler(trainer):
+        who = "TRL's RLOOTrainer asks vLLM for" if trainer.use_vllm else "Transformers' generate returns"
         found["logp_behavior"] = (
-            "Transformers' generate returns no log-probabilities: what the sampler and the trainer disagree on is not "
-            "measured; ratios are to the trainer's own recomputation of the sampling policy."
+            f"{who} no log-probabilities: what the sampler and the trainer disagree on is not measured; ratios are to "
+            "the trainer's own recomputation of the sampling policy."
         )
     if shards(trainer):
         found["logp_new"] = "Scoring the batch again needs all processes where weights are sharded (FSDP, DeepSpeed)."
@@ -229,11 +271,12 @@ def missing(trainer: Any, *, scores: bool) -> dict[str, str]:
     return found
 
 
-def assumed(trainer: Any) -> list[str]:
+def assumed(trainer: Any, folder: Path) -> list[str]:
     """What a reader has to know of how columns came about."""
     args, said = trainer.args, []
     steps = int(args.steps_per_generation) * int(getattr(trainer, "num_iterations", 1))
-    if int(args.gradient_accumulation_steps) % steps == 0 and not corrects_engine(trainer):
+    recomputes = corrects_engine(trainer) or loss_of(trainer) == RLOO
+    if int(args.gradient_accumulation_steps) % steps == 0 and not recomputes:
         said.append(
             "logp_behavior_train is the loss's own pass, because no weight changes between sampling and update: TRL "
             "takes it for the old policy, too."
@@ -255,9 +298,14 @@ def assumed(trainer: Any) -> list[str]:
         )
     if float(trainer.temperature) != 1.0:
         said.append(f"All log-probabilities are at temperature {trainer.temperature:g}, as TRL's loss takes them.")
-    if trainer.accelerator.num_processes > 1:
-        said.append(
-            f"Process 0 of {trainer.accelerator.num_processes} recorded its own share of each batch; loss and tokens "
-            "of the others are not in it."
+    processes = int(trainer.accelerator.num_processes)
+    if not records_all(trainer, folder):
+        # First: whoever reads on must know it.
+        said.insert(
+            0,
+            f"This is the share of process 0 of {processes}, because a run at a URL has one writer: record into a "
+            "folder that all processes see, to have all of each batch.",
         )
+    elif processes > 1:
+        said.append(f"loss is that of process 0 of {processes}, on its own share of the batch.")
     return said

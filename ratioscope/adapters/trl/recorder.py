@@ -1,4 +1,4 @@
-"""The recorder of a GRPOTrainer: what is wrapped, and what is written when."""
+"""The recorder of a GRPOTrainer or an RLOOTrainer: what is wrapped, and what is written when."""
 
 import copy
 import functools
@@ -30,6 +30,7 @@ Method = Callable[..., Any]
 _LOG = logging.getLogger("ratioscope")
 FORWARD = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 """The pass that the loss differentiates, in newer and older versions."""
+_OF_TOKENS = ("old_per_token_logps", "ref_per_token_logps")
 # What TRL logs and this recorder has from where it arises.
 _OWN = ("loss", "learning_rate")
 
@@ -49,7 +50,8 @@ def record(
     """Record the next `trainer.train()` into a run folder.
 
     Args:
-        trainer: a `trl.GRPOTrainer`, or a subclass that keeps its methods.
+        trainer: a `trl.GRPOTrainer` or `trl.RLOOTrainer`, or a subclass that keeps its methods. Of several processes
+            each calls this, and records its own share of every batch into the same folder.
         folder: where the run goes.
         new: score the batch again after the optimizer's step (`logp_new`): at every step, or at every n-th one. Each
             time costs a forward pass over the step's batch.
@@ -62,14 +64,15 @@ def record(
         quiet: do not print what recording cost when the training ends.
 
     Raises:
-        RatioscopeError: the trainer is none of TRL's GRPO trainers, or the folder holds a run and `resume` is false.
+        RatioscopeError: the trainer is none of TRL's GRPO and RLOO trainers, or the folder holds a run and `resume` is
+            false.
     """
     folder = place(folder)
     missing = [each for each in ("_generate_and_score_completions", "_compute_loss") if not hasattr(trainer, each)]
-    if missing or not any(hasattr(trainer, each) for each in FORWARD):
+    if missing or not any(hasattr(trainer, each) for each in FORWARD) or not manifest.is_known(trainer):
         raise RatioscopeError(
             f"{type(trainer).__name__} is not a trainer that this recorder knows: it needs the methods of TRL's "
-            "GRPOTrainer."
+            "GRPOTrainer or RLOOTrainer."
         )
     if (folder / MANIFEST_NAME).exists() and not resume:
         raise RatioscopeError(f"{folder}: already holds a run; choose another name, or give resume=True.")
@@ -103,6 +106,9 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         self._responses: dict[int, Response] = {}
         self._next_key = self._next_group = 0
         self._scored: Scored | None = None
+        self._own: list[list[int]] | None = None
+        self._before_loss: list[torch.Tensor] | None = None
+        """Log-probabilities of the generation that is under way: of the old policy, then of the reference."""
         self._passes: list[Pass] = []
         self._pass: Pass | None = None
         self._waiting: tuple[int, Step] | None = None
@@ -111,6 +117,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         watched: dict[str, Method] = {
             "train": self._train,
             "_generate": self._generate,
+            "rollout_func": self._rollout,
             "_calculate_rewards": self._rewards,
             "_generate_and_score_completions": self._generation,
             "_compute_loss": self._loss,
@@ -119,6 +126,8 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
             "get_high_entropy_mask": partial(self._mask, "high_entropy"),
         }
         for name in watched.keys() & set(dir(trainer)):
+            if getattr(trainer, name) is None:
+                continue  # no rollout_func
             setattr(trainer, name, _around(getattr(trainer, name), watched[name]))
 
     # What the trainer's methods do in addition ----------------------------------------------------------------------
@@ -138,22 +147,36 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         self._seconds.sampling += time.perf_counter() - began
         return result
 
+    def _rollout(self, original: Method, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if self._run is not None and not getattr(self._trainer, "tools", None):  # else TRL takes the tools' mask
+            with self._safely():
+                own = result.get("env_mask")
+                self._own = None if own is None else [[int(one) for one in mask] for mask in own]
+        return result
+
     def _rewards(self, original: Method, *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         if self._run is not None:
             with self._safely():
                 _, prompts, completions, ids = args[:4]
-                self._scored = Scored(list(prompts), list(completions), list(ids), result)
+                self._scored = Scored(list(prompts), list(completions), list(ids), result, self._own)
         return result
 
     def _generation(self, original: Method, *args: Any, **kwargs: Any) -> Any:
-        began, self._scored = time.perf_counter(), None
-        result = original(*args, **kwargs)
+        began, self._scored, self._own = time.perf_counter(), None, None
+        self._before_loss = []
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            passes, self._before_loss = self._before_loss, None
         self._seconds.generation += time.perf_counter() - began
         if self._run is not None and self._trainer.model.training:
             with self._safely():
-                # TRL shuffles and splits whatever has a row for each response: so the key goes along.
-                return result | {KEY: self._keys(result["completion_ids"])}
+                # TRL shuffles and splits whatever has a row for each response: so the key goes along, and what an
+                # RLOOTrainer has added up over tokens before it hands it to its loss.
+                of_tokens = dict(zip(_OF_TOKENS, passes, strict=False)) if "old_logps" in result else {}
+                return of_tokens | result | {KEY: self._keys(result["completion_ids"])}
         return result
 
     def _loss(self, original: Method, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -171,6 +194,8 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
 
     def _forward(self, original: Method, *args: Any, **kwargs: Any) -> Any:
         result, this = original(*args, **kwargs), self._pass
+        if this is None and self._before_loss is not None:
+            self._before_loss.append(result if isinstance(result, torch.Tensor) else result[0])
         if this is not None and this.logp is None:
             with self._safely():
                 logp, *more = (result,) if isinstance(result, torch.Tensor) else result
@@ -181,7 +206,8 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
                     model = self._trainer.accelerator.unwrap_model(args[0])
                     this.again = partial(original, model, *args[1:], **kwargs)
                 if logp.requires_grad and not self._trainer.is_deepspeed_enabled:
-                    this.scale = _loss_scale(self._trainer.accelerator)
+                    # The optimizer steps with the mean of the processes' gradients.
+                    this.scale = _loss_scale(self._trainer.accelerator) * self._trainer.accelerator.num_processes
                     logp.register_hook(partial(_keep_gradient, this))
         return result
 
@@ -197,9 +223,11 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         if self._scored is None:
             raise RatioscopeError("the trainer does not call _calculate_rewards, so texts and rewards are not known")
         found = responses_of(self._trainer, self._scored, first_group=self._next_group)
-        keys = range(self._next_key, self._next_key + len(found))
+        place = self._trainer.accelerator
+        first = self._next_key + len(found) * place.process_index
+        keys = range(first, first + len(found))
         self._responses |= dict(zip(keys, found, strict=True))
-        self._next_key += len(found)
+        self._next_key += len(found) * place.num_processes
         self._next_group += groups_in(self._trainer, self._scored)
         return torch.tensor([*keys], dtype=torch.int64, device=ids.device)
 
@@ -251,6 +279,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         with self._safely():
             if (
                 self._waiting is None
+                or not self._trainer.accelerator.is_main_process
                 or self._waiting[0] != int(state.global_step) - 1
                 or "train_runtime" in (logs or {})
             ):
@@ -269,9 +298,11 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
     # What is written ------------------------------------------------------------------------------------------------
 
     def _open(self, first_step: int) -> None:
-        trainer = self._trainer
-        if self.failure or self.cost.steps or not trainer.accelerator.is_main_process:
+        trainer, place = self._trainer, self._trainer.accelerator
+        if self.failure or self.cost.steps:
             return  # a second train() of the same trainer is not the same run
+        if not (place.is_main_process or manifest.records_all(trainer, self.folder)):
+            return
         resume = self._resume and (self.folder / MANIFEST_NAME).exists()
         tokenizer = copy.deepcopy(getattr(trainer, "_tokenizer", None) or trainer.processing_class)
         run = RunRecorder(
@@ -279,7 +310,12 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
             resume=resume,
             # A copy: the writer's thread asks it while the training uses its own.
             vocabulary=text_of_token(getattr(tokenizer, "tokenizer", tokenizer)),
-            **({} if resume else self._fields | manifest.fields(trainer, scores=self._new > 0, task=self._task)),
+            writer=place.process_index,
+            **(
+                {}
+                if resume
+                else self._fields | manifest.fields(trainer, scores=self._new > 0, task=self._task, folder=self.folder)
+            ),
         )
         if resume and run.last_step >= first_step:
             _LOG.warning(
@@ -289,18 +325,18 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         # Above the numbers of what was recorded before: there was at most one generation a micro-batch.
         generations = first_step * int(trainer.args.gradient_accumulation_steps)
         rows = int(trainer.args.per_device_train_batch_size) * int(trainer.args.steps_per_generation)
-        self._next_key = generations * rows
-        self._next_group = generations * -(-rows * trainer.accelerator.num_processes // int(trainer.num_generations))
+        self._next_key = generations * rows * place.num_processes
+        self._next_group = generations * -(-rows * place.num_processes // int(trainer.num_generations))
         self._run = run
 
     def _step(self, step: int) -> Step:
         trainer, args = self._trainer, self._trainer.args
         temperatures = None
-        if trainer.loss_type == "sapo":
+        if manifest.loss_of(trainer) == "sapo":
             temperatures = float(args.sapo_temperature_pos), float(args.sapo_temperature_neg)
         rule = Rule(
-            loss=str(trainer.loss_type),
-            sequence_level=getattr(trainer, "importance_sampling_level", "token") == "sequence",
+            loss=manifest.loss_of(trainer),
+            level=manifest.level_of(trainer),
             epsilon_low=float(trainer.epsilon_low),
             epsilon_high=float(trainer.epsilon_high),
             delta=getattr(args, "delta", None),
@@ -324,7 +360,12 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
             return
         (step, built), self._waiting = self._waiting, None
         self._run.record_step(
-            step, tokens=built.tokens, sequences=built.sequences, scalars=built.scalars, messages=built.messages
+            step,
+            tokens=built.tokens,
+            sequences=built.sequences,
+            # Of the whole update, and said once.
+            scalars=built.scalars if self._trainer.accelerator.is_main_process else None,
+            messages=built.messages,
         )
 
     def _end(self, status: str, reason: str) -> None:
@@ -337,7 +378,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
             run.close(status, reason)
         except Exception as error:
             self._fail(error)
-        if not self._quiet:
+        if not self._quiet and self._trainer.accelerator.is_main_process:
             print(self.cost.sentence(self.folder), flush=True)
 
     @contextmanager

@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from torch import Tensor
@@ -22,6 +23,8 @@ class Scored:
     """Token ids of the completions, without padding."""
     rewards: Tensor
     """(responses of all processes, reward functions), NaN where a function has nothing to say."""
+    own: list[list[int]] | None = None
+    """Of each token of the completions whether the policy drew it, where the user's rollout_func says so (env_mask)."""
 
 
 def responses_of(trainer: Any, scored: Scored, *, first_group: int) -> list[Response]:
@@ -55,7 +58,8 @@ def responses_of(trainer: Any, scored: Scored, *, first_group: int) -> list[Resp
                 },
                 length=len(ids),
                 ended=bool(ids) and ids[-1] in ends,
-                messages=_messages(prompt, completion),
+                messages=_messages(prompt, completion)
+                or (_with_environment(trainer, prompt, ids, scored.own[row]) if scored.own else ()),
             )
         )
     return result
@@ -102,6 +106,24 @@ def _messages(prompt: Any, completion: Any) -> tuple[Message, ...]:
         Message(str(message.get("role", "")), _content(message), _tool(message), sampled=index >= len(prompt))
         for index, message in enumerate(said)
     )
+
+
+def _with_environment(trainer: Any, prompt: Any, ids: list[int], own: list[int]) -> tuple[Message, ...]:
+    """Of a response into which an environment wrote: what it and the policy said in turn, by the mask of its tokens."""
+    if all(own):
+        return ()
+    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    before = [
+        Message(str(message.get("role", "")), _content(message), _tool(message), sampled=False)
+        for message in asked
+        if isinstance(message, dict)
+    ]
+    decode = trainer.processing_class.decode
+    after = []
+    for policy, run in groupby(zip(own, ids, strict=True), key=lambda pair: bool(pair[0])):
+        said = decode([token for _, token in run], skip_special_tokens=True)
+        after.append(Message("assistant" if policy else "tool", str(said), None, sampled=True))
+    return (*before, *after)
 
 
 def _tool(message: dict[str, Any]) -> str | None:
