@@ -13,6 +13,7 @@ from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.evidence import Evidence, first_of, in_steps, steps_with
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
+from ratioscope.analysis.runs.relations import quoted
 
 # Kinds of `algorithm.parts.advantage` that compare the responses of a group, and those of them that add up to 0.
 CENTRED = ("group_mean", "group_normalised", "leave_one_out")
@@ -22,12 +23,15 @@ FEWEST_GROUPS = 8
 FOLLOWS, FLIPPED = 0.5, -0.5
 _UNRELATED, _NEARLY_ALL = 0.2, 0.9
 _SAME = 1e-5
+# Rewards that are weighted sums of their parts: how many responses a part say so, and how exactly.
+FEWEST_RESPONSES, _SAME_SUM = 4, 1e-4
 _OFF_CENTRE = 1e-3
 _SOME, _MOST_OFF = 0.02, 0.05
 
 
 def rewards(evidence: Evidence) -> list[Remark]:
-    """Rewards, losses and gradients that are no finite numbers, and a run without a usable token."""
+    """Rewards, losses and gradients that are no finite numbers, parts of rewards that were counted as 0 for want of a
+    number, and a run without a usable token."""
     name, remarks = "rewards", []
     responses, scored = evidence.responses, evidence.log.has_rewards
     unscored = ~np.isfinite(responses["reward"].astype(float)) & responses["dropped"].isna()
@@ -47,6 +51,7 @@ def rewards(evidence: Evidence) -> list[Remark]:
                 first_of(bad),
             )
         )
+    remarks += _parts_counted_as_zero(evidence)
     for column in ("loss", "grad_norm"):
         logged = evidence.steps.dropna(subset=[column]) if evidence.steps[column].isna().all() else evidence.steps
         steps = tuple(int(step) for step in logged["step"][~np.isfinite(logged[column].astype(float))])
@@ -95,6 +100,55 @@ def rewards(evidence: Evidence) -> list[Remark]:
     if not scored:
         return not_checked(name, f"{evidence.log.why('sequences.reward')}.")
     return passed(name, f"All {len(responses):,} rewards are finite, and so is what is logged of losses and gradients.")
+
+
+def _parts_counted_as_zero(evidence: Evidence) -> list[Remark]:
+    """A part that some responses of a group lack, where the logged reward is the weighted sum with a 0 in its place:
+    what could not be scored is then compared with what was."""
+    columns = map(str, evidence.frame("select * from sequence limit 0").columns)
+    names = [name for name in columns if name.startswith("reward_")]
+    values = ", ".join(f"try_cast({quoted(name)} as double) as part_{at}" for at, name in enumerate(names))
+    if not names:
+        return []
+    rows = evidence.frame(
+        f"select step, seq_id, group_id, reward::double as reward, {values} from sequence "
+        "where isfinite(reward) and dropped is null and grouped order by step, seq_id"
+    )
+    parts = rows.filter(like="part_").to_numpy(dtype=float, na_value=np.nan)
+    there = np.isfinite(parts)
+    if there.all() or len(rows) < FEWEST_RESPONSES * len(names):
+        return []
+    filled, reward = np.where(there, parts, 0.0), rows["reward"].to_numpy(dtype=float)
+    weights = np.linalg.lstsq(filled, reward, rcond=None)[0]
+    if np.abs(filled @ weights - reward).max() > _SAME_SUM * (1 + np.abs(reward).max()):
+        return []  # another rule made the reward: what it did with the missing ones is not known
+    groups = [rows["step"], rows["group_id"]]
+    worst = rows["reward"] == rows["reward"].groupby(groups).transform("min")
+    remarks = []
+    for at, name in enumerate(names):
+        known = pd.Series(there[:, at])
+        beside = ~known & known.groupby(groups).transform("any")
+        if not beside.any() or abs(weights[at]) < _SAME_SUM:
+            continue
+        steps = steps_with(rows[beside].groupby("step").size())
+        remarks.append(
+            Remark(
+                "rewards",
+                Outcome.FOUND,
+                f"{int(beside.sum()):,} of {len(rows):,} responses have no {name}, others of their group have one: it "
+                f"counts as 0 in their reward, {in_steps(steps)}.",
+                Severity.WARNING,
+                "Give a response that cannot be scored a reward of its own, or score no response of its prompt.",
+                (
+                    estimate("responses", int(beside.sum())),
+                    estimate("share of them with the lowest reward of their group", float(worst[beside].mean())),
+                ),
+                steps,
+                (name,),
+                first_of(rows[beside]),
+            )
+        )
+    return remarks
 
 
 def advantages(evidence: Evidence) -> list[Remark]:

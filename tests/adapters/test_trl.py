@@ -364,11 +364,10 @@ def test_tokens_of_tools_are_no_rows(tmp_path: Path) -> None:
     assert apart.abs().median() < 0.05
     # What the policy and the environment said in turn, by the mask that the rollout_func returned.
     messages = pq.read_table(tmp_path / "run" / "messages").to_pandas()
-    told = messages.merge(
-        sequences[["step", "seq_id", "prompt", "n_tokens"]], on=["step", "seq_id"], suffixes=("", "_")
-    )
+    of = ["step", "seq_id"]
+    told = messages.merge(sequences[[*of, "prompt", "n_tokens"]], on=of, suffixes=("", "_"))
     roles = told.sort_values("turn").groupby(of)["role"].agg(list)
-    assert {tuple(of) for of in roles} == {("user", "assistant", "tool", "assistant")}
+    assert {tuple(said) for said in roles} == {("user", "assistant", "tool", "assistant")}
     assert len(roles) == (sequences["n_tool_calls"] == 1).sum() == long.sum()
     assert (told["content"] == told["prompt"])[told["role"] == "user"].all()
     assert (told["content"] == "8 9")[told["role"] == "tool"].all()

@@ -33,6 +33,8 @@ def read(folder: Path) -> Tables:
 def write(tables: Tables, source: Path, to: Path, manifest: Mapping[str, Any]) -> Path:
     """A run with these tables, in one file each; NaN is written as NaN, and a column without a value as null."""
     schemas = {table: pq.read_schema(next((source / table).glob("*.parquet"))) for table in tables}
+    for name in tables["sequences"].columns.difference(schemas["sequences"].names):
+        schemas["sequences"] = schemas["sequences"].append(pa.field(name, pa.float32()))
     for table, frame in tables.items():
         (to / table).mkdir(parents=True)
         arrays = []

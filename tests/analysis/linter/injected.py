@@ -269,6 +269,19 @@ LOSS = {
         ("rewards",),
         ("reward",),
     ),
+    "a part of the reward NaN": Injected(
+        "one of two judges fails on some responses, and the sum counts that as 0",
+        rows(
+            "sequences",
+            lambda s: s.assign(
+                reward_judge=np.where(s["seq_id"] % 20 > 0, s["reward"], np.nan),
+                reward_style=0.5,
+                reward=s["reward"].where(s["seq_id"] % 20 > 0, 0.0) + 0.5,
+            ),
+        ),
+        ("rewards",),
+        ("reward_judge",),
+    ),
     "losses NaN": Injected(
         "the update overflows",
         rows("steps", lambda s: s.assign(loss=s["loss"].where(s["step"] < 12))),
