@@ -7,14 +7,17 @@ from contextlib import suppress
 from pathlib import Path
 from pkgutil import iter_modules
 from types import FrameType
+from urllib.parse import urlsplit
 
 import streamlit as st
 import uvicorn
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 from streamlit import config
 from streamlit.web import bootstrap
 
@@ -26,6 +29,7 @@ from ratioscope.dashboard.roots import serve_from
 from ratioscope.errors import RatioscopeError
 
 LOOPBACK = "127.0.0.1"
+_METRICS = "/_stcore/metrics"
 
 # Everything from this server; Plotly and Streamlit need inline styles and scripts, no eval.
 _POLICY = "; ".join(
@@ -58,6 +62,31 @@ class ContentSecurityPolicy:
             await send(message)
 
         await self.app(scope, receive, send_with_policy if scope["type"] == "http" else send)
+
+
+class OwnPagesOnly:
+    """Answers no web socket of a page from elsewhere, another port of this machine included, and nobody who asks for
+    Streamlit's own numbers, which know no login.
+
+    Args:
+        origin: where browsers find the server beside its own address; "": nowhere.
+    """
+
+    def __init__(self, app: ASGIApp, origin: str = "") -> None:
+        self.app, self.origin = app, origin
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket" and not self._is_ours(Headers(scope=scope)):
+            await WebSocketClose()(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"].rstrip("/") == _METRICS:
+            await Response(status_code=404)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _is_ours(self, headers: Headers) -> bool:
+        """Whether the page is this server's; who says of none is no browser."""
+        origin = headers.get("origin")
+        return origin is None or origin == self.origin or urlsplit(origin).netloc == headers.get("host")
 
 
 async def _plotly(request: Request) -> FileResponse:
@@ -109,7 +138,10 @@ def serve(
     app = st.App(
         Path(__file__).parent / "entry" / "ratioscope_app.py",
         routes=[Route(PLOTLY_ADDRESS, _plotly), *_pages()],
-        middleware=[Middleware(ContentSecurityPolicy)],
+        middleware=[
+            Middleware(ContentSecurityPolicy),
+            Middleware(OwnPagesOnly, origin=asked.origin if asked else ""),
+        ],
         on_script_error=error_box,
     )
     _wait_for_nobody()

@@ -49,9 +49,10 @@ class Login:
 
     def refusal(self, claims: Mapping[str, Any]) -> str:
         """Why somebody of whom the provider says this may not see runs, a sentence; "" for who may."""
-        address = str(claims.get("email") or "").strip().lower()
-        name, _, domain = address.rpartition("@")
-        if not name or not domain or not {address, f"@{domain}"}.intersection(self.emails):
+        address = _lower(str(claims.get("email") or ""))
+        name, _, domain = address.partition("@")
+        known = {address, f"@{domain}"}.intersection(self.emails)
+        if not name or not domain or "@" in domain or not known:
             return f"{_who(claims)} is not among those who may see the runs on this server."
         verified = str(claims.get("email_verified")).lower() == "true"  # some write it as a string
         if not verified and not self.unverified:
@@ -84,7 +85,8 @@ def read_login(file: Path) -> Login:
             f"server and then {_CALLBACK}, without any path between."
         )
     emails = ours.get("emails")
-    if not isinstance(emails, list) or not emails or not all(isinstance(each, str) and "@" in each for each in emails):
+    named = isinstance(emails, list) and all(isinstance(each, str) and each.count("@") == 1 for each in emails)
+    if not isinstance(emails, list) or not emails or not named:
         raise RatioscopeError(
             f'{file}: [ratioscope] needs emails, a list of addresses and of domains as in ["ada@example.org", '
             '"@lab.example.org"]: all others who have an account there see nothing.'
@@ -95,7 +97,12 @@ def read_login(file: Path) -> Login:
     if find_spec("authlib") is None or find_spec("httpx") is None:
         raise RatioscopeError("A login needs Authlib and httpx: pip install 'ratioscope[login]'.")
     origin = f"{parts.scheme}://{parts.netloc}"
-    return Login(file.resolve(), origin, tuple(each.strip().lower() for each in emails), unverified)
+    return Login(file.resolve(), origin, tuple(_lower(each.strip()) for each in emails), unverified)
+
+
+def _lower(address: str) -> str:
+    """An address as it is compared. Other signs than ASCII's stay: some of them are letters of ASCII in lower case."""
+    return "".join(sign.lower() if sign.isascii() else sign for sign in address)
 
 
 _asked: Login | None = None

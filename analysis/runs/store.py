@@ -339,6 +339,12 @@ class Listed:
     manifest: Manifest | None
     steps: int
     problem: str = ""
+    status: str = field(init=False)
+    """What the manifest says of the writer when it is read: a heartbeat that is held against a later clock has stopped
+    for whoever waits long enough. "" where there is no manifest."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", self.manifest.live_status() if self.manifest else "")
 
 
 def discover(roots: Iterable[str | Path]) -> list[Listed]:

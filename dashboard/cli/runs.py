@@ -46,7 +46,7 @@ def list_runs(
         {
             "run": run.run_id,
             "name": run.manifest.name if run.manifest else None,
-            "status": run.manifest.live_status() if run.manifest else "unreadable",
+            "status": run.status or "unreadable",
             "algorithm": run.manifest.algorithm.get("name") if run.manifest else None,
             "source": run.manifest.source.get("framework") if run.manifest else None,
             "steps": run.steps,

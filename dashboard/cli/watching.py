@@ -212,8 +212,7 @@ class Watcher:
         from ratioscope.analysis.findings.limits import limits_of, refuse_own
         from ratioscope.analysis.runs.store import signature
 
-        assert entry.manifest is not None
-        watched.live = entry.manifest.live_status() in ("running", "stalled")
+        watched.live = entry.status in ("running", "stalled")
         try:
             # Before anything is read: what is written in between is news at the next look.
             state_of_files = signature(entry.folder)

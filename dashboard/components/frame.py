@@ -38,7 +38,7 @@ _STATUS = {
 
 def status_words(run: Listed) -> str:
     """The status as the list of runs shows it."""
-    return _STATUS[run.manifest.live_status()][0] if run.manifest else "cannot be read"
+    return _STATUS[run.status][0] if run.manifest else "cannot be read"
 
 
 def run_page(title: str, question: str) -> Opened | None:
@@ -177,7 +177,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
     """Status, parts of the algorithm, how fresh the data are, the step range."""
     manifest = listed.manifest or opened.run.manifest
     # Of the list, which is as fresh as the heartbeat: what is opened stays as it is until there are new steps.
-    status = manifest.live_status()
+    status = listed.status or manifest.live_status()
     word, colour, icon = _STATUS[status]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge(word, icon=icon, color=colour)  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
         if status in ("running", "stalled"):
             follow = st.toggle("Follow", value=True, key="follow", help="Show new steps as they arrive.")
             session().follows = follow
-            _follow(opened, follow=follow)
+            _follow(opened, status, follow=follow)
         _range_bar(opened)
         _lines(opened)
         link(opened.run_id)
@@ -212,10 +212,13 @@ def _setting(run: Run) -> str:
 
 
 @st.fragment(run_every=POLL_SECONDS)
-def _follow(opened: Opened, *, follow: bool) -> None:
-    """The only thing that runs while nothing happens: one comparison of two short texts."""
-    if follow and rested() and state.has_news(opened):
-        st.rerun()
+def _follow(opened: Opened, status: str, *, follow: bool) -> None:
+    """The only thing that runs while nothing happens: one comparison of two short texts, and of the status in the list
+    with the one that is drawn."""
+    if follow and rested():
+        listed = state.runs().get(opened.run_id)
+        if state.has_news(opened) or (listed is not None and listed.status not in ("", status)):
+            st.rerun()
     st.text(f"data up to step {opened.summary.last_step}, {_age(opened)} old")
 
 

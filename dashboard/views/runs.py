@@ -98,7 +98,7 @@ def _watcher(known: list[Listed], version: int) -> Callable[[], None]:
 
 
 def _may_grow(run: Listed) -> bool:
-    return run.manifest is not None and run.manifest.live_status() in ("running", "stalled")
+    return run.status in ("running", "stalled")
 
 
 def _places(known: Sequence[Listed]) -> list[str]:

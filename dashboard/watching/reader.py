@@ -195,12 +195,12 @@ def _bytes(folder: Path) -> int:
 
 
 def _is_live(run: Listed) -> bool:
-    return run.manifest is not None and run.manifest.live_status() == "running"
+    return run.status == "running"
 
 
 def _not_begun(run: Listed) -> bool:
     """No step, of a run that may still write one; of one that has ended this is a finding."""
-    return not run.steps and run.manifest is not None and run.manifest.live_status() == "running"
+    return not run.steps and _is_live(run)
 
 
 def _limits(folder: Path) -> str:
@@ -212,4 +212,4 @@ def _limits(folder: Path) -> str:
 def _news(run: Listed) -> str:
     """Changes whenever the headline may; costs no look at the disk."""
     manifest = run.manifest
-    return f"{run.steps} {manifest.run_id} {manifest.created} {manifest.live_status()}" if manifest else ""
+    return f"{run.steps} {manifest.run_id} {manifest.created} {run.status}" if manifest else ""

@@ -6,6 +6,7 @@ import re
 import socket
 import urllib.request
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -77,6 +78,13 @@ def test_the_websocket_opens_for_this_machine_only(server: str) -> None:
     assert _websocket_status(server, "attacker.example", server) in (400, 403)
     assert _websocket_status(server, "attacker.example", "http://attacker.example") in (400, 403)
     assert _websocket_status(server, here, "http://attacker.example") in (400, 403)
+    assert _websocket_status(server, here, "http://127.0.0.1:9") in (400, 403)  # another program of this machine
+
+
+def test_nobody_is_told_the_numbers_of_the_server(server: str) -> None:
+    with pytest.raises(HTTPError) as refused:
+        urllib.request.urlopen(f"{server}/_stcore/metrics")
+    assert refused.value.code == 404
 
 
 def test_only_the_loopback_interface_listens(server: str) -> None:

@@ -44,6 +44,10 @@ def test_a_file_says_where_browsers_find_the_server_and_who_may_look(tmp_path: P
         ("anybody@sub.lab.example.org", True, False),
         ("anybody@evil-lab.example.org", True, False),
         ("eve@lab.example.org@example.net", True, False),
+        ("eve@example.net@lab.example.org", True, False),
+        ("\N{KELVIN SIGN}im@example.org", True, False),
+        ("kim@example.org", True, True),
+        ("eve@\N{KELVIN SIGN}elvin.example.org", True, False),
         ("@lab.example.org", True, False),
         ("lab.example.org", True, False),
         ("", True, False),
@@ -52,7 +56,7 @@ def test_a_file_says_where_browsers_find_the_server_and_who_may_look(tmp_path: P
     ],
 )
 def test_who_is_admitted(email: Any, verified: Any, admitted: bool) -> None:
-    emails = ("ada@example.org", "@lab.example.org")
+    emails = ("ada@example.org", "@lab.example.org", "kim@example.org", "@kelvin.example.org")
     claims = {"email": email, "email_verified": verified}
     assert (not Login(Path(), "", emails, unverified=False).refusal(claims)) is admitted
     lenient = Login(Path(), "", emails, unverified=True)

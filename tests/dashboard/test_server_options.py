@@ -1,8 +1,12 @@
 """What the server obeys, and what a page shows of an error, without a browser; the open doors are in tests/browser."""
 
+import asyncio
 import subprocess
 import sys
+from typing import Any
 
+import pytest
+from starlette.types import Message, Receive, Scope, Send
 from streamlit.testing.v1 import AppTest
 
 
@@ -50,6 +54,51 @@ print(launcher.config.get_option("secrets.files") == [str(file)])
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.split("\n") == ["[True, False]", "[True, False]", "[False, False]", "True", ""]
+
+
+@pytest.mark.parametrize("login", ["", "https://runs.example.org"])
+def test_a_web_socket_opens_for_pages_of_this_server_alone_and_its_numbers_for_nobody(login: str) -> None:
+    from ratioscope.dashboard.launcher import OwnPagesOnly
+
+    reached: list[str] = []
+    answers: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        reached.append(scope["type"])
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        answers.append(message)
+
+    def opens(kind: str, path: str = "/", host: str = "", origin: str | None = None) -> bool:
+        reached.clear()
+        headers = [(b"host", host.encode()), *([(b"origin", origin.encode())] if origin is not None else [])]
+        scope: dict[str, Any] = {"type": kind, "path": path, "headers": headers}
+        asyncio.run(OwnPagesOnly(app, login)(scope, receive, send))
+        return bool(reached)
+
+    here = "127.0.0.1:8501"
+    assert opens("websocket", host=here, origin=f"http://{here}")
+    assert opens("websocket", host="localhost:9000", origin="http://localhost:9000")  # a forwarded port
+    assert opens("websocket", host="runs.example.org", origin="https://runs.example.org")
+    assert opens("websocket", host=here)
+    assert opens("websocket", host=here, origin="https://runs.example.org") is bool(login)
+    others = (
+        "http://127.0.0.1:8502",
+        "http://localhost:8501",
+        "https://runs.example.org:444",
+        "http://a.example",
+        "null",
+    )
+    for origin in others:
+        assert not opens("websocket", host=here, origin=origin), origin
+        assert answers[-1]["type"] == "websocket.close"
+    assert opens("http", "/_stcore/health") and opens("lifespan")
+    for path in ("/_stcore/metrics", "/_stcore/metrics/"):
+        answers.clear()
+        assert not opens("http", path) and answers[0]["status"] == 404
 
 
 def _page() -> None:

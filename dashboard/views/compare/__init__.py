@@ -211,11 +211,7 @@ def _why_missing(comparison: Comparison) -> str:
 
 def _follow(listed: list[Listed], members: list[Member]) -> None:
     """Draw again when a live run has news; finished runs are not polled."""
-    live = [
-        (run, member)
-        for run, member in zip(listed, members, strict=True)
-        if run.manifest and run.manifest.live_status() in ("running", "stalled")
-    ]
+    live = [(run, member) for run, member in zip(listed, members, strict=True) if run.status in ("running", "stalled")]
     if not live:
         return
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -1,6 +1,9 @@
 """Runs on disk: what is broken gets one clear sentence, what can be read is read, and nothing is written."""
 
 import json
+import os
+import socket
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +98,16 @@ def test_a_run_does_not_grow_stale_while_it_is_read(tmp_path: Path) -> None:
     run = open_run(make_run(tmp_path / "run", 1))
     run.manifest.status, run.manifest.heartbeat = "running", "2020-01-01T00:00:00+00:00"
     assert run.status == "finished" and run.manifest.live_status() != "finished"
+
+
+def test_a_list_that_is_waited_for_says_what_was_so_when_it_was_read(tmp_path: Path) -> None:
+    """A page that takes half a minute to be drawn is no sign that a writer has stopped."""
+    Manifest(name="mine", process_id=os.getpid(), host=socket.gethostname()).write(tmp_path)
+    (listed,) = discover([tmp_path])
+    assert listed.manifest is not None
+    listed.manifest.heartbeat = (datetime.now(UTC) - timedelta(seconds=40)).isoformat()
+    assert listed.manifest.live_status() == "stalled"
+    assert listed.status == "running"
 
 
 def test_what_the_system_refuses_now_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
