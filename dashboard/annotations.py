@@ -1,7 +1,8 @@
 """The user's own tags and notes on runs.
 
 Runs are never written to: annotations are kept in the user's data folder, one small file per run, found by the run's
-folder. Text is kept as it was typed and must be escaped like the text of a log.
+folder, and nobody else reads them; in a folder that is a group's, its people do. Text is kept as it was typed and must
+be escaped like the text of a log.
 """
 
 import hashlib
@@ -60,9 +61,9 @@ def write_annotation(folder: Path, annotation: Annotation) -> Annotation:
     if kept == Annotation():
         place.unlink(missing_ok=True)
         return kept
-    place.parent.mkdir(parents=True, exist_ok=True)
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     contents = {"folder": str(folder.resolve()), "tags": kept.tags, "text": kept.text}
-    replace_atomically(place, json.dumps(contents).encode())
+    replace_atomically(place, json.dumps(contents).encode(), private=True)
     return kept
 
 

@@ -17,7 +17,7 @@ from threading import RLock
 from typing import IO
 
 from ratioscope.analysis.importers.detect import Found, search
-from ratioscope.dashboard.roots import imports_of
+from ratioscope.dashboard.roots import check_imports, imports_of
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
 from ratioscope.storage.places import Remote
@@ -75,6 +75,11 @@ class Imports:
 
     def _start(self, foreign: Foreign) -> None:
         self._problems.pop(foreign.folder, None)
+        try:
+            check_imports()
+        except RatioscopeError as error:
+            self._problems[foreign.folder] = str(error)
+            return
         complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
         command = [
             *(sys.executable, "-P", "-m", "ratioscope", "import", str(foreign.found.description.path.resolve())),

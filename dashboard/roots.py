@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ratioscope.cache import cache_folder
+from ratioscope.cache import cache_folder, distrusted, own_folder
+from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
 
 _VARIABLE = "RATIOSCOPE_ROOTS"
@@ -23,9 +24,23 @@ def roots() -> list[Path]:
 
 
 def shelves() -> list[Path]:
-    """Where runs are looked for: these folders, and those that their imports go to; the latter may not exist yet."""
+    """Where runs are looked for: these folders, and those that their imports go to, unless others may write there; the
+    latter may not exist yet."""
     served = roots()
-    return [*served, *map(imports_of, served)]
+    imports = [] if distrusted(cache_folder("imports")) else map(imports_of, served)
+    return [*served, *(folder for folder in imports if not distrusted(folder))]
+
+
+def check_imports() -> None:
+    """Make the folder of all imports.
+
+    Raises:
+        RatioscopeError: it cannot be made, or others may write there.
+    """
+    if own_folder("imports") is None:
+        folder = cache_folder("imports")
+        why = distrusted(folder) or "it cannot be made"
+        raise RatioscopeError(f"{folder}: nothing is imported here, {why}; see ratioscope cache --help.")
 
 
 def imports_of(root: Path) -> Path:

@@ -12,7 +12,7 @@ not used (`distrusted`).
 
 An entry's key holds the code of all that the module imports (`code_of`): what another ratioscope computed is never
 mistaken for what this one would. Models and what must not be forgotten are not entries: they have separate folders
-(`cache_folder`) and stay.
+(`own_folder`, with the same check of who may write there) and stay.
 """
 
 import ast
@@ -35,7 +35,7 @@ from typing import TypeVar
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import library_versions
-from ratioscope.whole_files import replace_atomically
+from ratioscope.whole_files import is_a_groups, replace_atomically
 
 DEFAULT_LIMIT_MEGABYTES = 4000
 
@@ -149,12 +149,9 @@ class Entry:
     def _keep_here(self, contents: bytes) -> None:
         limit, path = _limit(), self.path
         size = _on_disk(len(contents))
-        if size > limit:
+        if size > limit or own_folder(self.purpose) is None:
             return
         with suppress(OSError):
-            _make(path.parent)
-            if distrusted(path.parent):
-                return
             replace_atomically(path, _checksum(contents) + contents, lasting=False)
             # Keys are as good as dice: no process need know what the others write.
             if int(self.key[:8], 16) / 16**8 < _LOOKS * size / limit:
@@ -186,13 +183,23 @@ def distrusted(folder: Path) -> str:
     return why
 
 
+def own_folder(purpose: str) -> Path | None:
+    """The folder of the cache for one purpose, made where it is not there; None where it cannot be made, or where what
+    lies in it is not believed."""
+    folder = cache_folder(purpose)
+    try:
+        _make(folder)
+    except OSError:
+        return None
+    return None if distrusted(folder) else folder
+
+
 def _make(folder: Path) -> None:
     """Make a folder of the cache, for this user alone; in a folder that is a group's, for the group."""
     for place in (folder.parent, folder):
         if not place.is_dir():
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            above = place.parent.stat().st_mode
-            if above & stat.S_IWGRP and not above & stat.S_IWOTH:
+            if is_a_groups(place.parent):
                 place.chmod(stat.S_IMODE(place.stat().st_mode) | stat.S_IRWXG)
 
 

@@ -2,24 +2,31 @@
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def replace_atomically(path: Path, contents: bytes, *, lasting: bool = True, new: bool = False) -> None:
+def replace_atomically(
+    path: Path, contents: bytes, *, lasting: bool = True, new: bool = False, private: bool = False
+) -> None:
     """Write a file so that a crash at any moment leaves the old or the new one whole.
 
     Args:
         lasting: a crash of the machine, too, which takes time; without, only one of the process.
         new: of several that make it at once one succeeds.
+        private: for this user alone, in a folder that is a group's for the group; else the umask says for whom.
 
     Raises:
         FileExistsError: it is to be `new`, and there is one.
     """
     temporary = path.with_name(f"{path.name}.tmp-{secrets.token_hex(8)}")  # machines may share the folder
     with instead_of(path, temporary):
-        with temporary.open("wb") as file:
+        mode = 0o666 if not private else 0o660 if is_a_groups(path.parent) else 0o600
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            if mode == 0o660:
+                temporary.chmod(mode)  # whatever the umask: the folder says that its group writes here
             file.write(contents)
             if lasting:
                 file.flush()
@@ -34,6 +41,12 @@ def replace_atomically(path: Path, contents: bytes, *, lasting: bool = True, new
             except OSError:  # a file system without hard links
                 pass
         temporary.replace(path)
+
+
+def is_a_groups(folder: Path) -> bool:
+    """Whether a folder is for the people of a group: they may write into it, and others may not."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_IWGRP) and not mode & stat.S_IWOTH
 
 
 @contextmanager

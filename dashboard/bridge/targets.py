@@ -104,14 +104,14 @@ class _Service(ABC):
     """A service, which does not say what it has: a file remembers the last step that was sent of each metric.
 
     Args:
-        place: of that file.
+        place: of that file; None: nothing is remembered.
     """
 
-    def __init__(self, wanted: Wanted, place: Path) -> None:
+    def __init__(self, wanted: Wanted, place: Path | None) -> None:
         self._wanted, self._place, self._begun = wanted, place, False
         self.where = f"project {wanted.project}"
         self._steps: dict[str, int] = {}
-        if not wanted.again:
+        if place is not None and not wanted.again:
             with suppress(OSError, ValueError, TypeError, AttributeError):
                 kept = json.loads(place.read_text(encoding="utf-8"))
                 self._steps = {str(key): int(step) for key, step in kept.items()}
@@ -129,8 +129,9 @@ class _Service(ABC):
         self._log(replace(numbers, metrics=new))
         self._steps |= dict.fromkeys(new, step)
         with suppress(OSError):
-            self._place.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(self._place, json.dumps(self._steps).encode())
+            if self._place is not None:
+                self._place.parent.mkdir(parents=True, exist_ok=True)
+                replace_atomically(self._place, json.dumps(self._steps).encode())
 
     def close(self) -> None:
         if self._begun:
@@ -235,7 +236,7 @@ def _needed(module: str, package: str) -> Any:
         raise RatioscopeError(f"--to needs {package} {missing}here: pip install {package}") from None
 
 
-def _remembered_at(service: str, wanted: Wanted) -> Path:
+def _remembered_at(service: str, wanted: Wanted) -> Path | None:
     where = f"{service} {wanted.project} {(wanted.output or Path.cwd()).resolve()}"
     return place_of("bridge", where, f"{wanted.run.folder.resolve()}\n{wanted.run.manifest.run_id}")
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,7 +15,7 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_o
 
 from ratioscope import __version__
 from ratioscope.analysis.findings.news import Reported, reported_from_json, reported_to_json
-from ratioscope.cache import cache_folder
+from ratioscope.cache import own_folder
 from ratioscope.dashboard.report.target import check_folder
 from ratioscope.dashboard.terminal import say
 from ratioscope.errors import RatioscopeError
@@ -54,9 +55,9 @@ class Listener(Protocol):
 
 
 class Terminal:
-    """One line an alert on stdout."""
+    """One line an alert on stdout; each person has one, whoever shares the cache."""
 
-    identity = "terminal"
+    identity = f"terminal of {os.geteuid() if hasattr(os, 'geteuid') else os.environ.get('USERNAME', '')}"
     is_new = False
 
     def deliver(self, alert: Alert) -> None:
@@ -144,10 +145,10 @@ class Memory:
             self._reported[key] = {}
             if listener.is_new:
                 return self._reported[key]
+            place = place_of("alerts", *key)
             with suppress(OSError, ValueError):
-                self._reported[key] = reported_from_json(
-                    json.loads(place_of("alerts", *key).read_text(encoding="utf-8"))
-                )
+                if place is not None:
+                    self._reported[key] = reported_from_json(json.loads(place.read_text(encoding="utf-8")))
         return self._reported[key]
 
     def keep(self, listener: Listener, run_key: str, reported: Reported) -> None:
@@ -156,8 +157,8 @@ class Memory:
         self._reported[key] = dict(reported)
         place = place_of("alerts", *key)
         with suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(place, json.dumps(reported_to_json(reported)).encode())
+            if place is not None:
+                replace_atomically(place, json.dumps(reported_to_json(reported)).encode(), private=True)
 
 
 def message(alert: Alert) -> dict[str, Any]:
@@ -179,7 +180,11 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
-def place_of(purpose: str, identity: str, run_key: str) -> Path:
-    """Where it is remembered what was sent of a run; named by a hash: a webhook's address may be a secret."""
+def place_of(purpose: str, identity: str, run_key: str) -> Path | None:
+    """Where it is remembered what was sent of a run; named by a hash: a webhook's address may be a secret.
+
+    None: nowhere, because others could write there what was not sent.
+    """
+    folder = own_folder(purpose)
     name = hashlib.sha256(f"{identity}\n{run_key}".encode(errors="surrogateescape")).hexdigest()[:32]
-    return cache_folder(purpose) / f"{name}.json"
+    return folder and folder / f"{name}.json"

@@ -5,14 +5,21 @@ import os
 import pickle
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
+from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.summary import blocks
-from ratioscope.cache import Entry, _checksum, distrusted
+from ratioscope.cache import Entry, _checksum, cache_folder, distrusted, own_folder
+from ratioscope.dashboard import roots
+from ratioscope.dashboard.annotations import Annotation, write_annotation
 from ratioscope.dashboard.watching import headlines
+from ratioscope.dashboard.watching.alerts import Memory, Terminal, place_of
+from ratioscope.errors import RatioscopeError
+from ratioscope.trainer.model import warm_start
 from tests.making.runs import numbered_step, write_run
 
 
@@ -66,6 +73,59 @@ def test_another_users_folder_is_not_believed_unless_it_is_the_groups(
     assert distrusted(root / "things") == "it belongs to another user" and entry().get() is None
     (root / "things").chmod(0o770)
     assert entry().get() == b"contents"
+
+
+def test_what_is_no_entry_is_not_believed_either_where_everybody_may_write(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was alerted, models that were converted or begun with, other programs' runs."""
+    memory = Memory()
+    memory.keep(Terminal(), "run", {"diverged": Severity.CRITICAL})
+    assert Memory().reported(Terminal(), "run") == {"diverged": Severity.CRITICAL}
+    roots.serve_from([tmp_path])
+    roots.check_imports()
+    imports = roots.imports_of(tmp_path)
+    assert roots.shelves() == [tmp_path, imports]
+    for purpose in ("bridge", "pretrained", "warm_start"):
+        assert own_folder(purpose) == cache_folder(purpose)
+    for folder in root.iterdir():
+        folder.chmod(0o1777)
+    assert Memory().reported(Terminal(), "run") == {} and place_of("bridge", "wandb", "run") is None
+    memory.keep(Terminal(), "another", {})
+    assert len(list((root / "alerts").iterdir())) == 1
+    assert roots.shelves() == [tmp_path]
+    with pytest.raises(RatioscopeError, match="nothing is imported here, everybody may write into it"):
+        roots.check_imports()
+    assert not warm_start._load_weights(SimpleNamespace(), own_folder("warm_start"))  # type: ignore[arg-type]
+    # Who asks for the folder itself does not keep files there without the check.
+    package = Path(roots.__file__).parents[1]
+    asked = {file.name for file in package.rglob("*.py") if "cache_folder" in file.read_text(encoding="utf-8")}
+    assert asked <= {"cache.py", "caching.py", "roots.py"}
+
+
+def test_each_person_has_a_terminal_in_a_groups_cache(root: Path) -> None:
+    root.mkdir()
+    root.chmod(0o770)
+    mine, another = Terminal(), Terminal()
+    another.identity = Terminal.identity + "1"
+    Memory().keep(mine, "run", {"diverged": Severity.CRITICAL})
+    assert str(os.geteuid()) in mine.identity and Memory().reported(another, "run") == {}
+    (kept,) = (root / "alerts").iterdir()
+    assert (mode(root / "alerts"), mode(kept)) == (0o770, 0o660)
+
+
+def test_notes_are_for_their_writer_and_in_a_groups_folder_for_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "data" / "notes"
+    monkeypatch.setenv("RATIOSCOPE_NOTES", str(notes))
+    for of_folder, of_file in ((0o700, 0o600), (0o755, 0o600), (0o2770, 0o660), (0o775, 0o660), (0o1777, 0o600)):
+        write_annotation(tmp_path, Annotation(text="mine"))
+        if of_folder == 0o700:
+            assert mode(notes) == 0o700
+        notes.chmod(of_folder)
+        write_annotation(tmp_path, Annotation(text="mine"))
+        assert [mode(file) for file in notes.iterdir()] == [of_file], oct(of_folder)
 
 
 class _Planted:

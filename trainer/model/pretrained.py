@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
-from ratioscope.cache import cache_folder
+from ratioscope.cache import own_folder
 from ratioscope.errors import RatioscopeError, first_line
 
 SMOLLM2 = "smollm2"
@@ -119,13 +119,15 @@ def load(path: str, *, chat_template: bool) -> tuple[PreTrainedModel, Pretrained
     with _quiet(), torch.random.fork_rng(devices=[]):
         if place.is_dir():
             return _load_folder(place, place, chat_template)
-        folder = _converted_folder(place)
-        if folder.exists():
-            with contextlib.suppress(RatioscopeError):  # damaged in the cache: convert it again
-                return _load_folder(folder, place, chat_template)
-            shutil.rmtree(folder, ignore_errors=True)
-        _convert(place, folder)
-        return _load_folder(folder, place, chat_template)
+        kept = own_folder("pretrained")
+        if kept is None:  # converted for this time
+            with tempfile.TemporaryDirectory(prefix="ratioscope-") as temporary:
+                return _load_folder(_converted(place, Path(temporary)), place, chat_template)
+        folder = _converted(place, kept)
+        with contextlib.suppress(RatioscopeError):
+            return _load_folder(folder, place, chat_template)
+        shutil.rmtree(folder, ignore_errors=True)  # damaged in the cache: convert it again
+        return _load_folder(_converted(place, kept), place, chat_template)
 
 
 def _place(path: str) -> Path:
@@ -173,18 +175,21 @@ def _load_folder(folder: Path, name: Path, chat: bool) -> tuple[PreTrainedModel,
     return model.eval(), vocabulary
 
 
-def _converted_folder(file: Path) -> Path:
+def _converted(file: Path, kept: Path) -> Path:
+    """The folder among those that are kept which holds a GGUF file, converted now if it was not yet."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
     # Raise the number when a file would be converted differently.
     digest.update(f"1 {transformers.__version__}".encode())
-    return cache_folder("pretrained") / digest.hexdigest()[:16]
+    folder = kept / digest.hexdigest()[:16]
+    if not folder.exists():
+        _convert(file, folder)
+    return folder
 
 
 def _convert(file: Path, folder: Path) -> None:
     """Keep a GGUF file as a folder that loads in a second; `folder` appears whole or not at all."""
     options: dict[str, Any] = {"gguf_file": file.name, **_LOCAL}
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="tmp-") as temporary:
         whole = Path(temporary) / folder.name
         try:

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from ratioscope.cache import cache_folder
+from ratioscope.cache import own_folder
 from ratioscope.trainer.model import policy
 from ratioscope.trainer.model.vocabulary import END, Vocabulary
 from ratioscope.trainer.sampling.rollout import Rollout
@@ -42,7 +42,8 @@ def warm_started(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.warm_start.seed)
         model, vocabulary = policy.make(config.model, task)
-        cached = cache_folder("warm_start") / f"{digest(config, task, torch.__version__.split('+')[0])}.safetensors"
+        folder = own_folder("warm_start")
+        cached = folder and folder / f"{digest(config, task, torch.__version__.split('+')[0])}.safetensors"
         # A start that has not seen the first prompts serves runs that hold out fewer of them, too.
         unseen = {
             "task": config.task.model_copy(update={"evaluation_prompts": max(config.task.evaluation_prompts, 512)})
@@ -50,10 +51,10 @@ def warm_started(
         shipped = SHIPPED / f"{digest(config.model_copy(update=unseen), task)}.safetensors"
         if not (_load_weights(model, shipped) or _load_weights(model, cached)):
             _train_supervised(model, vocabulary, config, task, progress)
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            temporary = cached.with_suffix(f".tmp-{os.getpid()}")
-            save_file(model.state_dict(), temporary)
-            temporary.replace(cached)
+            if cached is not None:
+                temporary = cached.with_suffix(f".tmp-{os.getpid()}")
+                save_file(model.state_dict(), temporary)
+                temporary.replace(cached)
     return model, vocabulary
 
 
@@ -71,9 +72,9 @@ def digest(config: TrainConfig, task: Task, version: str = "") -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _load_weights(model: PreTrainedModel, path: Path) -> bool:
+def _load_weights(model: PreTrainedModel, path: Path | None) -> bool:
     """Whether `path` held weights that fit; a file that cannot be used leaves the model as it was."""
-    if not path.exists():
+    if path is None or not path.exists():
         return False
     try:
         weights = load_file(path, device=str(model.device))
