@@ -7,25 +7,20 @@ from math import nan
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, Steps
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import listed
-from ratioscope.analysis.runs.columns import schema_of
+from ratioscope.analysis.runs.scalars import not_finite, unusable
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
-from ratioscope.storage.parquet import read_table
 
 NOTHING_TO_JUDGE = "nothing_to_judge"
 ABSENCE = (NOTHING_TO_JUDGE, "diverged", "files_left_out", "ended_badly")
 _LOST_SHARE = 0.5
 """Of a step's rows: with more of them unusable, the step's numbers are those of a remainder."""
-_NEARLY_ALL, _STOPPED = 0.9, 3
-"""A scalar in so large a share of the steps, and in none of so many last ones, has stopped being logged."""
 _LONGEST_REASON = 300
 """Characters of a manifest that are quoted."""
 _TOKENS, _REWARD = "log-probabilities or advantages of most tokens", "the reward"
@@ -215,38 +210,10 @@ def _bad(evidence: Evidence) -> dict[str, "pd.Series[bool]"]:
     values = evidence.values
     rows = values["n_tokens"] + values["n_invalid"]
     bad = {_TOKENS: (values["n_invalid"] > _LOST_SHARE * rows)[rows > 0]}
-    scalars = _scalars(evidence)
-    bad |= {words: _unusable(scalars[name]) for name, words in _SCALARS.items() if name in scalars}
+    scalars = pd.DataFrame() if evidence.run is None else not_finite(evidence.run, list(_SCALARS))
+    bad |= {words: unusable(scalars[name]) for name, words in _SCALARS.items() if name in scalars}
     reward = values["reward"][rows > 0]
-    return bad | {_REWARD: _unusable(reward.isna().where(reward.notna()))}
-
-
-def _unusable(not_finite: "pd.Series[bool]") -> "pd.Series[bool]":
-    """With the steps at the end from which on a scalar is missing that was in nearly every step: some loggers make
-    nothing of NaN."""
-    known = not_finite.notna()
-    if not known.any():
-        return not_finite[known].astype(bool)
-    end = int(np.flatnonzero(known)[-1]) + 1
-    stopped = float(known.iloc[:end].mean()) >= _NEARLY_ALL and len(known) - end >= _STOPPED
-    return (not_finite.fillna(True) if stopped else not_finite[known]).astype(bool)
-
-
-def _scalars(evidence: Evidence) -> pd.DataFrame:
-    """By step: whether a logged scalar is not finite; null where it was not logged.
-
-    From the files: in a frame, NaN and null are one.
-    """
-    if evidence.run is None:
-        return pd.DataFrame()
-    parts = []
-    for file in evidence.run.files["steps"]:
-        names = [name for name in _SCALARS if name in schema_of(file).names]
-        table = read_table(file.path, ["step", *names])
-        columns = {name: pc.invert(pc.is_finite(table[name].cast(pa.float64()))) for name in names}
-        parts.append(pa.table({"step": table["step"], **columns}).to_pandas())
-    found = pd.concat(parts) if parts else pd.DataFrame({"step": []})
-    return found.groupby("step").last()
+    return bad | {_REWARD: unusable(reward.isna().where(reward.notna()))}
 
 
 def _since(bad: "pd.Series[bool]") -> Steps:

@@ -14,6 +14,7 @@ from ratioscope.analysis.linter.evidence import Evidence, first_of, in_steps, st
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.runs.relations import quoted
+from ratioscope.analysis.runs.scalars import not_finite, unusable
 
 # Kinds of `algorithm.parts.advantage` that compare the responses of a group, and those of them that add up to 0.
 CENTRED = ("group_mean", "group_normalised", "leave_one_out")
@@ -52,16 +53,17 @@ def rewards(evidence: Evidence) -> list[Remark]:
             )
         )
     remarks += _parts_counted_as_zero(evidence)
-    for column in ("loss", "grad_norm"):
-        logged = evidence.steps.dropna(subset=[column]) if evidence.steps[column].isna().all() else evidence.steps
-        steps = tuple(int(step) for step in logged["step"][~np.isfinite(logged[column].astype(float))])
+    scalars = not_finite(evidence.run, ("loss", "grad_norm")).reindex(evidence.steps["step"])
+    for column in map(str, scalars):
+        bad_at = unusable(scalars[column])
+        steps = tuple(int(step) for step in bad_at.index[bad_at])
         if steps:
             remarks.append(
                 Remark(
                     name,
                     Outcome.FOUND,
                     f"{column} is NaN, infinite or missing {in_steps(steps)}"
-                    + (", up to the end: the run may have diverged." if max(steps) == logged["step"].max() else "."),
+                    + (", up to the end: the run may have diverged." if bad_at.iloc[-1] else "."),
                     Severity.WARNING,
                     "Look at the step before the first one: its learning rate, its largest ratio, its gradient norm.",
                     (estimate("steps", len(steps)),),

@@ -1,0 +1,47 @@
+"""Scalars of the steps table that are no finite numbers, and since when one is not logged any more.
+
+Read from the files: a frame makes one of NaN, which was logged, and null, which was not.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ratioscope.analysis.runs.columns import schema_of
+from ratioscope.analysis.runs.store import Run
+from ratioscope.storage.parquet import read_table
+
+_NEARLY_ALL, _STOPPED = 0.9, 3
+"""A scalar in so large a share of the steps, and in none of so many last ones, has stopped being logged."""
+
+
+def not_finite(run: Run, names: Sequence[str]) -> pd.DataFrame:
+    """Return by step whether each logged scalar is not finite; null where it was not logged."""
+    parts = []
+    for file in run.files["steps"]:
+        there = [name for name in names if name in schema_of(file).names]
+        table = read_table(file.path, ["step", *there])
+        columns = {name: pc.invert(pc.is_finite(table[name].cast(pa.float64()))) for name in there}
+        parts.append(pa.table({"step": table["step"], **columns}).to_pandas())
+    found = pd.concat(parts) if parts else pd.DataFrame({"step": []})
+    return found.groupby("step").last()
+
+
+def unusable(flags: "pd.Series[bool]") -> "pd.Series[bool]":
+    """Return the steps that say something of a scalar, and whether it is not finite there.
+
+    Args:
+        flags: of one scalar, as `not_finite` returns them.
+
+    A scalar that was in nearly every step and is missing up to the end is not finite there: some loggers make nothing
+    of NaN.
+    """
+    known = flags.notna()
+    if not known.any():
+        return flags[known].astype(bool)
+    end = int(np.flatnonzero(known)[-1]) + 1
+    stopped = float(known.iloc[:end].mean()) >= _NEARLY_ALL and len(known) - end >= _STOPPED
+    return (flags.fillna(True) if stopped else flags[known]).astype(bool)
