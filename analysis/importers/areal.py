@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines, responses
+from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _KEYS = {"task_id", "tail_version", "prompt", "completion", "reward"}
@@ -88,8 +89,8 @@ def _response(row: Mapping[str, Any]) -> responses.Response:
         "group_id": responses.version(row["task_id"]),
         "prompt": responses.text(row["prompt"]),
         "response": responses.text(row["completion"]),
-        "reward": responses.number(row["reward"]),
-        "reward_original": responses.number(row.get("original_reward")),
+        "reward": as_number(row["reward"]),
+        "reward_original": as_number(row.get("original_reward")),
         "n_tokens": n_tokens,
         "behavior_version_min": min(versions) if spans and versions else None,
         "behavior_version_max": max(versions, default=None),

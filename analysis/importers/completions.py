@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope.analysis.importers import responses
+from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.errors import first_line
 
@@ -123,7 +124,7 @@ def _reward_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         name
         for name in names
-        if all(row[name] is None or responses.number(row[name]) is not None for row in rows)
+        if all(row[name] is None or as_number(row[name]) is not None for row in rows)
         and any(row[name] is not None for row in rows)
     ]
 
@@ -135,7 +136,7 @@ def _sums(files: Mapping[int, Path], names: Sequence[str], size: int) -> bool:
         rows = _rows(file, Reading(skip_bad=True))
         groups = np.array(_groups(rows, size))
         sums = np.array([_total(row, names) for row in rows])
-        advantages = np.array([responses.number(row.get("advantage")) or 0.0 for row in rows])
+        advantages = np.array([as_number(row.get("advantage")) or 0.0 for row in rows])
         for group in set(groups.tolist()):
             ours, theirs = sums[groups == group], advantages[groups == group]
             ours = ours - ours.mean()
@@ -149,7 +150,7 @@ def _sums(files: Mapping[int, Path], names: Sequence[str], size: int) -> bool:
 
 
 def _total(row: Mapping[str, Any], names: Sequence[str]) -> float:
-    values = [responses.number(row[name]) for name in names]
+    values = [as_number(row[name]) for name in names]
     return float(np.nansum([np.nan if value is None else value for value in values]))
 
 

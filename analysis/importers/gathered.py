@@ -1,6 +1,7 @@
 """What importers share: responses gathered into a step, small files beside a run, texts of messages."""
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -213,9 +214,17 @@ def known(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != {}}
 
 
-def number(value: Any) -> float | None:
-    """A number that is one; None otherwise."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def as_number(value: Any) -> float | None:
+    """Return a reward, a time or the like as every format has it read: a truth value is 1 or 0, text counts where it is
+    a number, and NaN and infinite are kept; None for what is no number."""
+    if not isinstance(value, bool | int | float | str | np.number | np.bool_):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+    except OverflowError:  # a whole number beyond 1e308
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]
 
 
 def words(value: Any) -> str | None:
@@ -225,7 +234,7 @@ def words(value: Any) -> str | None:
 
 def moment(seconds: Any) -> datetime | None:
     """Seconds since 1970 as a time in UTC; None for 0, which stands for "not yet", and for what is no time."""
-    value = number(seconds)
+    value = as_number(seconds)
     try:
         return datetime.fromtimestamp(value, UTC) if value else None
     except (OverflowError, OSError, ValueError):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import lines, responses
+from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _COLUMNS = {"logprobs": "logp_current", "ref_logprobs": "logp_reference", "old_log_probs2_entropy": "entropy"}
@@ -144,7 +145,7 @@ def _response(row: Mapping[str, Any]) -> responses.Response:
         row={
             "prompt": responses.text(row.get("prompt")),
             "response": responses.text(row.get("response")),
-            "reward_processed" if mask is not None else "reward": responses.number(row.get("reward")),
+            "reward_processed" if mask is not None else "reward": as_number(row.get("reward")),
         },
     )
 

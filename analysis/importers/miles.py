@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import gates, lines, pickles, responses, slime
+from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _SLICED = (*slime.COLUMNS, gates.FIELD)
@@ -201,7 +202,7 @@ def _step(
                 began_with = "logp_current" not in found.values and updates == 1
                 found.values["logp_current" if began_with else "logp_gate"] = trained[gates.FIELD]
         if raw is not None and len(raw) == len(by_index) and place < len(raw):
-            reward = responses.number(raw[place])
+            reward = as_number(raw[place])
             found.row |= {"reward": reward} if reward is not None else {}
         if isinstance(adapter := getattr(sample.get("adapter"), "state", None), Mapping):
             found.row["adapter"] = responses.text(adapter.get("name"))

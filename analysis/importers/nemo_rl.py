@@ -16,8 +16,8 @@ from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.gathered import (
     Gathered,
     Ordinals,
+    as_number,
     first_object,
-    number,
     numbered,
     numbers,
     sampled_runs,
@@ -157,7 +157,7 @@ def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], scored: b
         ids = np.array(row["token_ids"][:length], dtype=np.int32)
         tokens["token_id"] = ids[mask]
         prompt = ids[: int(mask.argmax()) if mask.any() else length].tobytes()
-    weight = number(row.get("sample_loss_mask"))
+    weight = as_number(row.get("sample_loss_mask"))
     if weight == 0:
         tokens["rejected"] = np.full(int(mask.sum()), "sample mask 0", dtype=object)
     prompt_text, response = _texts(row.get("content"), sampled_runs(mask))
@@ -167,7 +167,7 @@ def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], scored: b
         "prompt": prompt_text,
         "response": response,
         "n_tokens": int(mask.sum()),
-        "reward": number(row.get("filtered_rewards", row.get("rewards"))),
+        "reward": as_number(row.get("filtered_rewards", row.get("rewards"))),
         "sample_weight": weight,
         "environment": words(agent.get("name")) if isinstance(agent, Mapping) else None,
         "n_turns": sampled_runs(mask),

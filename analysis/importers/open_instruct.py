@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import lines
-from ratioscope.analysis.importers.gathered import Gathered, first_object, known, number, numbers, words
+from ratioscope.analysis.importers.gathered import Gathered, as_number, first_object, known, numbers, words
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _SHARD = re.compile(r"(.+)_rollouts_(\d{6,})\.jsonl")
@@ -142,12 +142,12 @@ def _add(gathered: Gathered, row: Mapping[str, Any]) -> None:
         {
             "group_id": int(row["prompt_idx"]),
             "n_tokens": int(mask.sum()),
-            "reward": number(row["reward"]),
+            "reward": as_number(row["reward"]),
             "finish_reason": words(row.get("finish_reason")),
             "truncated": row.get("finish_reason") == "length",
             "environment": ", ".join(map(str, dataset)) if isinstance(dataset, list) else words(dataset),
             "n_tool_calls": calls if isinstance(calls, int) else None,
-            "seconds_tools": number(info.get("tool_runtimes")),
+            "seconds_tools": as_number(info.get("tool_runtimes")),
         },
         tokens,
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines
-from ratioscope.analysis.importers.gathered import at, config, known, moment, number
+from ratioscope.analysis.importers.gathered import as_number, at, config, known, moment
 from ratioscope.analysis.importers.source import Reading
 
 MAX_OFF_POLICY_STEPS = 8
@@ -40,7 +40,7 @@ def manifest(root: Path, *, scored: bool, decimals: int | None) -> dict[str, Any
     loss = at(trainer, "loss") or {}
     train = at(orchestrator, "train") or {}
     sampling = at(train, "sampling") or {}
-    thresholds = {key: value for key, value in loss.items() if key != "type" and number(value) is not None}
+    thresholds = {key: value for key, value in loss.items() if key != "type" and as_number(value) is not None}
     algorithm = at(orchestrator, "algo", "type")
     environments = [str(name) for name in map(_name_of_source, at(train, "source") or []) if name]
     found = known(
@@ -54,17 +54,17 @@ def manifest(root: Path, *, scored: bool, decimals: int | None) -> dict[str, Any
         ),
         sampler=known(
             samples_per_prompt=whole(orchestrator.get("group_size")),
-            temperature=number(sampling.get("temperature")),
-            top_p=number(sampling.get("top_p")),
+            temperature=as_number(sampling.get("temperature")),
+            top_p=as_number(sampling.get("top_p")),
             top_k=whole(sampling.get("top_k")),
         ),
         model=known(path=at(trainer, "model", "name")),
         task=known(name=", ".join(environments) or None),
         optimiser=known(
             name=at(trainer, "optim", "type"),
-            learning_rate=number(at(trainer, "optim", "lr")),
-            weight_decay=number(at(trainer, "optim", "weight_decay")),
-            max_grad_norm=number(at(trainer, "optim", "max_norm")),
+            learning_rate=as_number(at(trainer, "optim", "lr")),
+            weight_decay=as_number(at(trainer, "optim", "weight_decay")),
+            max_grad_norm=as_number(at(trainer, "optim", "max_norm")),
         ),
         planned_updates=whole(trainer.get("max_steps")),
         log_probability_decimals=decimals,
@@ -92,7 +92,7 @@ def scalars(file: Path, reading: Reading) -> dict[int, dict[str, Any]]:
         step = whole(row.get("step"))
         if step is None:
             continue
-        values = {column: number(row.get(name)) for name, column in _METRICS.items() if name in row}
+        values = {column: as_number(row.get(name)) for name, column in _METRICS.items() if name in row}
         if "optim/lr" in row:
             values["wall_time"] = moment(row.get("time"))  # type: ignore[assignment]
         found.setdefault(step, {}).update({key: value for key, value in values.items() if value is not None})

@@ -17,7 +17,7 @@ import numpy as np
 
 from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.chunks import Chunks
-from ratioscope.analysis.importers.gathered import Gathered, Ordinals, at, number, words
+from ratioscope.analysis.importers.gathered import Gathered, Ordinals, as_number, at, words
 from ratioscope.analysis.importers.prime_rl_settings import manifest, scalars, settings, whole, window
 from ratioscope.analysis.importers.source import BadLine, Description, Reading, Step
 from ratioscope.analysis.importers.traces import DECIMALS, Told, failed, leaf_paths, told
@@ -208,7 +208,7 @@ def _ledger(run: Layout, reading: Reading) -> _Ledger:
     producers = run.annotations
     for producer in producers.values():
         for trace, row, place in _rows(producer, reading, ledger.is_shipping):
-            step, time = whole(at(row, "info", "ship", "step")), number(at(row, "info", "ship", "time"))
+            step, time = whole(at(row, "info", "ship", "step")), as_number(at(row, "info", "ship", "time"))
             if step is not None and step >= ledger.first:
                 ledger.ship(trace, step, float("inf") if time is None else time)
                 ledger.notes.setdefault(trace, []).append(place)
@@ -305,7 +305,7 @@ def _by_step(run: Layout, ledger: _Ledger, wanted: Sequence[int], reading: Readi
     steps = sorted(ledger.times)
     collected = 0
     for row, place in _episodes(run, reading, ledger.may_be_in):
-        arrival = number(row.get("arrival")) or 0.0
+        arrival = as_number(row.get("arrival")) or 0.0
         while collected < len(steps) and ledger.times[steps[collected]] < arrival:
             collected += 1
         names = [str(name) for name in row.get("trace_ids") or []]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers.flatten import flattened
+from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Columns, Reading, Step
 
 Values = Sequence[float] | NDArray[Any]
@@ -209,16 +210,11 @@ def text(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def number(value: Any) -> float | None:
-    """A finite or infinite number as it is; None for anything else, truth values count."""
-    return float(value) if isinstance(value, int | float | np.number | np.bool_) else None
-
-
 def parts(reward: Any) -> dict[str, float]:
     """The numbers of a reward that is a dictionary, as `reward_<name>` columns."""
     if not isinstance(reward, Mapping):
         return {}
-    return {f"reward_{name}": found for name, value in reward.items() if (found := number(value)) is not None}
+    return {f"reward_{name}": found for name, value in reward.items() if (found := as_number(value)) is not None}
 
 
 def version(value: Any) -> int | None:

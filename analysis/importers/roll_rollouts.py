@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines, responses
+from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _NAME = re.compile(r"rollout_dump_data\.step_(\d+)\.jsonl")
@@ -79,7 +80,7 @@ def _response(row: Mapping[str, Any]) -> responses.Response:
             "group_id": row["group"],
             "prompt": responses.text(row.get("prompt") or row.get("messages")),
             "response": responses.text(row["responses"]),
-            "reward": responses.number(row["scores"]),
+            "reward": as_number(row["scores"]),
             "environment": responses.text(row.get("domain")),
             "source": responses.text(row.get("source")),
         }

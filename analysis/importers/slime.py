@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import pickles, responses
+from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 COLUMNS = {
@@ -174,7 +175,7 @@ def _step(
     def response(place: int) -> responses.Response:
         sample, row = samples[place] if place < len(samples) else {}, trained.get(place)
         found = response_of(sample, row, dropped=training is not None and row is None)
-        if raw is not None and len(raw) == count and (reward := responses.number(raw[place])) is not None:
+        if raw is not None and len(raw) == count and (reward := as_number(raw[place])) is not None:
             found.row["reward"] = reward
         if row is not None and row.get("data_parallel_rank") is not None:
             found.row["rank"] = int(row["data_parallel_rank"])
@@ -225,10 +226,10 @@ def response_of(
         "group_id": responses.version(sample.get("group_index")),
         "prompt": responses.text(sample.get("prompt")),
         "response": responses.text(sample.get("response")),
-        "reward": responses.number(sample.get("reward")),
+        "reward": as_number(sample.get("reward")),
         "finish_reason": FINISHED.get(str(status)),
         "truncated": status == "truncated" if status is not None else _truncated(row),
-        "seconds_tools": responses.number(sample.get("non_generation_time")) or None,
+        "seconds_tools": as_number(sample.get("non_generation_time")) or None,
         "dropped": reason if dropped or removed else None,
     }
     versions = sample.get("weight_versions") or (row or {}).get("weight_versions") or ()

@@ -21,12 +21,12 @@ from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.gathered import (
     Gathered,
     Ordinals,
+    as_number,
     at,
     first_object,
     joined,
     known,
     nulls,
-    number,
     numbers,
     words,
 )
@@ -174,7 +174,7 @@ def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[Sample]]]:
     longest = 0
     for sample in _samples(file, reading, whole=False):
         counts[sample.step] += 1
-        longest = max(longest, int(number(sample.limits.get("max_tokens")) or 2))
+        longest = max(longest, int(as_number(sample.limits.get("max_tokens")) or 2))
     steps = sorted(counts)
     if reading.growing:
         steps = steps[:-1]
@@ -215,7 +215,7 @@ def _of_record(record: Mapping[str, Any], updates: Sequence[float]) -> list[Samp
     scope = record.get("scope") or {}
     if not _trains(scope) or record.get("status", "ok") != "ok":
         return []
-    created = number(record.get("created_at")) or 0.0
+    created = as_number(record.get("created_at")) or 0.0
     iteration = scope.get("iteration")
     hash((scope.get("group_idx"), scope.get("traj_idx"), record.get("sampling_session_id"), record.get("seq_id")))
     return [
@@ -231,7 +231,7 @@ def _of_record(record: Mapping[str, Any], updates: Sequence[float]) -> list[Samp
             logprobs=_logprobs(one.get("tokens"), one.get("logprobs")),
             finish=words(one.get("stop_reason")),
             limits=dict(record.get("sampling_params") or {}),
-            seconds=number(record.get("latency_sec")),
+            seconds=as_number(record.get("latency_sec")),
         )
         for place, one in enumerate(record.get("samples") or [])
     ]
@@ -242,7 +242,7 @@ def _updates(file: Path, reading: Reading) -> list[float]:
     if not file.is_file():
         return []
     return sorted(
-        number(record.get("created_at")) or 0.0
+        as_number(record.get("created_at")) or 0.0
         for _, record in lines.read(file, reading)
         if record.get("op") == "optim_step" and record.get("status") in ("ok", "submitted")
     )
@@ -283,7 +283,7 @@ def _of_row(row: sqlite3.Row, whole: bool) -> Sample:
         logprobs=_logprobs(tokens, lists.get("logprobs")),
         finish=words(metadata.get("stop_reason")),
         limits=dict(metadata.get("sampling_params") or {}),
-        seconds=number(metadata.get("latency_sec")),
+        seconds=as_number(metadata.get("latency_sec")),
     )
 
 
@@ -344,8 +344,8 @@ def sequence_of(turns: Sequence[Sample]) -> dict[str, Any]:
         "finish_reason": last.finish,
         "truncated": last.finish == "length" if last.finish else None,
         "adapter": first.policy,
-        "temperature": number(first.limits.get("temperature")),
-        "top_p": number(first.limits.get("top_p")),
+        "temperature": as_number(first.limits.get("temperature")),
+        "top_p": as_number(first.limits.get("top_p")),
         "top_k": (0 if top_k == -1 else top_k) if isinstance(top_k, int) else None,
         "n_turns": len(turns),
         "seconds_generating": sum(seconds) if seconds else None,

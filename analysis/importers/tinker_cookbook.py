@@ -15,12 +15,12 @@ from ratioscope.analysis.importers import lines, tinker_capture
 from ratioscope.analysis.importers.gathered import (
     Gathered,
     Ordinals,
+    as_number,
     at,
     config,
     first_object,
     known,
     moment,
-    number,
     numbered,
     part_of_reward,
 )
@@ -82,15 +82,15 @@ def _manifest(settings: Mapping[str, Any]) -> dict[str, Any]:
             parameters=known(
                 epochs=1 if loss else None,
                 minibatches=settings.get("num_substeps"),
-                kl_penalty_coef=number(settings.get("kl_penalty_coef")),
+                kl_penalty_coef=as_number(settings.get("kl_penalty_coef")),
             ),
         ),
         schedule=known(max_steps_off_policy=at(settings, "async_config", "max_steps_off_policy")),
         sampler=known(
-            temperature=number(settings.get("temperature")), samples_per_prompt=at(builder or {}, "group_size")
+            temperature=as_number(settings.get("temperature")), samples_per_prompt=at(builder or {}, "group_size")
         ),
         model=known(path=settings.get("model_name")),
-        optimiser=known(learning_rate=number(settings.get("learning_rate"))),
+        optimiser=known(learning_rate=as_number(settings.get("learning_rate"))),
         task=known(name=settings.get("recipe_name"), response_length=settings.get("max_tokens")),
         seed=at(builder or {}, "seed") if isinstance(at(builder or {}, "seed"), int) else None,
         planned_updates=settings.get("max_steps") if isinstance(settings.get("max_steps"), int) else None,
@@ -137,7 +137,7 @@ def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], turns: li
     sequence: dict[str, Any] = {
         "group_id": groups.of(row["group_idx"]),
         "n_tokens": sum(int(step.get("ac_len") or 0) for step in row["steps"]),
-        "reward": number(row["total_reward"]),
+        "reward": as_number(row["total_reward"]),
         **_parts(row),
         "behavior_version_min": version,
         "behavior_version_max": version,
@@ -168,7 +168,7 @@ def _drop_equal(gathered: Gathered) -> None:
 
 def _parts(row: Mapping[str, Any]) -> dict[str, float]:
     """What the steps earned and what the group gave at the end, where the total is both."""
-    final, total = number(row.get("final_reward")), number(row["total_reward"])
+    final, total = as_number(row.get("final_reward")), as_number(row["total_reward"])
     if final is None or total is None or final in (0.0, total):
         return {}
     return {part_of_reward("final"): final, part_of_reward("steps"): total - final}
@@ -183,9 +183,9 @@ def _scalars(path: Path, reading: Reading) -> dict[int, dict[str, Any]]:
             step = row.get("step")
             if not isinstance(step, int):
                 continue
-            values = {column: number(row.get(key)) for key, column in columns.items()}
+            values = {column: as_number(row.get(key)) for key, column in columns.items()}
             spans = row.get("spans")
-            ends = [number(at(span, "wall_end")) or 0.0 for span in spans] if isinstance(spans, list) else []
+            ends = [as_number(at(span, "wall_end")) or 0.0 for span in spans] if isinstance(spans, list) else []
             values["wall_time"] = moment(max(ends, default=None))  # type: ignore[assignment]
             found.setdefault(step, {}).update({key: value for key, value in values.items() if value is not None})
     return found

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from ratioscope import schema
 from ratioscope.analysis.importers.gathered import (
+    as_number,
     at,
     calls_of,
     fitting,
     joined,
     moment,
     nulls,
-    number,
     numbers,
     part_of_reward,
     said,
@@ -210,13 +210,13 @@ def sequence_of(branch: Branch, episode: Mapping[str, Any]) -> dict[str, Any]:
         "truncated": ended in _TRUNCATING or finish == "length" if finish or ended else None,
         "environment": words(at(episode, "env", "name") or at(episode, "env", "id") or None),
         "source": words(agent) if agent != "agent" else None,
-        "temperature": number(sampling.get("temperature")),
-        "top_p": number(sampling.get("top_p")),
+        "temperature": as_number(sampling.get("temperature")),
+        "top_p": as_number(sampling.get("top_p")),
         "top_k": sampling.get("top_k") if isinstance(sampling.get("top_k"), int) else None,
         "n_turns": len(own),
         "n_tool_calls": sum(len(calls_of(node.get("message") or {})) for node in own),
         "seconds_generating": _seconds(call.get("time") for call in calls),
-        "seconds_tools": number(at(trace, "timing", "agent", "harness", "duration")) or None,
+        "seconds_tools": as_number(at(trace, "timing", "agent", "harness", "duration")) or None,
         **_versions(episode),
     }
 
@@ -313,9 +313,9 @@ def _gated(columns: Mapping[str, Any]) -> dict[str, Any]:
 def _rewards(trace: Mapping[str, Any]) -> dict[str, float | None]:
     """The weighted parts, and their sum; null where no reward was given, which the writer counts as 0."""
     parts = {
-        part_of_reward(name): float(reward["score"]) * float(reward.get("weight", 1.0))
+        part_of_reward(name): score * (1.0 if (weight := as_number(reward.get("weight"))) is None else weight)
         for name, reward in (trace.get("rewards") or {}).items()
-        if isinstance(reward, Mapping)
+        if isinstance(reward, Mapping) and (score := as_number(reward.get("score"))) is not None
     }
     return {"reward": sum(parts.values()) if parts else None, **(parts if len(parts) > 1 else {})}
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import pickles, responses
+from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _ROW, _BLOB = "pipeline_input", "pipeline_input_blob"
@@ -177,7 +178,7 @@ def _response(
     fields: dict[str, Any] = {
         "prompt": responses.text(meta.get("prompt_text")),
         "response": responses.text(meta.get("response_text")),
-        "reward": responses.number(reward),
+        "reward": as_number(reward),
         "truncated": status == "response_truncated" if status else None,
         "finish_reason": "length" if status == "response_truncated" else None,
         "dropped": status if status == "prompt_truncated" else None,

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ratioscope import schema
+from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.mapping_file import TableMap, TokensMap
 from ratioscope.analysis.importers.source import Reading
 from ratioscope.analysis.importers.tables import Rows
@@ -266,7 +267,7 @@ def _numbers(array: pa.Array, theirs: str, part: Rows, reading: Reading) -> Any:
             array = pc.cast(array, pa.float64())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             listed = array.to_pylist()
-            values = [_number(value) for value in listed]
+            values = [as_number(value) for value in listed]
             for place, (value, number) in enumerate(zip(listed, values, strict=True)):
                 if value is not None and number is None:
                     reading.bad(part.path, f"{theirs} is {_short(value)}, and no number", part.lines[place])
@@ -276,13 +277,6 @@ def _numbers(array: pa.Array, theirs: str, part: Rows, reading: Reading) -> Any:
     return np.ma.masked_array(
         _filled(array).to_numpy(zero_copy_only=False), array.is_null().to_numpy(zero_copy_only=False)
     )
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def _short(value: Any) -> str:

@@ -13,12 +13,12 @@ from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.gathered import (
     Gathered,
     Ordinals,
+    as_number,
     at,
     calls_of,
     config,
     first_object,
     known,
-    number,
     part_of_reward,
     said,
     transcript,
@@ -67,8 +67,8 @@ def describe(path: Path) -> Description | None:
             task=known(name=at(episode, "env", "name") or at(episode, "env", "id")),
             model=known(path=settings.get("model") or next((c.get("model") for c in trace.get("calls") or []), None)),
             sampler=known(
-                temperature=number(at(settings, "sampling", "temperature")),
-                top_p=number(at(settings, "sampling", "top_p")),
+                temperature=as_number(at(settings, "sampling", "temperature")),
+                top_p=as_number(at(settings, "sampling", "top_p")),
                 samples_per_prompt=at(settings, "num_rollouts"),
             ),
             log_probability_decimals=DECIMALS if any(node.get("token_ids") for node in nodes) else None,
@@ -137,8 +137,8 @@ def describe_results(path: Path) -> Description | None:
             model=known(path=metadata.get("model")),
             sampler=known(
                 samples_per_prompt=metadata.get("rollouts_per_example"),
-                temperature=number(at(metadata, "sampling_args", "temperature")),
-                top_p=number(at(metadata, "sampling_args", "top_p")),
+                temperature=as_number(at(metadata, "sampling_args", "temperature")),
+                top_p=as_number(at(metadata, "sampling_args", "top_p")),
             ),
         ),
     )
@@ -170,13 +170,13 @@ def _add_result(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], ar
             "prompt_id": example if isinstance(example, int) else None,
             "prompt": transcript(prompt) if prompt else None,
             "response": transcript(completion) if completion else None,
-            "reward": None if row.get("error") else number(row["reward"]),
+            "reward": None if row.get("error") else as_number(row["reward"]),
             **_parts(row),
             "finish_reason": words(row.get("stop_condition")),
             "truncated": row.get("is_truncated"),
             "environment": row.get("task") if isinstance(row.get("task"), str) else None,
-            "temperature": number(arguments.get("temperature")),
-            "top_p": number(arguments.get("top_p")),
+            "temperature": as_number(arguments.get("temperature")),
+            "top_p": as_number(arguments.get("top_p")),
             "n_turns": len(sampled) or None,
             "n_tool_calls": sum(len(calls_of(message)) for message in sampled),
             "seconds_generating": _generating(row),
@@ -196,15 +196,15 @@ def _messages(written: Any) -> list[Mapping[str, Any]]:
 def _parts(row: Mapping[str, Any]) -> dict[str, float]:
     """Scores by name: they are not weighted in the file, so they need not add up to the reward."""
     metrics = row.get("metrics")
-    values = {name: number(value) for name, value in (metrics or {}).items()} if isinstance(metrics, Mapping) else {}
+    values = {name: as_number(value) for name, value in (metrics or {}).items()} if isinstance(metrics, Mapping) else {}
     return {part_of_reward(name): value for name, value in values.items() if value is not None}
 
 
 def _generating(row: Mapping[str, Any]) -> float | None:
-    start, end = (number(at(row, "timing", "generation", name)) for name in ("start", "end"))
+    start, end = (as_number(at(row, "timing", "generation", name)) for name in ("start", "end"))
     if start and end:
         return end - start
-    old = number(at(row, "timing", "generation_ms") or row.get("generation_ms"))
+    old = as_number(at(row, "timing", "generation_ms") or row.get("generation_ms"))
     return old / 1000 if old is not None else None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines, responses
+from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _KEYS = {"input", "output", "score", "step"}
@@ -74,7 +75,7 @@ def _step(number: int, rows: list[dict[str, Any]]) -> Step:
                     "group_id": group,
                     "prompt": responses.text(row["input"]),
                     "response": responses.text(row["output"]),
-                    "reward": responses.number(row["score"]),
+                    "reward": as_number(row["score"]),
                 }
                 | responses.parts({name: value for name, value in row.items() if name not in (*_KEYS, "uid", "gts")})
             )
