@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.compare.grouping import LAST_VALUES, Member, Setting, check_metric, end_value
+from ratioscope.analysis.compare.grouping import LAST_VALUES, Member, Setting, check_metric, end_count, end_value
 from ratioscope.analysis.summary.intervals import Array
 from ratioscope.errors import RatioscopeError
 
@@ -114,7 +114,7 @@ class End:
 
     by: Axis
     places: Array
-    """The last places (a tenth of them, at least `LAST_VALUES`) of the run that ends first, ascending; by step those
+    """The last places (`end_count` of them) of the run that ends first, ascending; by step those
     that all runs have in common, where there are enough. Empty without values."""
     common: bool = False
     """Whether every run has a value at each of these places."""
@@ -184,12 +184,7 @@ def common_end(settings: Sequence[Setting], metric: str, by: Axis = "step") -> E
     shared = own[np.logical_and.reduce([np.isin(own, series.index) for series in every.values()])]
     common = by == "step" and len(shared) >= min(LAST_VALUES, len(own))
     places = shared if common else own
-    return End(by, places[-_end_values(len(places)) :], common, *beyond)
-
-
-def _end_values(n: int) -> int:
-    """Of how many of n values the end is the mean: enough that the choice of the last one decides nothing."""
-    return max(LAST_VALUES, n // 10)
+    return End(by, places[-end_count(len(places)) :], common, *beyond)
 
 
 def ends(setting: Setting, metric: str, end: End) -> "pd.Series[float]":

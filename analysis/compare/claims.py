@@ -149,7 +149,7 @@ def _clip_growth(summary: StepSummary) -> float:
 
 
 MEASURES: dict[str, tuple[Callable[..., float], str]] = {
-    "end": (_end, f"accuracy at the end (mean of {LAST_VALUES} evaluations)"),
+    "end": (_end, "accuracy at the end (mean of the last evaluations)"),
     "change": (_change, "accuracy at the end minus at the start"),
     "updates_to": (_updates_to, "updates until the smoothed accuracy passes {level:g}"),
     "early": (_early, "mean accuracy in the first half"),

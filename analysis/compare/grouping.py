@@ -19,6 +19,8 @@ from ratioscope.errors import RatioscopeError, unknown
 
 # How many of the last logged values make "the end of the run": one value under a sawtooth schedule says little.
 LAST_VALUES = 5
+# Where there are few, the end is one in so many of them, the last ones.
+_SHORT = 3
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,16 @@ def check_metric(metric: str) -> None:
     raise unknown("a metric", metric, CATALOGUE)
 
 
-def end_value(series: "pd.Series[float]", count: int = LAST_VALUES) -> float:
-    """The mean of the last so many logged values; NaN where there are none."""
-    return float(series.dropna().iloc[-max(count, 1) :].mean())
+def end_count(n: int) -> int:
+    """Of how many of a run's n values its end is the mean: enough that the choice of the last one decides nothing, and
+    not so many that a short run's end is its whole."""
+    return max(1, min(LAST_VALUES, round(n / _SHORT)), n // 10)
+
+
+def end_value(series: "pd.Series[float]", count: int | None = None) -> float:
+    """The mean of the last logged values, `end_count` of them unless it is said; NaN where there are none."""
+    values = series.dropna()
+    return float(values.iloc[-(count or end_count(len(values))) :].mean())
 
 
 def settings(members: Iterable[Member]) -> list[Setting]:

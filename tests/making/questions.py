@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ratioscope.analysis.compare import end_value
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.catalogue import CATALOGUE
@@ -24,7 +25,7 @@ _HOW: dict[str, tuple[str, Callable[[pd.Series], float]]] = {
     "median": ("median", pd.Series.median),
     "most": ("largest", pd.Series.max),
     "least": ("smallest", pd.Series.min),
-    "end": ("last five values", lambda values: values.dropna().tail(5).mean()),
+    "end": ("last values", end_value),
 }
 
 

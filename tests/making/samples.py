@@ -7,6 +7,7 @@ run_of("offline-grpo-seed0")              the run itself
 from functools import cache
 from pathlib import Path
 
+from ratioscope.analysis.compare import end_value
 from ratioscope.analysis.runs.store import Run, discover, open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 
@@ -30,8 +31,8 @@ def summary_of(name: str) -> StepSummary:
 
 
 def end_of(name: str) -> float:
-    """Mean of the last five evaluations, which need no summary."""
-    return float(run_of(name).read("steps")["eval_accuracy"].dropna().iloc[-5:].mean())
+    """What a run's evaluations end with, which needs no summary."""
+    return end_value(run_of(name).read("steps")["eval_accuracy"])
 
 
 # Every algorithm with its parameters once; what happens to samples before the loss sees them differs otherwise.

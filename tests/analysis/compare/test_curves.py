@@ -101,11 +101,11 @@ def test_the_best_of_a_schedule_meets_the_others_of_it() -> None:
     assert contest.pairs == ((1, 0), (1, 2))
     lead, seeds = found.sentences
     assert lead.startswith(
-        "Evaluation accuracy at the end (mean of the last 5 logged values, steps 3 to 7): from a (305%)"
+        "Evaluation accuracy at the end (mean of the last 3 logged values, steps 5 to 7): from a (305%)"
     )
     assert "with other seeds: a is ahead in 2 of 2 pairs" in contest.answers[1].with_other_seeds
     assert seeds.startswith("With other seeds")
-    assert "steps 3 to 7" in found.where
+    assert "steps 5 to 7" in found.where
 
 
 def test_the_answer_on_most_seeds_comes_first() -> None:

@@ -95,7 +95,7 @@ def test_the_end_is_that_of_the_shortest_run() -> None:
     a = Setting("a", "a", "s", (member(np.arange(20.0).tolist(), 0), member(np.arange(12.0).tolist(), 1)))
     end = common_end([a], "eval_accuracy")
     assert end.until == 11
-    assert ends(a, "eval_accuracy", end).to_dict() == {"seed 0": 9.0, "seed 1": 9.0}
+    assert ends(a, "eval_accuracy", end).to_dict() == {"seed 0": 9.5, "seed 1": 9.5}
     b = Setting("b", "b", "s", (member(np.arange(20.0).tolist(), 0, tokens=50),))
     end = common_end([a, b], "eval_accuracy", "tokens")
     assert end.until == 1_000

@@ -83,7 +83,7 @@ def test_the_interval_is_newcombes_and_the_p_value_agrees_with_it() -> None:
 
 
 def test_what_swings_from_one_evaluation_to_the_next_is_noise() -> None:
-    curves = [0.4] * 8, [0.3, 0.5, 0.4, 0.3, 0.5, 0.4, 0.3, 0.5]
+    curves = [0.4] * 16, [0.3, 0.5, 0.4, 0.3, 0.5, 0.4, 0.3, 0.5] * 2
     groups = [replace(setting("a", []), members=(member(curve, task={"evaluation_prompts": 400}),)) for curve in curves]
     quiet, loud = (noise_of(group, "eval_accuracy", common_end(groups, "eval_accuracy")) for group in groups)
     assert loud.value == pytest.approx(0.4)
@@ -97,7 +97,7 @@ def test_of_metrics_of_a_step_the_prompt_groups_are_the_noise() -> None:
     assert "gives the same" in verdict(a, b, "reward").runs.reason
     wide = [replace(each, members=tuple(map(_with_interval, each.members))) for each in (a, b)]
     found = verdict(*wide, "reward")
-    half = 0.06 / np.sqrt(5)
+    half = 0.06 / np.sqrt(3)  # the end of eight values is the mean of three
     assert found.runs.interval == pytest.approx((0.1 - np.sqrt(2) * half, 0.1 + np.sqrt(2) * half))
     assert found.better_here == "a"
 
@@ -174,7 +174,7 @@ def test_the_end_is_at_the_steps_that_all_runs_have() -> None:
     a = member(dict.fromkeys(range(0, 60, 5), 0.4), name="a", algorithm="a")
     b = member({step: 0.4 + step / 1000 for step in range(0, 60, 10)}, name="b", algorithm="b")
     end = common_end(settings([a, b]), "eval_accuracy")
-    assert end.common and end.places.tolist() == [10, 20, 30, 40, 50]
+    assert end.common and end.places.tolist() == [40, 50]
     long = member([0.5] * 200, name="long", metric="reward")
     assert len(common_end(settings([long]), "reward").places) == 20  # the last tenth
 
