@@ -23,6 +23,8 @@ _KEY = ("step", "group_id")
 # A count of nothing but unknowns is 0, and of these one that is not an integer is the sum of a metric.
 _SHARES = tuple(name for name in COUNTS if not name.startswith("n_"))
 _READ = ("step", "seq_id", "group_id", "reward", "n_tokens")
+# Of `response_groups`.
+SUMMED = frozenset({"n_listed_in_group", "n_graded", "n_reward", "n_scored", "n_lengths", "reward", "response_length"})
 
 
 def log_weights(sequence_sums: pa.Table) -> tuple[NDArray[np.int64], Array]:

@@ -50,6 +50,8 @@ SUMS = {
     "u_k": "n_update", "u_k_bounded": "n_update", "version_lag": "n_lag",
 }  # fmt: skip
 
+SUMMED = frozenset((*COUNTS, *SUMS))
+
 Columns = dict[str, NDArray[Any]]
 
 

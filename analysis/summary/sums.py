@@ -41,6 +41,12 @@ def response_sums(which: str) -> str:
     return filled("summary/response_sums", sums=_of_rows(Grain.RESPONSE, apart=False), which=which)
 
 
+def names(grain: Grain) -> frozenset[str]:
+    """The columns that the catalogue asks for of the scan of such rows: counts, and sums by their metric's key."""
+    counts = (over.count for over in _denominators(grain, apart=False))
+    return frozenset((*counts, *(metric.key for metric in _means(grain, apart=False))))
+
+
 def optional_columns() -> frozenset[str]:
     """Columns that few logs have: without any of them `optional_sums` has nothing to find."""
     return frozenset(name for over in _denominators(Grain.TOKEN, apart=True) for name in over.columns)

@@ -71,6 +71,7 @@ def test_the_new_gate_filter_and_weight_are_offered_in_their_words(found: dict[s
 
 def test_the_new_metric_has_values_a_tile_and_a_tooltip(found: dict[str, Any]) -> None:
     assert len(found["metric"]) == 2 and max(found["metric"]) > 0
+    assert found["metric, fast"] == pytest.approx(found["metric"], rel=1e-12)
     label, tooltip = found["pages"]["tile"]
     assert label.startswith("Mean size of the new log-ratio") and "Near 0 the new policy is still" in tooltip
 

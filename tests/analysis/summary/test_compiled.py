@@ -50,6 +50,21 @@ def steps(spread: float = 0.3, **columns: object) -> list[Step]:
     return [step.with_tokens(entropy=None, gate=None, **columns) for step in made]
 
 
+def test_what_the_kernel_does_not_sum_is_left_to_sql(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled_scans: list[int]
+) -> None:
+    """A metric that the catalogue has and the kernel has not was missing, or an error, on large runs."""
+    run = open_run(write_run(tmp_path / "run", steps()))
+    units = scan_units(run)
+    partials.scan(units)
+    assert compiled_scans
+    expected = set(compiled.SUMMED)
+    compiled_scans.clear()
+    for name in ("kl_k3", "n_update"):
+        monkeypatch.setattr(compiled, "SUMMED", frozenset(expected - {name}))
+        assert name in partials.scan(units).groups and not compiled_scans
+
+
 def test_files_that_add_up_load_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_FEWEST", 10)
     monkeypatch.setattr(compiled, "_WORTH_LOADING", 250)
