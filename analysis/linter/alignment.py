@@ -1,13 +1,16 @@
 """Does every column speak of its own token: shifted by one position, of the whole response, or of another row.
 
 The column to blame is the odd one out: it agrees with the others one position away while they agree in place, or it is
-no function of state and token where another column is one (`linter.sample`).
+no function of state and token where another column is one (`linter.sample`). What a policy has become on old data may
+agree with a neighbour by chance: a shift is one only where the two policies are nearest, too, and where shared states
+do not rule it out.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.finding import Severity
@@ -29,6 +32,7 @@ _LARGEST_LOGP = 1e-4
 REPEATED = 0.9
 
 MEASURED = (*COLUMNS, "entropy")
+_REFERENCE = COLUMNS[4]
 _WORDS = {1: "one position late", -1: "one position early"}
 _LABELS = (
     "Logits at position t predict token t + 1: gather log-probabilities with labels shifted once, in the "
@@ -47,10 +51,17 @@ class Aligned:
     """Correlation of the probabilities in place."""
     there: Mapping[tuple[str, str], float]
     """The best one at a neighbouring position."""
+    in_place: frozenset[tuple[str, int]]
+    """Columns with an offset that shared states rule out."""
 
     def against(self, column: str) -> dict[str, int]:
         """The offsets of a column to each other one."""
         return {other: offset for (one, other), offset in self.offset.items() if one == column}
+
+    def is_open(self, one: str, other: str) -> bool:
+        """Whether a log-probability of a pair that is off may be the shifted one."""
+        ends = {one: self.offset[one, other], other: self.offset[other, one]}
+        return any(end not in self.in_place for end in ends.items() if end[0] in COLUMNS)
 
     def odd(self) -> dict[str, int]:
         """Columns that are off against most others, which are in place to each other, with their offset."""
@@ -58,18 +69,23 @@ class Aligned:
         for column in {one for one, _ in self.offset}:
             offsets = [*self.against(column).values()]
             for by in (1, -1):
-                if len(offsets) > 1 and offsets.count(by) > len(offsets) / 2:
+                most = len(offsets) > 1 and offsets.count(by) > len(offsets) / 2
+                if most and (column, by) not in self.in_place:
                     found[column] = by
         return found
 
 
 def aligned_of(evidence: Evidence) -> Aligned:
     """How the columns of a log lie to each other, found once."""
-    return evidence.once("aligned", lambda: aligned(evidence.sample))
+    return evidence.once("aligned", lambda: aligned(evidence.sample, evidence.drawn))
 
 
-def aligned(sample: Sample) -> Aligned:
-    """The correlations of all pairs of columns, in place and one position away, over the same rows."""
+def aligned(sample: Sample, drawn: Mapping[str, Drawn]) -> Aligned:
+    """The correlations of all pairs of columns, in place and one position away, over the same rows.
+
+    Args:
+        drawn: what columns say inside shared states, by name.
+    """
     probabilities = {}
     for name in MEASURED:
         values = sample.column(name)
@@ -85,8 +101,9 @@ def aligned(sample: Sample) -> Aligned:
     n_groups = len(np.unique(sample.group[follows])) if follows.any() else 0
     offset, here, there = {}, {}, {}
     if n_groups < FEWEST_GROUPS:
-        return Aligned({}, {}, {})
+        return Aligned({}, {}, {}, frozenset())
     late = np.flatnonzero(follows)
+    near = {key: _nearest(sample, late, key) for key in ("version_lag", "step")}
     for one, x in probabilities.items():
         for other, y in probabilities.items():
             if one == other:
@@ -99,8 +116,25 @@ def aligned(sample: Sample) -> Aligned:
             place, away = found[best]
             gain = (np.arctanh(_inside(away)) - np.arctanh(_inside(place))) * np.sqrt((n_groups - 3) / 2)
             off = away - place >= LEAST_GAIN and gain >= STANDARD_ERRORS
+            if off:
+                # Against the reference the policy is nearest at the start, whatever the age of the data.
+                rows = near["step" if _REFERENCE in (one, other) else "version_lag"]
+                there_too = (
+                    _both(x[rows], y[rows], y[rows - 1]) if best == 1 else _both(x[rows - 1], y[rows - 1], y[rows])
+                )
+                off = not there_too[1] - there_too[0] < LEAST_GAIN
             offset[one, other], here[one, other], there[one, other] = best if off else 0, place, away
-    return Aligned(offset, here, there)
+    # A late column does not tell the tokens of a state apart, and an early one gives a token several values there.
+    in_place = {(name, 1) for name, of in drawn.items() if of.blind <= FEW}
+    in_place |= {(name, -1) for name, of in drawn.items() if of.varying <= FEW}
+    return Aligned(offset, here, there, frozenset(in_place))
+
+
+def _nearest(sample: Sample, rows: NDArray[np.intp], key: str) -> NDArray[np.intp]:
+    """Those of the rows with the smallest age or step that hold enough groups; all where it is not known."""
+    of = sample.column(key)[rows]
+    largest = np.sort(pd.Series(of).groupby(sample.group[rows]).min().to_numpy())[:FEWEST_GROUPS][-1]
+    return rows[of <= largest] if np.isfinite(largest) else rows
 
 
 def _both(x: Floats, here: Floats, there: Floats) -> tuple[float, float]:
@@ -130,7 +164,7 @@ def shifted(evidence: Evidence) -> list[Remark]:
         for (one, other), by in found.offset.items()
         if by and found.offset.get((other, one)) == -by
     }
-    unexplained = {pair for pair in pairs if not {*pair} & {*odd}}
+    unexplained = {pair for pair in pairs if not {*pair} & {*odd} and found.is_open(*pair)}
     remarks = [_shift(evidence, column, by) for column, by in odd.items()]
     for one, other in sorted(unexplained):
         blamed = [column for column in (one, other) if column in COLUMNS and _is_off(evidence.drawn[column])]

@@ -93,8 +93,7 @@ def _complete(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     counted = evidence.steps.set_index("step")[[*schema.DROPPED]].fillna(0).sum(axis=1)
     partly = {*counted.index[counted > 0], *responses["step"][responses["dropped"].notna()]}
     rows = sample.rows
-    contiguous = rows.groupby(sample.response)["position"].cumcount().to_numpy() == rows["position"].to_numpy()
-    return rows["invalid"].isna().to_numpy() & ~rows["step"].isin(partly).to_numpy() & contiguous
+    return rows["invalid"].isna().to_numpy() & ~rows["step"].isin(partly).to_numpy() & sample.follows_all
 
 
 def entropy_agrees(evidence: Evidence) -> list[Remark]:
@@ -102,7 +101,7 @@ def entropy_agrees(evidence: Evidence) -> list[Remark]:
     name, sample = "entropy_agrees", evidence.sample
     entropy, current = sample.column("entropy"), sample.column("logp_current")
     entropy = np.where(entropy >= -LEAST_NATS, entropy, np.nan)
-    known = _complete(evidence) & np.isfinite(entropy) & np.isfinite(current)
+    known = _complete(evidence) & np.isfinite(entropy) & np.isfinite(current) & np.isfinite(sample.sampled)
     groups = len(np.unique(sample.group[known]))
     if not np.isfinite(entropy).any():
         return not_checked(name, "No possible entropy is logged.")

@@ -27,12 +27,20 @@ from ratioscope.notes import Note
 from ratioscope.schema import LARGEST_LOG_PROBABILITY
 from ratioscope.tails import reliance_of
 
-# Exactly 0 is "certain". A column that says so where another one gives less than one half was never filled in.
+# Log-probability below which another column contradicts "certain".
 _HALF = -0.7
 # A state with this much entropy (nats) has no certain token.
 _UNCERTAIN_STATE = 0.1
 
 LOG_PROBS = ("logp_behavior", "logp_behavior_train", "logp_current", "logp_new")
+
+# What contradicts that a token is certain, by column: a condition on `examined`. Entropy is of logp_current's own pass.
+DOUBTS: dict[str, str] = {
+    "logp_behavior": f"logp_same_engine < {_HALF}",
+    "logp_behavior_train": f"least(logp_behavior, logp_current) < {_HALF}",
+    "logp_current": f"coalesce(entropy > {_UNCERTAIN_STATE}, least(logp_behavior, logp_new) < {_HALF})",
+    "logp_new": f"logp_current < {_HALF}",
+}
 
 # What can be wrong with a single row: a condition on `examined` (rows.sql).
 ROW_FAULTS: dict[str, str] = {
@@ -50,11 +58,7 @@ ROW_FAULTS: dict[str, str] = {
     "bad_entropy": "not isfinite(entropy) or entropy < -1e-3",
     "bad_advantage": "not isfinite(advantage)",
     "ratio_zero": "invalid is null and (logp_current = '-inf'::float or logp_new = '-inf'::float)",
-    "zero_logp_behavior": f"logp_behavior = 0 and logp_same_engine < {_HALF}",
-    "zero_logp_behavior_train": f"logp_behavior_train = 0 and least(logp_behavior, logp_current) < {_HALF}",
-    "zero_logp_current": "logp_current = 0 and "
-    f"(least(logp_behavior, logp_new) < {_HALF} or coalesce(entropy, 0) > {_UNCERTAIN_STATE})",
-    "zero_logp_new": f"logp_new = 0 and logp_current < {_HALF}",
+    **{f"zero_{name}": f"{name} = 0 and {doubted}" for name, doubted in DOUBTS.items()},
     "future": "version_lag < 0",
     "clip_disagrees": "clipped <> (clip_side <> 0)",
     "gate_outside": "gate < 0 or gate > 1 or isnan(gate)",
@@ -191,7 +195,7 @@ class Evidence:
     @cached_property
     def doubt(self) -> Note | None:
         """Why the standard error of the mean ratio, a second moment, cannot be trusted; None where it can."""
-        log_rho = self.frame("select log_rho from usable")["log_rho"].to_numpy(dtype=float)
+        log_rho = self.frame("select log_rho from usable where log_rho is not null")["log_rho"].to_numpy(dtype=float)
         return doubt(reliance_of(log_rho))
 
     @property

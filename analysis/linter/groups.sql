@@ -20,6 +20,7 @@ select
     min(logp_reference) as min_logp_reference, max(logp_reference) as max_logp_reference,
     min(entropy) as min_entropy, max(entropy) as max_entropy,
     count(*) filter (invalid is null) as n_usable,
+    count(log_rho) filter (invalid is null) as n_rho,
     sum(exp(log_rho)) filter (invalid is null) as rho,
     count(fresh) as n_fresh,
     sum(exp(fresh)) as fresh_rho,

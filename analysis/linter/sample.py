@@ -1,9 +1,9 @@
 """Tokens of whole prompt groups as arrays, with the states that responses share: what one column alone must satisfy.
 
-A state is a prompt group, the tokens so far and, for what the sampler logs, the version. There a log-probability is a
-function of the token (`Drawn.varying`), tokens that differ have their own (`Drawn.blind`), the probabilities of
-different tokens add up to 1 at most (`Drawn.crowded`), and a second response draws the same token with just that
-probability (`Collisions`).
+A state is a prompt group, the tokens so far (where none of them was dropped) and, for what the sampler logs, the
+version. There a log-probability is a function of the token (`Drawn.varying`), tokens that differ have their own
+(`Drawn.blind`), the probabilities of different tokens add up to 1 at most (`Drawn.crowded`), and a second response
+draws the same token with just that probability (`Collisions`).
 """
 
 from dataclasses import dataclass
@@ -91,6 +91,12 @@ class Sample:
         return self.rows.groupby(["step", "group_id"], sort=False).ngroup().to_numpy().astype(np.int64)
 
     @cached_property
+    def follows_all(self) -> NDArray[np.bool_]:
+        """Whether every token before this one is there, so that its state is known, (n_rows,)."""
+        before = self.rows.groupby(self.response)["position"].cumcount()
+        return np.asarray(before.to_numpy() == self.rows["position"].to_numpy())
+
+    @cached_property
     def path(self) -> NDArray[np.uint64]:
         """A number for the tokens before this one in the response, (n_rows,)."""
         mixed = (self.rows["token_id"].to_numpy(dtype=np.int64).view(np.uint64) + np.uint64(1)) * np.uint64(
@@ -126,7 +132,7 @@ class Sample:
         found = pd.DataFrame(
             {"state": self.state_of(column), "token": self.rows["token_id"].to_numpy(), "x": self.column(column)}
         )
-        found = found[np.isfinite(found["x"])]
+        found = found[np.isfinite(found["x"]) & self.follows_all]
         tokens = found.groupby(["state", "token"], sort=False)["x"].agg(["size", "min", "max", "mean"])
         repeated = tokens[(tokens["size"] > 1) & (tokens["min"] < -SAME_VALUE)]
         allowed = np.maximum(SAME_VALUE * (1 + repeated["min"].abs()), -_NOISY_VALUE * np.expm1(repeated["min"]))
@@ -142,7 +148,7 @@ class Sample:
         """The tokens of a state against the probabilities that a column gives them; of the rows to keep."""
         with np.errstate(over="ignore"):
             p = np.exp(self.column(column))
-        keep = keep & np.isfinite(p)
+        keep = keep & np.isfinite(p) & self.follows_all
         found = pd.DataFrame({"state": self.version_state, "token": self.rows["token_id"].to_numpy()})[keep]
         n = found.groupby("state", sort=False)["token"].transform("size").to_numpy()
         same = found.groupby(["state", "token"], sort=False)["token"].transform("size").to_numpy()

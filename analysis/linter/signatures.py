@@ -156,16 +156,16 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
 def mean_ratio(evidence: Evidence) -> list[Remark]:
     """E rho = 1: the mean ratio of many steps, and of all together, is on one side of 1 beyond its standard error."""
     name = "mean_ratio"
-    groups = evidence.groups[(evidence.groups["n_usable"] > 0) & np.isfinite(evidence.groups["rho"])]
+    groups = evidence.groups[(evidence.groups["n_rho"] > 0) & np.isfinite(evidence.groups["rho"])]
     if len(groups) < FEWEST_GROUPS:
-        return not_checked(name, f"Fewer than {FEWEST_GROUPS} prompt groups have usable tokens.")
+        return not_checked(name, f"Fewer than {FEWEST_GROUPS} prompt groups have usable ratios.")
     z = pd.Series(
         {
-            step: _z_of_one(of_step["rho"].to_numpy(float), of_step["n_usable"].to_numpy(float))
+            step: _z_of_one(of_step["rho"].to_numpy(float), of_step["n_rho"].to_numpy(float))
             for step, of_step in groups.groupby("step")
         }
     )
-    rho, n = groups["rho"].to_numpy(float), groups["n_usable"].to_numpy(float)
+    rho, n = groups["rho"].to_numpy(float), groups["n_rho"].to_numpy(float)
     mean, together = rho.sum() / n.sum(), _z_of_one(rho, n)
     interval = NO_INTERVAL if evidence.doubt else cluster_interval(rho, n)
     limit, trifle = evidence.limits.mean_ratio_z, evidence.limits.mean_ratio_trifle

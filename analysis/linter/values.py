@@ -1,14 +1,30 @@
 """Are the values possible: not a number, infinite, above zero, zero where there should be a value, all the same."""
 
+from math import inf, sqrt
+
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.linter.evidence import EXAMPLES, LOG_PROBS, ROW_FAULTS, Evidence, in_steps, steps_with
+from ratioscope.analysis.linter.evidence import (
+    DOUBTS,
+    EXAMPLES,
+    LOG_PROBS,
+    ROW_FAULTS,
+    Evidence,
+    in_steps,
+    steps_with,
+)
 from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
 
 # From this share of rows on, moments describe a selection (`docs/metrics.md`, bad numbers).
 LARGEST_INVALID_SHARE = 1e-3
-# So many tokens in a row are never certain to the last digit of float32.
-FEWEST_CERTAIN = 8
+# So many tokens in a row are hardly certain to the last digit of float32, unless most that are sure are.
+FEWEST_CERTAIN, MOSTLY_CERTAIN = 8, 0.5
+# Log-probability above which a token is sure. True zeros are no more frequent among the sure tokens that another column
+# doubts than among the others (odds .3 : .3); placeholders are (1.0 : .63). Odds ratio, standard errors, tokens.
+SURE = -1e-3
+LEAST_ODDS, STANDARD_ERRORS, FEWEST_ZEROS = 3.0, 4.0, 5
+# Where no value is nearly 0, placeholders are there whatever the other column says; true zeros follow it.
+LEAST_RELATIVE = 0.5
 # A column with one and the same value in fewer rows than this says nothing.
 FEWEST_ROWS = 20
 
@@ -96,12 +112,15 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
 
 
 def zero_filled(evidence: Evidence) -> list[Remark]:
-    """Log-probabilities that are exactly 0 where another column, or the entropy, says that the token is uncertain."""
+    """Log-probabilities that are exactly 0 where another column, or the entropy, says that the token is uncertain.
+
+    Sure tokens are exactly 0 in float32, and a policy that has moved since gives some of them less than one half.
+    """
     name, remarks = "zero_filled", []
     for column in LOG_PROBS:
         fault = f"zero_{column}"
         count = evidence.total(fault)
-        if not count:
+        if not count or not _stands_out(evidence, column):
             continue
         steps = steps_with(evidence.by_step[fault])
         share = (evidence.by_step[fault] / evidence.by_step["n_rows"]).max()
@@ -132,18 +151,51 @@ def zero_filled(evidence: Evidence) -> list[Remark]:
     return remarks or passed(name, "No log-probability is exactly 0 where another column says otherwise.")
 
 
+def _stands_out(evidence: Evidence, column: str) -> bool:
+    """Whether zeros are more frequent than elsewhere among the sure tokens that another column doubts, within steps."""
+    of = evidence.frame(
+        f"""
+        with judged as (select step, {column} as x, coalesce({DOUBTS[column]}, false) as doubted from examined)
+        select step, count(*) filter (doubted) as doubted, count(*) filter (not doubted) as others,
+            count(*) filter (doubted and x = 0) as a, count(*) filter (doubted and x < 0 and x > {SURE}) as b,
+            count(*) filter (not doubted and x = 0) as c, count(*) filter (not doubted and x < 0 and x > {SURE}) as d
+        from judged where isfinite(x) group by step
+        """
+    ).astype(float)
+    # Mantel and Haenszel: zero or not, against doubted or not, in the steps that have sure values of both kinds.
+    both, alone = of[of["b"] + of["d"] > 0], of[of["b"] + of["d"] == 0]
+    a, b, c, d = (both[name] for name in "abcd")
+    n = a + b + c + d
+    beyond = float((a - (a + b) * (a + c) / n).sum())
+    variance = float(((a + b) * (c + d) * (a + c) * (b + d) / (n**2 * (n - 1).clip(lower=1))).sum())
+    against = float((b * c / n).sum())
+    odds = float((a * d / n).sum()) / against if against else inf
+    if odds > LEAST_ODDS and beyond > STANDARD_ERRORS * sqrt(variance):
+        return True
+    zeros, others = (float(alone[name].sum()) for name in "ac")
+    if zeros < FEWEST_ZEROS:
+        return False
+    share = zeros / float(alone["doubted"].sum())
+    return share * float(alone["others"].sum()) >= LEAST_RELATIVE * others
+
+
 def _placeholder(evidence: Evidence, column: str) -> Remark | None:
-    """Whole responses of which every token has log-probability 0: no model is as certain, but a writer without a value
-    is."""
+    """Whole responses of which every token has log-probability 0, where nothing else is logged of them: hardly any
+    model is as certain, but a writer without a value is."""
     if evidence.rounding or evidence.run.manifest.sampler.get("temperature") == 0:
         return None
-    found = evidence.frame(
+    beside = ", ".join(name for name in (*LOG_PROBS, "entropy") if name != column)
+    of = evidence.frame(
         f"""
-        select step, seq_id, count(*) as tokens from examined where {column} is not null
-        group by step, seq_id having count(*) >= {FEWEST_CERTAIN} and bool_and({column} = 0) order by step, seq_id
+        select step, seq_id, count({column}) as tokens,
+            coalesce(bool_and({column} = 0), false) and count(coalesce({beside})) = 0 as suspect,
+            count(*) filter ({column} = 0) as zeros, count(*) filter ({column} > {SURE}) as sure
+        from examined group by step, seq_id order by step, seq_id
         """
     )
-    if found.empty:
+    found = of[of["suspect"] & (of["tokens"] >= FEWEST_CERTAIN)]
+    usual = of[~of["suspect"]][["zeros", "sure"]].sum()
+    if found.empty or usual["zeros"] > MOSTLY_CERTAIN * usual["sure"]:
         return None
     steps, count = steps_with(found.groupby("step").size()), int(found["tokens"].sum())
     return Remark(
