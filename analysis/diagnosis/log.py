@@ -27,6 +27,7 @@ def log_is_broken(evidence: Evidence) -> Finding | None:
         do=first.do,
         source=f"ratioscope check: {first.check.replace('_', ' ')}",
         limit=1.0,
+        begins_unseen=first.begins_unseen,
     )
 
 

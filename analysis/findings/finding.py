@@ -69,6 +69,8 @@ class Finding:
     """What the log leaves open of it, where that is more than an interval; sentences."""
     unexplained: bool = False
     """Whether the log shows nothing of where it comes from, so that `why` and `do` say no more than that."""
+    begins_unseen: bool = False
+    """Whether earlier steps, which were not looked at, may be concerned, too."""
 
     def __post_init__(self) -> None:
         hold_one_line(self)  # it may quote the log

@@ -8,6 +8,7 @@ thing that it finds. To add one, write it in the module of its question and name
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import (
@@ -102,6 +103,7 @@ def lint(
                 remarks += evidence.remarks(check)
             else:
                 remarks += not_checked(name, lacking(evidence.log, name) or "There are no tokens in these steps.")
+        remarks = [replace(remark, begins_unseen=evidence.begins_unseen(remark.steps)) for remark in remarks]
     progress(len(CHECKS), len(CHECKS))
     order = {Outcome.FOUND: 0, Outcome.NOT_CHECKED: 1, Outcome.PASSED: 2}
     return sorted(remarks, key=lambda remark: (order[remark.outcome], -(remark.severity or 0)))

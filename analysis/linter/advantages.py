@@ -10,7 +10,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.finding import Number, Severity
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.linter.evidence import Evidence, first_of, in_steps, steps_with
+from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.runs.relations import quoted
@@ -43,7 +43,7 @@ def rewards(evidence: Evidence) -> list[Remark]:
             Remark(
                 name,
                 Outcome.FOUND,
-                f"{len(bad):,} of {len(responses):,} rewards are NaN, infinite or missing, {in_steps(steps)}.",
+                f"{len(bad):,} of {len(responses):,} rewards are NaN, infinite or missing, {evidence.in_steps(steps)}.",
                 Severity.WARNING,
                 "Give a response that cannot be scored a reward of its own, and find out why it cannot.",
                 (estimate("responses", len(bad)),),
@@ -62,7 +62,7 @@ def rewards(evidence: Evidence) -> list[Remark]:
                 Remark(
                     name,
                     Outcome.FOUND,
-                    f"{column} is NaN, infinite or missing {in_steps(steps)}"
+                    f"{column} is NaN, infinite or missing {evidence.in_steps(steps)}"
                     + (", up to the end: the run may have diverged." if bad_at.iloc[-1] else "."),
                     Severity.WARNING,
                     "Look at the step before the first one: its learning rate, its largest ratio, its gradient norm.",
@@ -79,7 +79,7 @@ def rewards(evidence: Evidence) -> list[Remark]:
                 name,
                 Outcome.FOUND,
                 f"eval_accuracy is no share: it is up to {beyond['eval_accuracy'].abs().max():.3g}, "
-                f"{in_steps(tuple(beyond['step'].astype(int)))}.",
+                f"{evidence.in_steps(tuple(beyond['step'].astype(int)))}.",
                 Severity.NOTICE,
                 "Log it between 0 and 1, not in percent; a score of another kind is an extra_ column.",
                 (estimate("steps", len(beyond)),),

@@ -104,6 +104,19 @@ class Evidence:
         """Whether the responses of a group are shuffled over several updates (TRL's steps_per_generation)."""
         return self.run.manifest.schedule.get("groups_span_steps") is True
 
+    def begins_unseen(self, steps: tuple[int, ...]) -> bool:
+        """Whether steps begin where those that are looked at begin, and earlier ones may be like them."""
+        every, seen = self.run.steps["step"], self.steps["step"]
+        return bool(steps and len(seen) and min(steps) <= seen.min() and every.min() < seen.min())
+
+    def in_steps(self, steps: tuple[int, ...]) -> str:
+        """ "in step 3", "in 5 steps (first 3, last 9)", "(since step 3 at least, last 9)": a place in a sentence."""
+        unseen = self.begins_unseen(steps)
+        if len(steps) == 1:
+            return f"in step {steps[0]}" + (" (earlier ones were not looked at)" if unseen else "")
+        first = f"since step {min(steps)} at least" if unseen else f"first {min(steps)}"
+        return f"in {len(steps)} steps ({first}, last {max(steps)})"
+
     def within(self, first: int, last: int) -> bool:
         """Whether some of these steps are looked at."""
         low, high = self._steps
@@ -242,10 +255,3 @@ def first_of(responses: pd.DataFrame) -> tuple[Example, ...]:
 def steps_with(counts: "pd.Series[int]") -> tuple[int, ...]:
     """The steps in which something was counted."""
     return tuple(int(step) for step in counts.index[counts > 0])
-
-
-def in_steps(steps: tuple[int, ...]) -> str:
-    """ "in step 3", "in 5 steps (first 3, last 9)": a place in a sentence."""
-    if len(steps) == 1:
-        return f"in step {steps[0]}"
-    return f"in {len(steps)} steps (first {min(steps)}, last {max(steps)})"

@@ -6,7 +6,7 @@ import pandas as pd
 
 from ratioscope import schema
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.linter.evidence import Evidence, first_of, in_steps, steps_with
+from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
 # Tokens that one version of the weights produced agree to this share when two columns mean the same version.
@@ -74,7 +74,7 @@ def steps(evidence: Evidence) -> list[Remark]:
     )
     remarks = [
         Remark(
-            name, Outcome.FOUND, f"{words}: {len(where)}, {in_steps(tuple(where))}.", severity, do,
+            name, Outcome.FOUND, f"{words}: {len(where)}, {evidence.in_steps(tuple(where))}.", severity, do,
             (estimate("steps", len(where)),), tuple(where), ("step",),
         )
         for where, severity, words, do in faults
@@ -100,7 +100,7 @@ def versions(evidence: Evidence) -> list[Remark]:
                 name,
                 Outcome.FOUND,
                 f"{future:,} tokens were sampled by a version newer than the policy at the start of their update, "
-                f"{in_steps(steps_with(by_step['future']))}; the newest is {-newest} ahead.",
+                f"{evidence.in_steps(steps_with(by_step['future']))}; the newest is {-newest} ahead.",
                 Severity.CRITICAL,
                 "Count versions as the steps table does: policy_version is the version before the update, and "
                 "the sampler's weights cannot be newer.",
@@ -148,7 +148,7 @@ def _backwards(evidence: Evidence) -> list[Remark]:
                 Remark(
                     "versions",
                     Outcome.FOUND,
-                    f"{column} goes back: {in_steps(where)} it is older than in a step before"
+                    f"{column} goes back: {evidence.in_steps(where)} it is older than in a step before"
                     + ("." if column == "policy_version" else ", by more than the data are old."),
                     severity,
                     "Count updates of the weights on and on, also after a restart: ages are wrong otherwise.",
@@ -170,7 +170,7 @@ def sequence_rows(evidence: Evidence) -> list[Remark]:
         Remark(
             "sequence_rows",
             Outcome.FOUND,
-            f"Sequences {words}: {len(found):,}, {in_steps(steps_with(found.groupby('step').size()))}.",
+            f"Sequences {words}: {len(found):,}, {evidence.in_steps(steps_with(found.groupby('step').size()))}.",
             severity,
             do,
             (estimate("sequences", len(found)),),
@@ -300,7 +300,7 @@ def prompts(evidence: Evidence) -> list[Remark]:
             name,
             Outcome.FOUND,
             f"Groups with answers to several prompts (up to {mixed['prompts'].max()}): {len(mixed):,}, "
-            f"{in_steps(where)}.",
+            f"{evidence.in_steps(where)}.",
             Severity.CRITICAL,
             "group_id must identify the prompt: intervals resample groups, and group advantages compare within one "
             "prompt.",

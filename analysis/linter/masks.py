@@ -9,7 +9,7 @@ from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.copies import copied_columns
-from ratioscope.analysis.linter.evidence import EXAMPLES, Evidence, in_steps, steps_with
+from ratioscope.analysis.linter.evidence import EXAMPLES, Evidence, steps_with
 from ratioscope.analysis.linter.identities import recomputed, swapped
 from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.units import scale
@@ -60,7 +60,7 @@ def masks(evidence: Evidence) -> list[Remark]:
             Remark(
                 "masks",
                 Outcome.FOUND,
-                f"{count:,} of {evidence.n_rows:,} tokens {words}, {in_steps(steps)}"
+                f"{count:,} of {evidence.n_rows:,} tokens {words}, {evidence.in_steps(steps)}"
                 + ("; the loss has a penalty, which may be where it comes from." if penalty else "."),
                 Severity.NOTICE if penalty else Severity.WARNING,
                 do,

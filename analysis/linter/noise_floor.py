@@ -3,7 +3,7 @@
 import numpy as np
 
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.linter.evidence import Evidence, in_steps, steps_with
+from ratioscope.analysis.linter.evidence import Evidence, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.notes import remark
 
@@ -58,7 +58,7 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
         Remark(
             name,
             Outcome.FOUND,
-            f"With the same weights sampler and trainer disagree {in_steps(above)}: ½ mean |ρ - 1| up to "
+            f"With the same weights sampler and trainer disagree {evidence.in_steps(above)}: ½ mean |ρ - 1| up to "
             f"{staleness.max():.2g} (step {worst}; {against} allows {floor:.1e}), "
             + (f"in the bounded form up to {bounded.max():.2g} (step {bounded.idxmax()}), " if len(bounded) else "")
             + f"|log ratio| up to {largest:.2g}."

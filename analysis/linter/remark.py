@@ -45,6 +45,8 @@ class Remark:
     columns: tuple[str, ...] = ()
     """The columns concerned."""
     examples: tuple[Example, ...] = ()
+    begins_unseen: bool = False
+    """Whether earlier steps, which were not looked at, may be concerned, too."""
 
     def __post_init__(self) -> None:
         hold_one_line(self)  # it may quote the log

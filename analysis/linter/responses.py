@@ -6,7 +6,7 @@ import pandas as pd
 from ratioscope import schema
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.linter.evidence import Evidence, first_of, in_steps, steps_with
+from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
@@ -42,6 +42,8 @@ def repeated(evidence: Evidence) -> list[Remark]:
     keys = rows[["step", "seq_id", "group_id"]]
     whole = keys.assign(path=sample.path + token)
     whole = whole.groupby(sample.response, sort=False).last().assign(n=np.bincount(sample.response), logp=logp)
+    if np.isfinite(sample.sampled).any():  # what no sampler drew, an expert's answer say, may well be there twice
+        whole = whole[pd.Series(np.isfinite(sample.sampled)).groupby(sample.response).all().loc[whole.index]]
     unlikely = whole[(whole["logp"] < np.log(UNLIKELY)) & np.isfinite(whole["logp"])]
     # Another prompt's equal answer has another probability.
     same = unlikely.groupby(["step", "n", "path", unlikely["logp"].round(3)])["step"].transform("size")
@@ -62,7 +64,7 @@ def repeated(evidence: Evidence) -> list[Remark]:
             Outcome.FOUND,
             f"{len(found):,} of {len(unlikely):,} responses that should be rare (probability below "
             f"{UNLIKELY:g}) are there "
-            f"several times under other numbers, {in_steps(steps)}: that is no chance.",
+            f"several times under other numbers, {evidence.in_steps(steps)}: that is no chance.",
             Severity.CRITICAL,
             "Look for ranks that sample with one seed, batches that are logged by every rank, or a retry "
             "that is logged "
@@ -97,7 +99,7 @@ def _again(evidence: Evidence) -> Remark | None:
         "repeated",
         Outcome.FOUND,
         f"The rows of an earlier step are there again, with the same log-probabilities of the current policy, "
-        f"{in_steps(steps)}: batches were logged twice.",
+        f"{evidence.in_steps(steps)}: batches were logged twice.",
         Severity.CRITICAL,
         "Look at what a resumed run logs, and at writers that repeat a batch until the next one comes.",
         (estimate("steps", len(steps)),),
@@ -231,7 +233,8 @@ def sizes(evidence: Evidence) -> list[Remark]:
                 Outcome.FOUND,
                 f"{len(fewer):,} of {len(counts):,} {words} than the {size} "
                 + ("that the manifest states" if said else "of the others")
-                + f", {in_steps(steps)}; {missing:,} are missing, and no count of dropped ones explains it: {cause}.",
+                + f", {evidence.in_steps(steps)}; {missing:,} are missing, and no count of dropped ones explains it: "
+                + f"{cause}.",
                 Severity.WARNING if said else Severity.NOTICE,
                 "Log every response that was sampled, and say in dropped why one was left out: means over "
                 "what is left are "

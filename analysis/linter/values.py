@@ -10,7 +10,6 @@ from ratioscope.analysis.linter.evidence import (
     LOG_PROBS,
     ROW_FAULTS,
     Evidence,
-    in_steps,
     steps_with,
 )
 from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
@@ -59,8 +58,8 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
             Remark(
                 name,
                 Outcome.FOUND,
-                f"{' or '.join(blamed)} is {words} in {count:,} of {evidence.n_rows:,} rows, {in_steps(steps)}; "
-                f"up to {percent(share)} of a step's rows.",
+                f"{' or '.join(blamed)} is {words} in {count:,} of {evidence.n_rows:,} rows, "
+                f"{evidence.in_steps(steps)}; up to {percent(share)} of a step's rows.",
                 _severity(evidence, count),
                 "These rows are left out of every mean, which biases it: fix the writer. "
                 "Subtract and normalise logits in float32, and mask padding before it is logged.",
@@ -79,7 +78,7 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
                     name,
                     Outcome.FOUND,
                     f"{column} is NaN, infinite or impossible in {count:,} of {evidence.n_rows:,} rows, "
-                    f"{in_steps(steps)}.",
+                    f"{evidence.in_steps(steps)}.",
                     Severity.WARNING,
                     "What is made of this column leaves these rows out or is undefined: fix the writer.",
                     (estimate("rows", count),),
@@ -95,7 +94,7 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
                 name,
                 Outcome.FOUND,
                 f"{zeros:,} tokens have probability 0 under the current or the new policy (log-probability -inf), "
-                f"{in_steps(steps)}; their ratio is 0 and they count as such.",
+                f"{evidence.in_steps(steps)}; their ratio is 0 and they count as such.",
                 Severity.NOTICE,
                 "Expected where the trainer masks tokens; otherwise look for an overflow in its logits.",
                 (estimate("tokens with ratio 0", zeros),),
@@ -130,7 +129,7 @@ def zero_filled(evidence: Evidence) -> list[Remark]:
                 name,
                 Outcome.FOUND,
                 f"{column} is exactly 0 (probability 1) for {count:,} tokens that another column gives less than one "
-                f"half, {in_steps(steps)}: {_pattern(evidence, column, fault)}."
+                f"half, {evidence.in_steps(steps)}: {_pattern(evidence, column, fault)}."
                 + (
                     " The manifest states top-k or top-p; where they keep one token it is certain."
                     if truncation
@@ -201,8 +200,8 @@ def _placeholder(evidence: Evidence, column: str) -> Remark | None:
     return Remark(
         "zero_filled",
         Outcome.FOUND,
-        f"{column} is exactly 0 (probability 1) in every token of {len(found):,} responses, {in_steps(steps)}: a "
-        "placeholder for values that were not there.",
+        f"{column} is exactly 0 (probability 1) in every token of {len(found):,} responses, "
+        f"{evidence.in_steps(steps)}: a placeholder for values that were not there.",
         _severity(evidence, count),
         "Leave out what the sampler did not return, or switch its log-probabilities on: 0 reads as certainty.",
         (estimate("tokens", count), estimate("responses", len(found))),
@@ -285,7 +284,7 @@ def constant_columns(evidence: Evidence) -> list[Remark]:
                 Remark(
                     name,
                     Outcome.FOUND,
-                    f"{column} is {low[same].iloc[0]:.4g} for every token {in_steps(steps)}"
+                    f"{column} is {low[same].iloc[0]:.4g} for every token {evidence.in_steps(steps)}"
                     + (", while other columns vary." if varies else "."),
                     Severity.CRITICAL
                     if varies and column in LOG_PROBS and len(steps) > LARGEST_CONSTANT_SHARE * len(by_step)

@@ -128,6 +128,8 @@ def _when(summary: StepSummary, finding: Finding) -> str:
     if not finding.steps:
         return "It is about the whole run"
     first, last, n = min(finding.steps), max(finding.steps), len(finding.steps)
+    if finding.begins_unseen:
+        return f"Since step {first} at least: earlier steps were not looked at"
     if n == 1:
         return f"In step {first}"
     index = summary.values.index
