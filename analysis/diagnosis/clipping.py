@@ -1,8 +1,11 @@
 """What the clip did: too much, or nothing at all (S3 B.3, S0 5.5)."""
 
+import pandas as pd
+
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.gates import Kind
 
 _FRACTIONS = {
     "clip_fraction": "all tokens",
@@ -47,16 +50,27 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
 _WIDEST_BAND = (0.25, 4.0)
 
 
+def _far(clipped: "pd.Series[float]", lowest: "pd.Series[float]", highest: "pd.Series[float]") -> "pd.Series[float]":
+    """The steps with a ratio outside of every band."""
+    return clipped[((lowest < _WIDEST_BAND[0]) | (highest > _WIDEST_BAND[1])).loc[clipped.index]]
+
+
 def clip_never_binds(evidence: Evidence) -> Finding | None:
     """A clip that stops no token in any step, while ratios are beyond every usual band.
 
-    Where no ratio is beyond them there is nothing to clip; the page Clipping says so.
+    Where no ratio is beyond them there is nothing to clip; the page Clipping says so. A clip stops only what goes
+    further in the direction of the advantage, a mask whatever is out of bounds.
     """
     clipped, gate = evidence.values["clip_fraction"].dropna(), evidence.setup.gate
     lowest, highest = evidence.values["ratio_min"], evidence.values["ratio_max"]
-    far = clipped[((lowest < _WIDEST_BAND[0]) | (highest > _WIDEST_BAND[1])).loc[clipped.index]]
+    far = _far(clipped, lowest, highest)
     if (gate and not gate.stops) or not len(clipped) or clipped.max() > 0 or not evidence.often(far):
         return None
+    if (gate is None or gate.kind is Kind.CLIP) and len(evidence.reached):
+        lowest, highest = (evidence.reached[end].reindex(clipped.index) for end in ("low", "high"))
+        far = _far(clipped, lowest, highest)
+        if not evidence.often(far):
+            return None
     named = "the loss's clip" if gate else "the clip, if the loss has one,"
     return Finding(
         rule="clip_zero",

@@ -23,7 +23,7 @@ from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import window_of
-from ratioscope.analysis.staleness.following import Following, Reference, following, reference_of
+from ratioscope.analysis.staleness.following import Following, Reference, decoding_distance, following, reference_of
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import SAMPLED
@@ -123,7 +123,25 @@ class Evidence:
     @cached_property
     def following(self) -> list[Following]:
         """The distances before the update, against what their causes explain."""
-        return following(self.summary, self.facts)
+        decoding = decoding_distance(self.run.manifest.sampler) if self.run else 0.0
+        return following(self.summary, self.facts, decoding)
+
+    @cached_property
+    def reached(self) -> pd.DataFrame:
+        """Ratios that go further in the direction of the advantage: the largest above 1 where A > 0, the smallest below
+        1 where A < 0; of tokens without a logged advantage both. Columns: high, low (ratios), by step; empty without
+        tokens."""
+        if self.run is None:
+            return pd.DataFrame(columns=["high", "low"])
+        with relations(self.run) as connection:
+            found = connection.execute(
+                """
+                select step, exp(max(log_rho) filter (coalesce(advantage > 0, true))) as high,
+                    exp(min(log_rho) filter (coalesce(advantage < 0, true))) as low
+                from usable group by step order by step
+                """
+            ).df()
+        return found.set_index("step")
 
     @cached_property
     def reference(self) -> Reference | None:

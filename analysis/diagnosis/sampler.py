@@ -12,12 +12,12 @@ from ratioscope.analysis.staleness.following import FACTOR, Following
 
 _MOST = 0.5
 _FEWEST_SYNCS = 3
-_FIND_OUT = (
-    "Compare a checksum of the sampler's weights with the trainer's after a sync. "
+_CHECKSUM = "Compare a checksum of the sampler's weights with the trainer's after a sync. "
+_RECOMPUTE = (
     "Log logp_behavior_train (the sampling version, recomputed by the trainer): if it equals logp_current, the engine "
-    "or its weights differ; if not, the version is wrong. See whether staleness falls at a sync, and whether "
-    "logp_behavior equals the initial policy's."
+    "or its weights differ; if not, the version is wrong. "
 )
+_LOOK = "See whether staleness falls at a sync, and whether logp_behavior equals the initial policy's."
 
 
 def sampler_does_not_follow(evidence: Evidence) -> Finding | None:
@@ -54,7 +54,7 @@ def sampler_does_not_follow(evidence: Evidence) -> Finding | None:
         steps=steps_of(distance),
         numbers=_of_reference(evidence),
         why="New weights never arrived at the sampler, which still has those of the start.",
-        do=_FIND_OUT,
+        do=_find_out(evidence),
         source="S0 4.6, 7.2",
         limit=reference.policy / 4,
     )
@@ -91,10 +91,16 @@ def _finding(evidence: Evidence, found: Following, steps: "pd.Series[float]", se
             *_of_reference(evidence),
         ),
         why=_why(evidence, grown=grown),
-        do=_FIND_OUT,
+        do=_find_out(evidence),
         source="S0 4.6, 7.2 (triangle inequality)",
         limit=FACTOR * explained,
     )
+
+
+def _find_out(evidence: Evidence) -> str:
+    """What would tell the causes apart, of what is not logged yet."""
+    recomputed = evidence.values[Cause.ENGINE.key].notna().any()
+    return _CHECKSUM + ("" if recomputed else _RECOMPUTE) + _LOOK
 
 
 def _why(evidence: Evidence, *, grown: bool) -> str:

@@ -11,7 +11,7 @@ from ratioscope.analysis.engine.verdict import Kind, Verdict
 from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.analysis.findings.setup import ENGINE, TRUNCATION, unusual
+from ratioscope.analysis.findings.setup import ENGINE, TRUNCATION, smoothing_of, unusual
 from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
 from ratioscope.schema import DROPPED
@@ -107,10 +107,17 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
     missing = 1 - mean.loc[below.index]
     worst = step_of(missing.idxmax())
     dropped, temperature = _dropped(evidence).sum().sum() > 0, evidence.linted("temperature")
+    smoothing = smoothing_of(evidence.run.manifest.sampler) if evidence.run else 0.0
+    draws = "rarely draws" if smoothing else "never draws"
     if temperature:
         why = f"The linter says why: {temperature}"
     elif dropped:
         why = "Tokens were dropped after sampling; what is left is not a sample of the sampler's policy."
+    elif smoothing:
+        why = (
+            f"The sampler draws tokens outside of its truncation{_settings(evidence, TRUNCATION)} "
+            f"{number(1 / smoothing)} times less often than the policy: few of them are in the log."
+        )
     elif settings := _settings(evidence, TRUNCATION):
         why = f"The sampler excludes tokens that the policy can produce{settings}."
     else:
@@ -126,8 +133,8 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
         + (
             f"its median is {number(1 - missing.median())} there, which a temperature explains."
             if temperature
-            else f"about {percent(missing.median())} of the policy's probability lies on tokens that the sampler never "
-            "draws."
+            else f"about {percent(missing.median())} of the policy's probability lies on tokens that the sampler "
+            f"{draws}."
         ),
         metric="ratio_mean",
         steps=steps_of(below),
@@ -140,7 +147,7 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
         do="Divide the trainer's logits by the sampler's temperature, or log the sampler's processed log-probabilities."
         if temperature
         else "Read the bounded staleness: the plain one misses half of that mass. Sample without top-p and top-k, or "
-        "smooth the sampler's probabilities.",
+        + (f"raise smoothing ({number(smoothing)} now)." if smoothing else "smooth the sampler's probabilities."),
         source="S0 7.3; docs/metrics.md, identities",
         limit=1.0,
     )

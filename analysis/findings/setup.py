@@ -203,6 +203,12 @@ def _count(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
 
+def smoothing_of(sampler: Mapping[str, Any]) -> float:
+    """The share of the untruncated policy that a sampler mixes in, so that it can draw every token; 0: none."""
+    value = sampler.get("smoothing")
+    return float(value) if isinstance(value, int | float) and 0 < value <= 1 else 0.0
+
+
 TRUNCATION = {"top_p": 1.0, "top_k": 0}
 ENGINE = {"temperature": 1.0, "dtype": "float32", **TRUNCATION}
 """Settings of a sampler with which it is the policy, as the built-in trainer runs it."""

@@ -15,6 +15,7 @@ import pandas as pd
 from ratioscope import schema
 from ratioscope.analysis.findings.finding import Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.setup import smoothing_of
 from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import Evidence, steps_with
@@ -132,19 +133,25 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
         return passed(name, f"On the same weights the mean ratio is {mean:.4f}: no mass is missing.", *numbers)
     settings = {key: evidence.run.manifest.sampler.get(key) for key in ("top_k", "top_p")}
     stated = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
+    smoothing = smoothing_of(evidence.run.manifest.sampler)
     known = bool(settings["top_k"]) or (settings["top_p"] or 1.0) < 1
     return [
         Remark(
             name,
             Outcome.FOUND,
             f"On the same weights the mean ratio is {mean:.4f} and {percent(1 - share_above)} of the log-ratios that "
-            "differ from 0 are negative: the sampler leaves tokens out (top-k, top-p) and renormalises; it kept "
-            f"{percent(mean)} "
-            "of the mass." + (f" The manifest states {stated}." if stated else ""),
+            "differ from 0 are negative: "
+            + (
+                "the sampler rarely draws what top-k and top-p leave out, because it is smoothed."
+                if smoothing
+                else "the sampler leaves tokens out (top-k, top-p) and renormalises; it kept "
+                f"{percent(mean)} of the mass."
+            )
+            + (f" The manifest states {stated}." if stated else ""),
             # A truncation that the manifest states is no fault of the log; its cost is judged as by the diagnosis.
             Severity.NOTICE if known and 1 - mean <= evidence.limits.missing_mass else Severity.WARNING,
-            "Apply the same truncation in the trainer, or sample without it; read the bounded staleness meanwhile, "
-            "which truncation does not bias.",
+            (f"Raise smoothing ({number(smoothing)} now)" if smoothing else "Apply the same truncation in the trainer")
+            + ", or sample without truncation; read the bounded staleness meanwhile, which truncation does not bias.",
             numbers,
             steps_with(groups.groupby("step").size()),
             ("logp_behavior", "logp_behavior_train" if evidence.total("n_train") else "logp_current"),

@@ -9,7 +9,9 @@ that reports lag 1 of a sampler that never moves has 4 to 50 times the sum. At l
 logged updates. An engine that differs adds a level that is there from the first step on.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -78,11 +80,28 @@ def explained_staleness(summary: StepSummary) -> "Series[float]":
     return explained.clip(lower=0).mask(lag == 0, 0.0)
 
 
-def following(summary: StepSummary, facts: Facts) -> list[Following]:
+def decoding_distance(sampler: Mapping[str, Any]) -> float:
+    """The largest total variation between policy and sampler that stated top-p and smoothing make; 0: not stated.
+
+    Top-p keeps at least the mass p, and smoothing mixes with the policy itself.
+    """
+    top_p, smoothing = (_number(sampler.get(key)) for key in ("top_p", "smoothing"))
+    return (1 - (smoothing or 0.0)) * (1 - top_p) if top_p else 0.0
+
+
+def _number(value: object) -> float | None:
+    """A share of the manifest; None for anything else."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1 else None
+
+
+def following(summary: StepSummary, facts: Facts, decoding: float = 0.0) -> list[Following]:
     """Staleness against what the updates over the reported lag explain.
 
     Where the sampling version is recomputed, its distance alone; the engine's, which no update explains, is beside it:
     an engine that is further away from step to step is one whose weights stay behind.
+
+    Args:
+        decoding: a distance that the sampler's stated settings may make (`decoding_distance`).
     """
     explained = explained_staleness(summary)
     if facts.fresh or facts.path.part(Cause.ENGINE) is None:
@@ -90,23 +109,28 @@ def following(summary: StepSummary, facts: Facts) -> list[Following]:
         distance = summary.values[key].astype(float)
         if facts.truncated:  # what the sampler leaves out is no distance of versions
             distance = distance - (1 - summary.values["ratio_mean"]).clip(lower=0)
-        return [_judge(summary, facts, key, distance, explained)]
+        return [_judge(summary, facts, key, distance, explained, decoding)]
     version, engine = Cause.AGE.key, Cause.ENGINE.key
     return [
         _judge(summary, facts, version, summary.values[version].astype(float), explained),
-        _judge(summary, facts, engine, summary.values[engine].astype(float), pd.Series(0.0, explained.index)),
+        _judge(summary, facts, engine, summary.values[engine].astype(float), pd.Series(0.0, explained.index), decoding),
     ]
 
 
 def _judge(
-    summary: StepSummary, facts: Facts, key: str, distance: "Series[float]", explained: "Series[float]"
+    summary: StepSummary,
+    facts: Facts,
+    key: str,
+    distance: "Series[float]",
+    explained: "Series[float]",
+    decoding: float = 0.0,
 ) -> Following:
     known = distance[distance.notna() & explained.notna()]
     level = max(float(distance.dropna().head(_START).min()), ROUNDING_TV) if distance.notna().any() else np.nan
     half = (summary.values[key] - summary.low[key]).astype(float).reindex(known.index)
     low = known - half.fillna(known / 2)
     beyond = low - FACTOR * explained.loc[known.index]
-    engine, lag = max(_RISE * level, LEAST), summary.values["version_lag"]
+    engine, lag = max(_RISE * level, LEAST, decoding), summary.values["version_lag"]
     before = distance.shift()
     synced = (lag <= lag.shift() / 2) & (lag.shift() > 0.5) & distance.notna() & before.notna()
     return Following(
@@ -116,7 +140,7 @@ def _judge(
         n_known=len(known),
         level=level,
         excess=known[beyond > engine],
-        flat=known[(beyond > facts.limits.engine) & (lag.loc[known.index] > 0)],
+        flat=known[(beyond > max(facts.limits.engine, decoding)) & (lag.loc[known.index] > 0)],
         idle=distance[synced & (distance > _KEPT * before) & (distance > engine)],
         n_syncs=int(synced.sum()),
     )

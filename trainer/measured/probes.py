@@ -23,6 +23,7 @@ from ratioscope.trainer.training.update import Learner
 # Both gradients are means over responses of sums over tokens, whatever the algorithm divides by: otherwise lengths
 # would make up most of the bias.
 NORMALISER = "sequence_sum"
+SELF_NORMALISED = "self_normalised"
 
 
 def probe(learner: Learner, collector: ScheduledCollector, step: int) -> dict[str, float | int | str]:
@@ -125,14 +126,19 @@ def _true_gradient(
 
 
 def _estimate(learner: Learner, step: int, batch: Batch) -> Tensor:
-    """The gradient of the algorithm's first pass on a batch, under the common normaliser."""
-    algorithm = replace(learner.algorithm, aggregation=NORMALISER)
+    """The gradient of the algorithm's first pass on a batch, under the common normaliser.
+
+    Division by the sum of the weights is the estimator itself: there a constant, the mean length, makes it comparable.
+    """
+    normalises = learner.algorithm.aggregation == SELF_NORMALISED
+    algorithm = learner.algorithm if normalises else replace(learner.algorithm, aggregation=NORMALISER)
     prepared = learner.prepare(step, batch, gradient=True)
     size = Size(tokens=0, sequences=sum(reason is None for reason in prepared.dropped), longest=learner.longest)
     loss = policy_loss(
         algorithm, learner.parameters, prepared.seen.logp, prepared.tokens, size, learner.reference_kl
     ).loss
-    return _flat_gradient(learner, -loss)
+    length = len(prepared.tokens.sequence) / max(size.sequences, 1) if normalises else 1.0
+    return _flat_gradient(learner, -loss * length)
 
 
 def _flat_gradient(learner: Learner, objective: Tensor) -> Tensor:
