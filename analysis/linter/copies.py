@@ -53,8 +53,8 @@ def copied_columns(evidence: Evidence) -> list[Remark]:
     name = "copied_columns"
     if evidence.rounding > _LARGEST_ROUNDING:
         return not_checked(name, f"{_rounded(evidence)}: columns that seem equal may differ in what was rounded away.")
-    if len(evidence.steps) and (evidence.steps["grad_norm"] == 0).all():
-        return not_checked(name, "No update had a gradient: the policies may well be the same.")
+    if len(evidence.steps) and any((evidence.steps[key] == 0).all() for key in ("grad_norm", "learning_rate")):
+        return not_checked(name, "No update had a gradient and a learning rate: the policies may well be the same.")
     if not evidence.rounding and (still := _still(evidence)):
         return [still]
     remarks, measured = [], []
