@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratioscope.analysis.diagnosis import RULES, Evidence, Severity, diagnose
+from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity, diagnose
 from ratioscope.analysis.diagnosis.absence import ABSENCE
 from ratioscope.analysis.findings.facts import Concern
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.staleness.following import decoding_distance
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from tests.analysis.diagnosis.made_up import (
@@ -200,6 +201,37 @@ def test_a_clip_that_never_binds_is_found_on_stale_data_only(tmp_path: Path) -> 
     assert finding_of("clip_zero", stale).severity is Severity.NOTICE  # nobody says that the loss has a clip
     assert finding_of("clip_zero", with_parts(tmp_path, stale, gate="one_side")).severity is Severity.WARNING
     assert RULES["clip_zero"](with_parts(tmp_path, stale, gate="none")) is None
+
+
+def test_a_clip_stops_only_what_goes_further_in_the_direction_of_the_advantage(tmp_path: Path) -> None:
+    stale = made_up(clip_fraction=0.0, ratio_max=9.0)
+    behavior, current = np.full(40, -3.0), np.where(np.arange(40) % 2, -0.8, -3.0)  # every second ratio is 9
+
+    def found(gate: str, sign: float) -> Finding | None:
+        advantage = np.where(current > behavior, sign, -sign).astype(np.float32)
+        steps = [plain_step(behavior, current, number=k, advantage=advantage) for k in range(len(stale.values))]
+        folder = tmp_path / f"{gate}{sign}"
+        run = open_run(write_run(folder, steps, algorithm={"parts": {"gate": gate}}))
+        return RULES["clip_zero"](Evidence(stale.summary, run))
+
+    assert found("one_side", -1.0) is None
+    assert found("one_side", 1.0) is not None and found("two_side", -1.0) is not None
+
+
+def test_stated_top_p_and_smoothing_explain_a_distance_up_to_their_bound(tmp_path: Path) -> None:
+    assert decoding_distance({"top_p": 0.8, "smoothing": 0.05}) == pytest.approx(0.19)
+    assert decoding_distance({"top_p": "0.8"}) == decoding_distance({"top_p": None}) == decoding_distance({}) == 0
+    for largest, top_p, speaks in ((0.15, 0.8, False), (0.4, 0.8, True), (0.15, 1.0, True)):
+        grown = made_up(s_k_bounded=largest * RAMP, version_lag=0.0)
+        run = open_run(write_run(tmp_path / f"{largest} {top_p}", [], sampler={"top_p": top_p}))
+        assert (RULES["sampler_not_following"](Evidence(grown.summary, run)) is not None) == speaks
+
+
+def test_nobody_is_told_to_log_what_is_logged() -> None:
+    unknown = made_up(s_k_bounded=0.4 * RAMP, version_lag=1.0)
+    assert "Log logp_behavior_train" in finding_of("sampler_not_following", unknown).do
+    logged = made_up(s_k_engine_bounded=0.4 * RAMP, s_k_version_bounded=0.01)
+    assert "Log logp_behavior_train" not in finding_of("sampler_not_following", logged).do
 
 
 def test_a_short_run_without_any_signal_is_not_healthy() -> None:

@@ -123,6 +123,28 @@ def test_on_policy_reinforce_is_the_true_gradient_shrunk_by_its_own_baseline(tmp
     assert estimate == pytest.approx(true * (copies - 1) / copies, abs=1e-5)
 
 
+def test_self_normalised_weights_are_divided_by_their_sum(tmp_path: Path) -> None:
+    """On old data the estimate is that of sequence weights, but for their mean; on fresh data it is the same."""
+    found = {}
+    for algorithm in ("seq_is", "snis"):
+        trainer = Trainer(small(f"algorithm={algorithm}"), tmp_path / algorithm)
+        with trainer.recorder:
+            trainer.collector.publish(0, trainer.model)
+            assert isinstance(trainer.collector, ScheduledCollector)
+            prompts = trainer.task.draw(random.Random(0), 30)
+            batch = trainer.collector.batch(0, prompts, random.Random(0), torch.Generator().manual_seed(5))
+            found[algorithm, "fresh"] = _estimate(trainer.learner, 0, batch)
+            dice = torch.Generator().manual_seed(1)
+            with torch.no_grad():
+                for weights in trainer.model.parameters():
+                    weights += 0.02 * torch.randn(weights.shape, generator=dice)
+            found[algorithm, "old"] = _estimate(trainer.learner, 0, batch)
+    assert found["snis", "fresh"] == pytest.approx(found["seq_is", "fresh"], abs=1e-5)
+    one, other = found["snis", "old"], found["seq_is", "old"]
+    assert torch.cosine_similarity(one, other, dim=0) == pytest.approx(1, abs=1e-4)
+    assert abs(one.norm() / other.norm() - 1) > 0.01
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_noise_floor_is_that_of_the_number_format(tmp_path: Path, dtype: str) -> None:
     run = train(small("noise_floor_every=3", f"model.dtype={dtype}"), tmp_path / "run")
