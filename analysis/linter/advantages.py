@@ -138,7 +138,7 @@ def _parts_counted_as_zero(evidence: Evidence) -> list[Remark]:
                 "rewards",
                 Outcome.FOUND,
                 f"{int(beside.sum()):,} of {len(rows):,} responses have no {name}, others of their group have one: it "
-                f"counts as 0 in their reward, {in_steps(steps)}.",
+                f"counts as 0 in their reward, {evidence.in_steps(steps)}.",
                 Severity.WARNING,
                 "Give a response that cannot be scored a reward of its own, or score no response of its prompt.",
                 (
