@@ -1,5 +1,6 @@
 """The head of a run's page: which run, is it alive, how fresh, the step range; follows a live run."""
 
+import re
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from urllib.parse import urlencode
@@ -24,6 +25,8 @@ from ratioscope.inert import one_line, safe
 from ratioscope.manifest import MANIFEST_NAME
 from ratioscope.sources import linked
 
+# Markdown ends a formula that stands by itself only at a line of nothing but dollars; until there all is formula.
+_FORMULA = re.compile(r"\$\$(.+?)\$\$", re.DOTALL)
 POLL_SECONDS = 2.0
 _LOOK_SECONDS = 15.0
 
@@ -114,7 +117,7 @@ def answer(sentence: str) -> None:
 def how_to_read(explanation: str) -> None:
     """The formulas and how to read them, folded away at the end of a page; Markdown."""
     with st.expander("How to read this page", icon=":material/menu_book:"):
-        st.markdown(linked(explanation))
+        st.markdown(_FORMULA.sub(r"\n\n$$\n\1\n$$\n\n", linked(explanation)))
 
 
 def _pick() -> Listed | None:

@@ -1,5 +1,7 @@
 """Overview: is this run healthy, and if not: what happened, since when, why, what to change, how sure?"""
 
+from collections.abc import Container
+
 import streamlit as st
 
 from ratioscope.analysis.findings.finding import Finding, Severity
@@ -32,15 +34,14 @@ def render() -> None:
         return
     subject = page_subject(opened)
     verdict = subject.verdict
-    shown = _bad_night(subject, verdict) if verdict.lead else _healthy(subject, verdict)
+    above = {chart.key for chart in (_bad_night if verdict.lead else _healthy)(subject, verdict)}
     metric_row(opened.summary, [key for key in subject.applicable(TILES) if key in subject.known(TILES)])
     for finding in grave(opened.findings):
         if finding is not verdict.lead:
-            _finding(subject, finding)
+            _finding(subject, finding, above)
     _notices(subject)
     with fold("charts", "Charts", "reward, entropy, length and what they cost") as door:
         if door.open:
-            above = {chart.key for chart in shown}
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
     _origin(subject)
     explained(opened)
@@ -98,12 +99,14 @@ def _asides(subject: PageSubject, verdict: Verdict, *, unsaid: bool = True) -> N
     draw(*setting.cautions(subject))
 
 
-def _finding(subject: PageSubject, finding: Finding) -> None:
+def _finding(subject: PageSubject, finding: Finding, above: Container[str]) -> None:
+    """Folded away; its chart only where it is not among those above: the likely cause is a finding, too."""
     word, icon = finding.severity.word.capitalize(), theme.SEVERITY_ICON[finding.severity]
     with fold(f"finding-{finding.rule}", word, finding.sentence, icon=icon) as door:
         if door.open:
             details(finding, subject.opened.run_id)
-            if chart := findings.evidence_chart(subject, finding, 240, subject.steps):
+            chart = findings.evidence_chart(subject, finding, 240, subject.steps)
+            if chart and chart.key not in above:
                 draw(chart)
 
 
