@@ -7,6 +7,7 @@ every sign, and P(A > B) into 1 - P(A > B), exactly.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from ratioscope.analysis.compare.aggregates import (
 )
 from ratioscope.analysis.compare.alignment import Aligned, Axis, End, align, ends
 from ratioscope.analysis.compare.grouping import Setting
+from ratioscope.analysis.compare.possible import width
 from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Array, Interval
 
 POWER = 0.8
@@ -71,11 +73,16 @@ def end_difference(a: Setting, b: Setting, metric: str, end: End) -> Difference:
     Raises:
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
-    return difference(ends(a, metric, end), ends(b, metric, end))
+    x, y = ends(a, metric, end), ends(b, metric, end)
+    return difference(x, y, width(metric, (a, b), np.concatenate([x, y])))
 
 
-def difference(a: "pd.Series[float]", b: "pd.Series[float]") -> Difference:
-    """The difference of two settings from one number a seed, indexed by seed (`Member.unit`)."""
+def difference(a: "pd.Series[float]", b: "pd.Series[float]", most: float = inf) -> Difference:
+    """The difference of two settings from one number a seed, indexed by seed (`Member.unit`).
+
+    Args:
+        most: the largest that is possible (`possible.width`): the interval ends there.
+    """
     paired, a, b = _pair(a, b)
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     with np.errstate(invalid="ignore"):
@@ -92,7 +99,7 @@ def difference(a: "pd.Series[float]", b: "pd.Series[float]") -> Difference:
         bootstrap = bootstrap_interval(drawn_x @ x / len(x) - drawn_y @ y / len(y), [len(x), len(y)])
     return Difference(
         value,
-        Interval(low, high) if known else NO_INTERVAL,
+        Interval(max(low, -most), min(high, most)) if known else NO_INTERVAL,
         bootstrap if known else NO_INTERVAL,
         probability,
         probability_interval,
@@ -168,6 +175,8 @@ def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> t
         x, y = of_a.to_numpy(dtype=float), of_b.to_numpy(dtype=float)
         numbers = welch_interval(x, y)
         seeds = np.minimum((~np.isnan(x)).sum(axis=1), (~np.isnan(y)).sum(axis=1))
+    most = width(metric, (a, b), np.concatenate([of_a, of_b], axis=None))
+    numbers = numbers[0], np.maximum(numbers[1], -most), np.minimum(numbers[2], most)
     table = pd.DataFrame(dict(zip(("difference", "low", "high"), numbers, strict=True)), index=aligned.frame.index)
     return table.assign(seeds=seeds)[seeds > 0], aligned
 

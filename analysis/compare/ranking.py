@@ -8,6 +8,7 @@ import pandas as pd
 from ratioscope.analysis.compare.aggregates import DRAWS, FEWEST_RESAMPLED, StatisticName, aggregate, t_interval
 from ratioscope.analysis.compare.alignment import End, common_end, ends
 from ratioscope.analysis.compare.grouping import Setting
+from ratioscope.analysis.compare.possible import possible
 from ratioscope.analysis.summary.intervals import Array
 from ratioscope.catalogue import CATALOGUE
 
@@ -29,9 +30,9 @@ def ranking(settings: Sequence[Setting], metric: str, end: End | None = None) ->
     end = end or common_end(settings, metric)
     values = _ends(settings, metric, end)
     best = probability_best(values, lower_is_better=_lower_is_better(metric))
-    rows = []
+    rows, limits = [], possible(metric, settings, np.concatenate([[], *values]))
     for setting, seeds, probability in zip(settings, values, best, strict=True):
-        mean, low, high = map(float, t_interval(seeds))
+        mean, low, high = map(float, np.clip(t_interval(seeds), *limits))
         middle = aggregate(pd.DataFrame([seeds]), "iqm").iloc[0]
         rows.append(
             {

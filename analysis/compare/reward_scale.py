@@ -6,6 +6,7 @@ wrong the few values that occur: 0 and 1 are not -1 and 1.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.runs.relations import relations
@@ -24,6 +25,9 @@ class RewardScale:
     """The names of its parts; empty where none is logged."""
     values: frozenset[float]
     """The values that occur; empty where they are many."""
+    lowest: float = -inf
+    highest: float = inf
+    """Of the values that occur; infinite where none does."""
 
     def fits(self, other: "RewardScale") -> bool:
         """Whether nothing shows that the rewards are different ones."""
@@ -69,6 +73,7 @@ class _Files:
 _SCALE = f"""
 select distinct reward from sequence where isfinite(reward) limit {_MOST_VALUES + 1}
 """
+_ENDS = "select min(reward), max(reward) from sequence where isfinite(reward)"
 
 
 @lru_cache(maxsize=256)
@@ -76,5 +81,7 @@ def _scale(files: _Files) -> RewardScale:
     with relations(files.run, tables=(SEQUENCES,)) as connection:
         names = connection.execute("select * from sequence limit 0").df().columns
         values = connection.execute(_SCALE).df()["reward"].tolist()
+        ends = connection.execute(_ENDS).fetchone() if values else None
     parts = frozenset(name.removeprefix("reward_") for name in names if name.startswith("reward_"))
-    return RewardScale(parts, frozenset(values) if len(values) <= _MOST_VALUES else frozenset())
+    few = frozenset(values) if len(values) <= _MOST_VALUES else frozenset()
+    return RewardScale(parts, few, *(ends or ()))

@@ -21,6 +21,7 @@ from ratioscope.analysis.compare.contrast import ROUNDING, Difference, differenc
 from ratioscope.analysis.compare.curves import smoothed
 from ratioscope.analysis.compare.grouping import Setting, check_metric
 from ratioscope.analysis.compare.margins import margin, orientation
+from ratioscope.analysis.compare.possible import width
 from ratioscope.analysis.compare.tasks import tasks
 from ratioscope.analysis.compare.verdicts.verdict import names, why_not
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
@@ -132,8 +133,9 @@ def single_changes(settings: Sequence[Setting], metric: str, by: Axis = "step") 
         return ()
     end = common_end(settings, metric, by)
     measures = _measures(settings, metric, end)
+    most = width(metric, settings, np.concatenate([each.end for each in measures]))
     return tuple(
-        _change(component, metric, [_under(settings, measures, metric, *pair) for pair in pairs])
+        _change(component, metric, [_under(settings, measures, metric, most, *pair) for pair in pairs], most)
         for (component, _, _), pairs in found.items()
     )
 
@@ -184,9 +186,9 @@ def _by_seed(setting: Setting, of_runs: Mapping[str, float]) -> "pd.Series[float
 
 
 def _under(
-    settings: Sequence[Setting], measures: Sequence[_Measures], metric: str, before: int, after: int
+    settings: Sequence[Setting], measures: Sequence[_Measures], metric: str, most: float, before: int, after: int
 ) -> UnderSchedule:
-    end, speed, fall = (difference(*pair) for pair in zip(measures[after], measures[before], strict=True))
+    end, speed, fall = (difference(*pair, most) for pair in zip(measures[after], measures[before], strict=True))
     a, b = settings[after], settings[before]
     allowed = margin(metric, float(measures[before].end.mean()))
     verdict = _verdict_of(_effect(end), allowed, orientation(metric))
@@ -194,8 +196,8 @@ def _under(
     return UnderSchedule(a.schedule, b, a, end, speed, fall, allowed, verdict, reason)
 
 
-def _change(component: Component, metric: str, schedules: Sequence[UnderSchedule]) -> SingleChange:
-    end, speed, fall = (_over([getattr(under, name) for under in schedules]) for name in ("end", "speed", "fall"))
+def _change(component: Component, metric: str, schedules: Sequence[UnderSchedule], most: float) -> SingleChange:
+    end, speed, fall = (_over([getattr(under, name) for under in schedules], most) for name in ("end", "speed", "fall"))
     allowed = float(np.mean([under.margin for under in schedules if min(under.end.seeds)] or [float("nan")]))
     verdict = _verdict_of(end, allowed, orientation(metric))
     reason = "" if verdict != "cannot tell" else _why_not(end, schedules)
@@ -203,7 +205,7 @@ def _change(component: Component, metric: str, schedules: Sequence[UnderSchedule
     return SingleChange(component, of, to, metric, tuple(schedules), end, speed, fall, allowed, verdict, reason)
 
 
-def _over(schedules: Sequence[Difference]) -> Effect:
+def _over(schedules: Sequence[Difference], most: float) -> Effect:
     """Over schedules as blocks, one difference of means from each; a schedule in which a side has no value is none."""
     known = [found for found in schedules if min(found.seeds)]
     if len(known) < 2:
@@ -212,7 +214,7 @@ def _over(schedules: Sequence[Difference]) -> Effect:
     basis = f"paired over {len(known)} schedules"
     if not np.isfinite(values).all():
         return Effect(float("nan"), NO_INTERVAL, basis)
-    mean, low, high = map(float, t_interval(values))
+    mean, low, high = map(float, np.clip(t_interval(values), -most, most))
     return Effect(mean, Interval(low, high) if high - low > ROUNDING * abs(mean) else NO_INTERVAL, basis)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends
 from ratioscope.analysis.compare.contrast import difference, p_over_seeds
 from ratioscope.analysis.compare.grouping import Setting
+from ratioscope.analysis.compare.possible import width
 from ratioscope.analysis.compare.ranking import over_schedules, ranking
 from ratioscope.analysis.compare.run_noise import Noise, holm, noise_of, run_difference
 from ratioscope.analysis.compare.tasks import tasks
@@ -268,7 +269,8 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
 
     def judged(best: int, other: int) -> Answer:
         pair, end = (settings[best], settings[other]), end_of[best]
-        of_runs, of_seeds = run_difference(noise[best], noise[other]), difference(values[best], values[other])
+        most = width(metric, pair, np.concatenate([values[best], values[other]]))
+        of_runs, of_seeds = run_difference(noise[best], noise[other]), difference(values[best], values[other], most)
         prompts = on_common_prompts(*pair, end) if metric in _JUDGED_BY_REWARD else None
         return judge(*pair, metric, of_seeds, of_runs, (noise[best], noise[other]), prompts)
 

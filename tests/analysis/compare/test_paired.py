@@ -1,6 +1,7 @@
 """A minus B: along the axis and at the end; is A better than B, and which is best."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,8 +28,11 @@ from ratioscope.analysis.compare import (
     verdict,
     welch_interval,
 )
+from ratioscope.analysis.compare.possible import possible
+from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
 from tests.making.members import member, setting
+from tests.making.runs import random_step, write_run
 from tests.making.samples import run_of, summary_of
 
 NAN = float("nan")
@@ -168,21 +172,23 @@ def test_the_difference_along_the_axis_is_scipys_at_every_step() -> None:
     rng = np.random.default_rng(0)
     curves = rng.normal(size=(2, 3, 6))
     curves[0, 1, 3] = NAN
-    a, b = (
-        Setting(name, name, "s", tuple(member(c.tolist(), seed, algorithm=name) for seed, c in enumerate(part)))
-        for name, part in zip("ab", curves, strict=True)
-    )
-    table, _ = difference_over(a, b, "eval_accuracy")
+
+    def made(name: str, part: np.ndarray, first: int = 0) -> Setting:
+        members = [member(c.tolist(), first + s, algorithm=name, metric="kl_k1") for s, c in enumerate(part)]
+        return Setting(name, name, "s", tuple(members))
+
+    a, b = made("a", curves[0]), made("b", curves[1])
+    table, _ = difference_over(a, b, "kl_k1")
     assert table["seeds"].tolist() == [3, 3, 3, 2, 3, 3]
     for step in table.index:
         x, y = curves[:, ~np.isnan(curves[0, :, step]), step]
         expected = stats.ttest_rel(x, y).confidence_interval(0.95)
         assert table.loc[step, ["difference", "low", "high"]].tolist() == pytest.approx([(x - y).mean(), *expected])
-    apart = replace(b, members=tuple(member(c.tolist(), 7 + s, algorithm="b") for s, c in enumerate(curves[1])))
-    table, _ = difference_over(a, apart, "eval_accuracy")
+    apart = made("b", curves[1], 7)
+    table, _ = difference_over(a, apart, "kl_k1")
     expected = stats.ttest_ind(*curves[:, :, 0], equal_var=False).confidence_interval(0.95)
     assert table.loc[0, ["low", "high"]].tolist() == pytest.approx(list(expected))
-    mirrored, _ = difference_over(apart, a, "eval_accuracy")
+    mirrored, _ = difference_over(apart, a, "kl_k1")
     assert mirrored["low"].to_numpy() == pytest.approx(-table["high"].to_numpy())
 
 
@@ -412,3 +418,25 @@ def test_runs_of_one_seed_saw_the_same_prompts(sample_settings: list[Setting]) -
     assert found.pairs == 3_600
     assert found.interval.low < found.value < found.interval.high
     assert prompt_difference(pairs_by_seed(grpo, reinforce), first=100).interval.low > 0
+
+
+def test_no_interval_over_seeds_reaches_beyond_what_is_possible(tmp_path: Path) -> None:
+    """Accuracies of 60 and 96 % had one of -151 to 307 %; a total variation is 1 at most."""
+    ends = {"eval_accuracy": (0.0, 1.0), "u_k": (0.0, 1.0), "grad_norm": (0.0, np.inf)}
+    for metric, (lowest, highest) in ends.items():
+        a, b = (setting(name, [low, 0.96], metric=metric) for name, low in (("a", 0.6), ("b", 0.1)))
+        table = ranking([a, b], metric)
+        assert (table["low"].min(), table["high"].max()) == pytest.approx((lowest, min(highest, table["high"].max())))
+        assert table["high"].max() <= highest
+        found, (along, _) = end_difference(a, b, metric, common_end([a, b], metric)), difference_over(a, b, metric)
+        most = highest - lowest
+        assert -most <= found.interval.low < 0 < found.interval.high <= most
+        assert along["low"].min() >= -most and along["high"].max() <= most
+        if np.isfinite(most):
+            assert found.interval == (-most, most)
+    rewarded = write_run(tmp_path / "run", [random_step(np.random.default_rng(0), 0)])
+    rewards = open_run(rewarded).read("sequences")["reward"]
+    c = setting("c", [0.6, 0.9], metric="reward")
+    c = replace(c, members=tuple(replace(each, run=open_run(rewarded)) for each in c.members))
+    assert possible("reward", [c], np.array([0.6, 0.9])) == (min(*rewards, 0.6), max(*rewards, 0.9))
+    assert possible("u_k", [c], np.array([0.6, 1.4])) == (0, 1.4)  # what was measured is never beyond
