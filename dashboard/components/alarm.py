@@ -7,7 +7,7 @@ from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.watching.reader import Alarm, server_reader
+from ratioscope.dashboard.watching.reader import server_reader
 
 
 def alarm(listed: Listed, opened: Opened) -> None:
@@ -16,8 +16,9 @@ def alarm(listed: Listed, opened: Opened) -> None:
     if worst is None or worst.severity < Severity.CRITICAL:
         return
     if opened.run.status == "running":
-        server_reader().sound(listed.folder, Alarm(opened.summary.last_step, worst.rule, worst.sentence))
-    sounded = server_reader().alarm(listed.folder)
-    if sounded is not None:
+        server_reader().sound(listed.folder, opened.summary.last_step)
+    step = server_reader().alarm(listed.folder)
+    if step is not None:
         icon = theme.SEVERITY_ICON[Severity.CRITICAL]
-        st.error(f"**Critical, said at step {sounded.step}.** {escape(sounded.sentence)}", icon=icon)
+        # In the words of now: what it said then was of the steps until then, and "the last" is another one.
+        st.error(f"**First found critical at step {step}.** {escape(worst.sentence)}", icon=icon)

@@ -49,17 +49,6 @@ class _Known:
         return bool(self.headline and self.headline.problem) and time.monotonic() - self.when > _PROBLEM_REST
 
 
-@dataclass(frozen=True)
-class Alarm:
-    """The moment at which a live run was first found critical."""
-
-    step: int
-    """The last one on disk then."""
-    rule: str
-    sentence: str
-    """Markdown."""
-
-
 class Reader:
     """The headlines that this server knows, and who finds out more; shared by all sessions.
 
@@ -74,7 +63,7 @@ class Reader:
         self.version = 0
         """Grows with every headline that is new."""
         self._known: dict[Path, _Known] = {}
-        self._alarms: dict[Path, Alarm] = {}
+        self._alarms: dict[Path, int] = {}
         self._lock, self._idle = Lock(), Event()
         self._idle.set()
 
@@ -94,13 +83,13 @@ class Reader:
         known = self._known.get(folder)
         return known.headline if known else None
 
-    def alarm(self, folder: Path) -> Alarm | None:
-        """When the run in this folder was found critical, if that was while it was live and this server ran."""
+    def alarm(self, folder: Path) -> int | None:
+        """The last step on disk when the run in this folder was found critical; only of one that was live then."""
         return self._alarms.get(folder)
 
-    def sound(self, folder: Path, alarm: Alarm) -> None:
-        """Note that a live run was found critical; the first time counts."""
-        self._alarms.setdefault(folder, alarm)
+    def sound(self, folder: Path, step: int) -> None:
+        """Note that a live run was found critical at this step; the first time counts."""
+        self._alarms.setdefault(folder, step)
 
     def ask(self, runs: Sequence[Listed]) -> int:
         """Have these read; returns how many are still to be read."""
@@ -166,7 +155,7 @@ class Reader:
         self._known[run.folder] = _Known(news, known, time.monotonic(), took)
         self.version += before is None or before.headline != known
         if known and known.severity == Severity.CRITICAL and _is_live(run):
-            self.sound(run.folder, Alarm(known.last_step, known.rule, known.sentence))
+            self.sound(run.folder, known.last_step)
         return known is not None
 
 
