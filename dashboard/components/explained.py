@@ -13,15 +13,12 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.inert import safe
 
 
-def explained(opened: Opened, window: Window | None = None) -> None:
-    """Explain these steps: of the brushed range, where no window is given; nothing without one.
+def explained(opened: Opened, window: Window) -> None:
+    """What differs in these steps; each sentence has a link to the responses that show it.
 
-    Each sentence has a link to the responses that show it.
+    On one page alone: Streamlit takes what another page has under this key for the state of the fold, whatever the
+    link says that leads here.
     """
-    if window is None:
-        if state.step_range() == (None, None):
-            return
-        window = Window.of(opened.run, *state.step_range())
     values = opened.summary.values
     if len(values) == len(values.loc[window.first : window.last]) and "explain" not in st.query_params:
         return

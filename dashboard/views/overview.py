@@ -12,7 +12,6 @@ from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.answers import answers
 from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import PageSubject, beside, draw, page_subject, say
-from ratioscope.dashboard.components.explained import explained
 from ratioscope.dashboard.components.finding_card import details, show_me
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
@@ -44,7 +43,6 @@ def render() -> None:
         if door.open:
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
     _origin(subject)
-    explained(opened)
     as_reported(subject, "overview")
     sibling_runs(opened.run_id)
     how_to_read(

@@ -64,9 +64,10 @@ def render() -> None:
         return
     subject = page_subject(opened)
     said = st.container()
+    window = _window(subject)
+    explained(opened, window)  # high up: the link that opens it is in the bar of every page
     if subject.log.has_ratios:
         draw(tokens.extremes(subject))
-    window = _window(subject)
     tiles = st.container()
     found, by = _found(subject, window)
     with tiles:
@@ -84,7 +85,6 @@ def render() -> None:
         st.fragment(sequence_reader)(opened, *place)
     if subject.log.has_ratios:
         _attribution(subject, window)
-    explained(opened, window)
     sibling_runs(opened.run_id, "tokens")
     how_to_read(_EXPLANATION)
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.actions import charts, settled
+from tests.browser.actions import charts, go_to, settled
 from tests.browser.conftest import OpenPage
 
 pytestmark = pytest.mark.browser
@@ -31,6 +31,23 @@ def test_a_slider_changes_what_would_be_dropped_and_the_link(open_page: OpenPage
     slider.press("ArrowLeft")
     expect(page.get_by_text("A window of W = 1 (lags up to 0) would drop")).to_be_visible()
     expect(page).to_have_url(re.compile("lagcut=0"))
+
+
+def test_explain_opens_where_it_leads_to_and_formulas_are_drawn(open_page: OpenPage) -> None:
+    """The fold was closed, and below everything else, where it had been closed on another page before."""
+    page = open_page("/tokens?run=grpo&from=3&to=9")
+    for name in ("Overview", "Drift"):
+        settled(page, "Tokens")
+        go_to(page, name)
+        page.get_by_text("How to read this page").click()
+        expect(page.locator(".katex").last).to_be_visible()
+        expect(page.locator(".katex-error")).to_have_count(0)
+        page.get_by_role("link", name="Explain").click()
+        settled(page, "Tokens")
+        expect(page.get_by_text("Explain these steps")).to_be_in_viewport()
+        expect(page.get_by_text("What differs is shown, not why.")).to_be_visible()
+        page.get_by_text("Explain these steps").click()
+        expect(page.get_by_text("What differs is shown, not why.")).to_have_count(0)
 
 
 def test_a_remark_leads_to_the_response_that_shows_it(open_page: OpenPage) -> None:
