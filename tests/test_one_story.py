@@ -4,7 +4,6 @@ The words are read, not the objects behind them: page headline, path section and
 of report and notebook, findings and what `watch` sends of them.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -45,11 +44,9 @@ from ratioscope.dashboard.sections import variance as variance_section
 from ratioscope.dashboard.sections.model import Chart, FindingBlock, Paragraph, Report, Table
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.theme import MODES
-from ratioscope.schema import FileName
-from ratioscope.table_files import write_table_file
 from tests.making.pages import sentences, visit
 from tests.making.runs import Step, random_step, write_run
-from tests.making.samples import NAMES, SAMPLE_RUNS, summary_of
+from tests.making.samples import NAMES, SAMPLE_RUNS, part_of, summary_of
 
 _NUMBER = r"\d+(?:\.\d+)?(?:e[+-]\d+)?"
 _CAUSE = "|".join(cause.words for cause in Cause)
@@ -155,19 +152,6 @@ def test_a_fact_has_one_severity(name: str) -> None:
 # ------------------------------------------------------------------------------------------------- damaged copies
 
 
-def damaged(source: Path, folder: Path, steps: range, *missing: str) -> Path:
-    """A copy of these steps of a run, without some columns of the tokens."""
-    for name in ("tokens", "sequences", "steps"):
-        table = pq.ParquetDataset(source / name).read()
-        table = table.filter(np.isin(table["step"].to_numpy(), steps))
-        table = table.drop_columns([column for column in missing if column in table.column_names])
-        (folder / name).mkdir(parents=True)
-        write_table_file(folder / name / str(FileName(steps[0], steps[-1], 0)), table)
-    manifest = json.loads((source / "run.json").read_text(encoding="utf-8"))
-    (folder / "run.json").write_text(json.dumps(manifest | {"name": folder.name, "run_id": folder.name}))
-    return folder
-
-
 def every_column(folder: Path, truncated: float) -> Path:
     """A run whose engine and age are both there; the sampler's log-probs are too high by `truncated`."""
 
@@ -232,7 +216,7 @@ def test_damaged_copies_tell_one_story_in_every_room(tmp_path: Path, source: str
         folder, of = SAMPLE_RUNS / name, steps
     else:
         folder, of = every_column(tmp_path / "made", 0.1 if "truncated" in source else 0.0), range(1, 7)
-    opened = open_folder(damaged(folder, tmp_path / "run", of, *DAMAGES[damage]))
+    opened = open_folder(part_of(folder, tmp_path / "run", of, *DAMAGES[damage]))
     facts, subject = opened.facts(), Subject(opened)
     book = notebook.OpenRun(opened)
     texts = [*said_of(opened.summary, facts), *report_of(subject), *book.verdict.splitlines()]
@@ -314,7 +298,7 @@ def test_the_drift_page_of_fresh_data_blames_the_engine_with_one_number(
     Without the column headline and path said "the age of the data makes up 59 %" and "cannot be separated"; with it
     staleness was half as large in the one as in the other.
     """
-    damaged(SAMPLE_RUNS / "mismatch-grpo-seed0", drift_page / "run", range(29, 39), *missing)
+    part_of(SAMPLE_RUNS / "mismatch-grpo-seed0", drift_page / "run", range(29, 39), *missing)
     said = sentences(visit("drift", run="run", **{"from": "29", "to": "38"}))
     assert told(said) == {("the engine", "0.011")}
     plain = [line for line in said.splitlines() if "0.0056" in line]
@@ -367,7 +351,7 @@ def text_of(report: Report) -> Iterator[str]:
 @pytest.mark.parametrize(("name", "steps"), [SOURCES["heavy"], ("sync_interval20-reinforce-seed0", range(5, 19))])
 def test_a_report_counts_the_steps_above_a_limit_once(tmp_path: Path, name: str, steps: range) -> None:
     """A report said "heavy tails" of 54, 66 and 73 steps."""
-    opened = open_folder(damaged(SAMPLE_RUNS / name, tmp_path / "run", steps))
+    opened = open_folder(part_of(SAMPLE_RUNS / name, tmp_path / "run", steps))
     said = list(text_of(run_report(opened, pages=["findings", "drift", "ratios", "variance"])))
     found = {
         subject: {tuple(map(int, count)) for text in said for form in forms for count in form.findall(text)}
@@ -379,7 +363,7 @@ def test_a_report_counts_the_steps_above_a_limit_once(tmp_path: Path, name: str,
 
 
 def test_a_run_without_a_token_has_no_story(tmp_path: Path) -> None:
-    run = open_run(damaged(SAMPLE_RUNS / NAMES[0], tmp_path / "run", range(1)))
+    run = open_run(part_of(SAMPLE_RUNS / NAMES[0], tmp_path / "run", range(1)))
     facts = facts_of(summarise(run), Limits(), 7, 9)
     assert facts.path.largest is None and facts.n_steps == 0
     assert drift.path_section(facts) == "No step of the path can be measured here: no step lies in this range."

@@ -30,10 +30,11 @@ def lag_heat_map(
         return fig
     wide = int(np.ceil((known["step"].max() - known["step"].min() + 1) / MOST_COLUMNS))
     tall = int(np.ceil((known["lag"].max() - known["lag"].min() + 1) / MOST_ROWS))
-    column, row = (known["step"] // wide * wide).to_numpy(), (known["lag"] // tall * tall).to_numpy()
-    x, y = np.arange(column.min(), column.max() + 1, wide), np.arange(row.min(), row.max() + 1, tall)
+    # Counted in cells: a lag of 2^60, which a wrong version gives, has no neighbour among the numbers of a computer.
+    column, row = ((known[name] // size).to_numpy(int) for name, size in (("step", wide), ("lag", tall)))
+    x, y = (wide * np.arange(column.min(), column.max() + 1), tall * np.arange(row.min(), row.max() + 1))
     counts = np.zeros((len(y), len(x)))
-    np.add.at(counts, (((row - y[0]) // tall).astype(int), (column - x[0]) // wide), known["tokens"].to_numpy())
+    np.add.at(counts, (row - row.min(), column - column.min()), known["tokens"].to_numpy())
     with np.errstate(invalid="ignore"):
         share = counts / counts.sum(axis=0)
     fig.add_heatmap(

@@ -136,11 +136,7 @@ and other tokens, which are not in the log.
 """
     )
     algorithm = opened.run.manifest.algorithm
-    if algorithm:
+    stated = [f"{name}: {algorithm[name]}" for name in ("parts", "parameters") if algorithm.get(name)]
+    if stated:
         with st.expander("The rule as the run states it", icon=":material/rule:"):
-            st.text(
-                one_line(
-                    f"Algorithm {algorithm.get('name')}: {algorithm.get('parts')}, "
-                    f"parameters {algorithm.get('parameters')}"
-                )
-            )
+            st.text(one_line(f"Algorithm {algorithm.get('name', 'not stated')}. {'; '.join(stated)}"))

@@ -33,6 +33,7 @@ METRICS = (
 )
 # With more tokens filters look at a sample of them: so many are swept in less than a second.
 SAMPLED_TOKENS = 500_000
+_FURTHEST = 2**53 - 1  # where a slider can stand; of a wrong version a token may be older
 
 
 def render() -> None:
@@ -142,7 +143,7 @@ def _what_if(opened: Opened, window: Window) -> None:
     sampled = "" if tokens.fraction == 1 else f"a random sample, {tokens.fraction:.0%} of the tokens of "
     st.caption(f"On {sampled}{window.words}: {count(len(tokens))} tokens.")
     lags = age_filters.lag_values(tokens)
-    oldest = int(lags[-1]) if lags else 0
+    oldest = min(int(lags[-1]), _FURTHEST) if lags else 0
     left, right = st.columns(2, gap="large")
     with left:
         stale = st.slider(

@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Element
 
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import app
 from ratioscope.dashboard.views import runs
 
@@ -50,12 +51,54 @@ def visit(page: str, **query: str | list[str]) -> AppTest:
 
 
 def checked(at: AppTest, page: str) -> AppTest:
-    """The same page, after having made sure that it is the right one and has no exception on it."""
-    broken = [*at.exception, *(error for error in at.error if "cannot be drawn" in error.value)]
-    assert not broken, [error.value for error in broken]
+    """The same page, after having made sure that it is the right one and shows nothing that no page may show."""
+    found = list(faults(at))
+    assert not found, found
     assert [title.value for title in at.title] == [app.PAGES[page].title]
     assert at.caption[0].value == QUESTIONS[page]
     return at
+
+
+# Not a number; and how a formula ends in Markdown: on its line, or at a line of nothing but dollars.
+_NO_NUMBER = re.compile(r"(?<![\w.])(nan|NaT|None(?! of\b))(?![\w.]*\w)|<NA>")
+_FORMULA = re.compile(r"^\$\$\n[^$]+\n\$\$$|\$\$[^$\n]+\$\$", re.MULTILINE)
+
+
+def faults(at: AppTest) -> Iterator[str]:
+    """What no page may show, whatever the run: holds of all that is drawn, so folds have to be open."""
+    yield from (element.value for element in at.exception)
+    yield from (error.value for error in at.error if "cannot be drawn" in error.value)
+    for element in elements(at):
+        text = str(getattr(element, "value", ""))
+        if element.type in _MARKDOWN and "$$" in _FORMULA.sub("", text):
+            yield f"a formula that does not end: {text}"
+        if element.type in _BUTTONS and not (element.proto.label.strip() or element.proto.icon):
+            yield f"a {element.type} without a word: {element.proto}"
+    for line in sentences(at).splitlines():
+        if _NO_NUMBER.search(line):
+            yield f"no number: {line}"
+    for tile in at.metric:
+        if tile.value.endswith("%") and not 0 <= float(tile.value[:-1].replace(",", "")) <= 100:
+            yield f"{tile.label} is {tile.value}"
+    for chart in charts(at):
+        yield from _impossible(chart)
+
+
+_MARKDOWN = ("markdown", "caption", "info", "warning", "error", "success")
+_BUTTONS = ("button", "page_link", "download_button", "link_button")
+
+
+def _impossible(figure: dict[str, Any]) -> Iterator[str]:
+    """Values that no metric can have, of the curves that say which they are of."""
+    for trace in figure["data"]:
+        metric = CATALOGUE.get(str(trace.get("meta")))
+        values = _numbers(trace.get("y")) if metric else np.array([])
+        values = values[np.isfinite(values)]
+        if metric and len(values):
+            low, high = metric.possible
+            slack = 1e-6 * max(1.0, float(np.abs(values).max()))
+            if values.min() < low - slack or values.max() > high + slack:
+                yield f"{metric.title} goes from {values.min():g} to {values.max():g}"
 
 
 def elements(at: AppTest) -> Iterator[Element]:
@@ -93,13 +136,17 @@ def drawn_numbers(figure: dict[str, Any]) -> int:
 
 
 def _finite(values: Any) -> int:
-    """Plotly writes arrays as lists, or as base64 of their bytes."""
-    if isinstance(values, dict):
-        numbers = np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"])
-        return int(np.isfinite(numbers.astype(float)).sum())
-    if isinstance(values, list | tuple):
+    if isinstance(values, list | tuple) and any(isinstance(value, list | tuple) for value in values):
         return sum(map(_finite, values))
-    return int(isinstance(values, int | float))
+    return int(np.isfinite(_numbers(values)).sum())
+
+
+def _numbers(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Plotly writes arrays as lists, or as base64 of their bytes; what is none there is NaN."""
+    if isinstance(values, dict):
+        return np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"]).astype(float)
+    listed = values if isinstance(values, list | tuple) else [values]
+    return np.array([value if isinstance(value, int | float) else np.nan for value in listed], dtype=float)
 
 
 def query(at: AppTest, key: str) -> list[str]:

@@ -2,14 +2,21 @@
 
 summary_of("offline-grpo-seed0")          its step summary
 run_of("offline-grpo-seed0")              the run itself
+part_of(SAMPLE_RUNS / NAMES[0], folder, range(8))   a copy of some steps
 """
 
+import json
 from functools import cache
 from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
 
 from ratioscope.analysis.compare import end_value
 from ratioscope.analysis.runs.store import Run, discover, open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
+from ratioscope.schema import FileName
+from ratioscope.table_files import write_table_file
 
 SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 NAMES = sorted(run.run_id for run in discover([SAMPLE_RUNS]))
@@ -33,6 +40,19 @@ def summary_of(name: str) -> StepSummary:
 def end_of(name: str) -> float:
     """What a run's evaluations end with, which needs no summary."""
     return end_value(run_of(name).read("steps")["eval_accuracy"])
+
+
+def part_of(source: Path, folder: Path, steps: range, *missing: str) -> Path:
+    """A copy of these steps of a run, without some columns of the tokens."""
+    for name in ("tokens", "sequences", "steps"):
+        table = pq.ParquetDataset(source / name).read()
+        table = table.filter(np.isin(table["step"].to_numpy(), steps))
+        table = table.drop_columns([column for column in missing if column in table.column_names])
+        (folder / name).mkdir(parents=True)
+        write_table_file(folder / name / str(FileName(steps[0], steps[-1], 0)), table)
+    manifest = json.loads((source / "run.json").read_text(encoding="utf-8"))
+    (folder / "run.json").write_text(json.dumps(manifest | {"name": folder.name, "run_id": folder.name}))
+    return folder
 
 
 # Every algorithm with its parameters once; what happens to samples before the loss sees them differs otherwise.
