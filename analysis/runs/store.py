@@ -340,8 +340,8 @@ class Listed:
     steps: int
     problem: str = ""
     status: str = field(init=False)
-    """What the manifest says of the writer when it is read: a heartbeat that is held against a later clock has stopped
-    for whoever waits long enough. "" where there is no manifest."""
+    """What the manifest says of the writer when it is read: a heartbeat that is held against a later clock has
+    stopped, if one only waits. "" where there is no manifest."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", self.manifest.live_status() if self.manifest else "")

@@ -55,7 +55,7 @@ class Listener(Protocol):
 
 
 class Terminal:
-    """One line an alert on stdout; each person has one, whoever shares the cache."""
+    """One line an alert on stdout; each person has one, where several share a cache."""
 
     identity = f"terminal of {os.geteuid() if hasattr(os, 'geteuid') else os.environ.get('USERNAME', '')}"
     is_new = False
