@@ -24,7 +24,11 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
     steps = clipped[metric]
     worst = step_of(steps.idxmax())
     low, high = (evidence.values[f"clip_fraction_{side}"].loc[steps.index].mean() for side in ("low", "high"))
-    side = f" ({low:.0%} of all below the lower bound, {high:.0%} above the upper one)" if low + high > 0 else ""
+    side = (
+        f" ({percent(low)} of all tokens below the lower bound, {percent(high)} above the upper one)"
+        if low + high > 0
+        else ""
+    )
     return Finding(
         rule="clip_saturated",
         severity=Severity.WARNING,

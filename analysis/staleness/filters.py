@@ -87,5 +87,5 @@ def sentence(found: FilterEffect) -> str:
         return f"{text}: nothing would be left."
     before, after = values["staleness_raw"], values["staleness"]
     if before > 0 and abs(after / before - 1) > dropped:
-        return f"{name} would take staleness from {before:.2g} to {after:.2g}."
+        return f"{name} would take the plain staleness from {before:.2g} to {after:.2g}."
     return f"{text}."

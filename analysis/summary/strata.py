@@ -41,6 +41,8 @@ class Stratification:
     """The name of a stratum, from its value or its first and last value."""
     of_responses: bool = False
     """The response decides, so that responses without tokens have a place, too."""
+    drawn: bool = False
+    """What was drawn decides: of such a choice the bounded form of a distance sees one side only."""
     numbers: bool = False
     """Values are numbers, which can be put into buckets; otherwise the rarest go together."""
 
@@ -63,17 +65,21 @@ STRATIFICATIONS = {
         _doubling,
     ),
     "advantage": Stratification(
-        "Sign of the advantage", "case when isfinite(advantage) then sign(advantage)::bigint end", _sign
+        "Sign of the advantage", "case when isfinite(advantage) then sign(advantage)::bigint end", _sign, drawn=True
     ),
     "outcome": Stratification(
-        "Reward of the response", "reward::double", "reward {}".format, of_responses=True, numbers=True
+        "Reward of the response", "reward::double", "reward {}".format, of_responses=True, drawn=True, numbers=True
     ),
     "prompt": Stratification("Prompt", "coalesce(prompt_id, group_id)", "prompt {}".format, of_responses=True),
-    "length": Stratification("Length of the response", "n_tokens", "{} tokens".format, of_responses=True, numbers=True),
-    "clipped": Stratification(
-        "Clipped or kept by the gate", "case when clipped then 'clipped' when not clipped then 'kept' end"
+    "length": Stratification(
+        "Length of the response", "n_tokens", "{} tokens".format, of_responses=True, drawn=True, numbers=True
     ),
-    "dropped": Stratification("Dropped or kept by the loss", "coalesce(dropped, 'kept')", of_responses=True),
+    "clipped": Stratification(
+        "Clipped or kept by the gate", "case when clipped then 'clipped' when not clipped then 'kept' end", drawn=True
+    ),
+    "dropped": Stratification(
+        "Dropped or kept by the loss", "coalesce(dropped, 'kept')", of_responses=True, drawn=True
+    ),
 }
 
 
@@ -132,11 +138,16 @@ def stratify(run: Run, by: str, first: int | None = None, last: int | None = Non
     notes["note"] = notes["note"].astype(object).str.replace("this step", "this stratum")
     table = StepTable(values, low, high, notes)
     table = _without(table, LOGGED, table.values.index, "logged for whole steps only")
+    if kind.drawn:
+        reason = "no distance of policies where what was drawn decides what is in: read the plain form"
+        table = _without(table, BOUNDED, parts.values.index, reason)
     if split:
         table = _without(table, _OF_RESPONSES, parts.values.index, "responses are divided between these strata")
     return Strata(by, (*labels, "all"), table)
 
 
+BOUNDED = tuple(key for key in CATALOGUE if key.endswith("_bounded"))
+"""Distances by what falls: over a choice by what was drawn they are none, however that choice is made."""
 _OF_RESPONSES = (
     *(key for key, metric in CATALOGUE.items() if metric.grain is Grain.RESPONSE),
     *("n_sequences", "n_undefined"),

@@ -85,9 +85,12 @@ MEASURES: dict[str, Measure] = {
         "taken", "signal", Moment.FIRST,
     ),
     "staleness": Measure(
-        "Staleness of what is kept", "Mean (1 - rho_k)⁺ of the kept tokens.", "kept_staleness", "kept"
+        "Staleness of what is kept", "½ mean |rho_k - 1| of the kept tokens; no total variation of a policy.",
+        "kept_staleness", "kept", Moment.FIRST,
     ),
-    "staleness_raw": Measure("Staleness", "Mean (1 - rho_k)⁺ of the signal tokens.", "staleness", "signal"),
+    "staleness_raw": Measure(
+        "Staleness, plain form", "½ mean |rho_k - 1| of the signal tokens.", "staleness", "signal", Moment.FIRST
+    ),
     "drift_kept": Measure(
         "Drift, kept", "½ mean |rho_{k+1} - rho_k| of the kept tokens, as the run's own update moved them.",
         "kept_drift", "kept", Moment.FIRST,

@@ -109,8 +109,8 @@ def sentence(own: Judged, other: Judged) -> str:
         text += f" It rests on the largest weights, and cannot be trusted: {', '.join(sorted(doubtful))}."
     if not np.isnan(b["staleness"]) and b["clip_fraction"] > 0:
         text += (
-            f" Of the tokens with an advantage the kept ones have a staleness of {b['staleness']:.2g}, all of them "
-            f"{b['staleness_raw']:.2g}. " + SELECTION_CAVEAT
+            f" Of the tokens with an advantage the kept ones have a plain staleness of {b['staleness']:.2g}, all of "
+            f"them {b['staleness_raw']:.2g}. " + SELECTION_CAVEAT
         )
     return text
 

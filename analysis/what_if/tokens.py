@@ -125,8 +125,12 @@ class Tokens:
 
     @cached_property
     def staleness(self) -> Tensor:
-        """(1 - rho_k)⁺: a token's part of staleness."""
-        return torch.expm1(self.rows.ratios.current).neg_().clamp_(min=0)
+        """½ |rho_k - 1|: a token's part of staleness in its plain form.
+
+        What rules keep is chosen by the ratio. The bounded form looks at one side of 1 only: a cap on the other
+        side can raise it.
+        """
+        return torch.expm1(self.rows.ratios.current).abs_() / 2
 
     @cached_property
     def drift(self) -> Tensor | None:

@@ -175,7 +175,7 @@ def _strata(found: Where) -> Table:
         for row in found.of(dimension).to_dict("records")
     )  # fmt: skip
     title = DIMENSIONS[dimension].title
-    head = (f"{title[0].upper()}{title[1:]}", "Of the tokens", "Of the distance", "Total variation", "Exactly equal")
+    head = (f"{title[0].upper()}{title[1:]}", "Of the tokens", "Of the distance", "Distance per token", "Exactly equal")
     return Table("", head, rows)
 
 

@@ -138,10 +138,10 @@ def filtered(found: FilterEffect) -> Table:
     of = {key: float(value) for key, value in found.numbers.row.items() if not isinstance(value, str)}
     dropped, fewest, most = (1 - of[key] for key in ("kept_tokens", "kept_tokens_upper", "kept_tokens_lower"))
     between = interval_text(fewest, most, share(fewest), share(most))
-    after = estimate(STALENESS, of["staleness"], of["staleness_lower"], of["staleness_upper"])
+    after = estimate("s_k", of["staleness"], of["staleness_lower"], of["staleness_upper"])
     rows = (
         ("Dropped", share(0.0), share(dropped) + (f" ({between})" if between else "")),
-        ("Staleness", plain(of["staleness_raw"]), after),
+        ("Staleness, plain form", plain(of["staleness_raw"]), after),
     )
     return Table("", ("", "As logged", "Filtered"), rows)
 

@@ -187,7 +187,7 @@ def _filtered(found: age_filters.FilterEffect) -> None:
 def _curves(curve: pd.DataFrame, name: str, chosen: float, applied: float | None, top: float) -> None:
     for column, title, y_title in (
         ("dropped", "Tokens dropped", "share of signal tokens"),
-        ("staleness", "Staleness of kept tokens", "mean (1 - ρ)⁺"),
+        ("staleness", "Staleness of kept tokens", "½ mean |ρ - 1|"),
     ):
         ends = curve[column].iloc[[0, -1]]
         plain_chart(

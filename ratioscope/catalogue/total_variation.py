@@ -5,11 +5,11 @@ distance and the parts of the path between them are headlined in: with q = b its
 whatever tokens b excludes. One token at a time (x - z)+ <= (x - y)+ + (y - z)+, so that parts in this form add up to at
 least the whole. The plain form, half the mean distance, stays beside it as S0 has it.
 
-The update is headlined in its plain form. Neither policy of it is the sampler, so that the bounded form would bound
-nothing (its terms go up to rho_k) and has no exactness to offer: tokens that b excludes may gain or lose by an update.
+The update is headlined in its plain form. Neither policy of it is the sampler, so that the same form of it bounds
+nothing (its terms go up to rho_k: it is called one-sided) and has no exactness to offer: tokens that b excludes may gain or lose by an update.
 Inside of b's support the total variation is at least what tokens lose and at least what they gain; the plain form is
-the mean of the two, the bounded form one of them. It also has the smaller variance, and is what a clip of width epsilon
-holds below epsilon/2 on every sample. In sums with staleness the update takes the bounded form, like with like.
+the mean of the two, the one-sided form one of them. It also has the smaller variance, and is what a clip of width epsilon
+holds below epsilon/2 on every sample. In sums with staleness the update takes the one-sided form, like with like.
 """
 
 from ratioscope.catalogue.denominators import AGE, ENGINE, EXACT, EXACT_NEW, EXACT_OF_NEW, EXACT_OF_RATIOS, NEW, UPDATE
@@ -56,10 +56,11 @@ ENTRIES = (
     Metric(
         key="u_k_bounded",
         short="Update, as a part",
-        title="Update drift, bounded form",
+        title="Update drift, one-sided form",
         symbol=r"U_k^{+}",
         formula=r"\mathrm{mean}\,(\rho_k-\rho_{k+1})^{+}",
-        definition="How much probability the update takes from tokens that the sampler can give out.",
+        definition="How much probability the update takes from tokens that the sampler can give out. Its terms go up to ρ_k: "
+        "a sample can exceed the total variation, and 1.",
         source="docs/metrics.md, identities",
         reading="The update's part of the path from the sampler to the new policy, in the form of the other parts. As "
         "a number of its own read U_k, which has less noise and is equal to it when the mean ratio stays what it was.",

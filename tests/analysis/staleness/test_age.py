@@ -245,7 +245,7 @@ def test_filters_drop_what_is_beyond_them(run: Run, steps: list[Step]) -> None:
     for value, row in curve.iterrows():
         kept = np.abs(excess) <= value
         assert row["dropped"] == pytest.approx(1 - kept.mean())
-        assert row["staleness"] == pytest.approx(np.maximum(-excess[kept], 0).mean())
+        assert row["staleness"] == pytest.approx(np.abs(excess[kept]).mean() / 2)
         assert row["dropped_low"] <= row["dropped"] <= row["dropped_high"]
     assert age_filters.lag_values(loaded) == [0, 1, 2, 3]
     found = age_filters.effect(loaded, "max_lag", 1)

@@ -27,7 +27,7 @@ def test_ppos_clip_by_hand() -> None:
         "ess": 2.5**2 / (2 * 3.25), "ess_raw": 4.5**2 / (4 * 5.75), "chi2": 0.125, "chi2_raw": 0.75 / 4,
         "variance_proxy": 3.25 / 4, "variance_proxy_raw": 5.75 / 4,
         "truncated_mass": 0.0, "masked_mass": 2 / 4, "bias_proxy": 2 / 4,
-        "staleness": 0.0, "staleness_raw": 0.5 / 4,
+        "staleness": 0.5 / 2 / 2, "staleness_raw": 1.5 / 2 / 4,
         # 1.5 with A < 0 may fall to 0.8, 1 with A > 0 may rise to 1.2.
         "permitted_drift": (0.7 + 0.2) / 2 / 4,
     }  # fmt: skip
@@ -64,13 +64,23 @@ def test_an_icepop_mask_keeps_the_band_whatever_the_sign() -> None:
 
 
 def test_selection_by_staleness_says_less_than_the_policies_differ() -> None:
-    """`docs/metrics.md`, gates: b = (.8, .2), c = (.95, .05), epsilon = .5: kept S 0, true TV .15."""
+    """`docs/metrics.md`, gates: b = (.8, .2), c = (.95, .05), epsilon = .5: kept S .09, true TV .15."""
     tokens = tokens_of(columns([0.95 / 0.8] * 80 + [0.05 / 0.2] * 20, [1.0] * 100))
     outcome = apply(rule_of("stale", epsilon_stale=0.5), tokens)
-    assert outcome.values["staleness"] == 0
+    assert outcome.values["staleness"] == pytest.approx(0.15 / 0.8 / 2)
     assert outcome.values["staleness_raw"] == pytest.approx(0.15)
     assert outcome.values["clip_fraction"] == pytest.approx(0.2)
     assert "selection is by the sampled token" in sentence(apply(rule_of(), tokens), outcome)
+
+
+def test_staleness_of_what_is_kept_counts_both_sides_of_1() -> None:
+    """Every token by its probability: b = (.5, .3, .2), c = (.2, .3, .5), whose total variation is .3."""
+    tokens = tokens_of(columns([0.4] * 50 + [1.0] * 30 + [2.5] * 20, [1.0] * 100))
+    for cap, expected in {1.2: 0.3 * 50 / 80, 3.0: 0.3}.items():
+        found = apply(rule_of("two_side", epsilon_low=1.0, epsilon_high=cap - 1), tokens).values
+        assert found["staleness"] == pytest.approx(expected) and found["staleness_raw"] == pytest.approx(0.3), cap
+    lowest = apply(rule_of("two_side", epsilon_low=0.01, epsilon_high=2.0), tokens).values
+    assert lowest["staleness"] == pytest.approx(1.5 / 2 * 20 / 50)  # the bounded form would be 0
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.2, 0.7])

@@ -38,7 +38,7 @@ def test_without_silent_groups_raw_numbers_are_those_of_the_step_summary(tmp_pat
     run = open_run(write_run(tmp_path / "run", steps))
     found, summary = apply(rule_of(), load(run)).frame, summarise(run).values
     for here, there in (
-        ("staleness_raw", "s_k_bounded"), ("drift_kept", "u_k"), ("chi2_raw", "chi2_token"), ("ess_raw", "ess_token"),
+        ("staleness_raw", "s_k"), ("drift_kept", "u_k"), ("chi2_raw", "chi2_token"), ("ess_raw", "ess_token"),
         ("mean_weight_raw", "ratio_mean"), ("max_weight_raw", "ratio_max"),
     ):  # fmt: skip
         assert found[here].to_numpy() == pytest.approx(summary[there].to_numpy(), rel=1e-9)
