@@ -190,7 +190,8 @@ def test_no_total_variation_above_1_is_quoted() -> None:
 
 
 def test_a_clip_may_be_saturated_for_one_sign_of_the_advantage() -> None:
-    few = finding_of("clip_saturated", made_up(clip_fraction_negative=0.6, clip_fraction_low=0.004))
+    sides = {"clip_fraction_low": 0.004, "clip_fraction_high": 0.0}
+    few = finding_of("clip_saturated", made_up(clip_fraction_negative=0.6, **sides))
     assert "(0.4% of all tokens below" in few.why
     finding = finding_of("clip_saturated", made_up(clip_fraction_negative=0.6))
     assert finding.metric == "clip_fraction_negative" and "negative advantage" in finding.sentence
