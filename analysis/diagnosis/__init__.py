@@ -20,7 +20,7 @@ from ratioscope.analysis.diagnosis.absence import (
     run_has_diverged,
 )
 from ratioscope.analysis.diagnosis.clipping import clip_is_saturated, clip_never_binds
-from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed, reward_was_set_back
+from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed, reward_was_set_back, with_cause
 from ratioscope.analysis.diagnosis.evidence import Evidence
 from ratioscope.analysis.diagnosis.learning import entropy_has_collapsed, groups_have_no_signal
 from ratioscope.analysis.diagnosis.regime import bias_dominates, variance_dominates
@@ -111,6 +111,8 @@ def diagnose(
     found = {name: _known(finding) for name, rule in RULES.items() if (finding := rule(evidence)) is not None}
     explained = set().union(*(EXPLAINS.get(name, ()) for name in found))
     findings = [finding for name, finding in found.items() if name not in explained]
+    findings.sort(key=lambda finding: -finding.severity)
+    findings = [with_cause(finding, findings, evidence) for finding in findings]
     if log.RULE in found:
         absent = [finding for finding in findings if finding.rule in ABSENCE]
         findings = [*absent, log.held_back(found[log.RULE], len(findings) - 1 - len(absent))]

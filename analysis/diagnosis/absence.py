@@ -35,8 +35,8 @@ def nothing_to_judge(evidence: Evidence) -> Finding | None:
         return _nothing_asked(evidence)
     if run is not None and run.status == "running" and not rows:
         return None
-    if run is not None and run.manifest.source and not rows and values["reward"].notna().any():
-        return None  # a source of responses alone: what no rule could look at is said beside the findings
+    if not rows and not (run is not None and run.problems) and values[[*_ASKED[_LEARNS]]].notna().any(axis=None):
+        return None  # a log of responses alone: what no rule could look at is said beside the findings
     if rows:
         which = f"None of {len(values)} steps" if len(values) > 1 else "No step"
         what = f"{which} has a usable token: {_causes(values)}"
@@ -170,6 +170,7 @@ def run_ended_badly(evidence: Evidence) -> Finding | None:
     )
 
 
+_LEARNS = "whether the policy learns"
 # What rules ask, and the metrics that answer: without any of them in any step no rule can look at it.
 _ASKED = {
     "how far the policy is from its data": ("s_k_bounded",),
@@ -178,7 +179,7 @@ _ASKED = {
     "what the gate did": ("clip_fraction",),
     "whether prompt groups have a signal": ("zero_advantage_group_fraction",),
     "the entropy": ("entropy",),
-    "whether the policy learns": ("reward", "eval_accuracy"),
+    _LEARNS: ("reward", "eval_accuracy"),
 }
 
 

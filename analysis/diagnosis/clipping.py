@@ -6,6 +6,7 @@ from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.gates import Kind
+from ratioscope.parameters import Judged
 
 _FRACTIONS = {
     "clip_fraction": "all tokens",
@@ -41,10 +42,10 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
             evidence.median("effective_token_fraction", steps.index),
             evidence.latest(metric),
         ),
-        why=f"Most of these tokens are outside of the clip's band{side}. The optimiser works against its own bounds, "
-        "and stopped tokens stay where they are: a mask does not pull ratios back.",
+        why=f"Most of these tokens are outside of the clip's band{side}. Their gradient is lost, and "
+        "a mask does not pull ratios back.",
         do=f"{evidence.setup.fresher(evidence.facts)} {evidence.setup.smaller_updates}.".strip()
-        + f"{evidence.setup.recentre} A ring pulls back from outside. Widening the band is the last resort.",
+        + f"{evidence.setup.recentre} Widening the band is the last resort.",
         source="S3 B.3, S0 5.5",
         limit=limit,
     )
@@ -88,9 +89,16 @@ def clip_never_binds(evidence: Evidence) -> Finding | None:
             Number("smallest ratio", float(lowest.min())),
             Number("largest ratio", float(highest.max())),
         ),
-        why=f"The ratios to the sampler go from {number(lowest.min())} to {number(highest.max())}: the gate must look "
-        "at something else. π_θ/π_k is 1 in a single gradient pass, and stale data go unchecked.",
-        do="Put the sampler's log-probs into the clip's denominator, or drop tokens with |ρ - 1| > ε_stale.",
+        why=f"The ratios to the sampler go from {number(lowest.min())} to {number(highest.max())}"
+        + (
+            ". The clip looks at π_θ/π_k"
+            + (", which is 1 in the single gradient pass" if evidence.setup.passes == 1 else "")
+            + ": stale data go unchecked."
+            if gate and gate.judged is Judged.STEP
+            else ": the clip looks at something else, such as π_θ/π_k, or only at tokens whose advantage fits."
+        ),
+        do="Put the sampler's log-probs into the clip's denominator"
+        + ("." if evidence.setup.drops_stale else ", or drop tokens with |ρ - 1| > ε_stale."),
         source="S0 5.4, 5.6; S3 B.3",
         limit=0.0,
     )

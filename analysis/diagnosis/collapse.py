@@ -1,14 +1,16 @@
 """A fall of the reward from its best level, and which metrics changed before it did, as far as that shows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
+from typing import Any
 
 from ratioscope.analysis.diagnosis.change_points import Shift, find_shift, significant
 from ratioscope.analysis.diagnosis.evidence import Evidence, steps_of
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
-from ratioscope.analysis.findings.fall import Fall, fall_of, setback_of
+from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.findings.numbers import level
 from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
@@ -17,6 +19,13 @@ from ratioscope.catalogue import CATALOGUE
 CANDIDATES = {
     UPDATE: 1, STALENESS: 1, "khat_token": 1, "ess_token": -1, "clip_fraction": 1, "grad_norm": 1,
     "kl_to_initial": 1, "entropy": 0,
+}  # fmt: skip
+
+
+# A fall does not come from another loss, nor from what the log lacks.
+_NO_CAUSES = {
+    "reward_collapse", "reward_setback", "diverged", "zero_signal", "entropy_collapse", "nothing_to_judge",
+    "files_left_out", "ended_badly", "log_broken",
 }  # fmt: skip
 
 
@@ -37,6 +46,11 @@ class Moved:
         earliest = min((shift.last for shift in self.before.values()), default=0)
         return {key: shift for key, shift in self.before.items() if shift.first <= earliest}
 
+    @property
+    def cause(self) -> str:
+        """The one that every sentence names: the first to have changed before the fall; "" for none."""
+        return min(self.first, key=lambda key: self.first[key].first, default="")
+
 
 def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     """The level has fallen from its best by the share that is set, and stayed there."""
@@ -47,7 +61,9 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     title = CATALOGUE[fall.metric].title
     return Finding(
         rule="reward_collapse",
-        severity=Severity.CRITICAL if fall.after < fall.best - 2 * share * abs(fall.best) else Severity.WARNING,
+        severity=Severity.CRITICAL
+        if fall.after < fall.best - 2 * share * abs(fall.best) and not _evaluation_holds(evidence, fall)
+        else Severity.WARNING,
         sentence=f"{fall.words}.{_first(moved)}",
         metric=fall.metric,
         steps=steps_of(fall.low),
@@ -60,8 +76,7 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
         do=_advice(evidence, moved, fall),
         source="S3 figures 3 and 9; S1 3",
         limit=fall.limit,
-        unexplained=not (moved.before or moved.meanwhile or _beside(evidence, fall)),
-        sure=_sure(moved, fall),
+        **_origin(evidence, moved, fall),
     )
 
 
@@ -82,8 +97,33 @@ def reward_was_set_back(evidence: Evidence) -> Finding | None:
         do=_advice(evidence, moved, fall),
         source="S3 figures 3 and 9; S1 3",
         limit=fall.limit,
-        unexplained=not (moved.before or moved.meanwhile or _beside(evidence, fall)),
-        sure=_sure(moved, fall),
+        **_origin(evidence, moved, fall),
+    )
+
+
+def with_cause(finding: Finding, others: Sequence[Finding], evidence: Evidence) -> Finding:
+    """A fall with what the other findings say of its origin; any other finding as it is.
+
+    A finding is the likely cause only where it begins after the level was at its best: what stood while the run was
+    well is said beside it.
+    """
+    find = {"reward_collapse": fall_of, "reward_setback": setback_of}.get(finding.rule)
+    fall = find(evidence.summary, evidence.limits) if find and finding.unexplained else None
+    if fall is None:
+        return finding
+    grave = [each for each in others if each.severity > Severity.NOTICE and each.rule not in _NO_CAUSES and each.steps]
+    changed = [each for each in grave if fall.best_step < min(each.steps) <= fall.found]
+    stood = listed([rule_words(each.rule) for each in grave if min(each.steps) <= fall.best_step])
+    also = f" Also, but there before the best level: {stood}." if stood else ""
+    if not changed:
+        return replace(finding, why=f"{finding.why}{also}")
+    cause = changed[0]
+    return replace(
+        finding,
+        why=f"Likely, from step {min(cause.steps)} on: {cause.sentence}{also}",
+        do=f"{_told(_back(evidence, fall))} {cause.do}".strip(),
+        cause=cause.metric,
+        unexplained=False,
     )
 
 
@@ -122,8 +162,24 @@ def _first(moved: Moved) -> str:
     return f" {_dated(key, moved.before[key])}, before it." if (key := _only(moved.first)) else ""
 
 
-def _sure(moved: Moved, fall: Fall) -> str:
-    text = "; ".join(filter(None, (fall.noise_words, _order(moved))))
+def _origin(evidence: Evidence, moved: Moved, fall: Fall) -> dict[str, Any]:
+    """The fields of a finding that say where the fall comes from, and how sure that is."""
+    beside = bool(_beside(evidence, fall)) and not (moved.before or moved.meanwhile)
+    return {
+        "unexplained": not (moved.before or moved.meanwhile or beside),
+        "cause": evidence.facts.staleness.key if beside else moved.cause,
+        "sure": _sure(evidence, moved, fall),
+    }
+
+
+def _evaluation_holds(evidence: Evidence, fall: Fall) -> bool:
+    """It is the training reward that fell, while evaluation accuracy was judged and did not."""
+    return fall.metric == "reward" and any(metric == "eval_accuracy" for metric, *_ in levels_of(evidence.summary))
+
+
+def _sure(evidence: Evidence, moved: Moved, fall: Fall) -> str:
+    holds = "evaluation accuracy shows no such fall" if _evaluation_holds(evidence, fall) else ""
+    text = "; ".join(filter(None, (fall.noise_words, holds, _order(moved))))
     return f"{text[0].upper()}{text[1:]}"
 
 
@@ -147,14 +203,15 @@ def _order(moved: Moved) -> str:
 def _story(evidence: Evidence, moved: Moved, fall: Fall) -> str:
     """Where it may come from: evaluations date a fall to a stretch of steps, and order is no proof of a cause."""
     of = f"of {len(moved.looked_at)} metrics that were looked at"
-    told = [_dated(key, shift) for key, shift in (moved.before | moved.meanwhile).items()]
-    if told:
-        text = (
-            f"Likely: {'; '.join(told)} (medians before and after; the chance of any such change in error "
-            f"is below 5%, {of})."
-        )
-        began = f" The fall began between steps {fall.still_good} and {fall.found}"
-        return text if moved.before else f"{text}{began}, so these may be causes or consequences."
+    sizes = f"(medians before and after; the chance of any such change in error is below 5%, {of})"
+    if moved.cause:
+        others = [_dated(key, shift) for key, shift in (moved.before | moved.meanwhile).items() if key != moved.cause]
+        also = f" Also: {'; '.join(others)}." if others else ""
+        return f"Likely: {_dated(moved.cause, moved.before[moved.cause])} {sizes}.{also}"
+    if moved.meanwhile:
+        told = "; ".join(_dated(key, shift) for key, shift in moved.meanwhile.items())
+        began = f"The fall began between steps {fall.still_good} and {fall.found}"
+        return f"At about the same time: {told} {sizes}. {began}, so these may be causes or consequences."
     if beside := _beside(evidence, fall):
         return beside
     if not moved.looked_at:
@@ -179,11 +236,7 @@ def _beside(evidence: Evidence, fall: Fall) -> str:
 
 def _advice(evidence: Evidence, moved: Moved, fall: Fall) -> str:
     """Sentences. From a fall that came back there is nothing to go back to."""
-    back = [f"go back to step {fall.last_good}, the last at its best level"]
-    if fall.last_good == evidence.values.index[0]:
-        back = ["begin again: no later step was at the level of the first"]
-    if fall.came_back:
-        back = []
+    back = _back(evidence, fall)
     if moved.before:
         told = [*back, f"look first at what changed before: {_named(list(moved.first))}"]
         return f"{_told(told)} If taking that back does not prevent the fall, it was not the cause."
@@ -203,6 +256,17 @@ def _advice(evidence: Evidence, moved: Moved, fall: Fall) -> str:
         "changed, and evaluate more often, so that the fall can be dated."
     )
     return f"{_told(back)} {unknown}".strip()
+
+
+def _back(evidence: Evidence, fall: Fall) -> list[str]:
+    """What to go back to, a clause; nothing of a fall that came back."""
+    if fall.came_back:
+        return []
+    if fall.last_good == evidence.values.index[0]:
+        return ["begin again: no later step was at the level of the first"]
+    best = f"the best level (step {fall.best_step})"
+    at = f"the last within noise of {best}" if fall.last_good != fall.best_step else "the last at the best level"
+    return [f"go back to step {fall.last_good}, {at}"]
 
 
 def _told(parts: Sequence[str]) -> str:

@@ -25,10 +25,10 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
     # What is averaged says whether it lasts; single steps are counted by their own share.
     of_step = evidence.values[metric]
     steps = of_step[of_step > limit]
-    why, do = _whose_fault(evidence, steps)
+    why, do, too_easy = _whose_fault(evidence, steps)
     return Finding(
         rule="zero_signal",
-        severity=Severity.NOTICE if do == _TOO_EASY else Severity.WARNING,  # a run that has learned its task is not ill
+        severity=Severity.NOTICE if too_easy else Severity.WARNING,  # a run that has learned its task is not ill
         sentence=(
             f"Up to {percent(smooth.max())} of the prompt groups had zero signal, every advantage 0 (means over "
             f"{window} steps); more than {percent(limit)} of a step's {share_text(steps, evidence)}."
@@ -47,23 +47,25 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
     )
 
 
-_TOO_EASY = "Harder prompts, or dynamic sampling, which samples again until a group has a signal."
 _TOO_HARD = (
     "Easier prompts, a less sparse reward, or more responses per prompt; first check whether the policy collapsed."
 )
-_EITHER = "Dynamic sampling samples again until a group has a signal."
 _FEWEST_GROUPS = 10
 _CLEARLY = 0.7
 """Of the groups without a signal: so many have the same cause."""
 
 
-def _whose_fault(evidence: Evidence, steps: "pd.Series[float]") -> tuple[str, str]:
-    """Why there is no signal, and what to do: by the rewards of the groups that have none."""
-    rewards = evidence.equal_rewards
+def _whose_fault(evidence: Evidence, steps: "pd.Series[float]") -> tuple[str, str, bool]:
+    """Why there is no signal, what to do, and whether the task is learned: by the rewards of the groups without one."""
+    rewards, setup = evidence.equal_rewards, evidence.setup
+    # Of a data set nothing is sampled again, and who samples again already has no more of it to gain.
+    samples_again = not setup.offline and setup.selection != "mixed_groups"
+    again = " Dynamic sampling samples again until a group has a signal." if samples_again else ""
     if rewards is None:
         return (
             "Rewards are not logged: the prompts may be too easy or too hard, or the advantages vanish otherwise.",
-            f"Log the reward, which tells these apart. {_EITHER}",
+            f"Log the reward, which tells these apart.{again}",
+            False,
         )
     found = rewards[rewards["step"].isin(steps.index)]
     groups, equal = len(found), found[found["lowest"] == found["highest"]]
@@ -72,17 +74,19 @@ def _whose_fault(evidence: Evidence, steps: "pd.Series[float]") -> tuple[str, st
             f"The rewards differ in {percent(1 - len(equal) / groups)} of the groups of these steps: advantages are 0 "
             "for another reason, such as a filter, a mask or the way they are normalised.",
             "Compare the logged advantages with the rewards of their groups.",
+            False,
         )
     best, least = rewards["highest"].max(), rewards["lowest"].min()
     easy, hard = (equal["lowest"] >= best).mean(), (equal["highest"] <= least).mean()
     shares = f"Of the groups with equal rewards {percent(easy)} have the highest reward and {percent(hard)} the lowest"
     if best == least or len(equal) < _FEWEST_GROUPS:
-        return f"Every response of these groups has the same reward ({number(float(equal['lowest'].mean()))}).", _EITHER
+        same = f"Every response of these groups has the same reward ({number(float(equal['lowest'].mean()))})."
+        return same, again.strip() or "Look at which responses earn another reward.", False
     if easy > _CLEARLY:
-        return f"{shares}: the prompts have become too easy.", _TOO_EASY
+        return f"{shares}: these prompts are too easy now.", f"Take harder prompts.{again}", True
     if hard > _CLEARLY:
-        return f"{shares}: most prompts are answered wrongly by every response.", _TOO_HARD
-    return f"{shares}: prompts are too easy in some groups and too hard in others.", f"Prompts in between. {_EITHER}"
+        return f"{shares}: these prompts are too hard.", _TOO_HARD, False
+    return f"{shares}: some prompts are too easy, others too hard.", f"Take prompts in between.{again}", False
 
 
 def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
@@ -108,14 +112,13 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
         steps=steps_of(low),
         numbers=(Number("median of the first ten steps", start), evidence.latest("entropy")),
         why=(
-            "The policy has become nearly deterministic while its reward rose: it cannot learn what it no longer "
-            "samples."
+            "The policy has become more deterministic while its reward rose: it cannot learn what it no longer samples."
         )
         if better
-        else f"The policy has become nearly deterministic{'' if isnan(gain) else ' without a better reward'}: it "
-        "repeats itself and no longer explores.",
+        else f"The policy has become more deterministic{'' if isnan(gain) else ' without a better reward'}: "
+        "it explores less.",
         do="If learning stalls: "
-        + "raise the upper clip bound (clip-higher), " * (evidence.setup.stops is not False)
+        + ("raise the upper clip bound (clip-higher), " if evidence.setup.has_upper_bound else "")
         + "add an entropy bonus or a KL penalty, or raise the temperature and log the log-probs at that temperature.",
         source="S4 5.4.2 (DAPO, decoupled clip); S3 B.3",
         limit=limit,

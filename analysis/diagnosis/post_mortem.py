@@ -82,10 +82,9 @@ def _onset(evidence: Evidence, finding: Finding) -> Onset:
     index = evidence.values.index
     fall = fall_of(evidence.summary, evidence.limits) if finding.rule == "reward_collapse" else None
     if fall is not None:
-        first = moved_before(evidence, fall).first
-        if first:
-            key = min(first, key=lambda name: first[name].first)
-            return _changed(evidence, finding, key, first[key].first)
+        moved = moved_before(evidence, fall)
+        if moved.cause:
+            return _changed(evidence, finding, moved.cause, moved.before[moved.cause].first)
         how = f"was at its best level up to there and is low in step {fall.found}"
         return Onset(finding, fall.still_good, fall.found, fall.metric, how)
     touched = min(finding.steps, default=int(index[0]))

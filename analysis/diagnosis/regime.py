@@ -1,8 +1,11 @@
 """Bias or variance: which of the two off-policy data cost this run, by S1's table (`analysis.findings.regime`)."""
 
+from math import isnan
+
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
-from ratioscope.analysis.findings.facts import Concern
+from ratioscope.analysis.findings.facts import Concern, Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.regime import log_chi2_of_responses
 
 
@@ -26,12 +29,18 @@ def bias_dominates(evidence: Evidence) -> Finding | None:
             evidence.median("log1p_chi2_seq", far.index),
             evidence.median("response_length", far.index),
         ),
-        why=f"{found.origin} Token ratios correct the choice of a token, not its prefix: a bias that grows with T² "
-        f"(T = {length:.0f}).",
+        why=found.origin + _of_prefixes(evidence, length),
         do=found.remedy,
         source=found.source,
         limit=limit,
     )
+
+
+def _of_prefixes(evidence: Evidence, length: float) -> str:
+    """What weights of tokens leave; nothing of a loss that has others, or none."""
+    if evidence.setup.weighted is False or evidence.setup.level not in ("", "token"):
+        return ""
+    return f" Token ratios correct the choice of a token, not its prefix: a bias that grows with T² (T = {length:.0f})."
 
 
 def variance_dominates(evidence: Evidence) -> Finding | None:
@@ -59,20 +68,35 @@ def variance_dominates(evidence: Evidence) -> Finding | None:
             evidence.median("chi2_token", large.index),
             evidence.median("top1pct_share", large.index),
         ),
-        why=(
-            "A few very large ratios hardly change the distance between the policies and dominate the variance of "
-            "every importance-weighted mean."
-        )
-        + _of_loss(evidence, pays),
+        why=_where_from(evidence.facts) + _of_loss(evidence, pays),
         do=found.remedy + " High variance forces the learning rate down in proportion." * pays,
         source=f"{found.source}; verl, documented health limits of rollout correction",
         limit=limit,
     )
 
 
+def _where_from(facts: Facts) -> str:
+    share = facts.medians["top1pct_share"]
+    if facts.few_dominate:
+        return (
+            f"The top 1% of the tokens carries {percent(share)} of Σρ² (median): a few very large ratios dominate the "
+            "variance of importance-weighted means and hardly change total variation."
+        )
+    length = facts.medians["response_length"]
+    over = "" if isnan(length) else f" of {length:.0f} tokens (median)"
+    return f"Moderate ratios of tokens multiply over a response{over}: χ² of a product grows like (1 + χ²)^T."
+
+
 def _of_loss(evidence: Evidence, pays: bool) -> str:
+    setup = evidence.setup
     if pays:
         return ""
-    if evidence.weighted:
-        return " This loss multiplies by ratios of tokens, whose own χ² is mostly below the limit, and not by products."
-    return " This loss does not multiply by such ratios; one that does would have that variance."
+    if setup.weighted is False:
+        return " This loss multiplies by no ratio; one that does would have that variance."
+    if setup.bounded:
+        return setup.bounded_words
+    if setup.weight is None:
+        return " Ratios of single tokens have a χ² that is mostly below the limit: their products pay for it."
+    if setup.level == "geometric":
+        return " This loss multiplies by geometric means, not by products."
+    return " This loss multiplies by ratios of tokens, whose own χ² is mostly below the limit, and not by products."

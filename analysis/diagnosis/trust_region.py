@@ -3,7 +3,13 @@
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
-from ratioscope.analysis.drift.feasibility import LOWER_BOUND, feasibility, recommendation, vocabulary_is_large
+from ratioscope.analysis.drift.feasibility import (
+    LOWER_BOUND,
+    Recommendation,
+    feasibility,
+    recommendation,
+    vocabulary_is_large,
+)
 from ratioscope.analysis.findings.facts import PPO
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
@@ -65,11 +71,21 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
         ),
         why="The batch mixes versions that have moved further than ε apart: the clip is spent on their distance, not "
         "on the update." + (" They are more versions than the window W allows." if many else ""),
-        do=(f"{advice.method} ({advice.algorithm}). {advice.sentence}" if advice else "Method One or Two.")
-        + f" Or mix fewer versions{f': at most W = {evidence.limits.version_window:g}' if many else ''}.",
+        do=_remedy(evidence, advice)
+        + f"Mix fewer versions{f': at most W = {evidence.limits.version_window:g}' if many else ''}.",
         source="S0 Observation 3.1, 5.5, 5.6",
         limit=epsilon / 2,
     )
+
+
+def _remedy(evidence: Evidence, advice: Recommendation | None) -> str:
+    """Another clip, where one has an effect: what is centred at the current policy has none in a single pass."""
+    passes = evidence.setup.passes
+    if passes == 1:
+        return ""
+    opening = "With several passes over a batch: " if passes is None else ""
+    method = f"{advice.method} ({advice.algorithm}). {advice.sentence}" if advice else "Method One or Two."
+    return f"{opening}{method} Or: "
 
 
 def _number(frame: pd.DataFrame, columns: tuple[str, str, str], step: int, label: str) -> Number:

@@ -17,13 +17,13 @@ def update_is_large(evidence: Evidence) -> Finding | None:
     worst = step_of(excess.idxmax())
     size = f"{excess.max() / limit:.1f} × the limit" if excess.max() <= 1 else tv_text(excess.max())
     clipped = evidence.values["clip_fraction"].loc[excess.index].mean()
-    why = "One update moved the policy further than a clip of width ε is meant to allow. "
+    why = "Single updates move the policy further than a clip of width ε is meant to allow. "
     if np.isnan(clipped):
         why += "Clip masks are not logged, so what the gate did is unknown."
     elif evidence.setup.stops is False:
-        why += "The loss has no gate that stops a token: nothing held the update back."
+        why += "The loss has no gate that stops a token."
     elif clipped == 0:
-        why += "No token was clipped in these steps: nothing held the update back."
+        why += "No token was clipped in these steps."
     else:
         why += f"The gate removed {percent(clipped)} of the tokens' gradients there: "
         why += "a mask stops gradients, it does not bound steps."

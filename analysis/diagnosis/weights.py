@@ -35,9 +35,13 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
             ),
             Number("largest ratio", float(values["ratio_max"].loc[excess.index].max())),
         ),
-        why="A few tokens that the sampler found unlikely have become likely. They dominate importance-weighted sums, "
-        "while total variation can still look small."
-        + ("" if evidence.weighted else " This loss has no such sums: what suffers are the numbers that describe it."),
+        why="A few tokens that the sampler found unlikely have become likely, and dominate importance-weighted sums."
+        + (" Total variation does not show it." if evidence.facts.is_small else "")
+        + (
+            " This loss has no such sums: what suffers are the numbers that describe it."
+            if evidence.setup.weighted is False
+            else evidence.setup.bounded_words
+        ),
         do=evidence.setup.lighter(evidence.facts)
         + " Read the bounded staleness, which no tail can distort; ignore χ² and effective sample "
         "size in these steps.",
@@ -73,8 +77,12 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
         steps=steps_of(few),
         numbers=(evidence.number("ess_token", worst, "worst"), evidence.latest("ess_token")),
         why="The weights are so uneven that most tokens hardly count in a weighted mean."
-        + ("" if weighted else " This loss does not weight by the ratio, so it says how far off-policy the data are."),
-        do=evidence.setup.lighter(evidence.facts) + " A larger batch only helps in proportion.",
+        + (
+            " This loss does not weight by the ratio, so it says how far off-policy the data are."
+            if evidence.setup.weighted is False
+            else evidence.setup.bounded_words
+        ),
+        do=evidence.setup.lighter(evidence.facts) + " A larger batch only helps in proportion." * weighted,
         source="Kish; verl, documented health limits of rollout correction",
         limit=limit,
     )
@@ -116,9 +124,11 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
             evidence.median("ess_token", trap.index),
         ),
         why=f"χ² of a product grows like (1 + χ²)^T, with T = {length:.0f} tokens here; a moderate spread of each "
-        "token is enough.",
+        f"token is enough.{evidence.setup.bounded_words}",
         do="Use token ratios, the geometric mean (GSPO), or a truncated product."
         if uses_them
+        else "Nothing, while the weight stays bounded."
+        if evidence.setup.bounded and evidence.setup.multiplies
         else _before_sequence_ratios(evidence),
         source="S1 4.2, 7; verl, documented health limits of rollout correction",
         limit=limit,

@@ -27,6 +27,12 @@ from ratioscope.analysis.summary.summary import StepSummary
 _LEAST_STEPS = 3
 # Of the clipped tokens, those that the engine put there: above this it decides what is clipped, where so many are.
 _HALF, _SOME_CLIPPED = 0.5, 0.01
+_LEAST_TREND = 8
+"""Steps; fewer have too few orders for a trend."""
+_MOST_BLOCKS = 200
+"""A longer series is judged by the means of so many blocks: its test stays within milliseconds."""
+_ORDERS, _CHANCE = 1999, 0.01
+"""Orders that are drawn, and the share of them above which a correlation is chance."""
 RULES = ("sampler_not_following", "denominator_wrong", "truncated_support")
 """Rules of the diagnosis that are about the sampler: what they find in these steps counts."""
 BROKEN = "log_broken"
@@ -86,7 +92,7 @@ class EngineFacts:
     update: float
     """Means over the steps; NaN: not known."""
     trend: float
-    """Rank correlation of the engine's part with the step; NaN where there are few."""
+    """Rank correlation of the engine's part with the step; NaN where chance explains it, or there are few steps."""
 
     @property
     def decides(self) -> Effect | None:
@@ -210,7 +216,15 @@ def _mean(part: "pd.Series[float]", n_tokens: "pd.Series[float]") -> float:
 
 
 def _trend(tv: "pd.Series[float]") -> float:
-    if tv.nunique() < 8:
+    """The rank correlation where fewer than 1 in 100 orders of the same values have one as large (permutation test)."""
+    blocks = np.array_split(tv.to_numpy(float), min(len(tv), _MOST_BLOCKS)) if len(tv) >= _LEAST_TREND else []
+    ranks = pd.Series([block.mean() for block in blocks], dtype=float).rank().to_numpy()
+    if len(blocks) < _LEAST_TREND or np.ptp(ranks) == 0:
         return np.nan
-    ranks = pd.DataFrame({"step": tv.index.to_numpy(float), "tv": tv.to_numpy(float)})
-    return float(ranks.corr(method="spearman").to_numpy()[0, 1])
+    ranks = (ranks - ranks.mean()) / np.linalg.norm(ranks - ranks.mean())
+    steps = np.arange(len(ranks)) - (len(ranks) - 1) / 2
+    steps /= np.linalg.norm(steps)
+    found = float(ranks @ steps)
+    orders = np.random.default_rng(0).permuted(np.tile(ranks, (_ORDERS, 1)), axis=1)
+    p = (1 + int((abs(orders @ steps) >= abs(found) - 1e-12).sum())) / (1 + _ORDERS)
+    return found if p < _CHANCE else np.nan

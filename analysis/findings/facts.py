@@ -184,7 +184,8 @@ class Facts:
     n_infinite_chi2: int
     """Steps that have the χ² of tokens from full distributions, and those of them in which it is infinite."""
     medians: Mapping[str, float]
-    """Over the steps, of what is quoted beside: `LOG_CHI2`, the largest distance of a state, the responses' length."""
+    """Over the steps, of what is quoted beside: `LOG_CHI2`, the largest distance of a state, the responses' length, the
+    share of Σρ² in the largest ratios."""
     control: Control
     sources: tuple[Cause, ...]
     """What makes it uncontrolled."""
@@ -194,6 +195,11 @@ class Facts:
     def variance_is_open(self) -> bool:
         """In most steps the χ² of whole responses rests on a ratio so that it may be above its limit unseen."""
         return self.concern is Concern.NEITHER and self.n_open_chi2 > self.n_chi2 / 2
+
+    @property
+    def few_dominate(self) -> bool:
+        """A few large ratios of tokens make the χ², rather than moderate ones of many tokens: in the median step."""
+        return self.medians["top1pct_share"] >= self.limits.tail_share
 
     @property
     def is_small(self) -> bool:
@@ -278,7 +284,9 @@ def _found(summary: StepSummary, limits: Limits, first: int | None, last: int | 
         n_open_chi2=int((doubtful & within_reach).sum()),
         n_exact_chi2=int(exact_chi2.notna().sum()),
         n_infinite_chi2=int(np.isinf(exact_chi2).sum()),
-        medians={key: float(values[key].median()) for key in (*LOG_CHI2, "delta_max", "response_length")},
+        medians={
+            key: float(values[key].median()) for key in (*LOG_CHI2, "delta_max", "response_length", "top1pct_share")
+        },
         control=control,
         sources=sources,
         concern=concern,

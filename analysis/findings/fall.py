@@ -103,7 +103,7 @@ class Fall:
 
 
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:
-    """The fall of evaluation accuracy where there is enough of it, else of the training reward."""
+    """The fall of evaluation accuracy; where there is none, or too little of it, that of the training reward."""
     return _found(find_fall, summary, limits)
 
 
@@ -113,28 +113,34 @@ def setback_of(summary: StepSummary, limits: Limits) -> Fall | None:
 
 
 def _found(find: Callable[..., Fall | None], summary: StepSummary, limits: Limits) -> Fall | None:
-    metric, level, window = level_of(summary)
-    fall = find(level, limits.reward_fall, window, noise_of(summary, metric, window), metric)
+    falls = (
+        find(level, limits.reward_fall, window, noise_of(summary, metric, window), metric)
+        for metric, level, window in levels_of(summary)
+    )
+    fall = next((fall for fall in falls if fall is not None), None)
+    if fall is None or fall.window > 1:
+        return fall
+    metric = fall.metric
     half = (summary.high[metric] - summary.low[metric]) / 2
-    if fall is None or window > 1 or not (half.loc[[fall.best_step, fall.found]] > 0).all():
+    if not (half.loc[[fall.best_step, fall.found]] > 0).all():
         return fall
     # What is quoted of two values is the wider of their intervals.
     return replace(fall, noise=float(half.loc[[fall.best_step, fall.found]].max()))
 
 
-def level_of(summary: StepSummary) -> tuple[str, "pd.Series[float]", int]:
-    """What the run is for: its metric, its values, and how many steps each is the mean of.
+def levels_of(summary: StepSummary) -> list[tuple[str, "pd.Series[float]", int]]:
+    """What the run is for, as far as there is enough of it: metric, values, and how many steps each is the mean of.
 
-    The training reward lags behind evaluation accuracy by the age of the data.
+    Evaluation accuracy first: the training reward lags behind it by the age of the data.
     """
-    accuracy = finite(summary, "eval_accuracy")
+    found = []
+    accuracy, reward = finite(summary, "eval_accuracy"), finite(summary, "reward")
     if len(accuracy) >= _LEAST_EVALUATIONS:
-        return "eval_accuracy", accuracy, 1
-    reward = finite(summary, "reward")
-    if len(reward) < _LEAST_REWARDS:
-        return "reward", reward.head(0), 1
-    window = max(5, len(reward) // 15)
-    return "reward", reward.rolling(window).mean().dropna(), window
+        found.append(("eval_accuracy", accuracy, 1))
+    if len(reward) >= _LEAST_REWARDS:
+        window = max(5, len(reward) // 15)
+        found.append(("reward", reward.rolling(window).mean().dropna(), window))
+    return found
 
 
 def finite(summary: StepSummary, key: str) -> "pd.Series[float]":

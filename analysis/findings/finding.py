@@ -71,6 +71,8 @@ class Finding:
     """Whether the log shows nothing of where it comes from, so that `why` and `do` say no more than that."""
     begins_unseen: bool = False
     """Whether earlier steps, which were not looked at, may be concerned, too."""
+    cause: str = ""
+    """Catalogue key of what `why` names as the likely cause, a metric that changed before; "" for none."""
 
     def __post_init__(self) -> None:
         hold_one_line(self)  # it may quote the log

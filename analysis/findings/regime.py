@@ -101,15 +101,19 @@ def _remedy(facts: Facts, setup: Setup) -> str:
                 "Nothing, for the variance: this loss multiplies by no ratio. One that does should truncate or mask "
                 "large ratios of tokens, and take no products over whole responses."
             )
+        if setup.bounded:
+            return f"Nothing, for the variance.{setup.bounded_words}"
+        truncate = "truncate or mask large ratios" if facts.few_dominate else "shorten the responses"
         if setup.level == "sequence" and setup.weighted:
             return (
-                "Weights of whole responses pay for it: truncate or mask large ratios, or go over to those of tokens, "
-                "whose bias is tolerable while total variation is small."
+                f"Weights of whole responses pay for it: {truncate}, truncate the product, or go over to weights of "
+                "tokens, whose bias is tolerable while total variation is small."
             )
         keep = "Keep token-level importance sampling" if setup.weighted else "Token-level importance sampling is enough"
+        mask = "truncate or mask large ratios, and " if facts.few_dominate else ""
         return (
-            f"{keep}: its bias is tolerable while total variation is small; truncate or mask large ratios, and take no "
-            "products over whole responses."
+            f"{keep}: its bias is tolerable while total variation is small; {mask}take no products over whole "
+            "responses."
         )
     return setup.correction
 

@@ -25,6 +25,10 @@ class Setup:
     weight_name: str = ""
     level: str = ""
     """Of the ratios: token, sequence, geometric."""
+    selection: str = ""
+    """Which responses are learned from."""
+    drops_stale: bool = False
+    """Whether tokens with a stale ratio are dropped before the loss."""
     passes: int | None = None
     """Gradient passes over a batch, minibatches counted."""
     sync_interval: int | None = None
@@ -45,9 +49,29 @@ class Setup:
         return self.gate.stops if self.gate else None
 
     @property
+    def has_upper_bound(self) -> bool:
+        """Whether the gate has an upper bound on the ratio to raise; where the log does not say, it may."""
+        return self.gate is None or "epsilon_high" in self.gate.parameters
+
+    @property
     def weighted(self) -> bool | None:
         """Whether the loss multiplies by a ratio of any kind."""
         return self.weight_name != "none" if self.weight_name else None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the loss multiplies by a ratio that cannot grow without end."""
+        return bool(self.weighted) and self.weight is not None and not self.weight.unbounded
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether the weight is made of products over whole responses."""
+        return bool(self.weight) and (self.level == "sequence" or bool(self.weight and self.weight.sequences))
+
+    @property
+    def bounded_words(self) -> str:
+        """Of such a loss, what holds its weight. A sentence with its space; empty for any other loss."""
+        return f" The weight of this loss is bounded: {self.weight.words}." if self.bounded and self.weight else ""
 
     @property
     def smaller_updates(self) -> str:
@@ -61,14 +85,14 @@ class Setup:
     @property
     def recentre(self) -> str:
         """A clip that stale data do not use up, or one at all; empty where there is one. A sentence with its space."""
-        if self.gate is None:
-            return " Under stale data a clip that is centred at ρ_k (Method One or Two) leaves the update its room."
+        if self.passes == 1 or (self.gate and self.gate.stops and self.gate.judged is Judged.STEP):
+            return ""  # such a clip has no effect in the first pass, in which the policy is the one it is centred at
+        if self.gate is None or self.passes is None:
+            return " With several passes over a batch, a clip centred at ρ_k (Method One or Two) bounds the update."
         if not self.gate.stops:
             return (
                 " This loss has no clip that stops a token: one centred at ρ_k (Method One or Two) bounds the update."
             )
-        if self.gate.judged is Judged.STEP:
-            return ""
         return " Under stale data centre the clip at ρ_k (Method One: adaptive_clip, Method Two: incremental_clip)."
 
     def fresher(self, facts: Facts) -> str:
@@ -102,7 +126,9 @@ class Setup:
     @property
     def unbounded(self) -> str:
         """Of a loss that neither clips nor weights: what it does with stale tokens. A clause, or empty."""
-        return "this loss takes every token as it is" if self.stops is False and self.weighted is False else ""
+        if self.stops is not False or self.weighted is not False:
+            return ""
+        return "this loss neither clips tokens nor weights them by their ratio"
 
     def against_staleness(self, facts: Facts) -> str:
         """The remedies of staleness in their order: its source, and a loss that stands it. A sentence, or empty."""
@@ -116,9 +142,11 @@ class Setup:
         """The remedy of staleness by its cause. Sentences."""
         if facts.cause_of_staleness is Cause.ENGINE:
             return self.align
-        text = self.fresher(facts) + " Or drop tokens with |ρ - 1| > ε_stale."
+        text = self.fresher(facts) + (
+            "" if self.drops_stale or facts.fresh else " Or drop tokens with |ρ - 1| > ε_stale."
+        )
         if self.unbounded:
-            text += " Until then prefer a loss with a clip to this one, which takes every token as it is."
+            text += f" Until then prefer a loss with a clip: {self.unbounded}."
         if facts.cause_of_staleness is Cause.ENGINE_OR_AGE:
             text += " Log logp_behavior_train for some steps to see whether it is the engine."
         return text.strip()
@@ -144,7 +172,7 @@ class Setup:
         if self.weighted is False:
             return f"{self.fresher(facts)} This loss does not multiply by the ratio: it need not be truncated.".strip()
         if not first:
-            first = "This loss bounds the ratio that it multiplies by: it need not be truncated further."
+            first = f"{self.bounded_words.strip()} It need not be truncated further."
         return f"{first} {self.fresher(facts)}".strip()
 
     @property
@@ -181,6 +209,8 @@ def setup_of(manifest: Manifest | None) -> Setup:
         weight=WEIGHTS.get(weight),
         weight_name=weight if weight in WEIGHTS else "",
         level=str(parts.get("level", "")),
+        selection=str(parts.get("selection", "")),
+        drops_stale=isinstance(schedule.get("epsilon_stale"), int | float),
         passes=epochs * (minibatches or 1) if epochs is not None else None,
         sync_interval=_count(schedule.get("sync_interval")),
         sync_offset=_count(schedule.get("sync_offset")),

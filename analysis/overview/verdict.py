@@ -18,7 +18,7 @@ from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.linter.verdict import counted, mostly_unknown
-from ratioscope.analysis.overview.sentences import OUTCOMES, fine, grave, headline, health, leading
+from ratioscope.analysis.overview.sentences import fine, grave, headline, health, leading
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -32,8 +32,6 @@ HEALTHY, WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
 )
 _LONGEST = 2
 """Sentences of an answer."""
-_CONSEQUENCES = {*OUTCOMES, "zero_signal", "entropy_collapse", "files_left_out", "ended_badly"}
-"""Rules whose findings are no cause of a fall."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +85,11 @@ def run_verdict(
         change = (Answer(CHANGE, _first(doubts[0].do)),) if doubts else ()
         return Verdict(healthy, (what, *change, sure), told, None, None)
     cause = _cause(lead, findings)
-    origin = cause if cause and lead.unexplained else lead
     answers = (
         what,
         Answer(SINCE, _since(summary, limits, lead, findings), lead),
-        Answer(WHY, _why(lead, cause), cause or lead),
-        Answer(CHANGE, _first(origin.do), origin),
+        Answer(WHY, _first(lead.why), cause or lead),
+        Answer(CHANGE, _first(lead.do), lead),
         sure,
     )
     return Verdict(healthy, answers, told, lead, cause)
@@ -104,11 +101,8 @@ def _first(text: str) -> str:
 
 
 def _cause(lead: Finding, findings: Sequence[Finding]) -> Finding | None:
-    """Beside what happened: the worst of the other findings that can be a cause of it, and began before it was over."""
-    if lead.rule not in OUTCOMES or not lead.steps:
-        return None
-    candidates = (each for each in grave(findings) if each is not lead and each.rule not in _CONSEQUENCES)
-    return next((each for each in candidates if each.steps and min(each.steps) <= min(lead.steps)), None)
+    """The finding about the metric that what happened names as its likely cause: the evidence of its `why`."""
+    return next((each for each in grave(findings) if each is not lead and each.metric == lead.cause), None)
 
 
 def _since(summary: StepSummary, limits: Limits, lead: Finding, findings: Sequence[Finding]) -> str:
@@ -140,12 +134,6 @@ def _when(summary: StepSummary, finding: Finding) -> str:
     end = "the end" if last == int(index[-1]) else f"step {last}"
     whole = n == int(((index >= first) & (index <= last)).sum())
     return f"From step {first} to {end}" + (", in every step" if whole else f", in {n} of these steps")
-
-
-def _why(lead: Finding, cause: Finding | None) -> str:
-    if cause is None or not lead.unexplained:
-        return _first(lead.why)
-    return f"Likely: {cause.sentence} That begins in step {min(cause.steps)}, before the fall was found."
 
 
 def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Remark]) -> str:

@@ -10,7 +10,7 @@ from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends, l
 from ratioscope.analysis.compare.grouping import Member, Setting, end_value
 from ratioscope.analysis.compare.margins import margin
 from ratioscope.analysis.compare.verdicts.wording import MOST_LISTED, quantity, some, under
-from ratioscope.analysis.findings.fall import fall_of, level_of, setback_of
+from ratioscope.analysis.findings.fall import fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
 
@@ -40,7 +40,7 @@ class Collapse:
 
 def _can_be_judged(member: Member) -> bool:
     """Whether there are values enough for a fall to be looked for."""
-    return len(level_of(member.summary)[1]) > 0
+    return bool(levels_of(member.summary))
 
 
 class _Fallen(NamedTuple):
