@@ -54,7 +54,7 @@ class Moved:
 
 def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     """The level has fallen from its best by the share that is set, and stayed there."""
-    share, fall = evidence.limits.reward_fall, fall_of(evidence.summary, evidence.limits)
+    lost, fall = evidence.limits.reward_lost, fall_of(evidence.summary, evidence.limits)
     if fall is None:
         return None
     moved = moved_before(evidence, fall)
@@ -62,7 +62,7 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="reward_collapse",
         severity=Severity.CRITICAL
-        if fall.after < fall.best - 2 * share * abs(fall.best) and not _evaluation_holds(evidence, fall)
+        if fall.after < fall.best - lost * abs(fall.best) and not _evaluation_holds(evidence, fall)
         else Severity.WARNING,
         sentence=f"{fall.words}.{_first(moved)}",
         metric=fall.metric,

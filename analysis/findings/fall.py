@@ -4,7 +4,6 @@ fall = fall_of(summary, limits)          # None: it has not fallen
 fall.words                               # "Evaluation accuracy fell from 38.1% (step 0) to 16.6% (step 10), ..."
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -103,29 +102,35 @@ class Fall:
 
 
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:
-    """The fall of evaluation accuracy; where there is none, or too little of it, that of the training reward."""
-    return _found(find_fall, summary, limits)
+    """The fall of evaluation accuracy that lasts; of the training reward, where accuracy has not fallen for any time.
+
+    Beside an accuracy that holds, the reward has to have lost more (`Limits.reward_lost`): it moves with its prompts.
+    """
+    fall = _found(summary, limits)
+    return None if fall is None or fall.came_back else fall
 
 
 def setback_of(summary: StepSummary, limits: Limits) -> Fall | None:
     """The same of a fall that lasted for a time only, where there is none that lasts."""
-    return None if fall_of(summary, limits) else _found(find_setback, summary, limits)
+    fall = _found(summary, limits)
+    return fall if fall is not None and fall.came_back else None
 
 
-def _found(find: Callable[..., Fall | None], summary: StepSummary, limits: Limits) -> Fall | None:
-    falls = (
-        find(level, limits.reward_fall, window, noise_of(summary, metric, window), metric)
-        for metric, level, window in levels_of(summary)
-    )
-    fall = next((fall for fall in falls if fall is not None), None)
-    if fall is None or fall.window > 1:
-        return fall
-    metric = fall.metric
-    half = (summary.high[metric] - summary.low[metric]) / 2
-    if not (half.loc[[fall.best_step, fall.found]] > 0).all():
-        return fall
-    # What is quoted of two values is the wider of their intervals.
-    return replace(fall, noise=float(half.loc[[fall.best_step, fall.found]].max()))
+def _found(summary: StepSummary, limits: Limits) -> Fall | None:
+    share = limits.reward_fall
+    for metric, series, window in levels_of(summary):
+        noise = noise_of(summary, metric, window)
+        fall = find_fall(series, share, window, noise, metric) or find_setback(series, share, window, noise, metric)
+        if fall is not None:
+            return _quoted(summary, fall)
+        share = limits.reward_lost
+    return None
+
+
+def _quoted(summary: StepSummary, fall: Fall) -> Fall:
+    """With the noise that is quoted of two values: the wider of their intervals."""
+    half = ((summary.high[fall.metric] - summary.low[fall.metric]) / 2).loc[[fall.best_step, fall.found]]
+    return replace(fall, noise=float(half.max())) if fall.window == 1 and (half > 0).all() else fall
 
 
 def levels_of(summary: StepSummary) -> list[tuple[str, "pd.Series[float]", int]]:

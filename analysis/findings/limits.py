@@ -54,6 +54,11 @@ class Limits:
     step_share: float = _default("step_share")
 
     @property
+    def reward_lost(self) -> float:
+        """Share of its best level: so deep a fall is critical, and counts where evaluation accuracy holds."""
+        return 2 * self.reward_fall
+
+    @property
     def update(self) -> float:
         """ε/2, total variation: how far an update with a clip of width ε may move the policy."""
         return self.epsilon / 2

@@ -6,10 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.diagnosis.change_points import FAMILY, LEAST, find_shift, significant
 from ratioscope.analysis.diagnosis.collapse import CANDIDATES, reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import Evidence
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
@@ -148,3 +151,53 @@ def test_without_evaluations_the_training_reward_is_judged() -> None:
             Evidence(StepSummary(values, values - width, values + width, {}, pd.DataFrame()))
         )
         assert (finding is not None) is found and (finding is None or finding.metric == "reward")
+
+
+def summary_of(**series: Any) -> StepSummary:
+    values = pd.DataFrame(np.nan, index=pd.Index(range(STEPS), name="step"), columns=[*COUNTS, *CATALOGUE])
+    values = values.assign(**series)
+    return StepSummary(values, values - 1e-3, values + 1e-3, {}, pd.DataFrame())
+
+
+FALLEN = np.where(np.arange(STEPS) < 80, 0.5, 0.2)
+
+
+@pytest.mark.parametrize(("since", "likely"), [(0, False), (40, False), (78, True)])
+def test_only_what_begins_after_the_best_level_is_a_cause(since: int, likely: bool) -> None:
+    """Truncation from step 0 on was "likely" behind a fall at step 50; `diagnose` named another cause than Overview."""
+    rising = np.where(np.arange(STEPS) < 60, np.linspace(0.1, 0.49, STEPS), FALLEN)
+    below = np.arange(STEPS) >= since
+    summary = summary_of(
+        eval_accuracy=rising, reward=FALLEN, n_tokens=100.0, n_ratios=100.0, version_lag=0.0,
+        ratio_mean=np.where(below, 0.9, 1.0), ratio_mean_z=np.where(below, -9.0, 0.0),
+    )  # fmt: skip
+    findings = diagnose(summary)
+    rules = {finding.rule: finding for finding in findings}
+    fall = rules["reward_collapse"]
+    found = run_verdict(summary, findings, [], Limits())
+    assert fall.why.startswith("Likely") is (likely and "truncated_support" in rules)
+    assert dict(found.pairs)["Why?"] in fall.why
+    assert found.cause is None or found.cause.metric == fall.cause
+    if since <= 40:
+        assert "truncated_support" in rules and "truncated" in fall.why.split("Also, but there before")[1]
+
+
+def test_a_lost_training_reward_is_told_beside_an_evaluation_that_holds() -> None:
+    """A reward of 0 for 50 steps was not mentioned where evaluations were logged."""
+    finding = next(
+        one
+        for one in diagnose(
+            summary_of(eval_accuracy=0.5, reward=np.where(np.arange(STEPS) < 80, 0.5, 0.0), n_tokens=9.0)
+        )
+        if one.rule == "reward_collapse"
+    )
+    assert finding.metric == "reward" and finding.severity is Severity.WARNING
+    assert "valuation accuracy shows no such fall" in finding.sure
+    assert all(one.rule != "reward_collapse" for one in diagnose(summary_of(eval_accuracy=0.5, reward=FALLEN + 0.1)))
+
+
+def test_a_log_of_responses_alone_is_judged_by_its_rewards() -> None:
+    """It was "nothing to judge", critical, beside a collapse that was found."""
+    assert [one.rule for one in diagnose(summary_of(reward=FALLEN, n_tokens=0.0, n_invalid=0.0))] == ["reward_collapse"]
+    assert not diagnose(summary_of(reward=0.5, n_tokens=0.0, n_invalid=0.0))
+    assert [one.rule for one in diagnose(summary_of(n_tokens=0.0, n_invalid=0.0))] == ["nothing_to_judge"]
