@@ -17,7 +17,6 @@ and says so.
 import atexit
 import errno
 import logging
-import operator
 import os
 import queue
 import sys
@@ -58,6 +57,10 @@ MOST_WAITING = 1 << 30
 # Seconds between the last tries, at the end.
 _LAST_TRIES = (0.2, 1.0, 3.0)
 _LOG = logging.getLogger("ratioscope")
+
+
+_Item = dict[str, pa.Table] | RunFormatError | threading.Event | None
+"""For the thread: a step's rows, why a step has none and is the end, a wish to have all on disk, or the end."""
 
 
 class RunRecorder:
@@ -127,15 +130,19 @@ class RunRecorder:
             raise
 
         self._next_step: int | None = None
+        self._handed_over = -1
+        """The last step that is in the queue, or was."""
+        self._types = {name: pa.schema([]) for name in self._tables}
+        """Of the columns that steps have had: one that no table declares keeps its kind."""
         self._pending: dict[str, list[pa.Table]] = {name: [] for name in self._tables}
         self._last_flush = float("-inf")  # the first step is flushed at once: a live reader waits for it
         self._error: BaseException | None = None
         self._put_off: OSError | None = None
         """Why the last try to write failed, where it is tried again."""
-        self._writing, self._closed, self._ended = threading.Lock(), False, False
+        self._closed, self._ended = False, False
         self._done = threading.Event()
         """Of the thread, at its end: `is_alive` is False after a KeyboardInterrupt in `join`, until Python 3.13."""
-        self._queue: queue.Queue[dict[str, pa.Table] | None] = queue.Queue(maxsize=8)
+        self._queue: queue.Queue[_Item] = queue.Queue(maxsize=8)
         self._thread = threading.Thread(target=self._work, name="ratioscope-recorder", daemon=True)
         self._thread.start()
         atexit.register(self._at_exit)
@@ -197,19 +204,19 @@ class RunRecorder:
         except RunFormatError as error:
             if self._stop_on_error:
                 raise
-            self._queue.join()
-            self._attempt(partial(self._end_before, error))
+            self._queue.put(error)
             return
-        self._queue.put(rows)
         self._next_step = step + 1
+        self._queue.put(rows)
+        self._handed_over = step
 
     def _checked(self, step: Any) -> int:
         """The number of a step that can be recorded now; raises `RunFormatError`."""
-        try:
-            number = operator.index(step)
-        except TypeError:
-            number = -1
-        if isinstance(step, bool) or not 0 <= number <= LAST_STEP:
+        value = step
+        with suppress(ValueError, RuntimeError):  # of an array of several
+            value = step.item() if hasattr(step, "item") else step
+        number = value if isinstance(value, int) and not isinstance(value, bool) else -1
+        if not 0 <= number <= LAST_STEP:
             raise RunFormatError(
                 f"{self.folder}: step {step!r} cannot be recorded, steps are whole numbers from 0 to {LAST_STEP}."
             )
@@ -219,7 +226,14 @@ class RunRecorder:
 
     def _rows(self, name: str, columns: Columns, step: int) -> pa.Table:
         check_columns(self._tables[name], columns)
-        return copied(self._tables[name], columns, step)
+        rows = copied(self._tables[name], columns, step)
+        try:
+            self._types[name] = pa.unify_schemas([self._types[name], rows.schema], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise RunFormatError(
+                f"{self.folder}: the {name} table of step {step} has other types than before: {first_line(error)}."
+            ) from None
+        return rows
 
     def set_aside(self, step: int) -> None:
         """Move what is on disk of `step` and later steps into `set_aside/`, where no reader looks; it is recorded anew.
@@ -260,8 +274,10 @@ class RunRecorder:
             RatioscopeError: they cannot be written, now or at all.
         """
         self._check_process()
-        self._queue.join()
-        self._attempt(self._flush)
+        written = threading.Event()
+        self._queue.put(written)
+        while not written.wait(0.2) and not self._done.is_set():
+            pass
         self._raise_error()
         if self._put_off is not None and self._stop_on_error:
             raise RatioscopeError(
@@ -289,12 +305,17 @@ class RunRecorder:
     def _take(self) -> bool:
         """Take what is next in the queue; whether there is more to come."""
         try:
-            rows = self._queue.get(timeout=HEARTBEAT_SECONDS)
+            item = self._queue.get(timeout=HEARTBEAT_SECONDS)
         except queue.Empty:
             self._attempt(self._beat)
             return True
-        if rows is not None:
-            self._attempt(partial(self._buffer, rows))
+        if isinstance(item, RunFormatError):
+            self._attempt(partial(self._end_before, item))
+        elif isinstance(item, threading.Event):
+            self._attempt(self._flush)
+            item.set()
+        elif item is not None:
+            self._attempt(partial(self._buffer, item))
             self._attempt(self._flush_when_due)
         else:
             self._attempt(self._flush)
@@ -305,22 +326,21 @@ class RunRecorder:
                 self._attempt(self._flush)
             self._error = self._error or self._put_off
         self._queue.task_done()
-        return rows is not None
+        return item is not None
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """Run an action; after an error that does not pass nothing more is written: what is on disk stays as it is."""
-        with self._writing:
-            if self._error is not None:
+        if self._error is not None:
+            return
+        try:
+            action()
+        except BaseException as error:  # this is the thread's own: what ends it is said by others
+            if isinstance(error, OSError) and error.errno in _PASSING and self._waiting() <= MOST_WAITING:
+                self._put_it_off(error)
                 return
-            try:
-                action()
-            except Exception as error:
-                if isinstance(error, OSError) and error.errno in _PASSING and self._waiting() <= MOST_WAITING:
-                    self._put_it_off(error)
-                    return
-                self._error = error
-                if not self._stop_on_error:
-                    _LOG.warning("%s: recording stopped (%s); the program goes on.", self.folder, reason_of(error))
+            self._error = error
+            if not self._stop_on_error:
+                _LOG.warning("%s: recording stopped (%s); the program goes on.", self.folder, reason_of(error))
 
     def _put_it_off(self, error: OSError) -> None:
         if self._put_off is None:
@@ -363,7 +383,7 @@ class RunRecorder:
             if not self._pending[name]:
                 continue
             (self._disk / name).mkdir(exist_ok=True)
-            table = pa.concat_tables(self._pending[name], promote_options="default")
+            table = pa.concat_tables(self._pending[name], promote_options="permissive")
             steps = table.column("step")
             first, last = pc.min(steps).as_py(), pc.max(steps).as_py()
             if first is None:
@@ -403,7 +423,7 @@ class RunRecorder:
         """Write the final status; the thread has written the rest."""
         if self._error is not None:
             self._status, self._reason = "failed", f"recording stopped: {reason_of(self._error)}"
-        elif self._status == "finished" and self._next_step is not None and self.last_step < self._next_step - 1:
+        elif self._status == "finished" and self.last_step < self._handed_over:
             self._status, self._reason = "failed", f"the steps after {self.last_step} were not written"
         try:
             if self._status == "failed" and self._before is not None:
@@ -444,14 +464,14 @@ class RunRecorder:
         ids = {token for column in listed for token in pc.unique(column).to_pylist()} - {None}
         unseen = ids - self._vocabulary.keys() - self._undecodable
         if unseen and self._vocabulary_of is not None:
-            self._vocabulary |= {token: text for token in unseen if (text := self._text_of(token)) is not None}
+            texts = {token: text for token in unseen if (text := self._text_of(token)) is not None}
             types = pa.schema([(column.name, column.type) for column in schema.VOCABULARY.columns])
             with self._seat.exchange():
-                if self._seat.has_company():
-                    self._vocabulary |= self._read_vocabulary()
-                known = sorted(self._vocabulary)
-                columns = {"token_id": known, "text": [self._vocabulary[i] for i in known]}
+                texts |= self._vocabulary | (self._read_vocabulary() if self._seat.has_company() else {})
+                known = sorted(texts)
+                columns = {"token_id": known, "text": [texts[i] for i in known]}
                 write_table_file(self._disk / "vocabulary.parquet", pa.table(columns, schema=types))
+            self._vocabulary = texts  # not before it is on disk: else it would not be tried again
 
     def _text_of(self, token: int) -> str | None:
         """Text of a token; None where the tokenizer has none, which is said of the first one."""
@@ -461,7 +481,7 @@ class RunRecorder:
             if not isinstance(text, str):
                 raise TypeError(f"it gives {type(text).__name__}, no text")
             return text.encode("utf-8", "replace").decode()
-        except Exception as error:
+        except BaseException as error:  # a panic of another language is no Exception
             if not self._undecodable:
                 _LOG.warning(
                     "%s: token id %d has no text, and further ones may have none (%s: %s); it is shown by its number.",
@@ -479,6 +499,8 @@ class RunRecorder:
             table = read_table(path)
             return dict(zip(table["token_id"].to_pylist(), table["text"].to_pylist(), strict=True))
         except (pa.ArrowException, OSError, KeyError) as error:
+            if isinstance(error, OSError) and error.errno in _PASSING:
+                raise
             raise RunFormatError(
                 f"{path}: cannot be read ({first_line(error, 120)}); remove it to keep the texts of what comes."
             ) from None

@@ -116,12 +116,18 @@ def _array(values: Any) -> pa.Array:
 
 
 def _own(values: Any) -> Any:
-    """What Arrow takes, in memory that its giver cannot change; tensors of bfloat16, which numpy lacks, in float32."""
+    """What Arrow takes, in memory that its giver cannot change; tensors of types that numpy lacks in float32."""
     if hasattr(values, "detach"):
         values = values.detach().to("cpu", copy=True)
-        return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
-    shared = hasattr(values, "__array__") and not isinstance(values, pa.Array | pa.ChunkedArray)
-    return values.copy() if shared and hasattr(values, "copy") else values
+        try:
+            return values.numpy()
+        except TypeError:  # bfloat16, float8
+            return values.float().numpy()
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):  # it may lie in somebody's buffer
+        return pa.concat_arrays([values, values[:0]])
+    return values.copy() if hasattr(values, "__array__") and hasattr(values, "copy") else values
 
 
 def write_table_file(path: Path, table: pa.Table) -> None:

@@ -115,7 +115,10 @@ class Spool:
             ending = self._ending.is_set()
             if ending and time.monotonic() - self._progress > CLOSE_SECONDS:
                 return
-            done = self._send_all(ending)
+            try:
+                done = self._send_all(ending)
+            except OSError as error:  # too many open files, say: in a while it may be otherwise
+                self.problem, done = f"{self.folder}: cannot be read ({error}).", False
             if ending and done:
                 return
             if ending:

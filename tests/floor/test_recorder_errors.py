@@ -226,7 +226,11 @@ def test_half_a_surrogate_pair_is_stored_as_a_question_mark() -> None:
     assert cut["response"].to_pylist() == ["a?", None]
 
 
-@pytest.mark.parametrize("step", [-1, 2**31, 10**30, "3", True, np.True_, 2.0, None, torch.tensor(2.0)], ids=repr)
+@pytest.mark.parametrize(
+    "step",
+    [-1, 2**31, 10**30, "3", True, np.True_, 2.0, None, torch.tensor(2.0), torch.tensor(True), np.arange(2)],
+    ids=repr,
+)
 def test_a_step_that_no_column_holds_raises_at_the_call(tmp_path: Path, step: Any) -> None:
     said = re.escape(f"step {step!r} cannot")
     with RunRecorder(tmp_path / "run") as recorder:
@@ -278,6 +282,56 @@ def test_what_is_given_may_be_used_again(tmp_path: Path, make: Any) -> None:
         buffers["reward"][:] = make(np.zeros(n, dtype=np.float32))
     recorded = table(tmp_path / "run", "sequences")
     np.testing.assert_array_equal(recorded["reward"].to_numpy().reshape(20, n), rewards)
+
+
+def test_an_arrow_array_over_a_buffer_may_be_used_again(tmp_path: Path) -> None:
+    reward = np.zeros(3, dtype=np.float32)
+    with RunRecorder(tmp_path / "run", flush_seconds=60) as recorder:
+        for number in range(4):
+            reward[:] = number
+            columns = {"seq_id": [0, 1, 2], "reward": pa.array(reward) if number % 2 else pa.chunked_array([reward])}
+            recorder.record_step(number, sequences=columns)
+        reward[:] = -1
+    assert table(tmp_path / "run", "sequences")["reward"].to_pylist() == [n for n in range(4) for _ in range(3)]
+
+
+def test_a_column_of_ones_own_may_become_wider_and_nothing_else(tmp_path: Path) -> None:
+    with RunRecorder(tmp_path / "run", flush_seconds=60) as recorder:
+        for number, mine in enumerate((1, 1.5, None)):
+            recorder.record_step(number, sequences={"seq_id": [0]}, scalars={"mine": mine})
+        with pytest.raises(RunFormatError, match=r"the steps table of step 3 has other types than before.*mine"):
+            recorder.record_step(3, sequences={"seq_id": [0]}, scalars={"mine": "high"})
+    assert open_run(tmp_path / "run").steps["mine"].tolist()[:2] == [1.0, 1.5]
+
+
+def test_a_vocabulary_that_the_disk_refused_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = []
+
+    def write(path: Path, rows: pa.Table) -> None:
+        if path.name == "vocabulary.parquet" and not refused:
+            refused.append(path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write_table_file(path, rows)
+
+    monkeypatch.setattr(recording, "write_table_file", write)
+    with RunRecorder(tmp_path / "run", vocabulary=str, flush_seconds=0) as recorder:
+        record(recorder, some_steps(1)[0])
+    assert refused and pq.read_table(tmp_path / "run" / "vocabulary.parquet").num_rows > 0
+
+
+class Panic(BaseException):
+    """As code of another language raises it: no Exception."""
+
+
+def test_a_panic_of_a_tokenizer_does_not_hold_the_training_up(tmp_path: Path) -> None:
+    def panics(token: int) -> str:
+        raise Panic("index out of bounds")
+
+    with RunRecorder(tmp_path / "run", vocabulary=panics, flush_seconds=0) as recorder:
+        for step in some_steps(3):
+            record(recorder, step)
+            recorder.flush()
+    assert open_run(tmp_path / "run").last_step == 2
 
 
 def test_a_token_without_a_text_costs_nothing_but_its_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
