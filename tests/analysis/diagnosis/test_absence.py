@@ -87,7 +87,7 @@ def ended(**fields: str) -> Callable[[Path], Path]:
 # What was made: the rule that speaks, and whether anything is left that could be judged.
 CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no step": (lambda folder: write_run(folder, []), "nothing_to_judge"),
-    "no tokens": (without("tokens"), "nothing_to_judge"),
+    "neither tokens nor responses": (without("tokens", "sequences"), "nothing_to_judge"),
     "a manifest only": (without("tokens", "sequences", "steps"), "nothing_to_judge"),
     "NaN from the start": (lost(0, logp_current=np.nan), "nothing_to_judge"),
     "infinite advantages": (lost(0, advantage=np.inf), "nothing_to_judge"),
@@ -122,6 +122,18 @@ def test_what_cannot_be_seen_is_a_finding_and_no_gate_passes(
     if rule == "nothing_to_judge":  # the one finding that needs no --fail-on
         assert command(monkeypatch, capsys, "diagnose", folder).code == 1
         assert command(monkeypatch, capsys, "check", folder).code == 1
+
+
+def test_responses_without_tokens_are_judged_by_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log of responses, which README offers, was "nothing to judge", critical, and exit 1."""
+    folder = without("tokens")(tmp_path / "run")
+    opened = open_folder(folder)
+    assert not opened.findings and not_seen(opened.summary, opened.facts())
+    outcome = command(monkeypatch, capsys, "diagnose", folder)
+    assert outcome.code == 0 and "Not logged, so not judged" in outcome.out
+    assert command(monkeypatch, capsys, "check", folder).code == 0
 
 
 def test_a_run_that_has_not_begun_is_not_sick(tmp_path: Path) -> None:

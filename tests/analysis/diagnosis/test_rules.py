@@ -261,9 +261,9 @@ def without_signal(folder: Path, rewards: list[float], advantage: float = 0.0) -
 def test_zero_signal_is_explained_by_the_rewards_of_the_groups_without_one(tmp_path: Path) -> None:
     right, wrong, differ = [1.0, 1.0], [0.0, 0.0], [0.0, 1.0]
     for name, rewards, words in (
-        ("easy", 9 * right + wrong + 2 * differ, "prompts have become too easy"),
-        ("hard", right + 9 * wrong + 2 * differ, "answered wrongly by every response"),
-        ("both", 5 * right + 5 * wrong + 2 * differ, "too hard in others"),
+        ("easy", 9 * right + wrong + 2 * differ, "prompts are too easy now"),
+        ("hard", right + 9 * wrong + 2 * differ, "prompts are too hard"),
+        ("both", 5 * right + 5 * wrong + 2 * differ, "others too hard"),
         ("else", 12 * differ, "for another reason"),
         ("same", 12 * wrong, "has the same reward (0)"),
     ):
@@ -278,7 +278,7 @@ def test_zero_signal_is_explained_by_the_rewards_of_the_groups_without_one(tmp_p
 
 def test_without_a_reward_nothing_is_said_of_it() -> None:
     series = {"zero_advantage_group_fraction": 0.9, "entropy": np.exp(-3 * RAMP), "reward": np.nan}
-    for rule, claims in (("zero_signal", ("answered wrongly",)), ("entropy_collapse", ("better reward", "rose"))):
+    for rule, claims in (("zero_signal", ("prompts are too hard",)), ("entropy_collapse", ("better reward", "rose"))):
         why = finding_of(rule, made_up(**series)).why
         assert "nan" not in why and not [claim for claim in claims if claim in why], why
 
@@ -306,13 +306,35 @@ def test_advice_fits_the_loss(tmp_path: Path) -> None:
     reinforce = advice(tmp_path / "reinforce", gate="none", weight="none", level="token", epochs=1)
     for part in ("Keep token-level", "Keep to ratios", "fewer passes", "centre the clip", "clip-higher", "denominator"):
         assert part not in reinforce
-    assert "no clip" in reinforce and "no importance weights" in reinforce
+    assert "centred at ρ_k" not in reinforce and "no importance weights" in reinforce  # of no effect in one pass
+    passes = advice(tmp_path / "passes", gate="none", weight="none", level="token", epochs=4)
+    assert "This loss has no clip" in passes
     grpo = advice(tmp_path / "grpo", gate="one_side", weight="ratio", level="token", epochs=4)
     assert "fewer passes over a batch (4 now)" in grpo and "centre the clip" in grpo and "Truncate or mask" in grpo
     assert "no clip" not in grpo
     assert "centre the clip" not in advice(tmp_path / "one", gate="adaptive", weight="ratio", level="token")
     unknown = advice(tmp_path / "unknown")
     assert "if there are several" in unknown and "if the loss multiplies" in unknown
+
+
+def test_what_a_rule_says_of_the_weight_is_what_was_run(tmp_path: Path) -> None:
+    """ "A few very large ratios … truncate" and "does not multiply by such ratios" were said of every run."""
+    wide = {"chi2_token": 0.1, "log1p_chi2_seq": 3.0}
+    few = finding_of("variance_regime", made_up(**wide | {"top1pct_share": 0.5}))
+    many = finding_of("variance_regime", made_up(**wide))
+    assert "few very large ratios" in few.why and "runcate or mask" in few.do
+    assert "Moderate ratios" in many.why and "mask" not in many.do
+    for level, weight, said in (
+        ("sequence", "truncated", "is bounded"),
+        ("sequence", "gamma_kernel", "is bounded"),
+        ("geometric", "ratio", "geometric means"),
+        ("token", "none", "multiplies by no ratio"),
+    ):
+        evidence = with_parts(tmp_path / f"{level}-{weight}", made_up(**wide), level=level, weight=weight)
+        finding = finding_of("variance_regime", evidence)
+        assert said in finding.why and finding.severity is Severity.NOTICE, (level, weight, finding.why)
+    many_versions = finding_of("trust_region_infeasible", spread(tmp_path / "ppo", 0.5))
+    assert many_versions.do.startswith("With several passes over a batch: ")
 
 
 def test_advice_fits_the_schedule(tmp_path: Path) -> None:
