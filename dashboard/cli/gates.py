@@ -37,13 +37,15 @@ def check(
 ) -> None:
     """Whether a log is what it claims to be.
 
-    Exit code 1 when it is not: when a remark is as severe as --fail-on, or when no check of the tokens could run.
+    Exit code 1 when it is not: when a remark is as severe as --fail-on, or when a log
+    with tokens lets no check of them run.
 
     --json prints an object: schema_version, run, thresholds_moved (a sentence, or null), remarks. Each remark has
     check, outcome, severity (null: nothing found), sentence, do, numbers, steps, columns, examples.
     """
     from ratioscope.analysis.findings.finding import Severity
     from ratioscope.analysis.findings.limits import limits_of, moved, refuse_own
+    from ratioscope.analysis.findings.logged import logged
     from ratioscope.analysis.linter import lint, text, to_json
     from ratioscope.analysis.linter.verdict import nothing_checked, verdict
 
@@ -64,7 +66,9 @@ def check(
     else:
         say("\n".join(filter(None, (text(remarks), verdict(remarks), note))))
     found_something = any(remark.severity and remark.severity >= Severity[fail_on.upper()] for remark in remarks)
-    if found_something or nothing_checked(remarks):  # a gate that could not look does not pass
+    # A gate that could not look does not pass; a log of responses alone has no tokens to look at.
+    of_responses = (log := logged(found)).has_rewards and not log.has_tokens
+    if found_something or (nothing_checked(remarks) and not of_responses):
         raise typer.Exit(PROBLEMS_FOUND)
 
 

@@ -137,7 +137,13 @@ def _code(function: Callable[..., Any]) -> list[ast.AST]:
 
 def _limits(function: Callable[..., Any]) -> list[str]:
     """Thresholds that a rule asks for, by the attributes of `Limits` and `Facts` in its code."""
-    derived = {"update": "epsilon", "staleness": "epsilon_stale", "engine": "mult_prob_error", "log_chi2": "chi2"}
+    derived = {
+        "update": "epsilon",
+        "staleness": "epsilon_stale",
+        "engine": "mult_prob_error",
+        "log_chi2": "chi2",
+        "reward_lost": "reward_fall",
+    }
     used = (
         derived.get(node.attr, node.attr)
         for node in _code(function)
