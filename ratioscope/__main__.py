@@ -7,12 +7,21 @@ import os
 import sys
 from typing import NoReturn
 
+import ratioscope
 from ratioscope import ending
 from ratioscope.errors import MissingPackageError
 from ratioscope.extras import needing
 
 # The extra that a command needs, where it is not the dashboard's.
 _EXTRAS = {"train": "trainer", "ablate": "all", "demo": "all"}
+_SMALL_HELP = """Usage: ratioscope [--version] COMMAND ...
+
+Diagnostics for off-policy LLM reinforcement learning. This installation records and reads runs in Python
+(ratioscope.RunRecorder). Commands need an extra:
+
+  pip install "ratioscope[dashboard]"   the app, analysis, reports and the commands around them
+  pip install "ratioscope[trainer]"     ratioscope train
+  pip install "ratioscope[all]"         both, and what makes large runs faster"""
 
 
 def main() -> NoReturn:
@@ -24,6 +33,9 @@ def _command() -> None:
     """Where a package of the command's extra is missing, one sentence says what to install."""
     # For the processes that a command starts: what lies in the working folder is not imported.
     os.environ["PYTHONSAFEPATH"] = "1"
+    if sys.argv[1:] == ["--version"]:
+        print(f"ratioscope {ratioscope.__version__}")
+        return
     name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     extra = _EXTRAS.get(name, "dashboard")
     try:
@@ -32,6 +44,9 @@ def _command() -> None:
 
             cli.main()
     except MissingPackageError as error:
+        if sys.argv[1:] in (["--help"], ["-h"]):
+            print(_SMALL_HELP)
+            return
         print(f"ratioscope: {error}", file=sys.stderr)
         sys.exit(ending.USAGE_ERROR)
 

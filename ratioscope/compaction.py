@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError, RunFormatError, first_line
 from ratioscope.manifest import Manifest
+from ratioscope.storage.parquet import read_table
 from ratioscope.storage.places import Remote
 from ratioscope.table_files import write_table_file
 from ratioscope.whole_files import naming
@@ -147,10 +148,7 @@ def _write(table: schema.Table, group: list[Path], beside: Path) -> None:
     if len(group) == 1:
         os.link(group[0], beside / group[0].name)
         return
-    parts = []
-    for path in group:
-        with pq.ParquetFile(path) as file:
-            parts.append(file.read().replace_schema_metadata())
+    parts = [read_table(path).replace_schema_metadata() for path in group]
     try:
         joined = pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowException as error:

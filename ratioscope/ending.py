@@ -50,6 +50,7 @@ _presses: list[_Press] = []
 
 def run(command: Callable[[], None]) -> NoReturn:
     """Run a command to the end of this process, whatever happens in it."""
+    _open_closed()
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         listen()
     code: int | str | None
@@ -79,6 +80,18 @@ def run(command: Callable[[], None]) -> NoReturn:
         threading.excepthook = _complain
         threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads that Python waits for
     _leave(code)
+
+
+def _open_closed() -> None:
+    """Where a shell has closed stdout or stderr (`>&-`), what is written goes nowhere, as with /dev/null. Else the next
+    file that is opened would take its number, and be written to."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:  # the lowest number that is free is the one that is taken
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r+" if number == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _complain(problem: threading.ExceptHookArgs) -> None:

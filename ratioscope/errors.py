@@ -27,7 +27,8 @@ class MissingPackageError(RatioscopeError, ModuleNotFoundError):
 
 def first_line(error: BaseException, most: int = 200) -> str:
     """The first line of what an error of a library says, without its full stop; its kind where it says nothing."""
-    line = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    said = (isinstance(error, OSError) and error.strerror) or error
+    line = next(iter(str(said).strip().splitlines()), "") or type(error).__name__
     return line[:most].rstrip(". ")
 
 

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from ratioscope.errors import RunFormatError
+from ratioscope.bounds import SETTINGS_BYTES, read_whole
+from ratioscope.errors import RunFormatError, first_line
 from ratioscope.inert import one_line, safe_values
 from ratioscope.schema import SCHEMA_VERSION, check_version
 from ratioscope.whole_files import replace_atomically
@@ -104,14 +105,14 @@ class Manifest:
         """
         path = folder / MANIFEST_NAME
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_whole(path, SETTINGS_BYTES).decode()
             contents = _written(json.loads(text))
         except FileNotFoundError:
             raise RunFormatError(f"{folder}: not a run, it has no {MANIFEST_NAME}.") from None
         except RecursionError:
             raise RunFormatError(f"{path}: cannot be read as JSON (it is nested too deeply).") from None
         except (OSError, ValueError) as error:
-            raise RunFormatError(f"{path}: cannot be read as JSON ({error}).") from None
+            raise RunFormatError(f"{path}: cannot be read as JSON ({first_line(error)}).") from None
         if not isinstance(contents, dict):
             raise RunFormatError(f"{path}: must hold a JSON object, it holds a {type(contents).__name__}.")
         check_version(str(contents.get("schema_version", "missing")), str(path))

@@ -16,6 +16,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ratioscope.bounds import bomb
 from ratioscope.errors import first_line
 
 # The mark, and the checksums of all data and of the footer.
@@ -75,11 +76,26 @@ def damaged_row_group(path: Path) -> str:
             table = pq.ParquetFile(file, page_checksum_verification=True)
         except (OSError, pa.ArrowException, ValueError) as error:
             return f"it is not a complete Parquet file ({first_line(error, 120)})"
+        if why := bomb(table.metadata, path.stat().st_size):
+            return why
         for number in range(table.num_row_groups):
             try:
-                table.read_row_group(number)
+                found = table.read_row_group(number)
             except (OSError, pa.ArrowException, ValueError) as error:
                 return f"row group {number} is damaged ({first_line(error, 120)})"
+            if why := not_text(found):
+                return why
+    return ""
+
+
+def not_text(table: pa.Table) -> str:
+    """The first column whose text is not UTF-8, a clause; "": there is none. Parquet takes any bytes as text."""
+    for field in table.schema:
+        try:
+            if not pa.types.is_primitive(field.type):
+                table.column(field.name).validate(full=True)
+        except pa.ArrowInvalid:
+            return f"text in its column {field.name} is not UTF-8"
     return ""
 
 

@@ -1,5 +1,6 @@
 """The small installation records and reads, and says what it lacks; the working folder is never imported from."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,24 +8,31 @@ import sys
 import tomllib
 import venv
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
+import ratioscope
+from ratioscope.dashboard import cli
 from tests.browser.processes import await_server, free_port
+from tests.making.foreign import imitated_lines, truth
 from tests.making.packages import ROOT, build_wheel
 from tests.making.runs import random_step, write_run
 
 PROGRAM = ROOT / "tests" / "making" / "record_and_read.py"
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+REQUIRED, EXTRAS = PROJECT["dependencies"], PROJECT["optional-dependencies"]
 TENSORS = 'Computing with tensors (metrics, gates, weights) needs the package torch: pip install "torch".'
 # In front of a program: nothing can be imported but what recording needs.
 BLOCKED = """
@@ -114,6 +122,104 @@ def test_an_extra_is_enough_for_what_it_is_for(
     program += f"sys.exit(' and '.join(set({unused}) & sys.modules.keys()) or 0)"
     found = run(sys.executable, "-c", program, cwd=ROOT)
     assert found.returncode == 0, found.stderr
+
+
+# What stands in README in the place of something of the reader's own, and what does not end by itself.
+OF_THE_READER = {"outputs/my-run": "outputs", "wandb": "csv", "--webhook URL": "--quiet", "mine.html": "mine.json"}
+SERVERS = {"dashboard"}
+# In front of a program: these packages are not found, not even by those who only look whether they are there.
+ABSENT = """
+import sys
+class Without:
+    def __init__(self, finder): self.finder = finder
+    def find_spec(self, name, *more):
+        return None if name.partition(".")[0] in LACKING else self.finder.find_spec(name, *more)
+    def __getattr__(self, name): return getattr(self.finder, name)
+sys.meta_path[:] = map(Without, sys.meta_path)
+"""
+EVERY_COMMAND = """
+import json, os, sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from ratioscope.__main__ import _command
+told = {}
+for line in json.loads(sys.argv[1]):
+    sys.argv[:], out, err, code = line.split(), StringIO(), StringIO(), 0
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            _command()
+    except SystemExit as ending:
+        code = ending.code or 0
+    told[line] = (code, err.getvalue())
+print(json.dumps(told))
+"""
+
+
+def brought_by(lines: Sequence[str]) -> set[str]:
+    """The packages that pip installs for requirements, with those that they require."""
+    found, left = set[str](), [Requirement(line) for line in lines]
+    while left:
+        one = left.pop()
+        if one.marker and not one.marker.evaluate({"extra": ""}):
+            continue
+        name = canonicalize_name(one.name)
+        if name not in found:
+            found.add(name)
+            with suppress(PackageNotFoundError):
+                left += map(Requirement, requires(name) or [])
+    return found
+
+
+def commands_of_readme() -> list[str]:
+    """As they stand there, on a run and a source that are there."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"^(ratioscope [^#\n]+?) *(?:#.*)?$", text, re.MULTILINE)
+    known = typer.main.get_command(cli.app).commands.keys() - SERVERS
+    lines = [line for line in found if line.split()[1] in known]
+    for theirs, ours in OF_THE_READER.items():
+        lines = [line.replace(theirs, ours) for line in lines]
+    return [f"{line} {' '.join(TINY)} --quiet" if line.split()[1] == "train" else line for line in lines]
+
+
+@pytest.mark.parametrize("extra", ["", "dashboard", "trainer"])
+def test_every_command_of_readme_runs_with_its_extra_or_names_the_one_that_it_needs(extra: str, tmp_path: Path) -> None:
+    steps = [random_step(np.random.default_rng(0), step) for step in range(3)]
+    for name, algorithm in (("mine", "grpo"), ("other", "reinforce")):
+        write_run(tmp_path / "runs" / name, steps, algorithm={"name": algorithm})
+    imitated_lines.verl(tmp_path / "outputs", truth.run())
+    there = brought_by([*REQUIRED, *EXTRAS.get(extra, [])])
+    distributions = {name: {*map(canonicalize_name, of)} for name, of in packages_distributions().items()}
+    # What one of those brings in turn, other packages of this environment find installed and count on.
+    others = {canonicalize_name(Requirement(line).name) for name in ("dashboard", "trainer") for line in EXTRAS[name]}
+    others -= there
+    lacking = {name for name, of in distributions.items() if of & others}
+    program = ABSENT.replace("LACKING", str(lacking)) + EVERY_COMMAND
+    commands = commands_of_readme()
+    assert {line.split()[1] for line in commands} >= {"import", "report", "diagnose", "explain", "train", "watch"}
+    environment = os.environ | {"RATIOSCOPE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    ended = run(sys.executable, "-P", "-c", program, json.dumps(commands), cwd=tmp_path, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    for line, (code, said) in json.loads(ended.stdout).items():
+        wanted = "trainer" if line.split()[1] == "train" else "dashboard"
+        if extra == wanted or code != 2:  # some need less than their extra
+            assert code in (0, 1), (line, said)
+        else:
+            assert said.endswith(f'pip install "ratioscope[{wanted}]".\n'), (line, code, said)
+
+
+def test_the_bare_command_says_its_version_and_what_it_is_for(tmp_path: Path) -> None:
+    for word, said in (("--version", f"ratioscope {ratioscope.__version__}\n"), ("--help", "Usage: ratioscope ")):
+        program = f"{BLOCKED}\nsys.argv[:] = ['ratioscope', {word!r}]\nfrom ratioscope.__main__ import main; main()"
+        found = run(sys.executable, "-c", program, cwd=ROOT)
+        assert (found.returncode, found.stderr) == (0, "") and found.stdout.startswith(said)
+
+
+def test_a_shell_may_have_closed_what_a_command_prints_to(tmp_path: Path, recorded: Path) -> None:
+    for closed in ("2>&- <&-", ">&- 2>&-"):
+        line = f'"{sys.executable}" -m ratioscope ls "{recorded.parent}" {closed}'
+        found = run("sh", "-c", line, cwd=ROOT, env=os.environ | {"RATIOSCOPE_CACHE": str(tmp_path)})
+        assert (found.returncode, found.stderr) == (0, ""), closed
+        assert ("one " in found.stdout) == (not closed.startswith(">"))
 
 
 def pip(python: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":

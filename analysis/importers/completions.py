@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ratioscope.analysis.importers import responses
 from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.errors import first_line
+from ratioscope.storage.parquet import read_rows, read_schema
 
 _FIXED = ("step", "prompt", "completion", "advantage")
 _NO_TOKENS = "the files have text, rewards and advantages, no tokens: ratioscope.adapters.trl.record(trainer) has them"
@@ -58,12 +58,13 @@ def _files(path: Path) -> dict[int, Path]:
 def _describe(path: Path) -> Description | None:
     try:
         files = _files(path)
-        first = _rows(next(iter(files.values())), Reading(skip_bad=True)) if files else None
-    except OSError:
+        columns: list[str] = next((read_schema(file).names for file in files.values() if file.stat().st_size), [])
+    except (OSError, pa.ArrowException):
         return None
-    if not first or not {"step", "prompt", "completion"} <= first[0].keys():
+    if not {"step", "prompt", "completion"} <= {*columns}:
         return None
-    names = _reward_names(first)
+    first = next(filter(None, (_rows(file, Reading(skip_bad=True)) for file in files.values())), [])
+    names = _reward_names(first) if first else []
     total = len(names) == 1 or _sums(files, names, _group_size(files))
     return Description(
         framework="TRL",
@@ -76,8 +77,8 @@ def _describe(path: Path) -> Description | None:
 
 def _rows(file: Path, reading: Reading) -> list[dict[str, Any]]:
     try:
-        return pq.read_table(file).to_pylist()
-    except (OSError, pa.ArrowException) as error:
+        return read_rows(file)
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         reading.bad(file, f"no Parquet file, or not whole ({first_line(error)})")
         return []
 

@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ratioscope import schema
+from ratioscope import bounds, schema
 from ratioscope.analysis.importers.flatten import flattened
 from ratioscope.analysis.importers.source import BadLine, Step
 
 _LARGEST: dict[Any, int] = {pa.int16(): 2**15, pa.int32(): 2**31, pa.int64(): 2**63}
-_LARGEST_CONFIG = 5_000_000
 _LARGEST_FIRST_LINE = 64_000_000
 
 
@@ -182,9 +181,7 @@ def numbered(folder: Path, pattern: str) -> dict[int, Path]:
 def config(path: Path) -> dict[str, Any]:
     """A TOML or JSON file of settings; {} where there is none that can be read."""
     try:
-        if path.stat().st_size > _LARGEST_CONFIG:
-            return {}
-        text = path.read_text(encoding="utf-8")
+        text = bounds.read_whole(path, bounds.SETTINGS_BYTES).decode()
         found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except (OSError, ValueError):
         return {}
@@ -194,7 +191,7 @@ def config(path: Path) -> dict[str, Any]:
 def first_object(path: Path) -> dict[str, Any]:
     """The object in the first line of a file of JSON lines; {} where there is none."""
     try:
-        with path.open("rb") as file:
+        with bounds.opened(path) as file:
             found = json.loads(file.readline(_LARGEST_FIRST_LINE))
     except (OSError, ValueError):
         return {}

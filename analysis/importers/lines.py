@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope import bounds
 from ratioscope.analysis.importers.source import Reading
 
 # Without it the same objects, at a fifth of the speed.
@@ -33,7 +34,7 @@ def read(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a file and their line numbers, from 1. Empty lines are none; NaN and Infinity are numbers.
 
-    Of a source that grows, a last line without its end is left for later.
+    Of a source that grows, a last line without its end is left for later; of another one, that a file is empty is said.
 
     Args:
         arrays: keys whose lists of numbers or of truth values are wanted as numpy arrays. Where such a list holds
@@ -46,8 +47,12 @@ def read(
     """
     parse = _Parser(frozenset(arrays), None if only is None else frozenset(only))
     try:
-        with path.open("rb", buffering=_BUFFER) as file:
-            for number, line in enumerate(file, start=1):
+        with bounds.opened(path, _BUFFER) as file:
+            number = 0
+            for number, line in enumerate(bounds.lines(file), start=1):
+                if line is None:
+                    reading.bad(path, bounds.too_long(), number)
+                    continue
                 reading.bytes_read += len(line)
                 if line.isspace() or not (wanted is None or wanted(line)):
                     continue
@@ -64,6 +69,8 @@ def read(
                     yield number, found
                 else:
                     reading.bad(path, f"a JSON object is wanted, this is {_KINDS.get(type(found), 'none')}", number)
+            if not number and not reading.growing:
+                reading.problems.append(f"{path}: is empty, so that what it was for is missing.")
     except OSError as error:
         reading.bad(path, f"cannot be read ({error.strerror or error})")
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import gates, lines, pickles, responses, slime
 from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.errors import first_line
+from ratioscope.storage.parquet import read_rows
 
 _SLICED = (*slime.COLUMNS, gates.FIELD)
 _MISSING = {name: why.replace("slime", "miles") for name, why in slime.MISSING.items()}
@@ -156,9 +157,9 @@ def _samples(file: Path | None, mirror: Path | None, reading: Reading) -> list[M
     instead = f"{mirror.name} was read instead, without prompts and rewards."
     reading.problems += [f"{problem} {instead}" for problem in quiet.problems]
     try:
-        rows = pq.read_table(mirror).to_pylist()
+        rows = read_rows(mirror)
     except (OSError, ValueError) as error:
-        reading.bad(mirror, f"no Parquet file, or not whole ({error})")
+        reading.bad(mirror, f"no Parquet file, or not whole ({first_line(error)})")
         return []
     return [row | {"index": row["sample_index"]} for row in rows]
 

@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope import bounds
 from ratioscope.analysis.importers.source import Reading
+from ratioscope.errors import first_line
 
 ALLOW = "--allow-pickle"
 _MOST_REPEATED = 100_000_000
@@ -112,6 +114,10 @@ def _refused(path: Path) -> str:
 
     A program it would hand to its compiler, whatever the pickle module; what is packed it would unpack, however large.
     """
+    try:
+        bounds.check_kind(path)
+    except OSError as error:
+        return f"cannot be read ({first_line(error)})"
     with suppress(OSError, ValueError, NotImplementedError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         if any(entry.filename.endswith("constants.pkl") for entry in entries):

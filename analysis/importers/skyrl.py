@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope import bounds
 from ratioscope.analysis.importers import pickles, responses
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
@@ -108,7 +109,7 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
 def _batch(file: Path, reading: Reading) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]] | None:
     """Tensors by name, (responses, ...), and the metadata of a batch."""
     try:
-        data = file.read_bytes()
+        data = bounds.read_whole(file)
     except OSError as error:
         reading.bad(file, f"cannot be read ({error.strerror or error})")
         return None
@@ -146,8 +147,8 @@ def _step(
     padding = responses.version(metadata.get("pad_size")) or 0  # copies of the first row: ranks get equally many
     count = max(len(tensors["sequences"]) - padding, 0)
     groups: list[int | None] = [None] * count
-    for group, bounds in enumerate(metadata.get("policy_prompt_boundaries") or ()):
-        start, end = (min(int(bound), count) for bound in bounds)
+    for group, ends in enumerate(metadata.get("policy_prompt_boundaries") or ()):
+        start, end = (min(int(bound), count) for bound in ends)
         groups[start:end] = [group] * (end - start)
     found = [
         responses.made(partial(_response, tensors, place, groups[place]), reading, file, f"row {place}")

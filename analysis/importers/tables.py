@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ratioscope import bounds
 from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.mapping_file import TableMap
 from ratioscope.analysis.importers.source import Reading
 from ratioscope.errors import RatioscopeError, first_line, unknown
+from ratioscope.storage.parquet import footer, read_schema
 
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".arrow", ".feather", ".ipc")
 
@@ -76,7 +78,7 @@ def columns_in(path: Path) -> dict[str, str]:
         if path.suffix in (".jsonl", ".ndjson"):
             rows = lines.read(path, Reading(growing=True, skip_bad=True))
             return _of_objects(row for _, row in islice(rows, _LOOKED_AT))
-        found = pq.read_schema(path) if path.suffix == ".parquet" else next(_arrow(path)).schema
+        found = read_schema(path) if path.suffix == ".parquet" else next(_arrow(path)).schema
     except (OSError, pa.ArrowException, StopIteration) as error:
         why = "it is empty" if isinstance(error, StopIteration) else first_line(error, 120)
         raise RatioscopeError(f"{path}: cannot be read ({why}).") from None
@@ -270,7 +272,9 @@ def _batches(
 
 
 def _parquet(file: Path, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(file) as opened:
+    metadata = footer(file)
+    bounds.refuse(file, bounds.bomb(metadata, file.stat().st_size))
+    with pq.ParquetFile(file, metadata=metadata) as opened:
         there = set(opened.schema_arrow.names)
         roots = list(dict.fromkeys(name if name in there else name.split(".")[0] for name in names))
         yield from opened.iter_batches(rows, columns=[root for root in roots if root in there])

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope import bounds
 from ratioscope.analysis.importers import pickles, responses
 from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
@@ -59,6 +60,7 @@ def _database(path: Path) -> Path | None:
 
 
 def _connected(file: Path) -> sqlite3.Connection:
+    bounds.check_kind(file)
     return sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
 
 

@@ -114,7 +114,7 @@ def create_views(
             rows = f"(select *, {'null::integer' if ahead is None else 0} as ahead from {rows})"
     elif tokens and "n_tokens" not in columns_with_values(files):
         of_tokens = source(tokens, schema.TOKENS)
-        rows = _looked_up(rows, "n_tokens", f"select step, seq_id, count(*)::integer as found from {of_tokens}")
+        rows = _looked_up(rows, "n_tokens", f"select step, seq_id, count(*) as found from {of_tokens}")
     if held:
         connection.execute(f"create or replace temp table read_{table.name} as select * from {rows}")
         rows = f"read_{table.name}"
@@ -147,8 +147,11 @@ def source(files: Sequence[TableFile], table: schema.Table) -> str:
 def _column(declared: schema.Column, found: set[pa.DataType]) -> str:
     if not found:
         return f"null::{sql_type(declared)} as {declared.name}"
-    if pa.uint64() in found and declared.type == pa.int32():  # what is computed from it would be of 128 bits
-        return f"try_cast({declared.name} as bigint) as {declared.name}"
+    if pa.types.is_integer(declared.type):
+        # What its own type cannot hold is no value, and what SQL adds of it in 64 bits cannot overflow. Row groups are
+        # chosen by the step, which is one to be added to only.
+        fitting = declared.name if found == {declared.type} else f"try_cast({declared.name} as {sql_type(declared)})"
+        return f"{fitting}{'::bigint' * (declared.name != 'step')} as {declared.name}"
     return declared.name
 
 

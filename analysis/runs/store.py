@@ -23,10 +23,11 @@ from ratioscope import schema
 from ratioscope.analysis.importers.detect import hint as foreign_hint
 from ratioscope.analysis.runs.files import TableFile, in_flight, listed_files
 from ratioscope.analysis.runs.unreadable import unreadable
+from ratioscope.bounds import bomb, largest, too_large
 from ratioscope.cache import entry_of
 from ratioscope.errors import RatioscopeError, RunFormatError, first_line
 from ratioscope.manifest import MANIFEST_NAME, Manifest
-from ratioscope.seals import broken
+from ratioscope.seals import broken, is_sealed, not_text
 from ratioscope.storage.failures import StorageError
 from ratioscope.storage.parquet import fetch_footers, footer, read_table
 from ratioscope.storage.places import Remote, place, scan, scan_below
@@ -67,8 +68,8 @@ class Run:
     @cached_property
     def versions_ahead(self) -> "pd.Series[int]":
         """By how much the policy's version at the start of a step exceeds the step, by step, where it does."""
-        versions = self._policy_versions.groupby("step")["policy_version"].last()  # whichever writer said it
-        ahead = (versions.dropna() - versions.dropna().index).rename("ahead")
+        versions = self._policy_versions.groupby("step")["policy_version"].last().dropna()  # whichever writer said it
+        ahead = (versions - versions.index.astype("int64")).rename("ahead")  # in 64 bits a difference cannot wrap
         return ahead[ahead != 0]
 
     @cached_property
@@ -112,7 +113,10 @@ class Run:
         parts = self._tables(table, columns)
         if not parts:
             return pd.DataFrame(columns=names)
-        frame = pa.concat_tables(parts, promote_options="permissive").to_pandas()
+        try:
+            frame = pa.concat_tables(parts, promote_options="permissive").to_pandas()
+        except UnicodeDecodeError as error:
+            raise unreadable([file.path for file in self.files[table]], error) or error from None
         return frame.reindex(columns=[*names, *(name for name in frame.columns if name not in names)])
 
     def _tables(self, table: str, columns: list[str] | None) -> list[pa.Table]:
@@ -137,7 +141,9 @@ class Run:
             return {}
         try:
             table = read_table(path)
-        except (OSError, pa.ArrowInvalid) as error:
+            if why := not_text(table):
+                raise ValueError(why)
+        except (OSError, pa.ArrowInvalid, ValueError) as error:
             reason = first_line(error)
             raise RunFormatError(f"{path}: cannot be read ({reason}); remove it to see token ids instead.") from None
         schema.check(schema.VOCABULARY, table.schema, path)
@@ -249,7 +255,7 @@ def _stamp(folder: Path) -> str:
 def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool) -> dict[str, str]:
     """The files that cannot be used, by identity, and why. What is found out of a run that has ended is kept."""
     files = [(table, file) for table, (found, _) in listed.items() for file in found]
-    kept = entry_of("footers", __name__, *(file.identity for _, file in files))
+    kept = entry_of("footers", __name__, str(largest()), *(file.identity for _, file in files))
     known = kept.read(_read_refused)
     if known is not None:
         return known
@@ -258,7 +264,7 @@ def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool
     refused = {}
     for table, file in files:
         try:
-            problem = _file_problem(file, table, whole)
+            problem = _file_problem(file, table, whole, largest())
         except OSError as error:  # of the machine, not of the file: the next look may be luckier
             problem, keep = f"{file.path}: left out, it cannot be read ({error.strerror}).", False
         if problem:
@@ -273,11 +279,12 @@ def _read_refused(contents: bytes) -> dict[str, str]:
 
 
 @lru_cache(maxsize=100_000)
-def _file_problem(file: TableFile, table: str, whole: bool) -> str:
+def _file_problem(file: TableFile, table: str, whole: bool, limit: int) -> str:
     """Why a file cannot be used; empty when it can. A footer is read once for each state of a file.
 
     Args:
         whole: look at all its bytes, not at the footer alone.
+        limit: of memory, under which it is judged.
 
     Raises:
         OSError: the system does not let it be read.
@@ -286,12 +293,15 @@ def _file_problem(file: TableFile, table: str, whole: bool) -> str:
         if whole and not isinstance(file.path, Remote) and (why := broken(file.path)):
             return f"{file.path}: left out, {why}."
         metadata = footer(file.path)
+        # The others are read whole.
+        if why := bomb(metadata, file.size) if table == schema.TOKENS.name else too_large(metadata):
+            return f"{file.path}: left out, {why}."
         found = metadata.schema.to_arrow_schema()
         version = (found.metadata or {}).get(b"ratioscope.schema_version", schema.SCHEMA_VERSION.encode())
         schema.check_version(version.decode("utf-8", "replace"), str(file.path))
         declared = schema.ALL_TABLES[table]
         schema.check(declared, found, file.path)
-        if why := _contradiction(file, declared, metadata):
+        if why := _contradiction(file, declared, metadata) or (_strange_text(file.path, found) if whole else ""):
             return f"{file.path}: left out, {why}."
     except RunFormatError as error:
         return f"{error} The file is left out."
@@ -301,6 +311,12 @@ def _file_problem(file: TableFile, table: str, whole: bool) -> str:
         reason = first_line(error, 120)
         return f"{file.path}: left out, not a complete Parquet file ({reason})."
     return ""
+
+
+def _strange_text(path: Path, found: pa.Schema) -> str:
+    """What is wrong with text that our own writer did not write, a clause; "": nothing."""
+    texts = [field.name for field in found if not pa.types.is_primitive(field.type)]
+    return not_text(read_table(path, texts)) if texts and not is_sealed(path) else ""
 
 
 def _contradiction(file: TableFile, table: schema.Table, metadata: pq.FileMetaData) -> str:

@@ -28,6 +28,9 @@ def unreadable(files: Iterable[Path], error: Exception) -> RatioscopeError | Non
             )
         if problem:
             return RunFormatError(f"{path}: {problem}; take the file out of the folder to read the others.")
+    if "utf" in reason.casefold():  # of a run elsewhere, or of one that has been mended meanwhile
+        where = ", ".join(sorted({str(path.parent) for path in every}))
+        return RunFormatError(f"{where}: text in a file is not UTF-8 ({reason}); take that file out of the folder.")
     if isinstance(error, OSError | duckdb.IOException):
         where = next((f"{path.parent}: " for path in every), "A file ")
         return RatioscopeError(f"{where}vanished or changed while it was read ({reason}); try again.")

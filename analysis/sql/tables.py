@@ -34,7 +34,7 @@ DERIVED = (
     Column("log_engine", pa.float64(), "log ratio of the two engines: logp_behavior_train - logp_behavior", "nats"),
     Column("log_reference", pa.float64(), "log ratio, reference over behavior: logp_reference - logp_sampled", "nats"),
     Column("grouped", pa.bool_(), "the prompt group is logged; otherwise group_id is the response's own, below 0"),
-    Column("version_lag", pa.int32(), "updates between the version that sampled the token and the current", "updates"),
+    Column("version_lag", pa.int64(), "updates between the version that sampled the token and the current", "updates"),
     Column(
         "invalid",
         pa.string(),

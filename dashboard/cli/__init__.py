@@ -61,6 +61,9 @@ def main() -> None:
     except RatioscopeError as error:
         complain(str(error))
         sys.exit(USAGE_ERROR)
+    except MemoryError:  # also that of Arrow
+        complain("There is not enough memory for this.")
+        sys.exit(USAGE_ERROR)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:

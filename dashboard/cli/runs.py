@@ -13,6 +13,7 @@ from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, RunFolder, app, check_folder, examples, opened
 from ratioscope.dashboard.terminal import say, say_json, working
 from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.extras import needing
 from ratioscope.inert import one_line
 from ratioscope.storage.places import place
 
@@ -151,11 +152,12 @@ def explain(
     from ratioscope.analysis.diagnosis import RULES
     from ratioscope.analysis.frameworks import naming, writing
     from ratioscope.analysis.linter import CHECKS
-    from ratioscope.trainer.algorithms.explaining import describe
     from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES, table
 
     if what and (parts or ".py:" in what):
-        from ratioscope.trainer.settings.load import load
+        with needing("An algorithm with other parts", "ratioscope[trainer]"):
+            from ratioscope.trainer.algorithms.explaining import describe
+            from ratioscope.trainer.settings.load import load
 
         say(describe(load("on_policy", [f"algorithm={what}", *(parts or [])]).declared))
         return
@@ -164,6 +166,8 @@ def explain(
     if what in catalogue.ENTRIES:
         say("\n\n".join([catalogue.explain(what) + writing.elsewhere(what), *reported]))
     elif what in ALGORITHMS or what in ALIASES:
+        from ratioscope.trainer.algorithms.explaining import describe
+
         say(describe(ALGORITHMS[ALIASES.get(str(what), str(what))]))
     elif what == "format":
         say(schema.describe())

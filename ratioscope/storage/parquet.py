@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ratioscope.bounds import check_kind, refuse, too_large
 from ratioscope.errors import RatioscopeError, VanishedError
 from ratioscope.storage.places import Remote
 from ratioscope.storage.ranges import RangeFile
@@ -28,6 +30,7 @@ def footer(path: Path) -> pq.FileMetaData:
     """
     if not isinstance(path, Remote):
         with _listed(path):
+            check_kind(path)
             return pq.read_metadata(path)
     pieces = path.open("rb").pieces
     return pieces.footer or pq.read_metadata(RangeFile(pieces))
@@ -35,19 +38,25 @@ def footer(path: Path) -> pq.FileMetaData:
 
 def read_schema(path: Path) -> pa.Schema:
     """Columns and types, with the file's own remarks; raises as `footer`."""
-    if isinstance(path, Remote):
-        return footer(path).schema.to_arrow_schema()
-    with _listed(path):
-        return pq.read_schema(path)
+    return footer(path).schema.to_arrow_schema()
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows, of all columns or of those of some that the file has; raises as `footer`."""
+    """The rows, of all columns or of those of some that the file has; raises as `footer`, and where they are too many
+    for memory (`bounds`)."""
     names = None if columns is None else list(columns)
-    if not isinstance(path, Remote):
-        with _listed(path), pq.ParquetFile(path) as file:
+    metadata = footer(path)
+    refuse(path, too_large(metadata, names))
+    with _listed(path):
+        source = path.open("rb") if isinstance(path, Remote) else path
+        with pq.ParquetFile(source, metadata=metadata) as file:
             return file.read(columns=names)
-    return pq.ParquetFile(path.open("rb"), metadata=footer(path)).read(columns=names)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows as Python's values; raises as `read_table`, and a UnicodeDecodeError where text is not UTF-8."""
+    refuse(path, too_large(footer(path), as_python=True))
+    return read_table(path).to_pylist()
 
 
 @contextmanager

@@ -7,9 +7,16 @@ KEPT: dict[str, list[Any]] = {
         [("sequences", "reward", "there twice")],
         [("tokens", "step", "uint64")],
         [("tokens", "gate", "some -inf")],
+        [("sequences", "response", "text that is not UTF-8")],
+        [("tokens", "behavior_version", "smallest of its type"), ("steps", "policy_version", "smallest of its type")],
         [("tokens", "step", "largest"), ("steps", "eval_accuracy", "all -inf")],
     ],
     "limits": ["a = " + "[" * 5_000, "a = " + "{a=" * 3_000],
     "mapping": ["a = " + "[" * 5_000],
+    "sources": [
+        ("verl", 0, 0, "file: a pipe", False),
+        ("verl", 0, 0, "file: to a device", False),
+        ("verl", 0, 0, "file: empty", False),
+    ],
     "sql": ["select infinity::timestamp from tokens a, tokens b"],
 }

@@ -1,6 +1,7 @@
 """Runs with a strange table, run.json or file name; the other steps' numbers stay what they are."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -117,6 +118,12 @@ def _some(value: float) -> Values:
     return change
 
 
+def _no_text(n: int) -> pa.Array:
+    """Strings of bytes that no text has; Parquet takes them."""
+    starts = pa.array(np.arange(n + 1, dtype=np.int32) * 2).buffers()[1]
+    return pa.Array.from_buffers(pa.string(), n, [None, starts, pa.py_buffer(b"\xff\xfe" * n)])
+
+
 _DEEP = json.loads("[" * 10 + "1" + "]" * 10)
 KINDS: dict[str, Values] = {
     **{
@@ -132,6 +139,10 @@ KINDS: dict[str, Values] = {
     "empty text": _full("", pa.string()),
     "bytes": _each(lambda x: str(x).encode()),
     "bytes that are no text": _full(b"\xff\xfe\x00", pa.binary()),
+    "text that is not UTF-8": lambda v: _no_text(len(v)),
+    "smallest of its type": lambda v: pa.array([-(2 ** (v.type.bit_width - 1))] * len(v), v.type),
+    "largest of its type": lambda v: pa.array([2 ** (v.type.bit_width - 1) - 1] * len(v), v.type),
+    "a text that unpacks": lambda v: pa.array(["a" * 2**26] + [""] * (len(v) - 1)),
     "lists": _each(lambda x: [x]),
     "lists of lists": _each(lambda x: [[x], []]),
     "lists of fixed length": _full([1.0, 2.0], pa.list_(pa.float32(), 2)),
@@ -279,6 +290,14 @@ def ask_name(inside: Path, example: tuple[str, str, str]) -> None:
                 to.write_bytes(path.read_bytes())
             case "of text":
                 to.write_text("step,seq_id\n1,2\n")
+            case "empty":
+                to.write_bytes(b"")
+            case "a pipe":
+                to.unlink(missing_ok=True)
+                os.mkfifo(to)
+            case "endless":
+                with to.open("ab") as file:
+                    file.truncate(2**40)  # a hole: nothing is on disk
             case "a folder":
                 if not to.exists():
                     to.mkdir()
@@ -293,7 +312,9 @@ def ask_name(inside: Path, example: tuple[str, str, str]) -> None:
     read(run, untouched=(0, 2) if clear else ())
 
 
-_how = st.sampled_from(["moved", "copied", "of text", "a folder", "to itself", "to a device"])
+_how = st.sampled_from(
+    ["moved", "copied", "of text", "a folder", "to itself", "to a device", "empty", "a pipe", "endless"]
+)
 
 TARGETS = {
     "schema": Target(

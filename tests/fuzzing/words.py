@@ -1,7 +1,9 @@
 """Strange texts: limits in TOML, settings as key=value, mapping files, sources of importers, queries."""
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -210,6 +212,14 @@ _WRITERS = {
     "AReaL": lambda folder: imitated_lines.areal(folder, truth.run()),
     "verl": lambda folder: imitated_lines.verl(folder, truth.run()),
 }
+_FILES: dict[str, Callable[[Path], object]] = {
+    "file: a pipe": os.mkfifo,
+    "file: to a device": lambda path: path.symlink_to("/dev/zero"),
+    "file: empty": Path.touch,
+    "file: of one line without an end": lambda path: path.write_bytes(b"[" * 10**7),
+    "file: not UTF-8": lambda path: path.write_bytes(b'{"a": "\xff\xfe"}\n'),
+}
+"""What becomes of the first file of a source, as the other values do of what is in it."""
 
 
 @cache
@@ -226,6 +236,11 @@ def ask_source(inside: Path, example: tuple[str, int, int, Any, bool]) -> None:
     copy = inside / "theirs"
     shutil.copytree(folder, copy)
     file = next(each for each in sorted(copy.rglob("*")) if each.is_file() and each.suffix in (".jsonl", ".json"))
+    if isinstance(value, str) and value in _FILES:
+        file.unlink()
+        _FILES[value](file)
+        _imported(the_source(copy / path.relative_to(folder)), inside)
+        return
     lines = file.read_text().splitlines()
     for number in range(len(lines)) if everywhere else [line % len(lines)]:
         record = json.loads(lines[number])
@@ -328,11 +343,11 @@ TARGETS = {
             st.sampled_from([*_WRITERS]),
             st.integers(0, 30),
             st.integers(0, 40),
-            json_values | st.just("left out"),
+            json_values | st.sampled_from(["left out", *_FILES]),
             st.booleans(),
         ),
         ask_source,
-        lambda e: f"{e[0]} {e[2]} {shape(e[3])}",
+        lambda e: f"{e[0]} {e[3]}" if str(e[3]) in _FILES else f"{e[0]} {e[2]} {shape(e[3])}",
         few=2,
     ),
     "sql": Target(_query | st.sampled_from(_STATEMENTS) | st.text(max_size=30), ask_query, _query_kind, few=3),

@@ -3,18 +3,21 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ratioscope.errors import RatioscopeError
 
+# Algorithms are explained where only runs are looked at, and transformers is not installed.
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
-def cast(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+
+def cast(model: "PreTrainedModel", dtype: torch.dtype) -> "PreTrainedModel":
     """The same model with its weights in a format; buffers stay: coarse rotary frequencies move far positions."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
@@ -57,7 +60,7 @@ def _hand_over(exact: Parameter, parameter: Tensor) -> None:
 
 
 @contextmanager
-def recomputing(model: PreTrainedModel) -> Iterator[None]:
+def recomputing(model: "PreTrainedModel") -> Iterator[None]:
     """Forward passes inside keep no activations of the layers; the backward pass computes them again.
 
     Layers that do so ignore caches, so that this must not be left on while something samples.
@@ -65,6 +68,8 @@ def recomputing(model: PreTrainedModel) -> Iterator[None]:
     Raises:
         RatioscopeError: the architecture cannot do it.
     """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise RatioscopeError(

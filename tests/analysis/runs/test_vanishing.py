@@ -136,7 +136,7 @@ def test_a_handle_that_a_network_forgot_is_a_file_that_vanished(
 ) -> None:
     opened = open_run(run)
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(pq, "ParquetFile", fails)
