@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from ratioscope.analysis.importers.gathered import config, first_object
 from ratioscope.analysis.importers.pickles import torch_file
 from ratioscope.analysis.importers.source import Importer, Reading, Sign
+from ratioscope.bounds import check_kind
 
 # So many files are put in order to look at the first.
 _MOST_FILES = 1_000
@@ -67,6 +68,7 @@ def _keys(place: Path) -> Collection[Any]:
     """What can be in a file of its kind: keys of the first record, columns, tables; of a folder, names."""
     if place.is_dir():
         return [entry.name for entry in islice(place.iterdir(), _MOST_FILES)]
+    check_kind(place)
     if place.suffix == ".parquet":
         return pq.read_schema(place).names
     if place.suffix == ".pt":
