@@ -1,7 +1,7 @@
 """What a reader takes into memory at once: one limit for all that others wrote, which RATIOSCOPE_LARGEST_GB raises.
 
 A link may lead to a device that never ends, a line may have no end, and Parquet unpacks: a file of some kilobytes may
-hold terabytes, which its footer says. Whoever reads such a file opens it here. What is refused is an OSError whose
+hold terabytes, which its footer says. Such a file is opened here. What is refused is an OSError whose
 `strerror` is a clause.
 """
 

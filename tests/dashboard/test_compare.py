@@ -94,7 +94,7 @@ def test_seeds_are_one_line_and_the_page_opens_with_the_answer(page: AppTest) ->
     assert "With other seeds: grpo is ahead in 4 of 4 pairs of seeds, by 10.0 points [10.0, 10.0]" in said
     assert "probability of ending better 1" in said
     assert "Bands: 95% bootstrap over 4 seeds." in said
-    assert "mean of the last 5 logged values, steps 3 to 7" in said
+    assert "mean of the last 3 logged values, steps 5 to 7" in said
     (table,) = [table.value for table in page.dataframe if "P(best)" in table.value]
     assert list(table["Setting"]) == ["grpo", "reinforce"]
     assert list(table["Seeds"]) == [str(SEEDS)] * 2
