@@ -1,5 +1,7 @@
 """What the clip did: too much, or nothing at all (S3 B.3, S0 5.5)."""
 
+from math import isnan
+
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
@@ -24,12 +26,7 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
         return None
     steps = clipped[metric]
     worst = step_of(steps.idxmax())
-    low, high = (evidence.values[f"clip_fraction_{side}"].loc[steps.index].mean() for side in ("low", "high"))
-    side = (
-        f" ({percent(low)} of all tokens below the lower bound, {percent(high)} above the upper one)"
-        if low + high > 0
-        else ""
-    )
+    why, by_the_ratio = _which_side(evidence.values.loc[steps.index])
     return Finding(
         rule="clip_saturated",
         severity=Severity.WARNING,
@@ -42,13 +39,25 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
             evidence.median("effective_token_fraction", steps.index),
             evidence.latest(metric),
         ),
-        why=f"Most of these tokens are outside of the clip's band{side}. Their gradient is lost, and "
-        "a mask does not pull ratios back.",
+        why=f"{why} Their gradient is lost, and a mask does not pull ratios back.",
         do=f"{evidence.setup.fresher(evidence.facts)} {evidence.setup.smaller_updates}.".strip()
-        + f"{evidence.setup.recentre} Widening the band is the last resort.",
+        + f"{evidence.setup.recentre} Widening the band is the last resort."
+        if by_the_ratio
+        else "Look on Clipping at which tokens they are, and log clip_side for those that a bound stops.",
         source="S3 B.3, S0 5.5",
         limit=limit,
     )
+
+
+def _which_side(values: pd.DataFrame) -> tuple[str, bool]:
+    """Of steps with much clipped: a sentence, and whether the bounds may be what stops most of the tokens."""
+    stopped, low, high = (values[f"clip_fraction{side}"].mean() for side in ("", "_low", "_high"))
+    if isnan(low + high):
+        return "The log does not say on which side of the clip's band these tokens are (clip_side).", True
+    sides = f"{percent(low)} of all tokens are below the lower bound, {percent(high)} above the upper one"
+    if low + high > stopped / 2:
+        return f"Most of these tokens are outside of the clip's band: {sides}.", True
+    return f"Something other than the band stops most of these tokens: {sides}.", False
 
 
 # Outside of this band every clip in use would stop a token of the fitting advantage.

@@ -191,10 +191,16 @@ def test_no_total_variation_above_1_is_quoted() -> None:
 
 def test_a_clip_may_be_saturated_for_one_sign_of_the_advantage() -> None:
     sides = {"clip_fraction_low": 0.004, "clip_fraction_high": 0.0}
-    few = finding_of("clip_saturated", made_up(clip_fraction_negative=0.6, **sides))
-    assert "(0.4% of all tokens below" in few.why
+    few = finding_of("clip_saturated", made_up(clip_fraction=0.005, clip_fraction_negative=0.6, **sides))
+    assert "outside of the clip's band: 0.4% of all tokens are below" in few.why
     finding = finding_of("clip_saturated", made_up(clip_fraction_negative=0.6))
     assert finding.metric == "clip_fraction_negative" and "negative advantage" in finding.sentence
+    assert "does not say on which side" in finding.why
+
+
+def test_what_no_bound_stopped_is_not_said_to_be_outside_of_the_band() -> None:
+    other = finding_of("clip_saturated", made_up(clip_fraction=0.6, clip_fraction_low=0.0, clip_fraction_high=0.01))
+    assert "Something other than the band" in other.why and "learning rate" not in other.do
 
 
 def test_a_clip_that_never_binds_is_found_on_stale_data_only(tmp_path: Path) -> None:
