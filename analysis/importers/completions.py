@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ratioscope.analysis.importers import responses
-from ratioscope.analysis.importers.gathered import as_number
+from ratioscope.analysis.importers.gathered import as_number, as_part
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.errors import first_line
 from ratioscope.storage.parquet import read_rows, read_schema
@@ -125,7 +125,7 @@ def _reward_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         name
         for name in names
-        if all(row[name] is None or as_number(row[name]) is not None for row in rows)
+        if all(row[name] is None or as_part(row[name]) is not None for row in rows)
         and any(row[name] is not None for row in rows)
     ]
 

@@ -224,6 +224,11 @@ def as_number(value: Any) -> float | None:
         return math.inf if value > 0 else -math.inf  # type: ignore[operator]
 
 
+def as_part(value: Any) -> float | None:
+    """`as_number` of a field whose name says nothing: text that looks like a number is an answer, not a reward."""
+    return None if isinstance(value, str) else as_number(value)
+
+
 def words(value: Any) -> str | None:
     """A name that is one; anything else as text, and None as None."""
     return None if value is None else str(value)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers.flatten import flattened
-from ratioscope.analysis.importers.gathered import as_number
+from ratioscope.analysis.importers.gathered import as_part
 from ratioscope.analysis.importers.source import Columns, Reading, Step
 
 Values = Sequence[float] | NDArray[Any]
@@ -214,7 +214,7 @@ def parts(reward: Any) -> dict[str, float]:
     """The numbers of a reward that is a dictionary, as `reward_<name>` columns."""
     if not isinstance(reward, Mapping):
         return {}
-    return {f"reward_{name}": found for name, value in reward.items() if (found := as_number(value)) is not None}
+    return {f"reward_{name}": found for name, value in reward.items() if (found := as_part(value)) is not None}
 
 
 def version(value: Any) -> int | None:

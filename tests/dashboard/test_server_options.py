@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -72,11 +73,13 @@ def test_a_web_socket_opens_for_pages_of_this_server_alone_and_its_numbers_for_n
     async def send(message: Message) -> None:
         answers.append(message)
 
+    threads = ThreadPoolExecutor(1)  # tests in a browser leave a running loop in the first one
+
     def opens(kind: str, path: str = "/", host: str = "", origin: str | None = None) -> bool:
         reached.clear()
         headers = [(b"host", host.encode()), *([(b"origin", origin.encode())] if origin is not None else [])]
         scope: dict[str, Any] = {"type": kind, "path": path, "headers": headers}
-        asyncio.run(OwnPagesOnly(app, login)(scope, receive, send))
+        threads.submit(asyncio.run, OwnPagesOnly(app, login)(scope, receive, send)).result()
         return bool(reached)
 
     here = "127.0.0.1:8501"

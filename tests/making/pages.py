@@ -59,8 +59,8 @@ def checked(at: AppTest, page: str) -> AppTest:
     return at
 
 
-# Not a number; and how a formula ends in Markdown: on its line, or at a line of nothing but dollars.
-_NO_NUMBER = re.compile(r"(?<![\w.])(nan|NaT|None(?! of\b))(?![\w.]*\w)|<NA>")
+# Not a number, but for what somebody has set (epsilon=nan); and how a formula ends in Markdown: on its line, or at a line of nothing but dollars.
+_NO_NUMBER = re.compile(r"(?<![\w.=])(nan|NaT|None(?! of\b))(?![\w.]*\w)|<NA>")
 _FORMULA = re.compile(r"^\$\$\n[^$]+\n\$\$$|\$\$[^$\n]+\$\$", re.MULTILINE)
 
 
