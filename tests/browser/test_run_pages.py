@@ -6,8 +6,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
+from ratioscope.dashboard import app
 from tests.browser.actions import charts, go_to, settled
 from tests.browser.conftest import OpenPage
+from tests.making.pages import RUN_PAGES
 
 pytestmark = pytest.mark.browser
 
@@ -48,6 +50,23 @@ def test_explain_opens_where_it_leads_to_and_formulas_are_drawn(open_page: OpenP
         expect(page.get_by_text("What differs is shown, not why.")).to_be_visible()
         page.get_by_text("Explain these steps").click()
         expect(page.get_by_text("What differs is shown, not why.")).to_have_count(0)
+
+
+def test_every_page_draws_its_formulas_with_every_fold_open(open_page: OpenPage) -> None:
+    """What only a browser can see of the sweep in `tests/dashboard/test_every_page.py`."""
+    page = open_page("/overview?run=grpo")
+    settled(page, "Overview")
+    drawn = 0
+    for name in RUN_PAGES:
+        go_to(page, app.PAGES[name].title)
+        folds = page.locator("[data-testid=stMain] details:not([open]) > summary")
+        while folds.count():
+            folds.evaluate_all("folds => folds.forEach(fold => fold.click())")
+            settled(page, app.PAGES[name].title)
+        expect(page.locator(".katex-error")).to_have_count(0)
+        assert "$$" not in page.locator("[data-testid=stMain]").inner_text(), name
+        drawn += page.locator(".katex").count()
+    assert drawn > 20
 
 
 def test_a_remark_leads_to_the_response_that_shows_it(open_page: OpenPage) -> None:
