@@ -264,8 +264,9 @@ def _back(evidence: Evidence, fall: Fall) -> list[str]:
         return []
     if fall.last_good == evidence.values.index[0]:
         return ["begin again: no later step was at the level of the first"]
-    best = f"the best level (step {fall.best_step})"
-    at = f"the last within noise of {best}" if fall.last_good != fall.best_step else "the last at the best level"
+    at = "the last at the best level"
+    if fall.last_good != fall.best_step:  # a later one may have been better still
+        at = f"the last within noise of the level of step {fall.best_step}"
     return [f"go back to step {fall.last_good}, {at}"]
 
 
