@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from ratioscope.analysis.importers import responses
-from ratioscope.analysis.importers.gathered import as_number, as_part
+from ratioscope.analysis.importers.gathered import as_number, as_part, table_rows
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
-from ratioscope.errors import first_line
-from ratioscope.storage.parquet import read_rows, read_schema
+from ratioscope.storage.parquet import read_schema
 
 _FIXED = ("step", "prompt", "completion", "advantage")
 _NO_TOKENS = "the files have text, rewards and advantages, no tokens: ratioscope.adapters.trl.record(trainer) has them"
@@ -63,7 +62,7 @@ def _describe(path: Path) -> Description | None:
         return None
     if not {"step", "prompt", "completion"} <= {*columns}:
         return None
-    first = next(filter(None, (_rows(file, Reading(skip_bad=True)) for file in files.values())), [])
+    first = next(filter(None, (table_rows(file, Reading(skip_bad=True)) for file in files.values())), [])
     names = _reward_names(first) if first else []
     total = len(names) == 1 or _sums(files, names, _group_size(files))
     return Description(
@@ -73,14 +72,6 @@ def _describe(path: Path) -> Description | None:
         missing=_MISSING | ({} if total else {"reward": _NO_TOTAL}),
         assumed=_ASSUMED + ((_SUM,) if total and len(names) > 1 else ()),
     )
-
-
-def _rows(file: Path, reading: Reading) -> list[dict[str, Any]]:
-    try:
-        return read_rows(file)
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        reading.bad(file, f"no Parquet file, or not whole ({first_line(error)})")
-        return []
 
 
 def _read(path: Path, reading: Reading) -> Iterator[Step]:
@@ -93,7 +84,7 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
             continue  # the last one that was read is read again: the next one may repeat it
         last = reading.growing and number == max(files)
         quiet = Reading(skip_bad=reading.skip_bad or last)
-        rows = _rows(file, quiet)
+        rows = table_rows(file, quiet)
         if last and quiet.problems:
             return  # a file that is still being written
         reading.problems += quiet.problems
@@ -134,7 +125,7 @@ def _sums(files: Mapping[int, Path], names: Sequence[str], size: int) -> bool:
     """Whether advantages are those of the plain sum of the columns: proportional to it within every group."""
     judged = False
     for file in list(files.values())[:_FIRST]:
-        rows = _rows(file, Reading(skip_bad=True))
+        rows = table_rows(file, Reading(skip_bad=True))
         groups = np.array(_groups(rows, size))
         sums = np.array([_total(row, names) for row in rows])
         advantages = np.array([as_number(row.get("advantage")) or 0.0 for row in rows])
@@ -163,7 +154,7 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> list[int]:
 def _group_size(files: Mapping[int, Path]) -> int:
     """The number of generations a prompt: what all runs of the first files are multiples of; 0: no number above 1."""
     lengths = [
-        length for file in list(files.values())[:_FIRST] for length in _runs(_rows(file, Reading(skip_bad=True)))
+        length for file in list(files.values())[:_FIRST] for length in _runs(table_rows(file, Reading(skip_bad=True)))
     ]
     size = math.gcd(*lengths)
     return size if size > 1 else 0

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from ratioscope import bounds, schema
 from ratioscope.analysis.importers.flatten import flattened
-from ratioscope.analysis.importers.source import BadLine, Step
+from ratioscope.analysis.importers.source import BadLine, Reading, Step
+from ratioscope.errors import first_line
+from ratioscope.storage.parquet import read_rows
 
 _LARGEST: dict[Any, int] = {pa.int16(): 2**15, pa.int32(): 2**31, pa.int64(): 2**63}
 _LARGEST_FIRST_LINE = 64_000_000
@@ -196,6 +198,17 @@ def first_object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def table_rows(file: Path, reading: Reading) -> list[dict[str, Any]]:
+    """The rows of a Parquet file; none, with the reason on `reading`, where it cannot be read."""
+    try:
+        return read_rows(file)
+    except OSError as error:
+        reading.bad(file, f"cannot be read ({first_line(error)})")
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        reading.bad(file, f"no Parquet file, or not whole ({first_line(error)})")
+    return []
 
 
 def at(settings: Mapping[str, Any], *keys: str) -> Any:

@@ -17,10 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import gates, lines, pickles, responses, slime
-from ratioscope.analysis.importers.gathered import as_number
+from ratioscope.analysis.importers.gathered import as_number, table_rows
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
-from ratioscope.errors import first_line
-from ratioscope.storage.parquet import read_rows
 
 _SLICED = (*slime.COLUMNS, gates.FIELD)
 _MISSING = {name: why.replace("slime", "miles") for name, why in slime.MISSING.items()}
@@ -156,12 +154,7 @@ def _samples(file: Path | None, mirror: Path | None, reading: Reading) -> list[M
         return []
     instead = f"{mirror.name} was read instead, without prompts and rewards."
     reading.problems += [f"{problem} {instead}" for problem in quiet.problems]
-    try:
-        rows = read_rows(mirror)
-    except (OSError, ValueError) as error:
-        reading.bad(mirror, f"no Parquet file, or not whole ({first_line(error)})")
-        return []
-    return [row | {"index": row["sample_index"]} for row in rows]
+    return [row | {"index": row["sample_index"]} for row in table_rows(mirror, reading)]
 
 
 def _trajectories(path: Path, reading: Reading) -> dict[Any, list[dict[str, Any]]]:

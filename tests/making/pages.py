@@ -59,8 +59,9 @@ def checked(at: AppTest, page: str) -> AppTest:
     return at
 
 
-# Not a number, but for what somebody has set (epsilon=nan); and how a formula ends in Markdown: on its line, or at a line of nothing but dollars.
+# Not a number, but for what somebody has set (epsilon=nan).
 _NO_NUMBER = re.compile(r"(?<![\w.=])(nan|NaT|None(?! of\b))(?![\w.]*\w)|<NA>")
+# How one ends in Markdown: on its line, or at a line of nothing but dollars.
 _FORMULA = re.compile(r"^\$\$\n[^$]+\n\$\$$|\$\$[^$\n]+\$\$", re.MULTILINE)
 
 
