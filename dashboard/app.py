@@ -82,7 +82,7 @@ def main(default: str = "") -> None:
             chosen.run()
         except FragmentHandledException:
             pass  # it has its box
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - said in a box of ours
             if not isinstance(error, StorageError):
                 _LOG.exception("The page %s could not be drawn.", chosen.title)
             error_box(error, "This page")

@@ -115,7 +115,7 @@ class Entry:
         contents = self.get()
         try:
             return decode(contents) if contents is not None else None
-        except Exception:  # whoever wrote it
+        except Exception:  # noqa: BLE001 - whoever wrote it
             return None
 
     def _kept_here(self) -> bytes | None:

@@ -59,7 +59,7 @@ def run(command: Callable[[], None]) -> NoReturn:
         code = 0
     except SystemExit as ending:
         code = ending.code
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the end of every command is here
         code = CRASHED
         if not _presses and not isinstance(error, KeyboardInterrupt):
             traceback.print_exc()

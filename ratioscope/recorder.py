@@ -15,12 +15,9 @@ and says so.
 """
 
 import atexit
-import errno
 import logging
 import os
-import queue
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -34,33 +31,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratioscope import schema
+from ratioscope.background import Background
 from ratioscope.errors import RatioscopeError, RunFormatError, first_line
 from ratioscope.interrupts import held_interrupts
-from ratioscope.manifest import HEARTBEAT_SECONDS, MANIFEST_NAME, Manifest, now
-from ratioscope.storage.parquet import read_table
+from ratioscope.manifest import MANIFEST_NAME, Manifest, now
 from ratioscope.storage.places import Remote, place
 from ratioscope.storage.spool import Spool
 from ratioscope.table_files import LAST_STEP, Columns, by_key, check_columns, copied, leftovers, write_table_file
+from ratioscope.vocabulary import Vocabulary
 from ratioscope.whole_files import reason_of, replace_atomically
 from ratioscope.writers import Seat, already_there, as_it_is, way_out, writers_of
 
 FLUSH_ROWS = 250_000
 # Seconds that the end of a program, or somebody who pressed Ctrl-C, waits for a disk that hangs.
 _EXIT_SECONDS = 60.0
-# What a file system says that may be otherwise in a while: no room, too many open files, a server that is away.
-_PASSING = frozenset({
-    errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EIO, errno.EAGAIN, errno.EINTR,
-    errno.EBUSY, errno.ENOLCK, errno.ENOMEM, errno.ETIMEDOUT,
-})  # fmt: skip
-# Bytes of steps that wait for such a disk; more, and the recording ends.
-MOST_WAITING = 1 << 30
-# Seconds between the last tries, at the end.
-_LAST_TRIES = (0.2, 1.0, 3.0)
 _LOG = logging.getLogger("ratioscope")
-
-
-_Item = dict[str, pa.Table] | RunFormatError | threading.Event | None
-"""For the thread: a step's rows, why a step has none and is the end, a wish to have all on disk, or the end."""
 
 
 class RunRecorder:
@@ -74,7 +59,7 @@ class RunRecorder:
         flush_seconds: a live reader sees a step at most about this much later.
         stop_on_error: columns that are wrong raise, and so does, at the next call, a disk that fails (True); or there
             is one warning, the recording ends and the program goes on (False). Errors that pass, as of a full disk, are
-            warned of once, and the steps wait for the next try, up to `MOST_WAITING` bytes.
+            warned of once, and the steps wait for the next try, up to `background.MOST_WAITING` bytes.
         writer: number of this writer, where several record into one run at a time, each with its own number: the first
             to come makes the run, the others join it, and what they say of it is not asked for. In a folder only.
         **manifest_fields: fields of `Manifest`: name, algorithm, schedule, task, seed, ...
@@ -108,12 +93,10 @@ class RunRecorder:
         self._seat = Seat(self._disk, writer)
         self._seat.approach(self.folder, resume=resume)
         self._tables = schema.ALL_TABLES
-        self._vocabulary_of = vocabulary
-        self._vocabulary: dict[int, str] = {}
-        self._undecodable: set[int] = set()
+        self._vocabulary = Vocabulary(self.folder, self._disk, self._seat, vocabulary)
         try:
             if resume:  # what is damaged is said before the run is taken over
-                self._vocabulary = self._read_vocabulary()
+                self._vocabulary.resume()
             self._disk.mkdir(parents=True, exist_ok=True)
             with self._seat.exchange():
                 self._become_the_writer(resume, manifest_fields)
@@ -135,16 +118,10 @@ class RunRecorder:
         self._types = {name: pa.schema([]) for name in self._tables}
         """Of the columns that steps have had: one that no table declares keeps its kind."""
         self._pending: dict[str, list[pa.Table]] = {name: [] for name in self._tables}
-        self._last_flush = float("-inf")  # the first step is flushed at once: a live reader waits for it
-        self._error: BaseException | None = None
-        self._put_off: OSError | None = None
-        """Why the last try to write failed, where it is tried again."""
         self._closed, self._ended = False, False
-        self._done = threading.Event()
-        """Of the thread, at its end: `is_alive` is False after a KeyboardInterrupt in `join`, until Python 3.13."""
-        self._queue: queue.Queue[_Item] = queue.Queue(maxsize=8)
-        self._thread = threading.Thread(target=self._work, name="ratioscope-recorder", daemon=True)
-        self._thread.start()
+        self._background = Background(
+            self.folder, lambda: self._flush(), self._beat, self._waiting, stop_on_error=stop_on_error
+        )
         atexit.register(self._at_exit)
 
     # What a trainer calls -------------------------------------------------------------------------------------------
@@ -182,7 +159,7 @@ class RunRecorder:
         """
         self._check_process()
         self._raise_error()
-        if self._error is not None:
+        if self._background.error is not None:
             return
         if self._closed:
             raise RatioscopeError(f"{self.folder}: step {step} was recorded after the recorder was closed.")
@@ -204,10 +181,10 @@ class RunRecorder:
         except RunFormatError as error:
             if self._stop_on_error:
                 raise
-            self._queue.put(error)
+            self._background.hand(partial(self._end_before, error))
             return
         self._next_step = step + 1
-        self._queue.put(rows)
+        self._background.hand(partial(self._take, rows))
         self._handed_over = step
 
     def _checked(self, step: Any) -> int:
@@ -263,8 +240,8 @@ class RunRecorder:
                 self._closed, self._status, self._reason = True, status, reason
             if self._finish(lambda: held.since(_EXIT_SECONDS)):
                 self._end(lambda: held.first is not None)
-            if held.first is not None and self._error is not None:
-                _LOG.warning("%s: %s.", self.folder, reason_of(self._error))
+            if held.first is not None and self._background.error is not None:
+                _LOG.warning("%s: %s.", self.folder, reason_of(self._background.error))
         self._raise_error()
 
     def flush(self) -> None:
@@ -274,16 +251,14 @@ class RunRecorder:
             RatioscopeError: they cannot be written, now or at all.
         """
         self._check_process()
-        written = threading.Event()
-        self._queue.put(written)
-        while not written.wait(0.2) and not self._done.is_set():
-            pass
+        self._background.write_all()
         self._raise_error()
-        if self._put_off is not None and self._stop_on_error:
+        put_off = self._background.put_off
+        if put_off is not None and self._stop_on_error:
             raise RatioscopeError(
-                f"{self.folder}: the steps after {self.last_step} are not on disk yet ({reason_of(self._put_off)}); "
+                f"{self.folder}: the steps after {self.last_step} are not on disk yet ({reason_of(put_off)}); "
                 "they wait in memory, and writing them is tried again."
-            ) from self._put_off
+            ) from put_off
 
     def __enter__(self) -> Self:
         return self
@@ -295,62 +270,6 @@ class RunRecorder:
 
     # The background thread ------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        try:
-            while self._take():
-                pass
-        finally:
-            self._done.set()
-
-    def _take(self) -> bool:
-        """Take what is next in the queue; whether there is more to come."""
-        try:
-            item = self._queue.get(timeout=HEARTBEAT_SECONDS)
-        except queue.Empty:
-            self._attempt(self._beat)
-            return True
-        if isinstance(item, RunFormatError):
-            self._attempt(partial(self._end_before, item))
-        elif isinstance(item, threading.Event):
-            self._attempt(self._flush)
-            item.set()
-        elif item is not None:
-            self._attempt(partial(self._buffer, item))
-            self._attempt(self._flush_when_due)
-        else:
-            self._attempt(self._flush)
-            for seconds in _LAST_TRIES:
-                if self._put_off is None or self._error is not None:
-                    break
-                time.sleep(seconds)
-                self._attempt(self._flush)
-            self._error = self._error or self._put_off
-        self._queue.task_done()
-        return item is not None
-
-    def _attempt(self, action: Callable[[], None]) -> None:
-        """Run an action; after an error that does not pass nothing more is written: what is on disk stays as it is."""
-        if self._error is not None:
-            return
-        try:
-            action()
-        except BaseException as error:  # this is the thread's own: what ends it is said by others
-            if isinstance(error, OSError) and error.errno in _PASSING and self._waiting() <= MOST_WAITING:
-                self._put_it_off(error)
-                return
-            self._error = error
-            if not self._stop_on_error:
-                _LOG.warning("%s: recording stopped (%s); the program goes on.", self.folder, reason_of(error))
-
-    def _put_it_off(self, error: OSError) -> None:
-        if self._put_off is None:
-            _LOG.warning(
-                "%s: cannot be written now (%s); steps wait in memory, %d MB at most, and it is tried again.",
-                self.folder, reason_of(error), MOST_WAITING // 10**6,
-            )  # fmt: skip
-        self._put_off = error
-        self._last_flush = time.monotonic()
-
     def _waiting(self) -> int:
         """Bytes of the steps that are not on disk yet, but for those in the queue."""
         return sum(table.nbytes for tables in self._pending.values() for table in tables)
@@ -359,25 +278,25 @@ class RunRecorder:
         self._flush_when_due()
         self._write_manifest("running")
 
-    def _buffer(self, rows: Mapping[str, pa.Table]) -> None:
+    def _take(self, rows: Mapping[str, pa.Table]) -> None:
         for name, table in rows.items():
             self._pending[name].append(by_key(self._tables[name], table))
+        self._flush_when_due()
 
     def _end_before(self, error: Exception) -> NoReturn:
         """Write the steps before the one that cannot be recorded, and raise why it cannot."""
         with suppress(OSError):
-            self._flush()
+            self._background.write()
         raise error
 
     def _flush_when_due(self) -> None:
         rows = sum(table.num_rows for name in ("tokens", "sequences") for table in self._pending[name])
-        due = time.monotonic() - self._last_flush >= self._flush_seconds
-        if due or (rows >= FLUSH_ROWS and self._put_off is None):
-            self._flush()
+        due = self._background.is_due(self._flush_seconds)
+        if due or (rows >= FLUSH_ROWS and self._background.put_off is None):
+            self._background.write()
 
     def _flush(self) -> None:
-        if self._vocabulary_of is not None:
-            self._extend_vocabulary(self._pending["tokens"])
+        self._vocabulary.extend(self._pending["tokens"])
         # Steps come last: a step with scalars is a complete step.
         for name in (*schema.OCCASIONAL_TABLES, *schema.TABLES):
             if not self._pending[name]:
@@ -393,9 +312,7 @@ class RunRecorder:
             self._before = None
             self._last_on_disk[name] = last
             self._pending[name].clear()
-        self._last_flush = time.monotonic()
         self._write_manifest("running")
-        self._put_off = None
 
     def _write_manifest(self, status: str, reason: str = "") -> None:
         self.manifest.heartbeat = now()
@@ -405,24 +322,19 @@ class RunRecorder:
     # The end --------------------------------------------------------------------------------------------------------
 
     def _finish(self, gives_up: Callable[[], bool]) -> bool:
-        """Let the thread write the rest; whether it has, before nobody wants to wait any more."""
-        asked = False
-        while not self._done.wait(0.2 if asked else 0) and not gives_up():
-            if not asked:
-                with suppress(queue.Full):  # of a disk that hangs
-                    self._queue.put(None, timeout=0.2)
-                    asked = True
-        if not self._done.is_set():
-            _LOG.warning(
-                "%s: the steps after %d could not be written in %g seconds; they are lost.",
-                self.folder, self.last_step, _EXIT_SECONDS,
-            )  # fmt: skip
-        return self._done.is_set()
+        """Let the thread write the rest; whether it has."""
+        if self._background.finish(gives_up):
+            return True
+        _LOG.warning(
+            "%s: the steps after %d could not be written in %g seconds; they are lost.",
+            self.folder, self.last_step, _EXIT_SECONDS,
+        )  # fmt: skip
+        return False
 
     def _end(self, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Write the final status; the thread has written the rest."""
-        if self._error is not None:
-            self._status, self._reason = "failed", f"recording stopped: {reason_of(self._error)}"
+        if self._background.error is not None:
+            self._status, self._reason = "failed", f"recording stopped: {reason_of(self._background.error)}"
         elif self._status == "finished" and self.last_step < self._handed_over:
             self._status, self._reason = "failed", f"the steps after {self.last_step} were not written"
         try:
@@ -433,7 +345,7 @@ class RunRecorder:
             if self._spool:
                 self._spool.close(interrupted)
         except (OSError, RatioscopeError) as error:
-            self._error = self._error or error
+            self._background.error = self._background.error or error
         self._ended = True
         self._seat.leave()
         atexit.unregister(self._at_exit)
@@ -451,59 +363,13 @@ class RunRecorder:
             if not self._finish(lambda: time.monotonic() >= until):
                 return
             self._end(lambda: held.first is not None)
-        problem = f" ({reason_of(self._error)})" if self._error is not None else ""
+        problem = f" ({reason_of(self._background.error)})" if self._background.error is not None else ""
         _LOG.warning(
             "%s: the program ended without closing the recorder%s; it is closed now, the last step on disk is %d.",
             self.folder, problem, self.last_step,
         )  # fmt: skip
 
     # Details --------------------------------------------------------------------------------------------------------
-
-    def _extend_vocabulary(self, tables: list[pa.Table]) -> None:
-        listed = [table.column("token_id") for table in tables if "token_id" in table.column_names]
-        ids = {token for column in listed for token in pc.unique(column).to_pylist()} - {None}
-        unseen = ids - self._vocabulary.keys() - self._undecodable
-        if unseen and self._vocabulary_of is not None:
-            texts = {token: text for token in unseen if (text := self._text_of(token)) is not None}
-            types = pa.schema([(column.name, column.type) for column in schema.VOCABULARY.columns])
-            with self._seat.exchange():
-                texts |= self._vocabulary | (self._read_vocabulary() if self._seat.has_company() else {})
-                known = sorted(texts)
-                columns = {"token_id": known, "text": [texts[i] for i in known]}
-                write_table_file(self._disk / "vocabulary.parquet", pa.table(columns, schema=types))
-            self._vocabulary = texts  # not before it is on disk: else it would not be tried again
-
-    def _text_of(self, token: int) -> str | None:
-        """Text of a token; None where the tokenizer has none, which is said of the first one."""
-        assert self._vocabulary_of is not None
-        try:
-            text = self._vocabulary_of(token)
-            if not isinstance(text, str):
-                raise TypeError(f"it gives {type(text).__name__}, no text")
-            return text.encode("utf-8", "replace").decode()
-        except BaseException as error:  # a panic of another language is no Exception
-            if not self._undecodable:
-                _LOG.warning(
-                    "%s: token id %d has no text, and further ones may have none (%s: %s); it is shown by its number.",
-                    self.folder, token, type(error).__name__, first_line(error),
-                )  # fmt: skip
-            self._undecodable.add(token)
-            return None
-
-    def _read_vocabulary(self) -> dict[int, str]:
-        places = (self._disk / "vocabulary.parquet", self.folder / "vocabulary.parquet")
-        path = next((path for path in places if path.exists()), None)
-        if path is None:
-            return {}
-        try:
-            table = read_table(path)
-            return dict(zip(table["token_id"].to_pylist(), table["text"].to_pylist(), strict=True))
-        except (pa.ArrowException, OSError, KeyError) as error:
-            if isinstance(error, OSError) and error.errno in _PASSING:
-                raise
-            raise RunFormatError(
-                f"{path}: cannot be read ({first_line(error, 120)}); remove it to keep the texts of what comes."
-            ) from None
 
     def _become_the_writer(self, resume: bool, manifest_fields: Mapping[str, Any]) -> None:
         """Make the run, join its writers, or take it over from one that is gone, with its half-written files."""
@@ -546,7 +412,9 @@ class RunRecorder:
             )
 
     def _raise_error(self) -> None:
-        if self._error is not None and self._stop_on_error:
-            if isinstance(self._error, RatioscopeError):
-                raise self._error
-            raise RatioscopeError(f"{self.folder}: recording stopped ({reason_of(self._error)}).") from self._error
+        if self._background.error is not None and self._stop_on_error:
+            if isinstance(self._background.error, RatioscopeError):
+                raise self._background.error
+            raise RatioscopeError(
+                f"{self.folder}: recording stopped ({reason_of(self._background.error)})."
+            ) from self._background.error

@@ -66,7 +66,7 @@ def torch_file(path: Path, reading: Reading, *, lazily: bool = False) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
     except pickle.UnpicklingError:
         return _with_objects(path, reading)
-    except Exception as error:  # whatever a damaged or hostile file leads to, memory that is not there included
+    except Exception as error:  # noqa: BLE001 - a damaged or hostile file leads to anything, to no memory as well
         return reading.bad(path, f"no file of torch, or not whole ({_first_line(error)})")
 
 
@@ -91,7 +91,7 @@ def needs_leave(path: Path) -> str:
     try:
         with torch.serialization.safe_globals(_ARRAYS):
             return ", ".join(sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(path))))
-    except Exception:  # reading says what is wrong
+    except Exception:  # noqa: BLE001 - reading says what is wrong
         return ""
 
 
@@ -105,7 +105,7 @@ def _with_objects(path: Path, reading: Reading) -> Any:
     module.Unpickler, module.load = _Inert, lambda file, **_: _Inert(file).load()  # type: ignore[attr-defined]
     try:
         return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module)
-    except Exception as error:  # whatever a hostile file leads to
+    except Exception as error:  # noqa: BLE001 - whatever a hostile file leads to
         return reading.bad(path, f"cannot be unpickled ({_first_line(error)})")
 
 
@@ -141,7 +141,7 @@ def allowed(data: bytes, path: Path, reading: Reading, why: str) -> Any:
         return reading.bad(path, f"{why}: allow it with {ALLOW}")
     try:
         return _Inert(io.BytesIO(data)).load()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a hostile file leads to
         return reading.bad(path, f"cannot be unpickled ({_first_line(error)})")
 
 

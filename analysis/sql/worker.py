@@ -110,7 +110,7 @@ def main() -> None:
         _reply({"refused": str(refusal)})
     except (duckdb.Error, MemoryError) as error:
         _reply({"error": type(error).__name__, "message": str(error)})
-    except Exception as error:  # the user sees a sentence, whatever DuckDB's bindings raise
+    except Exception as error:  # noqa: BLE001 - the user sees a sentence, whatever DuckDB's bindings raise
         _reply({"error": "Error", "message": str(error)})
 
 

@@ -89,5 +89,5 @@ def found(folder: Path) -> Headline:
     """The headline of a run, whatever is wrong with it: the others are read, and it is not read for ever."""
     try:
         return headline(folder) or Headline()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - one run that cannot be read must not end the list
         return Headline(problem=f"{folder}: cannot be read ({type(error).__name__}).")

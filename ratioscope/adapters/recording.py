@@ -54,7 +54,7 @@ class Recording:
         try:
             with self.cost.recording():
                 return action()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the training goes on, whatever fails here
             self._stop(error)
             return None
 
@@ -138,5 +138,5 @@ def closing(recording: Recording, train: Callable[[], T]) -> T:
 def _given_up(run: RunRecorder, reason: str) -> None:
     try:
         run.close("failed", f"recording stopped: {reason}"[:500])
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the training goes on, whatever fails here
         _LOG.debug("%s: %s", run.folder, error)

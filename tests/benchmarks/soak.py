@@ -60,7 +60,7 @@ class Viewer(Session):
                 answers.took.put(("page", self.open("" if name == "runs" else name, "run=run")))
                 leave = time.monotonic() + PAGE_SECONDS * (0.75 + 0.5 * (number % 5) / 4)
                 self._stay(leave, answers, over)
-        except Exception as error:  # it is said, and the others go on
+        except Exception as error:  # noqa: BLE001 - it is said, and the others go on
             answers.failed.put(f"{NAMES[(page - 1) % len(NAMES)]}: {type(error).__name__}: {str(error)[:200]}")
 
     def _stay(self, leave: float, answers: Answers, over: Event) -> None:

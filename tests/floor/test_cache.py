@@ -257,7 +257,7 @@ def test_processes_and_threads_that_put_at_once_leave_whole_entries(
     def write() -> None:
         try:
             exec(_WRITER, {})
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - is looked at below
             failed.append(error)
 
     threads = [Thread(target=write) for _ in range(2)]

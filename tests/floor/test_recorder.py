@@ -123,10 +123,10 @@ def test_a_live_reader_sees_the_first_step_at_once(tmp_path: Path) -> None:
     recorder = RunRecorder(tmp_path / "run", flush_seconds=float("inf"))
     first, second = some_steps(2)
     record(recorder, first)
-    recorder._queue.join()
+    recorder._background.queue.join()
     assert len(names(tmp_path / "run")) == 3
     record(recorder, second)
-    recorder._queue.join()
+    recorder._background.queue.join()
     assert len(names(tmp_path / "run")) == 3 and recorder.last_step == 0
     recorder.flush()
     assert recorder.last_step == 1
@@ -138,7 +138,7 @@ def test_many_rows_are_written_without_waiting(tmp_path: Path) -> None:
         record(recorder, some_steps(1)[0])
         n = FLUSH_ROWS
         record(recorder, plain_step(np.full(n, -1.0), np.full(n, -1.0), number=1, sequence=np.zeros(n)))
-        recorder._queue.join()
+        recorder._background.queue.join()
         assert recorder.last_step == 1
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder, schema
+from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder, background, schema
 from ratioscope import recorder as recording
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.table_files import to_arrow, write_table_file
@@ -155,7 +155,7 @@ def test_a_folder_that_vanishes_stops_the_run_loudly(tmp_path: Path) -> None:
     with pytest.raises(RatioscopeError, match="recording stopped"):
         for step in some_steps(50):
             record(recorder, step)
-            recorder._queue.join()
+            recorder._background.queue.join()
     with pytest.raises(RatioscopeError, match="recording stopped"):
         recorder.close()
     assert not (tmp_path / "run").exists()
@@ -187,7 +187,7 @@ def test_if_so_configured_an_error_ends_the_recording_only(tmp_path: Path) -> No
     (tmp_path / "run" / "tokens").write_text("in the way")
     for step in some_steps(3):
         record(recorder, step)
-        recorder._queue.join()
+        recorder._background.queue.join()
     recorder.close()
     manifest = Manifest.read(tmp_path / "run")
     assert manifest.status == "failed" and manifest.status_reason.startswith("recording stopped: ")
@@ -313,7 +313,7 @@ def test_a_vocabulary_that_the_disk_refused_is_written_later(tmp_path: Path, mon
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         write_table_file(path, rows)
 
-    monkeypatch.setattr(recording, "write_table_file", write)
+    monkeypatch.setattr("ratioscope.vocabulary.write_table_file", write)
     with RunRecorder(tmp_path / "run", vocabulary=str, flush_seconds=0) as recorder:
         record(recorder, some_steps(1)[0])
     assert refused and pq.read_table(tmp_path / "run" / "vocabulary.parquet").num_rows > 0
@@ -387,12 +387,12 @@ def test_what_waits_is_bounded_and_what_is_given_up_is_never_finished(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr(recording, "write_table_file", write)
-    monkeypatch.setattr(recording, "_LAST_TRIES", (0.0,))
+    monkeypatch.setattr(background, "_LAST_TRIES", (0.0,))
     for most, match in ((10, "recording stopped .*No space"), (10**9, "recording stopped .*No space")):
-        monkeypatch.setattr(recording, "MOST_WAITING", most)
+        monkeypatch.setattr(background, "MOST_WAITING", most)
         recorder = RunRecorder(tmp_path / f"run{most}", flush_seconds=0)
         record(recorder, some_steps(1)[0])
-        recorder._queue.join()
+        recorder._background.queue.join()
         if most == 10:
             with pytest.raises(RatioscopeError, match=match):
                 record(recorder, some_steps(2)[1])

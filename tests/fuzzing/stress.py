@@ -111,7 +111,7 @@ def _timed(name: str, what: str, do: Callable[[], object]) -> bool:
     began, failed = time.monotonic(), ""
     try:
         do()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - any error is what is looked for
         last = traceback.extract_tb(error.__traceback__)[-1]
         failed = f"  BROKE {type(error).__name__}: {str(error)[:200]} ({last.filename}:{last.lineno})"
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

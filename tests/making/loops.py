@@ -23,7 +23,7 @@ def in_one_loop(name: str, cases: Mapping[str, Any]) -> Callable[[Test], Test]:
             for label, case in cases.items():
                 try:
                     check(**{name: case}, **fixtures)
-                except (Exception, pytest.fail.Exception) as failure:
+                except (Exception, pytest.fail.Exception) as failure:  # noqa: BLE001 - is raised with the others
                     failure.add_note(f"{name} = {label}")
                     failures.append(failure)
             if failures:

@@ -185,7 +185,8 @@ def _indented(text: str) -> str:
 
 # What differs from run to run: times, versions of files, identities that are drawn.
 _VARYING = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?|\b[0-9a-f]{32}\b|\d+(\.\d+)? (second|minute|hour|day)s? ago"
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?|\b[0-9a-f]{32}\b"
+    r"|\d+(\.\d+)? (second|minute|hour|day)s? ago"
 )
 
 
@@ -195,7 +196,7 @@ def _text(answer: Callable[..., str], asked: tuple[object, ...], folder: str) ->
     load._followers.clear()  # other viewers would be waited for
     try:
         said = answer(*asked)
-    except Exception as error:  # is an answer, too
+    except Exception as error:  # noqa: BLE001 - is an answer, too
         said = f"{type(error).__name__}: {error}"
     checkout = str(Path(__file__).parents[2])
     return _VARYING.sub("VARYING", said.replace(folder, "FOLDER").replace(checkout, "CHECKOUT"))

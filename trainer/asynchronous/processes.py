@@ -132,5 +132,5 @@ def _live(link: Link, work: Callable[..., None], *shared: Any) -> None:
     try:
         torch.set_num_threads(1)
         work(link, *shared)
-    except Exception as error:  # whatever it is, the learner has to hear of it
+    except Exception as error:  # noqa: BLE001 - whatever it is, the learner has to hear of it
         link.send(None, f"{type(error).__name__}: {error}"[:500])

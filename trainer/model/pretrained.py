@@ -73,7 +73,7 @@ class PretrainedVocabulary:
         messages = [{"role": "user", "content": user}, {"role": "assistant", "content": answer}][: 1 + bool(answer)]
         try:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=not answer))
-        except Exception as error:  # a template is a program
+        except Exception as error:  # noqa: BLE001 - a template is a program
             raise RatioscopeError(f"the chat template of the tokenizer fails: {_first_line(error)}") from None
 
     def _end_of_turn(self) -> int | None:
@@ -168,7 +168,7 @@ def _load_folder(folder: Path, name: Path, chat: bool) -> tuple[PreTrainedModel,
         model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options, **_LOCAL)
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
         vocabulary = PretrainedVocabulary(tokenizer, model.get_input_embeddings().num_embeddings, chat_template=chat)
-    except Exception as error:  # whatever transformers, tokenizers and safetensors raise
+    except Exception as error:  # noqa: BLE001 - whatever transformers, tokenizers and safetensors raise
         raise RatioscopeError(f"{name}: cannot be loaded ({_first_line(error)}).") from None
     if missing := sorted(report["missing_keys"]):
         raise RatioscopeError(f"{name}: {len(missing)} of the model's weights are missing, such as {missing[0]}.")
@@ -203,7 +203,7 @@ def _convert(file: Path, folder: Path) -> None:
             model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=torch.float32)
             model.load_state_dict(read.state_dict())
             model.save_pretrained(whole)
-        except Exception as error:  # whatever gguf, transformers and tokenizers raise
+        except Exception as error:  # noqa: BLE001 - whatever gguf, transformers and tokenizers raise
             raise RatioscopeError(f"{file}: cannot be read as a GGUF file ({_first_line(error)}).") from None
         with contextlib.suppress(OSError):  # somebody else was faster; otherwise loading says that it is not there
             whole.rename(folder)

@@ -81,7 +81,7 @@ def _load_weights(model: PreTrainedModel, path: Path | None) -> bool:
         fits = {name: value.shape for name, value in weights.items()} == {
             name: value.shape for name, value in model.state_dict().items()
         }
-    except Exception:  # whatever a damaged file makes the library raise
+    except Exception:  # noqa: BLE001 - whatever a damaged file makes the library raise
         return False
     if fits:
         model.load_state_dict(weights)

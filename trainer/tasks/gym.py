@@ -79,7 +79,7 @@ class GymTask:
             answer = next((line.strip() for line in reversed(response.splitlines()) if line.strip()), "")
         try:
             score = float(self._score(answer, self._entry(prompt_id)))
-        except Exception:  # a scorer parses what a model wrote, which can be anything
+        except Exception:  # noqa: BLE001 - a scorer parses what a model wrote, which can be anything
             return 0.0
         return min(max(score, 0.0), 1.0) if math.isfinite(score) else 0.0
 
@@ -148,7 +148,7 @@ def _create(name: str, options: Mapping[str, Any], *, size: int, seed: int) -> A
         # Some datasets draw with numpy, whose seeds have 32 bits.
         dataset = package.create_dataset(name, size=size, seed=seed % 2**31, **options)
         dataset[0]
-    except Exception as error:  # datasets assert, and fail in their own ways
+    except Exception as error:  # noqa: BLE001 - datasets assert, and fail in their own ways
         reason = first_line(error)
         given = ", ".join(f"{option}={value!r}" for option, value in options.items()) or "no options"
         raise RatioscopeError(f"The task {name!r} does not take {given}: {reason}.") from None

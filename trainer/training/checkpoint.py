@@ -60,7 +60,7 @@ def load(folder: Path) -> dict[str, Any] | None:
     try:
         # weights_only: a checkpoint from somebody else must not run code.
         return dict(torch.load(path, weights_only=True, map_location="cpu"))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a damaged file makes torch raise
         raise RatioscopeError(
             f"{path}: cannot be read ({type(error).__name__}); delete it, and the run is computed again from its start."
         ) from None

@@ -376,7 +376,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
             return
         try:
             run.close(status, reason)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the training goes on, whatever fails here
             self._fail(error)
         if not self._quiet and self._trainer.accelerator.is_main_process:
             print(self.cost.sentence(self.folder), flush=True)
@@ -387,7 +387,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         try:
             with self.cost.recording():
                 yield
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the training goes on, whatever fails here
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:

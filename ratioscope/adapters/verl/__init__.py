@@ -62,7 +62,7 @@ def _wrap(module: ModuleType) -> None:
     try:
         hooks = importlib.import_module("ratioscope.adapters.verl.hooks")
         getattr(hooks, TRAINERS[module.__name__])(module)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the training goes on, whatever fails here
         _LOG.warning("ratioscope does not record: it cannot wrap %s, the training goes on: %s", module.__name__, error)
 
 
