@@ -4,7 +4,12 @@ BIN := .venv/bin
 DEMO_PORT ?= 8501
 MINUTES ?= 10
 
-.PHONY: demo test check format docs benchmark fuzz sample-runs audit clean
+# A file's tests share what they have trained, so they stay in one process; one thread each, so that the processes fit.
+# Tests start a hundred Pythons: bytecode is kept even where the environment says that it is not.
+PYTEST_ENVIRONMENT := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
+PYTEST_PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test test-times quick check format docs benchmark fuzz sample-runs audit clean
 
 demo: .venv/installed  ## a short live training run, and the dashboard on it and on sample_runs/
 	$(BIN)/ratioscope demo --port $(DEMO_PORT)
@@ -12,11 +17,14 @@ demo: .venv/installed  ## a short live training run, and the dashboard on it and
 test:  ## lint, type check, every test
 	@# A browser that is not there is fetched while the other tools are.
 	@$(MAKE) --no-print-directory --jobs 2 check chromium
-	@# A file's tests share what they have trained, so they stay in one process; one thread each, so that the processes fit.
-	@# Tests start a hundred Pythons: bytecode is kept even where the environment says that it is not.
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest \
-	  --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+	$(PYTEST_ENVIRONMENT) $(BIN)/python -m pytest $(PYTEST_PROCESSES) --junit-xml=test-artifacts/times.xml \
 	  $$($(BIN)/python -m tests.find_chromium --pytest-arguments)
+
+test-times:  ## what the files of the last `make test` took
+	@$(BIN)/python -m tests.times
+
+quick: check  ## lint, type check, the tests that import what changed, for a minute
+	$(PYTEST_ENVIRONMENT) $(BIN)/python -m tests.quick $(PYTEST_PROCESSES)
 
 check: .venv/installed-dev  ## ruff and the type checker
 	$(BIN)/ruff check .

@@ -161,6 +161,9 @@ def open_page(
     for _, watch in contexts.values():
         watch.problems = problems
     failed_before = request.session.testsfailed
+    if getattr(request.node, "execution_count", 1) > 1:  # the first attempt is not counted as failed
+        for page in [page for context, _ in contexts.values() for page in context.pages]:
+            page.close()
 
     def open_it(path: str, scheme: str = "light", address: str = server) -> Page:
         context = contexts[scheme][0]
