@@ -15,13 +15,13 @@ import pytest
 
 from ratioscope.analysis.diagnosis import RULES, diagnose
 from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.drift import sentences as drift
 from ratioscope.analysis.drift.pairs import measure
 from ratioscope.analysis.findings import words
 from ratioscope.analysis.findings.facts import Cause, Facts, facts_of, heavy_tails
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding
-from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.news import to_json
 from ratioscope.analysis.findings.regime import regime

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, Steps
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
@@ -17,8 +18,6 @@ from ratioscope.analysis.runs.scalars import not_finite, unusable
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 
-NOTHING_TO_JUDGE = "nothing_to_judge"
-ABSENCE = (NOTHING_TO_JUDGE, "diverged", "files_left_out", "ended_badly")
 _LOST_SHARE = 0.5
 """Of a step's rows: with more of them unusable, the step's numbers are those of a remainder."""
 _LONGEST_REASON = 300
@@ -27,6 +26,7 @@ _TOKENS, _REWARD = "log-probabilities or advantages of most tokens", "the reward
 _SCALARS = {"loss": "the loss", "grad_norm": "the gradient norm"}
 
 
+@rule("nothing_to_judge", order=10, page="linter", group=None, absence=True, of_the_log=True, cause=False)
 def nothing_to_judge(evidence: Evidence) -> Finding | None:
     """No step has a usable token; of a run that is being written, although there are rows."""
     values, run = evidence.values, evidence.run
@@ -54,7 +54,6 @@ def nothing_to_judge(evidence: Evidence) -> Finding | None:
         )
     return _finding(
         evidence,
-        NOTHING_TO_JUDGE,
         f"{what}. Nothing can be said of its health.",
         tuple(values.index),
         "Every rule needs tokens: that none of them found anything says nothing about the run.",
@@ -78,7 +77,6 @@ def _nothing_asked(evidence: Evidence) -> Finding | None:
         return None
     return _finding(
         evidence,
-        NOTHING_TO_JUDGE,
         "No step has a number that a rule looks at. Nothing can be said of the run's health.",
         tuple(values.index),
         "Rules look at ratios, ages, masks, advantages, entropies and rewards, and none of these is logged: that none "
@@ -88,6 +86,7 @@ def _nothing_asked(evidence: Evidence) -> Finding | None:
     )
 
 
+@rule("diverged", order=20, page="overview", group=None, absence=True, outcome=True, cause=False)
 def run_has_diverged(evidence: Evidence) -> Finding | None:
     """From some step to the end loss or gradient norm are not finite, or most rows unusable, and were not before."""
     lost: dict[str, Steps] = {}
@@ -103,7 +102,6 @@ def run_has_diverged(evidence: Evidence) -> Finding | None:
     if [*lost] == [_REWARD]:
         return _finding(
             evidence,
-            "diverged",
             f"The reward is not finite, or missing, from step {first} to the end ({n} step{'s' * (n > 1)}), while the "
             "policy's numbers are there: responses are no longer scored.",
             steps,
@@ -114,7 +112,6 @@ def run_has_diverged(evidence: Evidence) -> Finding | None:
         )
     return _finding(
         evidence,
-        "diverged",
         f"{_joined(list(lost))} {verb} not finite, or missing, from step {first} to the end "
         f"({n} step{'s' * (n > 1)}): the run has diverged.",
         steps,
@@ -125,6 +122,7 @@ def run_has_diverged(evidence: Evidence) -> Finding | None:
     )
 
 
+@rule("files_left_out", order=30, page="linter", group=None, absence=True, cause=False)
 def files_are_left_out(evidence: Evidence) -> Finding | None:
     """Files of the run that could not be read."""
     problems = evidence.run.problems if evidence.run else ()
@@ -134,7 +132,6 @@ def files_are_left_out(evidence: Evidence) -> Finding | None:
     one = len(problems) == 1
     return _finding(
         evidence,
-        "files_left_out",
         f"{len(problems)} of {n} files {'is' if one else 'are'} left out because {'it' if one else 'they'} cannot be "
         "read: what they hold is missing from every number.",
         (),
@@ -145,6 +142,7 @@ def files_are_left_out(evidence: Evidence) -> Finding | None:
     )
 
 
+@rule("ended_badly", order=40, page="overview", group=None, absence=True, cause=False)
 def run_ended_badly(evidence: Evidence) -> Finding | None:
     """The run failed, or its writer is gone without having ended it; the user's own end is none."""
     run = evidence.run
@@ -160,7 +158,6 @@ def run_ended_badly(evidence: Evidence) -> Finding | None:
         return None
     return _finding(
         evidence,
-        "ended_badly",
         f"{what}.",
         (run.last_step,),
         why,
@@ -248,11 +245,10 @@ def _joined(names: list[str]) -> str:
 
 
 def _finding(
-    evidence: Evidence, rule: str, sentence: str, steps: Steps, why: str, do: str, *numbers: Number,
+    evidence: Evidence, sentence: str, steps: Steps, why: str, do: str, *numbers: Number,
     severity: Severity = Severity.CRITICAL,
 ) -> Finding:  # fmt: skip
     return Finding(
-        rule=rule,
         severity=severity,
         sentence=sentence,
         metric=evidence.facts.staleness.key,

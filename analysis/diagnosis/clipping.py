@@ -5,6 +5,8 @@ from math import isnan
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.groups import Group
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.gates import Kind
@@ -17,6 +19,7 @@ _FRACTIONS = {
 }
 
 
+@rule("clip_saturated", order=230, page="clipping", group=Group.CLIP, words="saturated clip", another_rule=True)
 def clip_is_saturated(evidence: Evidence) -> Finding | None:
     """More than the limit is clipped: of all tokens, or of those with one sign of the advantage."""
     limit = evidence.limits.clip_saturated
@@ -28,7 +31,6 @@ def clip_is_saturated(evidence: Evidence) -> Finding | None:
     worst = step_of(steps.idxmax())
     why, by_the_ratio = _which_side(evidence.values.loc[steps.index])
     return Finding(
-        rule="clip_saturated",
         severity=Severity.WARNING,
         sentence=f"The clip takes the gradient of clearly more than {percent(limit)} of {_FRACTIONS[metric]} "
         f"{share_text(steps, evidence)}; at most {percent(steps.max())}, in step {worst}.",
@@ -69,6 +71,7 @@ def _far(clipped: "pd.Series[float]", lowest: "pd.Series[float]", highest: "pd.S
     return clipped[((lowest < _WIDEST_BAND[0]) | (highest > _WIDEST_BAND[1])).loc[clipped.index]]
 
 
+@rule("clip_zero", order=240, page="clipping", group=Group.CLIP, words="clip never binds")
 def clip_never_binds(evidence: Evidence) -> Finding | None:
     """A clip that stops no token in any step, while ratios are beyond every usual band.
 
@@ -87,7 +90,6 @@ def clip_never_binds(evidence: Evidence) -> Finding | None:
             return None
     named = "the loss's clip" if gate else "the clip, if the loss has one,"
     return Finding(
-        rule="clip_zero",
         severity=Severity.WARNING if gate else Severity.NOTICE,
         sentence=f"In {len(clipped)} steps {named} stopped no token, while ratios are beyond every usual band "
         f"{share_text(far, evidence)}.",

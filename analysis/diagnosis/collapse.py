@@ -7,10 +7,10 @@ from typing import Any
 
 from ratioscope.analysis.diagnosis.change_points import Shift, find_shift, significant
 from ratioscope.analysis.diagnosis.evidence import Evidence, steps_of
+from ratioscope.analysis.diagnosis.rule import RULES, rule, rule_words
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.findings.numbers import level
 from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
@@ -19,13 +19,6 @@ from ratioscope.catalogue import CATALOGUE
 CANDIDATES = {
     UPDATE: 1, STALENESS: 1, "khat_token": 1, "ess_token": -1, "clip_fraction": 1, "grad_norm": 1,
     "kl_to_initial": 1, "entropy": 0,
-}  # fmt: skip
-
-
-# A fall does not come from another loss, nor from what the log lacks.
-_NO_CAUSES = {
-    "reward_collapse", "reward_setback", "diverged", "zero_signal", "entropy_collapse", "nothing_to_judge",
-    "files_left_out", "ended_badly", "log_broken",
 }  # fmt: skip
 
 
@@ -52,6 +45,7 @@ class Moved:
         return min(self.first, key=lambda key: self.first[key].first, default="")
 
 
+@rule("reward_collapse", order=110, page="overview", group=None, outcome=True, cause=False, another_rule=True)
 def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     """The level has fallen from its best by the share that is set, and stayed there."""
     lost, fall = evidence.limits.reward_lost, fall_of(evidence.summary, evidence.limits)
@@ -60,7 +54,6 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     moved = moved_before(evidence, fall)
     title = CATALOGUE[fall.metric].title
     return Finding(
-        rule="reward_collapse",
         severity=Severity.CRITICAL
         if fall.after < fall.best - lost * abs(fall.best) and not _evaluation_holds(evidence, fall)
         else Severity.WARNING,
@@ -80,6 +73,7 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
     )
 
 
+@rule("reward_setback", order=120, page="overview", group=None, outcome=True, cause=False, another_rule=True)
 def reward_was_set_back(evidence: Evidence) -> Finding | None:
     """The level fell as in a collapse, stayed low for three values or more, and came back."""
     fall = setback_of(evidence.summary, evidence.limits)
@@ -87,7 +81,6 @@ def reward_was_set_back(evidence: Evidence) -> Finding | None:
         return None
     moved = moved_before(evidence, fall)
     return Finding(
-        rule="reward_setback",
         severity=Severity.WARNING,
         sentence=f"{fall.words}.{_first(moved)}",
         metric=fall.metric,
@@ -107,11 +100,11 @@ def with_cause(finding: Finding, others: Sequence[Finding], evidence: Evidence) 
     A finding is the likely cause only where it begins after the level was at its best: what stood while the run was
     well is said beside it.
     """
-    find = {"reward_collapse": fall_of, "reward_setback": setback_of}.get(finding.rule)
+    find = {reward_has_collapsed.name: fall_of, reward_was_set_back.name: setback_of}.get(finding.rule)
     fall = find(evidence.summary, evidence.limits) if find and finding.unexplained else None
     if fall is None:
         return finding
-    grave = [each for each in others if each.severity > Severity.NOTICE and each.rule not in _NO_CAUSES and each.steps]
+    grave = [each for each in others if each.severity > Severity.NOTICE and RULES[each.rule].cause and each.steps]
     changed = [each for each in grave if fall.best_step < min(each.steps) <= fall.found]
     stood = listed([rule_words(each.rule) for each in grave if min(each.steps) <= fall.best_step])
     also = f" Also, but there before the best level: {stood}." if stood else ""

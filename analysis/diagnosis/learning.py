@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.groups import Group
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
 
@@ -15,6 +17,7 @@ grain."""
 _FEWEST = 5
 
 
+@rule("zero_signal", order=250, page="clipping", group=Group.SIGNAL, words="groups without a signal", cause=False)
 def groups_have_no_signal(evidence: Evidence) -> Finding | None:
     """Most prompt groups have no advantage other than 0, on average over ten steps; a notice where all are right."""
     window = max(_FEWEST, min(_WINDOW, len(evidence.values) - 2))  # three of these are what `often` asks for
@@ -27,7 +30,6 @@ def groups_have_no_signal(evidence: Evidence) -> Finding | None:
     steps = of_step[of_step > limit]
     why, do, too_easy = _whose_fault(evidence, steps)
     return Finding(
-        rule="zero_signal",
         severity=Severity.NOTICE if too_easy else Severity.WARNING,  # a run that has learned its task is not ill
         sentence=(
             f"Up to {percent(smooth.max())} of the prompt groups had zero signal, every advantage 0 (means over "
@@ -89,6 +91,7 @@ def _whose_fault(evidence: Evidence, steps: "pd.Series[float]") -> tuple[str, st
     return f"{shares}: some prompts are too easy, others too hard.", f"Take prompts in between.{again}", False
 
 
+@rule("entropy_collapse", order=260, page="overview", group=Group.ENTROPY, cause=False)
 def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
     """Entropy below a share of what it was at the start, and still so at the end."""
     entropy = evidence.values["entropy"].dropna()
@@ -104,7 +107,6 @@ def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
     gain, noise = _gain(evidence.values["reward"])
     better = gain > noise
     return Finding(
-        rule="entropy_collapse",
         severity=Severity.NOTICE if better else Severity.WARNING,
         sentence=f"Entropy has fallen from {start:.2g} to {smooth.iloc[-1]:.2g} nats (medians of the first and last "
         f"{_WINDOW} steps), below {percent(evidence.limits.entropy_share)} of its start since step {first}.",

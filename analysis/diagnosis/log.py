@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Severity
 
-RULE = "log_broken"
 
-
+@rule("log_broken", order=50, page="linter", group=None, words="broken log", of_the_log=True, cause=False)
 def log_is_broken(evidence: Evidence) -> Finding | None:
     """A critical remark of the linter: the numbers are not those of the run."""
     broken = [remark for remark in evidence.remarks if remark.is_broken]
@@ -16,7 +16,6 @@ def log_is_broken(evidence: Evidence) -> Finding | None:
     first, others = broken[0], len({remark.check for remark in broken}) - 1
     more = f" {others} more check{'s' * (others > 1)} found the log broken, too." if others else ""
     return Finding(
-        rule=RULE,
         severity=Severity.CRITICAL,
         sentence=f"The log is broken: {first.sentence}",
         metric="ratio_mean",

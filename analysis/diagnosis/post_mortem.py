@@ -6,19 +6,14 @@ found.last_stable, found.sentence
 
 from dataclasses import dataclass
 
-from ratioscope.analysis.diagnosis.absence import NOTHING_TO_JUDGE
 from ratioscope.analysis.diagnosis.change_points import FAMILY, find_shift
-from ratioscope.analysis.diagnosis.collapse import moved_before
+from ratioscope.analysis.diagnosis.collapse import moved_before, reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import Evidence
-from ratioscope.analysis.diagnosis.log import RULE as LOG_BROKEN
 from ratioscope.analysis.diagnosis.opened import Opened
+from ratioscope.analysis.diagnosis.rule import RULES, rule_words
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding, Severity
-from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.catalogue import CATALOGUE
-
-# What they find is wrong with the log, not with the training.
-_OF_THE_LOG = (NOTHING_TO_JUDGE, LOG_BROKEN)
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,8 @@ class PostMortem:
 
 def post_mortem(opened: Opened) -> PostMortem | None:
     """Where the run was last stable; None where no finding about the training is critical."""
-    grave = [each for each in opened.findings if each.severity is Severity.CRITICAL and each.rule not in _OF_THE_LOG]
+    critical = [each for each in opened.findings if each.severity is Severity.CRITICAL]
+    grave = [each for each in critical if not RULES[each.rule].of_the_log]
     index = opened.summary.values.index
     if not grave or not len(index):
         return None
@@ -80,7 +76,7 @@ def post_mortem(opened: Opened) -> PostMortem | None:
 def _onset(evidence: Evidence, finding: Finding) -> Onset:
     """A fall began with what changed before it, any other finding with its metric's own sustained change."""
     index = evidence.values.index
-    fall = fall_of(evidence.summary, evidence.limits) if finding.rule == "reward_collapse" else None
+    fall = fall_of(evidence.summary, evidence.limits) if finding.rule == reward_has_collapsed.name else None
     if fall is not None:
         moved = moved_before(evidence, fall)
         if moved.cause:

@@ -3,12 +3,15 @@
 from math import isnan
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.groups import Group
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Concern, Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.regime import log_chi2_of_responses
 
 
+@rule("bias_regime", order=160, page="variance", group=Group.STALENESS, words="large bias")
 def bias_dominates(evidence: Evidence) -> Finding | None:
     """Large total variation: the regime in which bias is the main concern (S1 6.2)."""
     found, level = evidence.regime, evidence.facts.staleness
@@ -19,7 +22,6 @@ def bias_dominates(evidence: Evidence) -> Finding | None:
     worst = step_of(far.idxmax())
     length = values["response_length"].loc[far.index].mean()
     return Finding(
-        rule="bias_regime",
         severity=Severity.NOTICE,
         sentence=f"{found.size} It is clearly above that {share_text(far, evidence)}.",
         metric=metric,
@@ -43,6 +45,7 @@ def _of_prefixes(evidence: Evidence, length: float) -> str:
     return f" Token ratios correct the choice of a token, not its prefix: a bias that grows with T² (T = {length:.0f})."
 
 
+@rule("variance_regime", order=200, page="variance", group=Group.TAILS, words="large variance", another_rule=True)
 def variance_dominates(evidence: Evidence) -> Finding | None:
     """Small total variation with a large chi-square: what a trust region in TV or KL cannot see (S1 4.3).
 
@@ -57,7 +60,6 @@ def variance_dominates(evidence: Evidence) -> Finding | None:
     of_tokens = evidence.above("chi2_token", evidence.limits.chi2)
     pays = evidence.weighted and (evidence.setup.level == "sequence" or evidence.often(of_tokens))
     return Finding(
-        rule="variance_regime",
         severity=Severity.WARNING if pays else Severity.NOTICE,
         sentence=found.size,
         metric="log1p_chi2_seq",

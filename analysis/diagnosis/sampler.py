@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.groups import Group
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Cause
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number
@@ -20,6 +22,14 @@ _RECOMPUTE = (
 _LOOK = "See whether staleness falls at a sync, and whether logp_behavior equals the initial policy's."
 
 
+@rule(
+    "sampler_not_following",
+    order=60,
+    page="staleness",
+    of_the_sampler=True,
+    group=Group.STALENESS,
+    explains=("engine_mismatch", "staleness_high", "staleness_growing", "kl_high", "bias_regime"),
+)
 def sampler_does_not_follow(evidence: Evidence) -> Finding | None:
     """Staleness far beyond what the logged updates over the reported lag explain.
 
@@ -46,7 +56,6 @@ def sampler_does_not_follow(evidence: Evidence) -> Finding | None:
     if not len(distance):
         return None
     return Finding(
-        rule="sampler_not_following",
         severity=Severity.CRITICAL,
         sentence="The sampler is not what the log says: its log-probs are those of the reference policy, while the "
         "logged versions advance.",
@@ -78,7 +87,6 @@ def _finding(evidence: Evidence, found: Following, steps: "pd.Series[float]", se
         else:
             against = "on data that should be the policy's own (lag 0)"
     return Finding(
-        rule="sampler_not_following",
         severity=severity,
         sentence=f"The sampler is not what the log says: {what} {tv_text(float(steps.loc[worst]))} in step {worst}, "
         f"{against}; {counted}.",

@@ -3,6 +3,8 @@
 import numpy as np
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.groups import Group
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Cause
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.words import over_limit, tv_text, whose_staleness
@@ -11,6 +13,14 @@ _LEAST_THIRD = 10
 """Steps; thirds of a shorter run say nothing of a trend."""
 
 
+@rule(
+    "staleness_growing",
+    order=140,
+    page="staleness",
+    group=Group.STALENESS,
+    words="growing staleness",
+    another_rule=True,
+)
 def staleness_is_growing(evidence: Evidence) -> Finding | None:
     """S_k of the last third far above that of the middle third, and no longer small.
 
@@ -30,7 +40,6 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
     unknown = bool(lag.isna().all())
     older = lag.loc[last.index].mean() > 1.2 * lag.loc[middle.index].mean()
     return Finding(
-        rule="staleness_growing",
         severity=Severity.WARNING,
         sentence=f"Staleness keeps growing: {last.mean():.2g} on average over the last {third} steps against "
         f"{middle.mean():.2g} over the {third} before (limit {limit:g}).",
@@ -58,6 +67,7 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
     )
 
 
+@rule("staleness_high", order=130, page="drift", group=Group.STALENESS, words="high staleness", another_rule=True)
 def staleness_is_high(evidence: Evidence) -> Finding | None:
     """S_k above epsilon_stale / 2 (S0 5.6)."""
     facts, values = evidence.facts, evidence.values
@@ -75,7 +85,6 @@ def staleness_is_high(evidence: Evidence) -> Finding | None:
         if cause is not Cause.ENGINE and np.isfinite(drift):
             why += f" The policy moves {drift:.2g} per update there, and age adds such moves up."
     return Finding(
-        rule="staleness_high",
         severity=Severity.CRITICAL if excess.max() > 2 * level.limit else Severity.WARNING,
         sentence=f"Staleness is clearly above ε_stale/2 = {level.limit:g} {over_limit(level, facts)}; "
         f"at its worst {tv_text(level.largest)}, {level.largest / level.limit:.1f} × the limit, "
@@ -94,6 +103,7 @@ def _lower_first(text: str) -> str:
     return text[0].lower() + text[1:]
 
 
+@rule("kl_high", order=150, page="drift", group=Group.STALENESS, words="high KL divergence")
 def kl_is_high(evidence: Evidence) -> Finding | None:
     """KL(behavior || current) beyond verl's health limit in many steps, by the estimator that no tail can distort."""
     limit = evidence.limits.kl
@@ -102,7 +112,6 @@ def kl_is_high(evidence: Evidence) -> Finding | None:
         return None
     worst = step_of(excess.idxmax())
     return Finding(
-        rule="kl_high",
         severity=Severity.NOTICE,
         sentence=f"The KL from the sampler to the policy is clearly above {limit:g} nats "
         f"{share_text(excess, evidence)}; its largest value is {excess.max():.2g} nats, in step {worst}.",

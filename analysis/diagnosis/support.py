@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.groups import Group
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.engine.sentences import exceeded
 from ratioscope.analysis.engine.verdict import Kind, Verdict
 from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
@@ -20,6 +22,7 @@ _MOST = 0.5
 """A systematic error shows in most steps; a z-score beyond its limit in some is chance or an unseen tail."""
 
 
+@rule("engine_mismatch", order=70, page="engine", group=Group.STALENESS)
 def engine_differs(evidence: Evidence) -> Finding | None:
     """The engine hurts (`analysis.engine.verdict`), or is more than age adds and than is usual."""
     values, facts, found = evidence.values, evidence.facts, evidence.engine
@@ -59,7 +62,6 @@ def engine_differs(evidence: Evidence) -> Finding | None:
     unsure = facts.fresh and not values[Cause.ENGINE.key].notna().any()
     doubt = " Or the log is wrong: versions say that every batch is the policy's own." * unsure
     return Finding(
-        rule="engine_mismatch",
         severity=severity,
         sentence=sentence,
         metric=key,
@@ -97,6 +99,7 @@ def _floors(evidence: Evidence) -> tuple[Number, ...]:
     return tuple(Number(labels[key], float(floor.median())) for key, floor in columns.items() if len(floor))
 
 
+@rule("truncated_support", order=90, page="engine", group=Group.STALENESS, of_the_sampler=True)
 def support_is_truncated(evidence: Evidence) -> Finding | None:
     """Mean ratio significantly below 1 in most steps: the policy can say what the sampler cannot."""
     z, mean = evidence.values["ratio_mean_z"].dropna(), evidence.values["ratio_mean"]
@@ -127,7 +130,6 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
         )
         why += "mass sits in tokens that are too rare to have been sampled."
     return Finding(
-        rule="truncated_support",
         severity=Severity.WARNING if missing.median() > limits.missing_mass else Severity.NOTICE,
         sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: "
         + (
@@ -153,6 +155,9 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
     )
 
 
+@rule(
+    "denominator_wrong", order=80, page="engine", group=Group.STALENESS, words="wrong denominator", of_the_sampler=True
+)
 def denominator_is_wrong(evidence: Evidence) -> Finding | None:
     """Mean ratio significantly above 1 in most steps, or beyond verl's limits: no support can explain it."""
     values, limits = evidence.values, evidence.limits
@@ -174,7 +179,6 @@ def denominator_is_wrong(evidence: Evidence) -> Finding | None:
     low, high = limits.mean_ratio_low, limits.mean_ratio_high
     found = f"clearly outside of {low:g} to {high:g}" if extreme else "significantly above 1"
     return Finding(
-        rule="denominator_wrong",
         severity=Severity.CRITICAL if extreme else Severity.WARNING,
         sentence=f"The mean ratio is {found} {share_text(steps, evidence)}; it is {number(steps.loc[worst])} in step "
         f"{worst} and would be 1 if the logged log-probs were the sampler's.",
@@ -189,6 +193,7 @@ def denominator_is_wrong(evidence: Evidence) -> Finding | None:
     )
 
 
+@rule("survivor_bias", order=100, page="drift", group=None)
 def survivors_are_biased(evidence: Evidence) -> Finding | None:
     """Many tokens were dropped before the loss: every number is one of the survivors."""
     dropped = _dropped(evidence)
@@ -202,7 +207,6 @@ def survivors_are_biased(evidence: Evidence) -> Finding | None:
     reason = str(by_reason.idxmax())
     by_ratio = reason == "tokens_dropped_stale"
     return Finding(
-        rule="survivor_bias",
         severity=Severity.WARNING if by_ratio else Severity.NOTICE,
         sentence=f"{percent(steps.median())} of the tokens (median) were dropped before the loss "
         f"{share_text(steps, evidence)}, mostly {DROPPED[reason]}: the numbers here describe the kept tokens only.",

@@ -3,6 +3,8 @@
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
+from ratioscope.analysis.diagnosis.groups import Group
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.drift.feasibility import (
     LOWER_BOUND,
     Recommendation,
@@ -20,6 +22,14 @@ _TRIFLE = 0.01
 _MANY = 0.05
 
 
+@rule(
+    "trust_region_infeasible",
+    order=180,
+    page="drift",
+    group=Group.UPDATE,
+    words="infeasible trust region",
+    another_rule=True,
+)
 def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     """A clip around 1 under a mixture of versions that no policy is near to at once.
 
@@ -51,7 +61,6 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     worst = step_of(share.idxmax())
     many = versions > evidence.limits.version_window
     return Finding(
-        rule="trust_region_infeasible",
         # In few of the states, or where nobody says that the loss clips around 1, nothing need be wrong.
         severity=Severity.WARNING if gate and found["infeasible_low"].median() > _MANY else Severity.NOTICE,
         sentence=f"No policy is within ε/2 = {epsilon / 2:g} of all versions in {at_least}{percent(share.mean())} of "

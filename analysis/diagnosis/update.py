@@ -3,11 +3,14 @@
 import numpy as np
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, step_of, steps_of
+from ratioscope.analysis.diagnosis.groups import Group
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import over_limit, tv_text
 
 
+@rule("update_large", order=170, page="drift", group=Group.UPDATE, words="large update", another_rule=True)
 def update_is_large(evidence: Evidence) -> Finding | None:
     """U_k above epsilon / 2 (S0 5.2)."""
     level = evidence.facts.update
@@ -28,7 +31,6 @@ def update_is_large(evidence: Evidence) -> Finding | None:
         why += f"The gate removed {percent(clipped)} of the tokens' gradients there: "
         why += "a mask stops gradients, it does not bound steps."
     return Finding(
-        rule="update_large",
         severity=Severity.CRITICAL if excess.max() > 2 * limit else Severity.WARNING,
         sentence=f"The update drift is clearly above ε/2 = {limit:g} {over_limit(level, evidence.facts)}; "
         f"at its worst {size}, in step {worst}.",

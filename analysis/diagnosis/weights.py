@@ -3,6 +3,8 @@
 import numpy as np
 
 from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.groups import Group
+from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Concern, heavy_tails
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
@@ -11,6 +13,7 @@ from ratioscope.catalogue import CATALOGUE
 _KEEP = "Keep to ratios of tokens. "
 
 
+@rule("heavy_tail", order=190, page="ratios", group=Group.TAILS, another_rule=True)
 def tail_is_heavy(evidence: Evidence) -> Finding | None:
     """k-hat of the token ratios beyond its limit, where the tail carries weight (`docs/metrics.md`, tails)."""
     limit, values = evidence.limits.khat, evidence.values
@@ -19,7 +22,6 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
     if not evidence.often(excess):
         return None
     return Finding(
-        rule="heavy_tail",
         severity=_cost(evidence),
         sentence=f"The ratios have a heavy tail {share_text(excess, evidence)}: the top 1% of the tokens carries "
         f"{percent(share_of_top.loc[excess.index].median())} of Σρ² there (median), and the tail index reaches "
@@ -57,6 +59,7 @@ def _cost(evidence: Evidence) -> Severity:
     return Severity.CRITICAL if evidence.often(evidence.below("ess_token", evidence.limits.ess)) else Severity.WARNING
 
 
+@rule("ess_collapse", order=210, page="ratios", group=Group.TAILS, words="few effective samples", another_rule=True)
 def sample_has_collapsed(evidence: Evidence) -> Finding | None:
     """Effective sample size of the token ratios below verl's limit.
 
@@ -69,7 +72,6 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
     worst = step_of(few.idxmin())
     weighted = evidence.weighted
     return Finding(
-        rule="ess_collapse",
         severity=Severity.WARNING if weighted else Severity.NOTICE,
         sentence=f"Importance weighting leaves clearly less than {percent(limit)} of the tokens effective "
         f"{share_text(few, evidence)}; at worst {percent(few.min())}, in step {worst}.",
@@ -88,6 +90,9 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
     )
 
 
+@rule(
+    "length_trap", order=220, page="ratios", group=Group.TAILS, words="product over long responses", another_rule=True
+)
 def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
     """Token ratios are fine, their products over a response are not (S1 7).
 
@@ -105,7 +110,6 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
     uses_them = evidence.setup.level == "sequence" and evidence.weighted
     length = values["response_length"].loc[trap.index].mean()
     return Finding(
-        rule="length_trap",
         severity=Severity.WARNING if uses_them else Severity.NOTICE,
         sentence=(
             f"Weights of whole responses leave {percent(trap.median())} of the responses effective (median) "

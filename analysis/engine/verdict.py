@@ -33,10 +33,6 @@ _MOST_BLOCKS = 200
 """A longer series is judged by the means of so many blocks: its test stays within milliseconds."""
 _ORDERS, _CHANCE = 1999, 0.01
 """Orders that are drawn, and the share of them above which a correlation is chance."""
-RULES = ("sampler_not_following", "denominator_wrong", "truncated_support")
-"""Rules of the diagnosis that are about the sampler: what they find in these steps counts."""
-BROKEN = "log_broken"
-"""The rule that finds that numbers of the log would describe damage."""
 
 
 class Verdict(Enum):
@@ -107,7 +103,8 @@ def engine_facts(
     setup: Setup,
     *,
     missing: tuple[str, ...] = (),
-    findings: Sequence[Finding] = (),
+    alarms: Sequence[Finding] = (),
+    broken: bool = False,
 ) -> EngineFacts:
     """Decide it for the steps of `summary`.
 
@@ -116,16 +113,16 @@ def engine_facts(
         facts: of the same steps.
         measured: their tokens; None where they were not looked at, or nothing is known on them.
         missing: what to log where nothing is known; see `missing_columns`.
-        findings: of the run, worst first.
+        alarms: findings that the sampler is not what it is taken for, worst first: those in these steps count.
+        broken: whether numbers of the log would describe damage.
     """
     tv, over = _by_step(summary, facts, measured)
     values = summary.values
     age = values[Cause.AGE.key].where(tv.reindex(values.index).notna()).dropna()
     update = values[Cause.UPDATE.key].dropna()
     effects = _effects(tv, over, measured, values, facts.limits, setup) if len(tv) else ()
-    alarms = (one for one in findings if one.rule in RULES and one.severity > Severity.NOTICE)
-    alarm = next((one for one in alarms if values.index.isin(one.steps).any()), None)
-    broken = any(one.rule == BROKEN for one in findings)
+    grave = (one for one in alarms if one.severity > Severity.NOTICE)
+    alarm = next((one for one in grave if values.index.isin(one.steps).any()), None)
     few = len(over) > 0 and len(tv) < _LEAST_STEPS
     hurts = any(effect.exceeded for effect in effects) or alarm is not None
     verdict = Verdict.HURTS if hurts else Verdict.CANNOT_TELL if few else Verdict.DOES_NOT

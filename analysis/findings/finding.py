@@ -52,7 +52,6 @@ class Number:
 class Finding:
     """One finding about a run."""
 
-    rule: str
     severity: Severity
     sentence: str
     metric: str
@@ -73,6 +72,8 @@ class Finding:
     """Whether earlier steps, which were not looked at, may be concerned, too."""
     cause: str = ""
     """Catalogue key of what `why` names as the likely cause, a metric that changed before; "" for none."""
+    rule: str = ""
+    """Which one found it: its declaration says so, not its function."""
 
     def __post_init__(self) -> None:
         hold_one_line(self)  # it may quote the log

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from re import split
 
 from ratioscope.analysis.diagnosis.absence import not_seen
+from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import LATEST
 from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unreliable_steps
 from ratioscope.analysis.findings.fall import fall_of
@@ -108,7 +109,7 @@ def _cause(lead: Finding, findings: Sequence[Finding]) -> Finding | None:
 def _since(summary: StepSummary, limits: Limits, lead: Finding, findings: Sequence[Finding]) -> str:
     """When it began, and what else began when."""
     begun = _when(summary, lead)
-    if lead.rule == "reward_collapse" and (fall := fall_of(summary, limits)) is not None:
+    if lead.rule == reward_has_collapsed.name and (fall := fall_of(summary, limits)) is not None:
         begun = f"It began between steps {fall.still_good} and {fall.found}"
         if fall.back is not None:
             begun += f"; back at its best in step {fall.back}, low again since step {fall.low_since}"

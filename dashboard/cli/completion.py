@@ -41,7 +41,7 @@ def explained(incomplete: str) -> list[str]:
     """Everything that `explain` knows."""
     from ratioscope.catalogue import ENTRIES
 
-    rules = _keys(ast.parse((_package("analysis") / "diagnosis" / "__init__.py").read_text(encoding="utf-8")), "RULES")
+    rules = (name for module in _modules("diagnosis") for name in _called(module, "rule"))
     words = ["format", "metrics", "algorithms", "parts", "findings", "checks", "thresholds"]
     known = [*words, *ENTRIES, *algorithm_names(), *rules, *_of_frameworks()]
     return _starting(incomplete, dict.fromkeys(known))
@@ -54,14 +54,7 @@ def frameworks(incomplete: str) -> list[str]:
 
 def formats(incomplete: str) -> list[str]:
     """Formats of other programs, for `import`; read from the source of each importer."""
-    names = []
-    for module in sorted((_package("analysis") / "importers").glob("*.py")):
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Importer"):
-                continue
-            given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "name")]
-            names += [str(value.value) for value in given[:1] if isinstance(value, ast.Constant)]
-    return _starting(incomplete, names)
+    return _starting(incomplete, [name for module in _modules("importers") for name in _called(module, "Importer")])
 
 
 def reported(incomplete: str) -> list[str]:
@@ -109,14 +102,24 @@ def _keys(tree: ast.Module, name: str) -> Iterator[str]:
 def _of_frameworks() -> Iterator[str]:
     """Names of the frameworks' numbers, read from the source: importing them would import pandas."""
     for module in _keys(_frameworks("__init__"), "DIALECTS"):
-        for node in ast.walk(_frameworks(module)):
-            match node:
-                case ast.Call(func=ast.Name(id="Reported"), args=[ast.Constant(value=str(name)), *_]):
-                    yield name
+        yield from _called(_frameworks(module), "Reported")
 
 
 def _frameworks(module: str) -> ast.Module:
     return ast.parse((_package("analysis") / "frameworks" / f"{module}.py").read_text(encoding="utf-8"))
+
+
+def _modules(folder: str) -> Iterator[ast.Module]:
+    for path in sorted((_package("analysis") / folder).glob("*.py")):
+        yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _called(tree: ast.Module, function: str) -> Iterator[str]:
+    """The names that a module gives to a function which declares something under them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function:
+            given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "name")]
+            yield from (str(value.value) for value in given[:1] if isinstance(value, ast.Constant))
 
 
 def _package(name: str) -> Path:

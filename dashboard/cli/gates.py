@@ -100,7 +100,7 @@ def diagnose(
     --json prints an object: schema_version, run, thresholds, thresholds_moved (a sentence, or null), log, not_seen,
     findings. Each finding has rule, severity, sentence, metric, limit, steps, numbers, why, do, source, page.
     """
-    from ratioscope.analysis.diagnosis.absence import NOTHING_TO_JUDGE
+    from ratioscope.analysis.diagnosis.absence import nothing_to_judge
     from ratioscope.analysis.diagnosis.opened import open_folder
     from ratioscope.analysis.diagnosis.report import head_to_json, text
     from ratioscope.analysis.findings.finding import Severity
@@ -116,6 +116,6 @@ def diagnose(
     say_json(contents) if as_json else say(text(found))
     severities = [finding.severity for finding in found.findings]
     severities += [remark.severity for remark in found.problems if remark.severity]
-    failed = any(finding.rule == NOTHING_TO_JUDGE for finding in found.findings)
+    failed = any(finding.rule == nothing_to_judge.name for finding in found.findings)
     if failed or (fail_on and max(severities, default=0) >= Severity[fail_on.upper()]):
         raise typer.Exit(PROBLEMS_FOUND)

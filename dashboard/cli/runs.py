@@ -180,12 +180,12 @@ def explain(
     elif what == "algorithms":
         say(table())
     elif what in RULES or what in CHECKS:
-        declared = (("finding", RULES.get(str(what))), ("check", CHECKS.get(str(what))))
-        said = [f"{what} ({kind}): {inspect.getdoc(function)}" for kind, function in declared if function]
+        said = [f"{what} (finding): {RULES[str(what)].about}"] if what in RULES else []
+        said += [f"{what} (check): {inspect.getdoc(CHECKS[str(what)])}"] if what in CHECKS else []
         limits = ["Limits of findings: ratioscope explain thresholds."] if what in RULES else []
         say("\n\n".join([*said, *limits]))
     elif what in ("findings", "checks"):
-        named = RULES if what == "findings" else CHECKS
+        named = {name: each.function for name, each in RULES.items()} if what == "findings" else CHECKS
         say("\n".join(f"{name:<24} {_first_line(function)}" for name, function in named.items()))
     elif what in (None, "metrics"):
         say("\n".join(f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()))
@@ -200,7 +200,7 @@ def _explained() -> dict[str, str]:
     """Whatever has an explanation, by every name that it goes by."""
     from ratioscope import catalogue
     from ratioscope.analysis.diagnosis import RULES
-    from ratioscope.analysis.findings.inventory import rule_words
+    from ratioscope.analysis.diagnosis.rule import rule_words
     from ratioscope.analysis.linter import CHECKS
     from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 

@@ -232,10 +232,10 @@ class Watcher:
 
     def _read(self, folder: Path, watched: Watched, limits: Limits) -> None:
         from ratioscope.analysis.diagnosis.opened import open_folder
+        from ratioscope.analysis.diagnosis.rule import RULES
         from ratioscope.analysis.findings.news import run_key, to_json
         from ratioscope.analysis.linter.verdict import verdict
         from ratioscope.analysis.summary.summary import Summariser
-        from ratioscope.dashboard.evidence import PAGE_OF
 
         summariser = watched.summariser or Summariser()
         opened = open_folder(folder, limits=limits, summariser=summariser)
@@ -248,7 +248,7 @@ class Watcher:
         watched.remarks = said
         watched.summariser = summariser if watched.live else None  # what it keeps is for the files that are to come
         watched.key = run_key(run)
-        watched.alerts = [(each, to_json(run, each) | {"page": PAGE_OF[each.rule]}) for each in findings]
+        watched.alerts = [(each, to_json(run, each) | {"page": RULES[each.rule].page}) for each in findings]
         severities = [finding.severity for finding in findings]
         severities += [remark.severity for remark in opened.problems if remark.severity]
         self.worst = max([*severities, self.worst] if self.worst else severities, default=None)

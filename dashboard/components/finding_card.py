@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from ratioscope.analysis.diagnosis import Finding
+from ratioscope.analysis.diagnosis import RULES, Finding
 from ratioscope.analysis.tokens.contributions import has_parts
-from ratioscope.dashboard.evidence import PAGE_OF, steps_query
+from ratioscope.dashboard.evidence import steps_query
 from ratioscope.dashboard.formats import escape, quote
 from ratioscope.dashboard.session import session
 from ratioscope.sources import linked
@@ -29,4 +29,4 @@ def show_me(finding: Finding, run_id: str, label: str = "Show me") -> None:
     with st.container(horizontal=True, gap="xsmall", width="content"):
         if has_parts(finding.metric):
             st.page_link(pages["tokens"], label="Responses", icon=":material/match_word:", query_params=query)
-        st.page_link(pages[PAGE_OF[finding.rule]], label=label, icon=":material/arrow_forward:", query_params=query)
+        st.page_link(pages[RULES[finding.rule].page], label=label, icon=":material/arrow_forward:", query_params=query)

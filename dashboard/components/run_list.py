@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.diagnosis import Severity
-from ratioscope.analysis.findings.inventory import rule_words
+from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.dashboard.annotations import Annotation
 from ratioscope.dashboard.components.frame import status_words

@@ -16,8 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
+from ratioscope.analysis.diagnosis import RULES
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.evidence import PAGE_OF
 from ratioscope.dashboard.formats import quote
 from ratioscope.dashboard.report.figures import csv_text, drawn, packed
 from ratioscope.dashboard.sections.model import (
@@ -48,7 +48,7 @@ def html(report: Report) -> str:
         style=Markup(_text("report.css")),
         script=Markup(_text("report.js")),
         modes=theme.MODES,
-        page_of=PAGE_OF,
+        rules=RULES,
         accents={"light": theme.CURRENT, "dark": theme.DARK_ACCENT},
         plotly=_packed_plotly(),
         figures=packed(json.dumps(safe_values(figures), separators=(",", ":"), sort_keys=True).encode()),

@@ -5,6 +5,8 @@ from math import isfinite
 
 import pandas as pd
 
+from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.diagnosis.log import log_is_broken
 from ratioscope.analysis.engine import sentences
 from ratioscope.analysis.engine.measured import TOKENS, Measured, measure
 from ratioscope.analysis.engine.remedies import REMEDIES, Advice, framework_of, remedies, title_of
@@ -46,7 +48,8 @@ def facts(subject: Subject) -> EngineFacts:
         measured(subject),
         setup_of(subject.opened.run.manifest),
         missing=missing_columns(subject.log),
-        findings=subject.opened.findings,
+        alarms=[finding for finding in subject.opened.findings if RULES[finding.rule].of_the_sampler],
+        broken=any(finding.rule == log_is_broken.name for finding in subject.opened.findings),
     )
 
 

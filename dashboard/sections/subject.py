@@ -11,9 +11,9 @@ import plotly.graph_objects as go
 
 from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
+from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.findings.facts import Facts, unreliable_steps
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.findings.logged import Logged, logged
 from ratioscope.analysis.findings.words import FEW_GROUPS, are_few, listed
 from ratioscope.analysis.linter import Remark, lint

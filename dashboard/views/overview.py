@@ -4,8 +4,8 @@ from collections.abc import Container
 
 import streamlit as st
 
+from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.findings.finding import Finding, Severity
-from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.analysis.overview.sentences import grave
 from ratioscope.analysis.overview.verdict import Verdict
 from ratioscope.dashboard import theme

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import streamlit as st
 
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.findings.inventory import inventory
+from ratioscope.analysis.overview.inventory import inventory
 from ratioscope.analysis.runs.store import Listed, discover
 from ratioscope.dashboard import state
 from ratioscope.dashboard.annotations import (

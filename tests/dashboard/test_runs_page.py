@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from ratioscope import Manifest, RunRecorder
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
-from ratioscope.analysis.findings.inventory import rule_words
+from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.runs.store import discover, open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard import annotations

@@ -161,7 +161,12 @@ def _source(function: Callable[..., Any]) -> str:
 
 def _rules() -> str:
     rows = (
-        (f"`{name}`", _first(rule), ", ".join(f"[`{limit}`](#{limit})" for limit in _limits(rule)), _source(rule))
+        (
+            f"`{name}`",
+            rule.question,
+            ", ".join(f"[`{limit}`](#{limit})" for limit in _limits(rule.function)),
+            _source(rule.function),
+        )
         for name, rule in RULES.items()
     )
     return _table(("finding", "when", "thresholds", "source"), rows)

@@ -141,7 +141,10 @@ _COLUMNS = [*_SHARE, *_CERTIFICATE, *_GAIN, *_INFEASIBLE, *_LEMMA, "tv", "droppe
 
 def _finding() -> Finding:
     """About every second step, so many that not all of them can be marked."""
-    return Finding("staleness", Severity.WARNING, "", "s_k", tuple(range(0, STEPS, 2)), (), "", "", "", limit=0.2)
+    return Finding(
+        sentence="", severity=Severity.WARNING, metric="s_k", steps=tuple(range(0, STEPS, 2)), numbers=(), why="",
+        do="", source="", limit=0.2, rule="staleness_high",
+    )  # fmt: skip
 
 
 def _blind_spot(m: Material, mode: Mode) -> go.Figure:

@@ -97,38 +97,25 @@ ALGORITHM = Edit(
 """,
     before=")  # fmt: skip\n\nALGORITHMS: dict",
 )
-FINDING = (
-    Edit(
-        "analysis/diagnosis/update.py",
-        '''
+FINDING = Edit(
+    "analysis/diagnosis/clipping.py",
+    '''
 
+@rule("seam_finding", order=105, page="seam", group=Group.CLIP, words="updates at all")
 def updates_were_made(evidence: Evidence) -> Finding | None:
     """Every run with an update (a test)."""
     return Finding(
-        rule="seam_finding",
         severity=Severity.WARNING,
         sentence="Updates were made.",
-        metric="u_k",
-        steps=steps_of(evidence.values["u_k"]),
-        numbers=(evidence.latest("u_k"),),
+        metric="clip_fraction",
+        steps=steps_of(evidence.values["clip_fraction"]),
+        numbers=(evidence.latest("clip_fraction"),),
         why="A trainer ran.",
         do="Nothing.",
         source="a test",
         limit=0.0,
     )
 ''',
-    ),
-    Edit(
-        "analysis/diagnosis/__init__.py",
-        "from ratioscope.analysis.diagnosis.update import updates_were_made\n",
-        before="from ratioscope.analysis.diagnosis.weights import",
-    ),
-    Edit(
-        "analysis/diagnosis/__init__.py",
-        '    "seam_finding": updates_were_made,\n',
-        before='    "reward_collapse":',
-    ),
-    Edit("dashboard/evidence.py", '    "seam_finding": "seam",\n', before='    "reward_collapse":'),
 )
 CHECK = (
     Edit(
@@ -198,7 +185,7 @@ ADDITIONS: dict[str, tuple[Edit, ...]] = {
     "a filter": (FILTER,),
     "a weight": (WEIGHT,),
     "an algorithm": (ALGORITHM,),
-    "a finding": FINDING,
+    "a finding": (FINDING,),
     "a check of the log": CHECK,
     "a page, and its section of the report": PAGE,
 }

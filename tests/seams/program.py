@@ -14,14 +14,16 @@ from typing import Any
 import torch
 from streamlit.components.v2 import manifest_scanner
 
+from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.linter import lint
+from ratioscope.analysis.overview.sentences import fine, health
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary import compiled
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.analysis.what_if import apply, load, own_rule, parse
 from ratioscope.dashboard import app
-from ratioscope.dashboard.evidence import PAGE_OF
 from ratioscope.dashboard.report.build import full_pages, run_report
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.roots import serve_from
@@ -58,6 +60,11 @@ def analysed(folder: Path) -> dict[str, Any]:
         "metric": opened.summary.values["seam_metric"].tolist(),
         "metric, fast": fast(folder),
         "findings": {finding.rule: finding.sentence for finding in opened.findings},
+        "health": health(opened.summary, opened.facts(), opened.findings),
+        "fine": [
+            fine(opened.summary, opened.facts(), findings)
+            for findings in (opened.findings, [one for one in opened.findings if RULES[one.rule].group != Group.CLIP])
+        ],
         "remarks": {remark.check: remark.sentence for remark in lint(run)},
         "report": json_text(run_report(opened, pages=full_pages([opened]))),
     }
@@ -80,7 +87,7 @@ def opened_pages(run: str) -> dict[str, Any]:
     clipping, filtered = seen["clipping"], pages.visit("clipping", run=run, rule=OTHER)
     return {
         "menu": {name: page.title for name, page in seen["seam"].session_state["ratioscope"].pages.items()},
-        "evidence": PAGE_OF["seam_finding"],
+        "evidence": RULES["seam_finding"].page,
         "sentences": {name: _said(at) for name, at in seen.items()},
         "checks": "".join(str(table.value.to_csv()) for table in seen["linter"].dataframe),
         "gates": clipping.selectbox(key="whatif-gate").options,

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from ratioscope.analysis.compare import Chosen, Member, Setting
+from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
-from ratioscope.analysis.findings.inventory import rule_words
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.formats import number
 from ratioscope.dashboard.sections.compare import tables

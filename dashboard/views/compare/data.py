@@ -10,7 +10,7 @@ from typing import Any, Concatenate
 import streamlit as st
 
 from ratioscope.analysis.compare import Axis, Member, Setting, align, chosen_metric, settings
-from ratioscope.analysis.findings.inventory import rule_words
+from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.runs.store import Listed, open_run, signature
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import state

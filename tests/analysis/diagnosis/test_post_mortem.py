@@ -39,7 +39,10 @@ def with_findings(opened: Opened, *findings: Finding) -> Opened:
 
 
 def finding(rule: str, metric: str, steps: tuple[int, ...], severity: Severity = Severity.CRITICAL) -> Finding:
-    return Finding(rule, severity, "It is so.", metric, steps, (), "why", "do", "source", 0.1)
+    return Finding(
+        sentence="It is so.", severity=severity, metric=metric, steps=steps, numbers=(), why="why", do="do",
+        source="source", limit=0.1, rule=rule,
+    )  # fmt: skip
 
 
 def test_before_a_fall_it_is_the_last_step_that_was_still_good(opened: Opened) -> None:

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity, diagnose
-from ratioscope.analysis.diagnosis.absence import ABSENCE
+from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.findings.facts import Concern
+from ratioscope.analysis.overview.sentences import fine
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.staleness.following import decoding_distance
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.stopping import OF_THE_LOG
 from tests.analysis.diagnosis.made_up import (
     FROM_TOKENS,
     MADE_UP,
@@ -56,9 +58,26 @@ def test_every_finding_is_complete(rule: str, tmp_path: Path) -> None:
         assert text.strip() == text and "nan" not in text and "  " not in text
         assert text.endswith((".", ")"))
     assert finding.source and finding.numbers and all(number.label for number in finding.numbers)
-    assert finding.metric in CATALOGUE and (np.isfinite(finding.limit) or rule in ABSENCE)
-    assert (finding.steps or rule in ABSENCE) and set(finding.steps) <= set(evidence.values.index)
+    assert finding.metric in CATALOGUE and (np.isfinite(finding.limit) or RULES[rule].absence)
+    assert (finding.steps or RULES[rule].absence) and set(finding.steps) <= set(evidence.values.index)
     assert list(finding.steps) == sorted(finding.steps)
+
+
+@every_rule
+def test_no_group_is_called_fine_while_one_of_its_rules_speaks(rule: str, tmp_path: Path) -> None:
+    evidence = faulty(rule, tmp_path)
+    finding, group = finding_of(rule, evidence), RULES[rule].group
+    summary, facts = evidence.summary, evidence.facts
+    said, alone = fine(summary, facts, [finding]), group.fine(summary, facts) if group else ""
+    assert not alone or alone not in said
+    # Whoever finds something in the metric of a group belongs to it.
+    of_others = {each.metric for each in Group if each is not group}
+    assert RULES[rule].absence or finding.metric not in of_others
+    assert not (said and RULES[rule].of_the_log)
+
+
+def test_what_is_said_of_the_log_stops_no_training() -> None:
+    assert {name for name, declared in RULES.items() if declared.of_the_log} == OF_THE_LOG
 
 
 def test_of_an_empty_run_only_its_emptiness_is_said(tmp_path: Path) -> None:

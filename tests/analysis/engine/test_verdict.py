@@ -12,10 +12,10 @@ from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.engine.measured import measure
 from ratioscope.analysis.engine.sentences import answer
 from ratioscope.analysis.engine.signature import Like, signature
-from ratioscope.analysis.engine.verdict import BROKEN, Kind, Verdict, _trend, engine_facts, missing_columns
+from ratioscope.analysis.engine.verdict import Kind, Verdict, _trend, engine_facts, missing_columns
 from ratioscope.analysis.engine.where import where
 from ratioscope.analysis.findings.facts import facts_of
-from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.setup import UNKNOWN
 from ratioscope.analysis.runs.store import open_run
@@ -43,7 +43,7 @@ def test_what_the_linter_found_is_what_it_is_like(tmp_path: Path, kind: str, siz
     write_run(tmp_path / "run", list(engine_steps(kind, size, recomputed=False)))
     opened = open_folder(tmp_path / "run")
     measured = measure(opened.run)
-    found = engine_facts(opened.summary, opened.facts(), measured, UNKNOWN, findings=opened.findings)
+    found = engine_facts(opened.summary, opened.facts(), measured, UNKNOWN, alarms=opened.findings)
     assert found.verdict is Verdict.HURTS and found.fresh_only and measured is not None
     signs = signature(measured, where(opened.run), opened.remarks)
     assert signs.like is (Like.TEMPERATURE if kind == "temperature" else Like.TRUNCATION)
@@ -52,8 +52,7 @@ def test_what_the_linter_found_is_what_it_is_like(tmp_path: Path, kind: str, siz
     assert said.startswith("It hurts: with the same weights") and "in 3 of 3 steps" in said
     (finding,) = [one for one in opened.findings if one.rule == "engine_mismatch"]
     assert finding.severity is Severity.WARNING
-    broken = Finding(BROKEN, Severity.CRITICAL, "", "", (0,), (), "", "", "", 0.0)
-    undecided = engine_facts(opened.summary, opened.facts(), measured, UNKNOWN, findings=[broken])
+    undecided = engine_facts(opened.summary, opened.facts(), measured, UNKNOWN, broken=True)
     assert undecided.verdict is Verdict.CANNOT_TELL and "broken" in answer(undecided, signs, logged(opened.run))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ratioscope.analysis.diagnosis import Severity
-from ratioscope.analysis.findings.inventory import Worst, inventory
+from ratioscope.analysis.overview.inventory import Worst, inventory
 
 CRITICAL, WARNING, NOTICE = Severity.CRITICAL, Severity.WARNING, Severity.NOTICE
 NOTHING: Worst = (None, "")

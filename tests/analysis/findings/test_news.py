@@ -26,7 +26,10 @@ RULES = ("staleness_high", "heavy_tail", "clip_zero")
 
 
 def finding(rule: str, severity: Severity) -> Finding:
-    return Finding(rule, severity, "It is so.", "s_k", (3, 4, 9), (), "Because.", "Stop.", "S0", 0.2)
+    return Finding(
+        sentence="It is so.", severity=severity, metric="s_k", steps=(3, 4, 9), numbers=(), why="Because.", do="Stop.",
+        source="S0", limit=0.2, rule=rule,
+    )  # fmt: skip
 
 
 looks = st.lists(st.dictionaries(st.sampled_from(RULES), st.sampled_from(Severity)), max_size=12)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.findings.finding import Severity
 
 # What is worth a word besides being live, in the order in which it is said.
@@ -31,29 +32,6 @@ def inventory(statuses: Sequence[str], worst: Iterable[Worst], *, unread: int = 
     sick = any(severity in (Severity.CRITICAL, Severity.WARNING) for severity, _ in known)
     # That none is critical is not known before all are read.
     return f"{text}; {read}, of these {_health(known, partly=True)}." if sick else f"{text}; {read}."
-
-
-_NAMES = {
-    "denominator_wrong": "wrong denominator",
-    "log_broken": "broken log",
-    "staleness_high": "high staleness",
-    "staleness_growing": "growing staleness",
-    "kl_high": "high KL divergence",
-    "bias_regime": "large bias",
-    "update_large": "large update",
-    "trust_region_infeasible": "infeasible trust region",
-    "variance_regime": "large variance",
-    "ess_collapse": "few effective samples",
-    "length_trap": "product over long responses",
-    "clip_saturated": "saturated clip",
-    "clip_zero": "clip never binds",
-    "zero_signal": "groups without a signal",
-}
-
-
-def rule_words(rule: str) -> str:
-    """A rule as people say it."""
-    return _NAMES.get(rule, rule.replace("_", " "))
 
 
 def _how_many_live(statuses: Sequence[str]) -> str:
