@@ -1,7 +1,7 @@
 """What can be made again, kept on disk: one file an entry, and the least recently used go when there is too much.
 
-    kept = entry_of("findings", __name__, run, thresholds)     # what it is, the module that makes it, what from
-    contents = kept.get()                                   # bytes, or None
+    kept = entry_of("findings", run, thresholds)     # what it is, what it is made from
+    contents = kept.get()                            # bytes, or None
     kept.put(contents)
 
 Entries lie in $RATIOSCOPE_CACHE, else in the user's cache folder; where that variable is a URL, they lie in the user's
@@ -10,25 +10,22 @@ take (4000; 0 keeps none). Any number of processes may use it at once. A cache t
 reason to fail, and a broken entry is a missing one. Entries are data, never code; a folder that others may write to is
 not used (`distrusted`).
 
-An entry's key holds the code of all that the module imports (`code_of`): what another ratioscope computed is never
+An entry's key holds the code of the whole package (`code_of_package`): what another ratioscope computed is never
 mistaken for what this one would. Models and what must not be forgotten are not entries: they have separate folders
 (`own_folder`, with the same check of who may write there) and stay.
 """
 
-import ast
 import hashlib
 import logging
 import os
 import re
 import stat
-import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -38,6 +35,9 @@ from ratioscope.manifest import library_versions
 from ratioscope.whole_files import is_a_groups, replace_atomically
 
 DEFAULT_LIMIT_MEGABYTES = 4000
+
+LIBRARIES = ("duckdb", "numba", "numpy", "pandas", "pyarrow", "scipy", "torch")
+"""Of which another version may give another last digit."""
 
 T = TypeVar("T")
 _LOG = logging.getLogger("ratioscope")
@@ -54,7 +54,6 @@ _NOTED, _LEFT_OVER = 600.0, 3600.0
 
 _NAMES = f"*/{'[0-9a-f]' * 32}{_SUFFIX}*"
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
-_TOP_LEVEL = re.compile(r"^[@\w]", re.MULTILINE)
 
 
 def cache_folder(purpose: str) -> Path:
@@ -218,13 +217,9 @@ def _shared(purpose: str) -> ModuleType | None:
     return shared_cache if purpose in shared_cache.PURPOSES else None
 
 
-def entry_of(purpose: str, module: str, *inputs: str) -> Entry:
-    """The entry of what `module` makes of some inputs, for one purpose.
-
-    Args:
-        module: `__name__` of the module that does it; see `code_of`.
-    """
-    digest = hashlib.sha256("\0".join([code_of(module), *inputs]).encode(errors="surrogatepass"))
+def entry_of(purpose: str, *inputs: str) -> Entry:
+    """The entry of what this code makes of some inputs, for one purpose."""
+    digest = hashlib.sha256("\0".join([code_of_package(), *inputs]).encode(errors="surrogatepass"))
     return Entry(purpose, digest.hexdigest()[:32])
 
 
@@ -296,102 +291,11 @@ def _make_room(folder: Path, limit: float) -> None:
 
 
 @cache
-def code_of(module: str) -> str:
-    """A digest of the code that a module's results depend on: changes with any byte of it.
-
-    That is the module and whatever it imports of its own package, in turn (`followed`), and the versions of the
-    libraries that these import.
-    """
-    files, libraries = followed(module)
-    digest = hashlib.sha256(repr(library_versions(*libraries)).encode())
-    for path in files:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+def code_of_package() -> str:
+    """A digest of the code of the whole package, and of the libraries that numbers come from: changes with any byte."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256(repr(library_versions(*LIBRARIES)).encode())
+    for folder, _, names in sorted(os.walk(root, followlinks=True)):
+        for path in (Path(folder, name) for name in sorted(names) if name.endswith((".py", ".sql"))):
+            digest.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def followed(module: str) -> tuple[list[Path], list[str]]:
-    """What a module imports, directly and through others, wherever in the code the import stands.
-
-    Followed are all modules of the package it belongs to. The package's own face, `__init__`, reaches up from within a
-    function to show a run, which is not followed; neither are imports for type checkers, nor any by computed names.
-
-    Returns:
-        The files of these modules, sorted by module, with the SQL that lies beside them; and the names of the packages
-        that they import from elsewhere, without the standard library.
-
-    Raises:
-        ModuleNotFoundError: there is no such module.
-    """
-    package = module.partition(".")[0]
-    found, elsewhere, left = {}, set(), [module]
-    while left:
-        name = left.pop()
-        path = _file(name)
-        if path is None:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        found[name] = path
-        for imported in _imports(name, path):
-            if imported.partition(".")[0] != package:
-                elsewhere.add(imported.partition(".")[0])
-            elif imported not in found and imported not in left:
-                left.append(imported)
-    modules = [found[name] for name in sorted(found)]
-    queries = sorted({query for folder in {path.parent for path in modules} for query in folder.glob("*.sql")})
-    return [*modules, *queries], sorted(elsewhere - sys.stdlib_module_names)
-
-
-@cache
-def _file(module: str) -> Path | None:
-    package, *inside = module.split(".")
-    spec = find_spec(package)
-    if spec is None or spec.origin is None:
-        return None
-    place = Path(spec.origin).parent.joinpath(*inside)
-    return next((path for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file()), None)
-
-
-@cache
-def _imports(module: str, path: Path) -> tuple[str, ...]:
-    """The modules that a module imports, by their full names."""
-    package = module.partition(".")[0]
-    within = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    names: list[str] = []
-    for statement in _statements(_beginning(path.read_text(encoding="utf-8")).body, inside=module != package):
-        if isinstance(statement, ast.Import):
-            names += [alias.name for alias in statement.names]
-        elif isinstance(statement, ast.ImportFrom):
-            base = resolve_name("." * statement.level + (statement.module or ""), within)
-            ours = base.partition(".")[0] == package
-            parts = [f"{base}.{alias.name}" for alias in statement.names]
-            names += [part if ours and _file(part) else base for part in parts]
-    return tuple(dict.fromkeys(names))
-
-
-def _statements(body: Iterable[ast.AST], *, inside: bool) -> Iterator[ast.AST]:
-    """The statements of a body; those inside of functions and classes, too, where these are asked for."""
-    for statement in body:
-        yield statement
-        blocks = ["body", "orelse", "handlers", "finalbody", "cases"]
-        if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING"):
-            blocks.remove("body")
-        if inside or not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            for block in blocks:
-                yield from _statements(getattr(statement, block, ()), inside=inside)
-
-
-def _beginning(text: str) -> ast.Module:
-    """As much of a module as holds its imports; to parse the rest, too, takes three times as long."""
-    rest = _TOP_LEVEL.search(text, text.rfind("import") + len("import"))
-    try:
-        return _parsed(text[: rest.start()] if rest else text)
-    except SyntaxError:  # that was no statement but a line of a docstring
-        return _parsed(text)
-
-
-def _parsed(text: str) -> ast.Module:
-    """Python 3.11 has one count of the depth for all threads, and gives up where another one parses meanwhile
-    (python/cpython#106905)."""
-    for _ in range(10):
-        with suppress(SystemError):
-            return ast.parse(text)
-    return ast.parse(text)

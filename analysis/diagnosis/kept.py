@@ -68,7 +68,7 @@ def _kept(run: Run, limits: Limits, checked: Steps) -> Entry:
     files = (file.identity for files in run.files.values() for file in files)
     manifest = {key: value for key, value in asdict(run.manifest).items() if key != "heartbeat"}
     settings = (json.dumps(part, sort_keys=True) for part in (manifest, asdict(limits), checked, run.problems))
-    return entry_of("findings", __name__, *files, *settings)
+    return entry_of("findings", *files, *settings)
 
 
 def _read(contents: bytes, checked: Steps) -> Judged:

@@ -255,7 +255,7 @@ def _stamp(folder: Path) -> str:
 def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool) -> dict[str, str]:
     """The files that cannot be used, by identity, and why. What is found out of a run that has ended is kept."""
     files = [(table, file) for table, (found, _) in listed.items() for file in found]
-    kept = entry_of("footers", __name__, str(largest()), *(file.identity for _, file in files))
+    kept = entry_of("footers", str(largest()), *(file.identity for _, file in files))
     known = kept.read(_read_refused)
     if known is not None:
         return known

@@ -83,7 +83,7 @@ def _computed(block: Block, found: dict[ScanUnit, Tables]) -> BlockTable:
 
 
 def _kept(block: Block) -> Entry:
-    return entry_of("steps", __name__, *(unit.identity for unit in block))
+    return entry_of("steps", *(unit.identity for unit in block))
 
 
 def _written(table: BlockTable) -> bytes:

@@ -80,7 +80,7 @@ def joined(parts: Sequence[Tables]) -> Partials:
 
 def kept(unit: ScanUnit) -> Entry:
     """Where a unit's partials are kept."""
-    return entry_of("partials", __name__, unit.identity)
+    return entry_of("partials", unit.identity)
 
 
 def _read(contents: bytes) -> Tables:

@@ -159,7 +159,7 @@ def summarise(run: Run) -> StepSummary:
 def _kept(run: Run, units: list[ScanUnit]) -> Entry:
     """Where the summary is kept: another place for other files of the run."""
     return entry_of(
-        "summaries", __name__, str(run.manifest.evaluation_prompts), *(unit.identity for unit in units),
+        "summaries", str(run.manifest.evaluation_prompts), *(unit.identity for unit in units),
         *(file.identity for file in run.files["steps"]),
     )  # fmt: skip
 

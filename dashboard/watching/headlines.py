@@ -59,7 +59,7 @@ def headline(folder: Path, *, compute: bool = True) -> Headline | None:
     """The headline of a run, from disk where it is known there; None when it is not and may not be computed."""
     try:
         limits = limits_of(folder)
-        kept = entry_of("headlines", __name__, str(folder.resolve()), signature(folder), repr(limits))
+        kept = entry_of("headlines", str(folder.resolve()), signature(folder), repr(limits))
         known = kept.read(Headline.read)
         if known is not None:
             return known

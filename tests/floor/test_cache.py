@@ -1,70 +1,38 @@
-"""The cache: a key follows the code that is imported, entries are whole or missing, and the oldest make room."""
+"""The cache: a key follows the code of the package, entries are whole or missing, and the oldest make room."""
 
 import ast
 import os
-import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from ratioscope import cache
-from ratioscope.cache import Entry, cache_folder, code_of, entry_of, followed
+from ratioscope.cache import Entry, cache_folder, code_of_package, entry_of
 from ratioscope.errors import RatioscopeError
 from ratioscope.whole_files import replace_atomically
 
-PACKAGE = {
-    "__init__.py": """
-        from typing import TYPE_CHECKING
-        from fake.floor.face import shown
-        def look():
-            from fake import screens
-        """,
-    "top.py": """
-        '''A docstring that says
-        import it.
-        '''
-        import json
-        from fake import metric
-        from fake.rooms import middle as between
-        from typing import TYPE_CHECKING
-        import numpy
-        if TYPE_CHECKING:
-            from fake import hints
-        def lazily():
-            from fake.rooms.late import LATE
-            return LATE, "of no import at all"
-        """,
-    "metric.py": "import fake.rooms.circle",
-    "hints.py": "HINT = 1",
-    "screens.py": "SCREEN = 1",
-    "unrelated.py": "NOTHING = 1",
-    "floor/__init__.py": "",
-    "floor/face.py": "def shown(): ...",
-    "rooms/__init__.py": "raise AssertionError('code is read, not run')",
-    "rooms/middle.py": "from .deep import LARGEST",
-    "rooms/deep.py": "LARGEST = 0.1",
-    "rooms/late.py": "LATE = 1",
-    "rooms/circle.py": "from fake import metric, shown",
-    "rooms/query.sql": "select 1",
-    "floor/query.sql": "select 1",
-    "other/query.sql": "select 1",
-}
+PACKAGE = ("__init__.py", "schema.py", "analysis/summary/sums.py", "analysis/summary/sums.sql")
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package called fake, with nothing remembered of it."""
-    for name, text in PACKAGE.items():
-        place = tmp_path / "fake" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(re.sub(r"(?m)^ {8}", "", text))
-    monkeypatch.syspath_prepend(tmp_path)
-    forget()
-    return tmp_path / "fake"
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package in whose place the cache thinks that it lies, with analysis behind a link; nothing is remembered."""
+    root, behind = tmp_path / "fake", tmp_path / "analysis"
+    root.mkdir()
+    behind.mkdir()
+    (root / "analysis").symlink_to(behind)
+    for name in PACKAGE:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("# code")
+    monkeypatch.setattr(cache, "__file__", str(root / "cache.py"))
+    code_of_package.cache_clear()
+    yield root
+    code_of_package.cache_clear()
 
 
 @pytest.fixture
@@ -73,87 +41,56 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def forget() -> None:
-    for remembered in (code_of, cache._imports, cache._file):
-        remembered.cache_clear()
-
-
 def key(number: int) -> str:
     return f"{number:032x}"
 
 
-def test_followed_are_the_modules_that_are_imported_and_their_sql(package: Path) -> None:
-    files, libraries = followed("fake.top")
-    assert [path.relative_to(package).as_posix() for path in files] == [
-        "__init__.py", "floor/face.py", "metric.py", "rooms/circle.py", "rooms/deep.py", "rooms/late.py",
-        "rooms/middle.py", "top.py", "floor/query.sql", "rooms/query.sql",
-    ]  # fmt: skip
-    assert libraries == ["numpy"]
-    with pytest.raises(ModuleNotFoundError):
-        followed("fake.nowhere")
-
-
-@pytest.mark.parametrize("changed", ["top.py", "rooms/deep.py", "rooms/late.py", "rooms/query.sql", "floor/face.py"])
-def test_a_constant_that_is_imported_indirectly_changes_the_key(package: Path, changed: str) -> None:
-    before = entry_of("sums", "fake.top", "file")
-    assert entry_of("sums", "fake.top", "file") == before != entry_of("sums", "fake.top", "another")
+@pytest.mark.parametrize("changed", PACKAGE)
+def test_any_byte_of_the_code_changes_the_key(package: Path, changed: str) -> None:
+    before = entry_of("sums", "file")
+    assert entry_of("sums", "file") == before != entry_of("sums", "another")
     with (package / changed).open("a") as file:
         file.write("\n")
-    forget()
-    assert entry_of("sums", "fake.top", "file") != before
+    code_of_package.cache_clear()
+    assert entry_of("sums", "file") != before
 
 
-@pytest.mark.parametrize("changed", ["unrelated.py", "hints.py", "screens.py", "rooms/__init__.py", "other/query.sql"])
-def test_code_that_is_not_imported_changes_no_key(package: Path, changed: str) -> None:
-    before = code_of("fake.top")
-    with (package / changed).open("a") as file:
-        file.write("\n")
-    forget()
-    assert code_of("fake.top") == before
+def test_code_that_is_moved_changes_the_key_and_what_is_no_code_does_not(package: Path) -> None:
+    before = code_of_package()
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "schema.cpython-311.pyc").write_bytes(b"compiled")
+    code_of_package.cache_clear()
+    assert code_of_package() == before
+    (package / "schema.py").rename(package / "analysis" / "schema.py")
+    code_of_package.cache_clear()
+    assert code_of_package() != before
 
 
-def test_the_version_of_an_imported_library_changes_the_key(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = code_of("fake.top")
+def test_the_version_of_a_library_changes_the_key(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_of_package()
     monkeypatch.setattr(cache, "library_versions", lambda *names: dict.fromkeys(names, "another"))
-    forget()
-    assert code_of("fake.top") != before
+    code_of_package.cache_clear()
+    assert code_of_package() != before
 
 
-def test_code_is_parsed_while_other_threads_parse(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python 3.11 says now and then that it cannot: python/cpython#106905."""
-    before, parse, failures = followed("fake.top"), ast.parse, iter([SystemError("depth mismatch")] * 3)
-
-    def parse_sometimes(text: str) -> ast.Module:
-        for failure in failures:
-            raise failure
-        return parse(text)
-
-    cache._imports.cache_clear()
-    monkeypatch.setattr(ast, "parse", parse_sometimes)
-    assert followed("fake.top") == before
-    assert next(failures, None) is None
-
-
-def test_partials_follow_the_schema_and_the_queries_and_no_page() -> None:
-    files = followed("ratioscope.analysis.summary.partials")[0]
+def test_libraries_that_compute_are_in_the_key() -> None:
+    """Imported by the floor or by analysis, and neither a filesystem nor a service."""
     root = Path(cache.__file__).parent
-    names = {path.relative_to(root).as_posix() for path in files}
-    assert {"schema.py", "tails.py", "analysis/runs/relations.py", "analysis/runs/tokens.sql"} <= names
-    assert "analysis/summary/group_sums.sql" in names
-    assert not [name for name in names if name.startswith(("dashboard", "trainer"))]
-
-
-def test_every_query_that_a_kept_number_comes_from_is_followed() -> None:
-    root = Path(cache.__file__).parent
-    files = followed("ratioscope.dashboard.watching.headlines")[0]
-    code = "".join(path.read_text(encoding="utf-8") for path in files if path.suffix == ".py")
-    named = re.findall(r"\b(?:query|filled)\(\s*\"(\w+/\w+)\"", code)
-    assert len(named) > 5
-    assert {root / "analysis" / f"{name}.sql" for name in named} <= set(files)
+    named = set[str]()
+    for path in (*root.glob("*.py"), *(root / "analysis").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                named.add(str(node.module))
+    found = {name.partition(".")[0] for name in named}
+    others = {"ratioscope", "fsspec", "huggingface_hub", "ray", "transformers"}
+    assert set(cache.LIBRARIES) <= found
+    assert found - set(cache.LIBRARIES) - others - sys.stdlib_module_names == set()
 
 
 def test_what_was_put_is_there_until_it_breaks(folder: Path) -> None:
-    kept = entry_of("things", "ratioscope.schema", "one", "\udcff")
+    kept = entry_of("things", "one", "\udcff")
     assert kept.get() is None
     kept.put(b"")
     assert kept.get() == b""
@@ -212,7 +149,7 @@ def test_the_folder_is_looked_through_now_and_then(folder: Path, monkeypatch: py
     make_room = cache._make_room
     monkeypatch.setattr(cache, "_make_room", lambda *given: looks.append(given) or make_room(*given))
     for number in range(3_000):
-        entry_of("small", "ratioscope.errors", str(number)).put(b"contents")
+        entry_of("small", str(number)).put(b"contents")
     assert 10 <= len(looks) <= 30
     assert 1_500 < sum(1 for _ in (folder / "small").iterdir()) <= 10e6 / 4096
 
