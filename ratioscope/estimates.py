@@ -5,11 +5,12 @@ Definitions: the catalogue, and `analysis/summary/` for the same numbers of a re
 
 from math import log
 
-from ratioscope import terms
 from ratioscope.batch import Batch, Segments
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import HARMLESS_RATIO
 from ratioscope.tails import QUANTILES, kept_size
 from ratioscope.tensors import Tensor, torch
+from ratioscope.terms import Term, column, evaluate, log_abs_expm1
 
 _QUANTILES = {"ratio_min": 0.0, **QUANTILES, "ratio_max": 1.0}
 
@@ -19,7 +20,8 @@ LOG_SUM_SQUARES = "log_sum_squares"
 
 def numbers(batch: Batch) -> dict[str, Tensor]:
     """All numbers and counts that the columns of the batch allow, but for those of the tails."""
-    found = batch.counts() | _divergences(batch) | _learning(batch) | _weights(batch) | _quantiles(batch)
+    found = batch.counts() | _means(_columns(batch), batch.usable) | {"ratio_mean_z": _z(batch)}
+    found |= _without_signal(batch) | _weights(batch) | _quantiles(batch)
     length = found["n_tokens"] / found["n_sequences"]
     return found | {"log1p_chi2_seq_predicted": length * torch.log1p(found["chi2_token"])}
 
@@ -43,47 +45,32 @@ def _mean(values: Tensor, rows: Tensor) -> Tensor:
     return torch.where(rows, values.double(), 0.0).sum() / _count(rows)
 
 
-def _divergences(batch: Batch) -> dict[str, Tensor]:
-    usable, log_rho = batch.usable, batch.log_rho()
-    deviation = torch.expm1(log_rho)  # rho - 1
-    found = {
-        "s_k": _mean(deviation.abs(), usable) / 2,
-        "s_k_bounded": _mean((-deviation).clamp(min=0), usable),
-        "ratio_mean": _mean(log_rho.exp(), usable),
-        "ratio_mean_z": _z(batch, deviation),
-        "chi2_token": _mean(deviation**2, usable),
-        "chi2_token_raw": _mean(torch.expm1(2 * log_rho), usable),
-        "abs_log_ratio": _mean(log_rho.abs(), usable),
-        "kl_k1": _mean(-log_rho, usable),
-        "kl_k2": _mean(log_rho**2 / 2, usable),
-        "kl_k3": _mean(terms.expm1_minus(log_rho), usable),
-        "kl_reverse": _mean(terms.reverse_kl(log_rho), usable),
-    }
-    if "logp_new" in batch.columns:
-        log_rho_new = batch.log_rho("logp_new")
-        deviation_new = torch.expm1(log_rho_new)
-        drift = terms.ratio_distance(log_rho_new, log_rho)
-        found["u_k"] = _mean(drift, usable) / 2
-        found["u_k_bounded"] = _mean(torch.where(log_rho_new < log_rho, drift, 0.0), usable)
-        found["tv_new_behavior"] = _mean(deviation_new.abs(), usable) / 2
-        found["tv_new_behavior_bounded"] = _mean((-deviation_new).clamp(min=0), usable)
-    if "logp_behavior_train" in batch.columns:
-        log_engine = batch.log_rho("logp_behavior_train")
-        rows = usable & log_engine.isfinite()
-        version, engine = terms.ratio_distance(log_rho, log_engine), torch.expm1(log_engine)
-        found["s_k_version"] = _mean(version, rows) / 2
-        found["s_k_version_bounded"] = _mean(torch.where(log_rho < log_engine, version, 0.0), rows)
-        found["s_k_engine"] = _mean(engine.abs(), rows) / 2
-        found["s_k_engine_bounded"] = _mean((-engine).clamp(min=0), rows)
-    if "logp_reference" in batch.columns:
-        log_reference = batch.log_rho("logp_reference")
-        rows = usable & log_reference.isfinite()
-        found["kl_to_reference"] = _mean(terms.weighted_reference(log_rho, log_reference), rows)
-    return found
+def _columns(batch: Batch) -> dict[str, Tensor]:
+    """What terms of the catalogue are made of, as far as it is given: see `analysis/runs/tokens.sql`."""
+    ratios = {
+        "log_rho": "logp_current", "log_rho_new": "logp_new", "log_engine": "logp_behavior_train",
+        "log_reference": "logp_reference",
+    }  # fmt: skip
+    found = {name: batch.log_rho(column) for name, column in ratios.items() if column in batch.columns}
+    side = batch.columns.get("clip_side")
+    return found | ({} if side is None else {"clipped": side != 0}) | batch.columns
 
 
-def _z(batch: Batch, deviation: Tensor) -> Tensor:
+def _means(columns: dict[str, Tensor], usable: Tensor) -> dict[str, Tensor]:
+    """The metrics that are means over tokens."""
+    means, computed = dict[str, Tensor](), dict[Term, Tensor]()
+    for key, metric in CATALOGUE.items():
+        mean, where = metric.mean, metric.over.where
+        if mean is None or where is None or not mean.term.columns | where.columns <= columns.keys():
+            continue
+        values, rows = (evaluate(term, columns, torch, computed) for term in (mean.term, where))
+        means[key] = _mean(values, usable & rows) * mean.factor + mean.offset
+    return means
+
+
+def _z(batch: Batch) -> Tensor:
     """Mean deviation over its cluster-robust standard error (`docs/metrics.md`, uncertainty); NaN where it has none."""
+    deviation = torch.expm1(batch.log_rho())
     theta, error = _with_error(batch.groups.sum(torch.where(batch.usable, deviation, 0.0)), _sizes(batch))
     return torch.where(error.isfinite() & (error > 0), theta / error, torch.nan)
 
@@ -101,50 +88,42 @@ def _with_error(x: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     return theta, torch.where(groups > 1, error, torch.nan)
 
 
+_LOG_SIZE = log_abs_expm1(column("log_weight"))
+
+
+def _log_square(log_weights: Tensor) -> Tensor:
+    """log (w - 1)^2."""
+    found: Tensor = 2 * evaluate(_LOG_SIZE, {"log_weight": log_weights}, torch)
+    return found
+
+
 def _reliance(log_weights: Tensor, there: Tensor, groups: Segments) -> Tensor:
     """What the largest (w - 1)^2 adds to their mean, in standard errors of it (`ratioscope.metric.doubt`)."""
     logs = torch.where(there, log_weights, -torch.inf)
-    highest, squares = logs.max(), torch.where(there, 2 * terms.log_abs_expm1(log_weights), -torch.inf)
+    highest, squares = logs.max(), torch.where(there, _log_square(log_weights), -torch.inf)
     top = squares.max()
     scaled = torch.where(there, (squares - top).exp(), 0.0)
     n = groups.sum(there)
     error = _with_error(groups.sum(scaled), n)[1] * n.sum()
-    largest = (2 * terms.log_abs_expm1(highest) - top).exp()
+    largest = (_log_square(highest) - top).exp()
     harmful = torch.where(error > 0, largest / error, torch.nan)
     return torch.where(highest > log(HARMLESS_RATIO), harmful, torch.where(n.sum() > 0, 0.0, torch.nan))
 
 
-def _learning(batch: Batch) -> dict[str, Tensor]:
-    """What the loss threw away, as far as it is given, and the entropy."""
-    usable, found = batch.usable, {}
-    clipped, side, gate, advantage, entropy = (
-        batch.columns.get(name) for name in ("clipped", "clip_side", "gate", "advantage", "entropy")
-    )
-    if side is not None:
-        found["clip_fraction_low"], found["clip_fraction_high"] = _mean(side < 0, usable), _mean(side > 0, usable)
-        clipped = side if clipped is None else clipped
-    if clipped is not None:
-        found["clip_fraction"] = _mean(clipped != 0, usable)
-        if advantage is not None:
-            found["clip_fraction_positive"] = _mean(clipped != 0, usable & (advantage > 0))
-            found["clip_fraction_negative"] = _mean(clipped != 0, usable & (advantage < 0))
-    if gate is not None:
-        found["gate_mean"] = _mean(gate, usable)
-        if advantage is not None:
-            found["effective_token_fraction"] = _mean(torch.where(advantage != 0, gate, 0.0), usable)
-    if advantage is not None:
-        without_signal = ~batch.groups.any(usable & (advantage != 0))
-        found["zero_advantage_group_fraction"] = _mean(without_signal, batch.groups.any(usable))
-    if entropy is not None:
-        found["entropy"] = _mean(entropy, usable & entropy.isfinite())
-    return found
+def _without_signal(batch: Batch) -> dict[str, Tensor]:
+    """The share of groups that contribute no gradient, where advantages are given."""
+    advantage = batch.columns.get("advantage")
+    if advantage is None:
+        return {}
+    without_signal = ~batch.groups.any(batch.usable & (advantage != 0))
+    return {"zero_advantage_group_fraction": _mean(without_signal, batch.groups.any(batch.usable))}
 
 
 def _weights(batch: Batch) -> dict[str, Tensor]:
     """Effective sample sizes, and the chi-square of the sequence ratios: in log space until the very last step."""
     ess_token, log_sum_squares = _effective(batch.log_rho(), batch.usable)
     log_w, defined = batch.log_weights()
-    squares = torch.where(defined, 2 * terms.log_abs_expm1(log_w), -torch.inf)
+    squares = torch.where(defined, _log_square(log_w), -torch.inf)
     log_chi2 = squares.logsumexp(dim=0) - _count(defined).log()
     n = _sizes(batch)
     groups_of_sequences = Segments(batch.sequences.largest(batch.groups.index), batch.groups.size)

@@ -5,6 +5,7 @@ from enum import Enum
 from math import inf, isnan, log10
 
 from ratioscope.notes import Kind, Note
+from ratioscope.terms import LOG_RHO, Term, column, known
 
 
 class Moment(Enum):
@@ -47,8 +48,8 @@ class Denominator:
     """Their number, in the partial sums: a name with n_."""
     missing: Note
     """Why a metric over them is missing where there are none."""
-    where: str = ""
-    """SQL over one usable token, or one response: whether it is one of them; "" for all."""
+    where: Term | None = None
+    """Of one usable token, or one response: whether it is one of them; None for all."""
     columns: tuple[str, ...] = ()
     """Columns of the run format, one of which must be logged."""
     within: "Denominator | None" = None
@@ -66,24 +67,22 @@ class Denominator:
 
 TOKENS = Denominator("n_tokens", Note(Kind.UNDEFINED, "no usable token in this step"))
 CURRENT = Denominator(
-    "n_current", not_logged("logp_current"), "logp_current is not null", ("logp_current",), within=TOKENS
+    "n_current", not_logged("logp_current"), known(column("logp_current")), ("logp_current",), within=TOKENS
 )
 SAMPLED = ("logp_behavior", "logp_behavior_train")
 """What ratios divide by: the first of them that is logged (`analysis/runs/tokens.sql`)."""
-RATIOS = Denominator("n_ratios", not_logged(*SAMPLED), "log_rho is not null", SAMPLED, within=CURRENT)
+RATIOS = Denominator("n_ratios", not_logged(*SAMPLED), known(LOG_RHO), SAMPLED, within=CURRENT)
 
 
 @dataclass(frozen=True)
 class Mean:
     """A metric that is factor * (sum of a term) / (number of what it is taken over) + offset: its entry is enough."""
 
-    term: str = ""
-    """SQL over one usable token: columns of the run format, the log-ratios of `analysis/runs/tokens.sql`, `deviation`
-    and `deviation_new` (rho - 1 of both policies). Of the grain RESPONSE, over one response."""
-    holds: str = ""
-    """Instead of a term: SQL that is true or not; the mean is the share of those for which it is."""
+    term: Term
+    """Of one usable token, over columns of the run format and those of `analysis/runs/tokens.sql`; of the grain
+    RESPONSE, of one response. Of a condition the mean is the share of those for which it holds."""
     sum: str = ""
-    """Instead of a term: a sum that the scan makes anyway (`analysis/summary/group_sums.sql`)."""
+    """Where the scan makes it of sums that it has anyway: its name there (`analysis/summary/sums.py`)."""
     graded: str = ""
     """A count of the partial sums: in steps where it is 0 every term is 0 or 1, and the mean is a share."""
     factor: float = 1.0

@@ -7,6 +7,7 @@ becomes a column named by the metric's key.
 from collections.abc import Iterator
 
 from ratioscope.analysis.runs.database import filled
+from ratioscope.analysis.summary.rendering import sql
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import Denominator, Grain, Metric
 
@@ -25,7 +26,7 @@ def group_sums() -> str:
     counts = [f"coalesce(sum({name}), 0)::bigint as {name}" for name in names]
     totals = []
     for metric in _means(Grain.TOKEN, apart=False):
-        counted = metric.mean is not None and metric.mean.holds
+        counted = metric.mean is not None and metric.mean.term.is_condition
         total = f"coalesce(sum({metric.key}), 0)" if counted else f"sum({metric.key})"
         totals.append(f"{total}::double as {metric.key}")
     return filled("summary/group_sums", sums=_BETWEEN.join([*counts, *totals]))
@@ -53,7 +54,9 @@ def optional_columns() -> frozenset[str]:
 
 
 def _of_rows(grain: Grain, *, apart: bool) -> str:
-    counts = [f"count_if({over.where}) as {over.count}" for over in _denominators(grain, apart=apart)]
+    counts = [
+        f"count_if({sql(over.where)}) as {over.count}" for over in _denominators(grain, apart=apart) if over.where
+    ]
     return _BETWEEN.join([*counts, *map(_sum, _means(grain, apart=apart))])
 
 
@@ -61,10 +64,10 @@ def _sum(metric: Metric) -> str:
     """A mean's numerator. Conditions are inside: a `filter` behind an aggregate takes a third longer."""
     mean, where = metric.mean, metric.over.where
     assert mean is not None
-    if mean.holds:
-        return f"count_if(({where or True}) and ({mean.holds})) as {metric.key}"
-    term = f"({mean.term})::double"
-    return f"sum({f'case when {where} then {term} end' if where else term}) as {metric.key}"
+    if mean.term.is_condition:
+        return f"count_if({sql(where & mean.term if where else mean.term)}) as {metric.key}"
+    term = f"({sql(mean.term)})::double"
+    return f"sum({f'case when {sql(where)} then {term} end' if where else term}) as {metric.key}"
 
 
 def _means(grain: Grain, *, apart: bool) -> Iterator[Metric]:

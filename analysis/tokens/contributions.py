@@ -18,10 +18,12 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.runs.database import filled
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.rendering import DEVIATIONS, sql
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA, sequences_of, worst_sequences
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import unknown
 from ratioscope.metric import Grain, Metric
+from ratioscope.terms import DEVIATION, LOG_RHO, Term, case, column, exp, expm1, known, log_size, unequal
 
 USUAL = "s_k"
 """What is asked about where nothing else is named: in the plain form single tokens can have a large part."""
@@ -74,46 +76,33 @@ class _Parts:
     """What a number is the sum of."""
 
     what: str
-    size: str
-    """SQL: logarithm of the part of a row."""
+    term: Term
+    """The part of a row; of either sign."""
     of: str = "token"
     """What a row is: a token, a response by its tokens, or a response as it is listed."""
-    where: str = "true"
+    where: Term | None = None
 
 
-def _log(term: str) -> str:
-    """SQL: logarithm of the size of a term."""
-    return f"case when ({term})::double = 0 then '-inf'::double else ln(abs(({term})::double)) end"
-
-
-_SQUARES, _WHOLE_SQUARES = "2 * log_abs_expm1(log_rho)", "2 * log_abs_expm1(log_w)"
-# Sums that several metrics share (`Mean.sum`), and functions of the squares of all ratios.
-_SUMS = {
-    "shortfall": "case when log_rho < 0 then log_abs_expm1(log_rho) else '-inf'::double end",
-    "deviation": "log_abs_expm1(log_rho)",
-    "shortfall_new": "case when log_rho_new < 0 then log_abs_expm1(log_rho_new) else '-inf'::double end",
-    "deviation_new": "log_abs_expm1(log_rho_new)",
-    "deviation_squared": _SQUARES,
-    "rho_squared": "2 * log_rho",
-}
+_LOG_W = column("log_w")
+# Functions of the squares of all ratios; what is asked of a mean where its terms are not what stands out.
 _MADE = {
-    "ratio_mean": _Parts("Σ|ρ − 1|", "log_abs_expm1(log_rho)"),
-    "chi2_token": _Parts("Σ(ρ − 1)²", _SQUARES),
-    "chi2_token_raw": _Parts("Σρ²", "2 * log_rho"),
-    "kl_k1": _Parts("Σ|log ρ|", _log("log_rho")),
-    "ess_token": _Parts("Σρ²", "2 * log_rho"),
-    "top1pct_share": _Parts("Σρ²", "2 * log_rho"),
-    "reliance_token": _Parts("Σ(ρ − 1)²", _SQUARES),
-    "chi2_seq": _Parts("Σ(W − 1)²", _WHOLE_SQUARES, "response"),
-    "log1p_chi2_seq": _Parts("Σ(W − 1)²", _WHOLE_SQUARES, "response"),
-    "reliance_seq": _Parts("Σ(W − 1)²", _WHOLE_SQUARES, "response"),
-    "ess_seq": _Parts("ΣW²", "2 * log_w", "response"),
-    "response_length": _Parts("all tokens", _log("n_tokens"), "listed"),
-    "gate_mean": _Parts("what the gates took, Σ(1 − gate)", _log("1 - gate"), where="gate is not null"),
+    "ratio_mean": _Parts("Σ|ρ − 1|", DEVIATION),
+    "chi2_token": _Parts("Σ(ρ − 1)²", DEVIATION * DEVIATION),
+    "chi2_token_raw": _Parts("Σρ²", exp(2 * LOG_RHO)),
+    "kl_k1": _Parts("Σ|log ρ|", LOG_RHO),
+    "ess_token": _Parts("Σρ²", exp(2 * LOG_RHO)),
+    "top1pct_share": _Parts("Σρ²", exp(2 * LOG_RHO)),
+    "reliance_token": _Parts("Σ(ρ − 1)²", DEVIATION * DEVIATION),
+    "chi2_seq": _Parts("Σ(W − 1)²", expm1(_LOG_W) * expm1(_LOG_W), "response"),
+    "log1p_chi2_seq": _Parts("Σ(W − 1)²", expm1(_LOG_W) * expm1(_LOG_W), "response"),
+    "reliance_seq": _Parts("Σ(W − 1)²", expm1(_LOG_W) * expm1(_LOG_W), "response"),
+    "ess_seq": _Parts("ΣW²", exp(2 * _LOG_W), "response"),
+    "response_length": _Parts("all tokens", column("n_tokens"), "listed"),
+    "gate_mean": _Parts("what the gates took, Σ(1 − gate)", 1 - column("gate"), where=known(column("gate"))),
     "effective_token_fraction": _Parts(
         "the tokens without effect",
-        _log("1 - case when advantage <> 0 then gate else 0 end"),
-        where="gate is not null and advantage is not null",
+        1 - case(unequal(column("advantage"), 0), column("gate"), 0),
+        where=known(column("gate")) & known(column("advantage")),
     ),
 }
 
@@ -180,31 +169,22 @@ def _parts_of(metric: Metric) -> _Parts:
         return _MADE[metric.key]
     mean = metric.mean
     assert mean is not None, metric.key
-    if mean.sum:
-        size = _SUMS[mean.sum]
-    elif mean.holds:
-        size = f"case when {mean.holds} then 0 else '-inf'::double end"
-    else:
-        size = _log(mean.term)
     of = "listed" if metric.grain is Grain.RESPONSE else "token"
     name = metric.title if metric.label[0].islower() else metric.label
-    return _Parts(name, size, of, metric.over.where or "true")
+    return _Parts(name, mean.term, of, metric.over.where)
 
 
 def _rows(parts: _Parts) -> str:
     """SQL: each row with the logarithm of its part."""
-    size = f"{parts.size} as size"
+    size, where = f"{sql(log_size(parts.term))} as size", sql(parts.where) if parts.where else "true"
     if parts.of == "response":
         return f"select step, seq_id, null::integer as position, {size} from ({sequences_of()}) where log_w is not null"
     if parts.of == "listed":
-        return f"select step, seq_id, null::integer as position, {size} from sequence where {parts.where}"
+        return f"select step, seq_id, null::integer as position, {size} from sequence where {where}"
     return f"""
         select step, seq_id, position, {size} from (
-            select
-                *, expm1(log_rho) as deviation, expm1(log_rho_new) as deviation_new,
-                expm1(log_engine) as deviation_engine
-            from usable
-        ) where {parts.where}
+            select *, {DEVIATIONS} from usable
+        ) where {where}
         """
 
 

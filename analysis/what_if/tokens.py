@@ -16,10 +16,12 @@ from ratioscope.filters import Rows
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.tails import Array
 from ratioscope.tensors import Tensor, torch
-from ratioscope.terms import ratio_distance
+from ratioscope.terms import LOG_RHO, LOG_RHO_NEW, evaluate, ratio_distance
 
 # So many tokens of float64 columns stay in the caches of a processor: faster than all tokens at once.
 BLOCK_TOKENS = 131_072
+
+_DRIFT = ratio_distance(LOG_RHO_NEW, LOG_RHO)
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,11 @@ class Tokens:
     @cached_property
     def drift(self) -> Tensor | None:
         """½ |rho_{k+1} - rho_k|: a token's part of U_k; None where logp_new is not logged."""
-        return None if self.log_rho_new is None else ratio_distance(self.log_rho_new, self.rows.ratios.current) / 2
+        if self.log_rho_new is None:
+            return None
+        columns = {"log_rho": self.rows.ratios.current, "log_rho_new": self.log_rho_new}
+        distance: Tensor = evaluate(_DRIFT, columns, torch)
+        return distance / 2
 
     @cached_property
     def sums(self) -> dict[str, Array]:

@@ -1,6 +1,6 @@
 """What metrics are averaged over, and why one is missing where there is nothing to average.
 
-Terms and conditions are SQL (`analysis/summary/sums.py`); a metric names its denominator, which says what must be
+A metric names its denominator, which says what must be
 logged and which note stands where it is not.
 """
 
@@ -8,6 +8,10 @@ from dataclasses import replace
 
 from ratioscope.metric import RATIOS, SAMPLED, TOKENS, Denominator, Grain, not_logged
 from ratioscope.notes import Kind, Note
+from ratioscope.terms import LOG_ENGINE, LOG_REFERENCE, LOG_RHO, LOG_RHO_NEW, column, finite, known, number
+
+_ADVANTAGE, _CLIPPED, _GATE = map(column, ("advantage", "clipped", "gate"))
+_TV, _TV_NEW = map(column, ("tv_current_behavior", "tv_new_current"))
 
 
 def _undefined(text: str) -> Note:
@@ -16,18 +20,16 @@ def _undefined(text: str) -> Note:
 
 # What several columns are needed for is within what some of them are needed for: the outermost one that is missing is
 # the reason that is given. Two denominators with one count differ in what they are within.
-_OF_SAMPLER = Denominator("n_sampled", not_logged(*SAMPLED), "logp_sampled is not null", SAMPLED, TOKENS)
-NEW = Denominator("n_new", not_logged("logp_new"), "log_rho_new is not null", ("logp_new",), _OF_SAMPLER)
-UPDATE = Denominator(
-    "n_update", not_logged("logp_new"), "log_rho_new is not null and log_rho is not null", ("logp_new",), RATIOS
-)
+_OF_SAMPLER = Denominator("n_sampled", not_logged(*SAMPLED), known(column("logp_sampled")), SAMPLED, TOKENS)
+NEW = Denominator("n_new", not_logged("logp_new"), known(LOG_RHO_NEW), ("logp_new",), _OF_SAMPLER)
+UPDATE = Denominator("n_update", not_logged("logp_new"), known(LOG_RHO_NEW) & known(LOG_RHO), ("logp_new",), RATIOS)
 _BEHAVIOR = Denominator(
-    "n_behavior", not_logged("logp_behavior"), "logp_behavior is not null", ("logp_behavior",), TOKENS
+    "n_behavior", not_logged("logp_behavior"), known(column("logp_behavior")), ("logp_behavior",), TOKENS
 )
 ENGINE = Denominator(
     "n_engine",
     not_logged("logp_behavior_train"),
-    "isfinite(log_engine)",
+    finite(LOG_ENGINE),
     ("logp_behavior_train",),
     _BEHAVIOR,
     apart=True,
@@ -35,7 +37,7 @@ ENGINE = Denominator(
 AGE = Denominator(
     "n_age",
     not_logged("logp_behavior_train"),
-    "isfinite(log_engine) and log_rho is not null",
+    finite(LOG_ENGINE) & known(LOG_RHO),
     ("logp_behavior_train",),
     replace(_BEHAVIOR, within=RATIOS),
     apart=True,
@@ -43,46 +45,42 @@ AGE = Denominator(
 REFERENCE = Denominator(
     "n_reference",
     not_logged("logp_reference"),
-    "isfinite(log_reference) and log_rho is not null",
+    finite(LOG_REFERENCE) & known(LOG_RHO),
     ("logp_reference",),
     RATIOS,
     apart=True,
 )
-ENTROPY = Denominator("n_entropy", not_logged("entropy"), "isfinite(entropy)", ("entropy",), TOKENS, apart=True)
+ENTROPY = Denominator("n_entropy", not_logged("entropy"), finite(column("entropy")), ("entropy",), TOKENS, apart=True)
 
-CLIP = Denominator(
-    "n_clip", not_logged("clipped", "clip_side"), "clipped is not null", ("clipped", "clip_side"), TOKENS
-)
-SIDE = Denominator("n_side", not_logged("clip_side"), "clip_side is not null", ("clip_side",), TOKENS)
-ADVANTAGE = Denominator("n_advantage", not_logged("advantage"), "advantage is not null", ("advantage",), TOKENS)
+CLIP = Denominator("n_clip", not_logged("clipped", "clip_side"), known(_CLIPPED), ("clipped", "clip_side"), TOKENS)
+SIDE = Denominator("n_side", not_logged("clip_side"), known(column("clip_side")), ("clip_side",), TOKENS)
+ADVANTAGE = Denominator("n_advantage", not_logged("advantage"), known(_ADVANTAGE), ("advantage",), TOKENS)
 _CLIP_OF_SIGNED = replace(CLIP, within=ADVANTAGE)
 POSITIVE = Denominator(
     "n_positive",
     _undefined("no token with positive advantage"),
-    "advantage > 0 and clipped is not null",
+    (_ADVANTAGE > 0) & known(_CLIPPED),
     within=_CLIP_OF_SIGNED,
 )
 NEGATIVE = Denominator(
     "n_negative",
     _undefined("no token with negative advantage"),
-    "advantage < 0 and clipped is not null",
+    (_ADVANTAGE < 0) & known(_CLIPPED),
     within=_CLIP_OF_SIGNED,
 )
-GATE = Denominator("n_gate", not_logged("gate"), "isfinite(gate)", ("gate",), TOKENS, apart=True)
+GATE = Denominator("n_gate", not_logged("gate"), finite(_GATE), ("gate",), TOKENS, apart=True)
 EFFECTIVE = Denominator(
-    "n_effective", not_logged("gate"), "isfinite(gate) and advantage is not null", ("gate",), ADVANTAGE, apart=True
+    "n_effective", not_logged("gate"), finite(_GATE) & known(_ADVANTAGE), ("gate",), ADVANTAGE, apart=True
 )
-LAG = Denominator("n_lag", not_logged("behavior_version"), "version_lag is not null", ("behavior_version",), TOKENS)
+LAG = Denominator("n_lag", not_logged("behavior_version"), known(column("version_lag")), ("behavior_version",), TOKENS)
 
 _EXACT = Note(Kind.NOT_LOGGED, "the exact per-state columns are not logged")
 _ONLY_EXACT = Note(Kind.NOT_LOGGED, f"not estimable from samples, and {_EXACT}")
-EXACT = Denominator(
-    "n_exact", _ONLY_EXACT, "isfinite(tv_current_behavior)", ("tv_current_behavior",), TOKENS, apart=True
-)
+EXACT = Denominator("n_exact", _ONLY_EXACT, finite(_TV), ("tv_current_behavior",), TOKENS, apart=True)
 EXACT_CHI2 = Denominator(
     "n_exact_chi2",
     _ONLY_EXACT,
-    "not isnan(chi2_current_behavior)",  # infinite where the sampler's support is truncated
+    number(column("chi2_current_behavior")),  # infinite where the sampler's support is truncated
     ("chi2_current_behavior",),
     TOKENS,
     apart=True,
@@ -90,16 +88,16 @@ EXACT_CHI2 = Denominator(
 EXACT_OF_RATIOS = Denominator(
     "n_exact_of_ratios",
     _ONLY_EXACT,
-    "isfinite(tv_current_behavior) and log_rho is not null and logp_behavior is not null",
+    finite(_TV) & known(LOG_RHO) & known(column("logp_behavior")),
     ("tv_current_behavior",),
     replace(_BEHAVIOR, within=RATIOS),
     apart=True,
 )
-EXACT_NEW = Denominator("n_exact_new", _EXACT, "isfinite(tv_new_current)", ("tv_new_current",), TOKENS, apart=True)
+EXACT_NEW = Denominator("n_exact_new", _EXACT, finite(_TV_NEW), ("tv_new_current",), TOKENS, apart=True)
 EXACT_OF_NEW = Denominator(
     "n_exact_of_new",
     _EXACT,
-    "isfinite(tv_new_current) and log_rho_new is not null and log_rho is not null",
+    finite(_TV_NEW) & known(LOG_RHO_NEW) & known(LOG_RHO),
     ("tv_new_current",),
     UPDATE,
     apart=True,
@@ -109,12 +107,12 @@ RESPONSES = Denominator(
     "n_sequences", _undefined("the sequences table has no rows for this step"), grain=Grain.RESPONSE
 )
 LENGTHS = Denominator(
-    "n_lengths", not_logged("n_tokens"), "n_tokens is not null", ("n_tokens",), RESPONSES, grain=Grain.RESPONSE
+    "n_lengths", not_logged("n_tokens"), known(column("n_tokens")), ("n_tokens",), RESPONSES, grain=Grain.RESPONSE
 )
 _SCORED = Denominator(
-    "n_scored", not_logged("reward"), "reward is not null", ("reward",), RESPONSES, grain=Grain.RESPONSE
+    "n_scored", not_logged("reward"), known(column("reward")), ("reward",), RESPONSES, grain=Grain.RESPONSE
 )
 REWARDED = Denominator(
-    "n_reward", _undefined("no finite reward"), "isfinite(reward)", within=_SCORED, grain=Grain.RESPONSE
+    "n_reward", _undefined("no finite reward"), finite(column("reward")), within=_SCORED, grain=Grain.RESPONSE
 )
 WEIGHTS = Denominator("n_weights", _undefined("every response has a token without a usable ratio"), within=RATIOS)

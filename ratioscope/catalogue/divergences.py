@@ -4,13 +4,7 @@ from ratioscope.catalogue.denominators import EXACT_CHI2, WEIGHTS
 from ratioscope.catalogue.remedies import FRESHER, TRUNCATE
 from ratioscope.metric import Grain, Mean, Metric, Moment
 from ratioscope.notes import Kind, Note
-
-# With series where rho - 1 has lost its digits.
-_K3 = "case when abs(log_rho) < 1e-2 then expm1_minus_series(log_rho) else deviation - log_rho end"
-_REVERSE = """case
-    when abs(log_rho) < 1e-2 then reverse_kl_series(log_rho)
-    when log_rho = '-inf'::double then 1
-    else (log_rho - 1) * deviation + log_rho end"""
+from ratioscope.terms import DEVIATION, LOG_RHO, column, exp, expm1_minus, reverse_kl
 
 ENTRIES = (
     Metric(
@@ -24,7 +18,7 @@ ENTRIES = (
         remedy="Check the sampler's log-probs (temperature, top-p), then selection after sampling.",
         better="1",
         moment=Moment.FIRST,
-        mean=Mean(sum="rho"),
+        mean=Mean(exp(LOG_RHO), sum="rho"),
         lowest=0.0,
     ),
     Metric(
@@ -53,7 +47,7 @@ ENTRIES = (
         remedy=TRUNCATE,
         better="lower",
         moment=Moment.SECOND,
-        mean=Mean(sum="deviation_squared"),
+        mean=Mean(DEVIATION * DEVIATION, sum="deviation_squared"),
         lowest=0.0,
     ),
     Metric(
@@ -66,7 +60,7 @@ ENTRIES = (
         source="S1 4.2",
         reading="May be negative; prefer the centred form.",
         moment=Moment.SECOND,
-        mean=Mean(sum="rho_squared", offset=-1.0),
+        mean=Mean(exp(2 * LOG_RHO), sum="rho_squared", offset=-1.0),
         lowest=-1.0,
     ),
     Metric(
@@ -81,7 +75,7 @@ ENTRIES = (
         remedy=TRUNCATE,
         better="lower",
         over=EXACT_CHI2,
-        mean=Mean("chi2_current_behavior"),
+        mean=Mean(column("chi2_current_behavior")),
         lowest=0.0,
     ),
     Metric(
@@ -150,7 +144,7 @@ ENTRIES = (
         remedy=FRESHER,
         unit="nats",
         better="lower",
-        mean=Mean("abs(log_rho)"),
+        mean=Mean(abs(LOG_RHO)),
         lowest=0.0,
     ),
     Metric(
@@ -165,7 +159,7 @@ ENTRIES = (
         unit="nats",
         better="lower",
         colour="amber",
-        mean=Mean(sum="k1"),
+        mean=Mean(-LOG_RHO, sum="k1"),
     ),
     Metric(
         key="kl_k2",
@@ -179,7 +173,7 @@ ENTRIES = (
         unit="nats",
         better="lower",
         colour="sky",
-        mean=Mean("log_rho * log_rho", factor=0.5),
+        mean=Mean(LOG_RHO * LOG_RHO, factor=0.5),
         lowest=0.0,
     ),
     Metric(
@@ -195,7 +189,7 @@ ENTRIES = (
         unit="nats",
         better="lower",
         moment=Moment.FIRST,
-        mean=Mean(_K3),
+        mean=Mean(expm1_minus(LOG_RHO)),
         lowest=0.0,
     ),
     Metric(
@@ -209,7 +203,7 @@ ENTRIES = (
         unit="nats",
         better="lower",
         moment=Moment.FIRST,
-        mean=Mean(_REVERSE),
+        mean=Mean(reverse_kl(LOG_RHO)),
         lowest=0.0,
     ),
 )

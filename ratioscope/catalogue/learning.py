@@ -16,12 +16,7 @@ from ratioscope.catalogue.denominators import (
 )
 from ratioscope.catalogue.remedies import FRESHER
 from ratioscope.metric import Grain, Mean, Metric, Moment
-
-# rho (e^x - 1 - x) with x = log_reference - log_rho; multiplied out where rho is small, down to its limit at 0.
-_REFERENCE = """case
-    when log_rho = '-inf'::double then exp(log_reference)
-    when log_rho < least(log_reference - 1, 0) then exp(log_reference) - exp(log_rho) * (1 + log_reference - log_rho)
-    else exp(log_rho) * expm1_minus(log_reference - log_rho) end"""
+from ratioscope.terms import LOG_REFERENCE, LOG_RHO, case, column, true, unequal, weighted_reference
 
 ENTRIES = (
     Metric(
@@ -35,7 +30,7 @@ ENTRIES = (
         remedy="Saturated: fresher data or wider bounds. Always zero: the gate cannot bind (one pass, on-policy data).",
         share=True,
         over=CLIP,
-        mean=Mean(holds="clipped"),
+        mean=Mean(true(column("clipped"))),
     ),
     Metric(
         key="clip_fraction_low",
@@ -49,7 +44,7 @@ ENTRIES = (
         share=True,
         colour="sky",
         over=SIDE,
-        mean=Mean(holds="clip_side < 0"),
+        mean=Mean(column("clip_side") < 0),
     ),
     Metric(
         key="clip_fraction_high",
@@ -63,7 +58,7 @@ ENTRIES = (
         share=True,
         colour="amber",
         over=SIDE,
-        mean=Mean(holds="clip_side > 0"),
+        mean=Mean(column("clip_side") > 0),
     ),
     Metric(
         key="clip_fraction_positive",
@@ -77,7 +72,7 @@ ENTRIES = (
         share=True,
         colour="green",
         over=POSITIVE,
-        mean=Mean(holds="clipped"),
+        mean=Mean(true(column("clipped"))),
     ),
     Metric(
         key="clip_fraction_negative",
@@ -91,7 +86,7 @@ ENTRIES = (
         share=True,
         colour="purple",
         over=NEGATIVE,
-        mean=Mean(holds="clipped"),
+        mean=Mean(true(column("clipped"))),
     ),
     Metric(
         key="gate_mean",
@@ -103,7 +98,7 @@ ENTRIES = (
         reading="1 minus the clip fraction for hard gates.",
         share=True,
         over=GATE,
-        mean=Mean("gate"),
+        mean=Mean(column("gate")),
     ),
     Metric(
         key="effective_token_fraction",
@@ -116,7 +111,7 @@ ENTRIES = (
         better="higher",
         share=True,
         over=EFFECTIVE,
-        mean=Mean("case when advantage <> 0 then gate else 0 end"),
+        mean=Mean(case(unequal(column("advantage"), 0), column("gate"), 0)),
     ),
     Metric(
         key="zero_advantage_group_fraction",
@@ -142,7 +137,7 @@ ENTRIES = (
         reading="A fall to 0 ends exploration; a rise with falling reward is a collapse under way.",
         unit="nats",
         over=ENTROPY,
-        mean=Mean("entropy"),
+        mean=Mean(column("entropy")),
         lowest=0.0,
     ),
     Metric(
@@ -157,7 +152,7 @@ ENTRIES = (
         grain=Grain.RESPONSE,
         order=2,
         over=REWARDED,
-        mean=Mean("reward", graded="n_graded"),
+        mean=Mean(column("reward"), graded="n_graded"),
     ),
     Metric(
         key="response_length",
@@ -170,7 +165,7 @@ ENTRIES = (
         unit="tokens",
         grain=Grain.RESPONSE,
         over=LENGTHS,
-        mean=Mean("n_tokens"),
+        mean=Mean(column("n_tokens")),
         lowest=0.0,
     ),
     Metric(
@@ -185,7 +180,7 @@ ENTRIES = (
         unit="updates",
         better="lower",
         over=LAG,
-        mean=Mean("version_lag"),
+        mean=Mean(column("version_lag")),
         lowest=0.0,
     ),
     Metric(
@@ -230,7 +225,7 @@ ENTRIES = (
         unit="nats",
         moment=Moment.FIRST,
         over=REFERENCE,
-        mean=Mean(_REFERENCE),
+        mean=Mean(weighted_reference(LOG_RHO, LOG_REFERENCE)),
         lowest=0.0,
     ),
     Metric(

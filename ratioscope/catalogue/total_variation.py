@@ -16,23 +16,34 @@ from ratioscope.catalogue.denominators import AGE, ENGINE, EXACT, EXACT_NEW, EXA
 from ratioscope.catalogue.remedies import FRESHER, SMALLER
 from ratioscope.metric import Mean, Metric, Moment
 from ratioscope.notes import Kind, Note
+from ratioscope.terms import (
+    DEVIATION,
+    DEVIATION_ENGINE,
+    DEVIATION_NEW,
+    LOG_ENGINE,
+    LOG_RHO,
+    LOG_RHO_NEW,
+    Term,
+    case,
+    column,
+    expm1,
+    finite,
+    negative_part,
+    ratio_distance,
+)
 
-# Differences of two ratios are those of their rho - 1, which is computed once.
-_DRIFT = """case
-    when isfinite(deviation_new - deviation) then abs(deviation_new - deviation)
-    else ratio_distance(log_rho_new, log_rho) end"""
-_VERSION = """case
-    when isfinite(deviation - deviation_engine) then abs(deviation - deviation_engine)
-    else ratio_distance(log_rho, log_engine) end"""
-# The positive part of the same differences: what the first policy gives a token and the second one takes away.
-_DRIFT_BOUNDED = """case
-    when log_rho_new >= log_rho then 0
-    when isfinite(deviation - deviation_new) then deviation - deviation_new
-    else ratio_distance(log_rho, log_rho_new) end"""
-_VERSION_BOUNDED = """case
-    when log_rho >= log_engine then 0
-    when isfinite(deviation_engine - deviation) then deviation_engine - deviation
-    else ratio_distance(log_engine, log_rho) end"""
+
+def _apart(y: Term, x: Term) -> Term:
+    """|e^y - e^x|: the difference of their rho - 1, which is computed once, where it is finite."""
+    difference = expm1(y) - expm1(x)
+    return case(finite(difference), abs(difference), ratio_distance(y, x))
+
+
+def _lost(y: Term, x: Term) -> Term:
+    """The positive part of e^y - e^x: what the first policy gives a token and the second one takes away."""
+    difference = expm1(y) - expm1(x)
+    return case(x >= y, 0, case(finite(difference), difference, ratio_distance(y, x)))
+
 
 ENTRIES = (
     Metric(
@@ -50,7 +61,7 @@ ENTRIES = (
         colour="vermilion",
         order=4,
         over=UPDATE,
-        mean=Mean(_DRIFT, factor=0.5),
+        mean=Mean(_apart(LOG_RHO_NEW, LOG_RHO), factor=0.5),
         lowest=0.0,
     ),
     Metric(
@@ -69,7 +80,7 @@ ENTRIES = (
         moment=Moment.FIRST,
         colour="vermilion",
         over=UPDATE,
-        mean=Mean(_DRIFT_BOUNDED),
+        mean=Mean(_lost(LOG_RHO, LOG_RHO_NEW)),
         lowest=0.0,
     ),
     Metric(
@@ -85,7 +96,7 @@ ENTRIES = (
         remedy=FRESHER,
         better="lower",
         order=3,
-        mean=Mean(sum="shortfall"),
+        mean=Mean(negative_part(DEVIATION), sum="shortfall"),
         lowest=0.0,
         highest=1.0,
     ),
@@ -103,7 +114,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         colour="sky",
-        mean=Mean(sum="deviation", factor=0.5),
+        mean=Mean(abs(DEVIATION), sum="deviation", factor=0.5),
         lowest=0.0,
     ),
     Metric(
@@ -120,7 +131,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         over=AGE,
-        mean=Mean(_VERSION_BOUNDED),
+        mean=Mean(_lost(LOG_ENGINE, LOG_RHO)),
         lowest=0.0,
     ),
     Metric(
@@ -137,7 +148,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         over=AGE,
-        mean=Mean(_VERSION, factor=0.5),
+        mean=Mean(_apart(LOG_RHO, LOG_ENGINE), factor=0.5),
         lowest=0.0,
     ),
     Metric(
@@ -153,7 +164,7 @@ ENTRIES = (
         remedy="Align precision and decoding of both engines, or take the sampler's log-probs as the denominator.",
         better="lower",
         over=ENGINE,
-        mean=Mean("case when deviation_engine < 0 then -deviation_engine else 0 end"),
+        mean=Mean(negative_part(DEVIATION_ENGINE)),
         lowest=0.0,
         highest=1.0,
     ),
@@ -171,7 +182,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         over=ENGINE,
-        mean=Mean("abs(deviation_engine)", factor=0.5),
+        mean=Mean(abs(DEVIATION_ENGINE), factor=0.5),
         lowest=0.0,
     ),
     Metric(
@@ -186,7 +197,7 @@ ENTRIES = (
         remedy=FRESHER,
         better="lower",
         over=EXACT,
-        mean=Mean("tv_current_behavior"),
+        mean=Mean(column("tv_current_behavior")),
         lowest=0.0,
         highest=1.0,
     ),
@@ -202,7 +213,7 @@ ENTRIES = (
         remedy=SMALLER,
         better="lower",
         over=EXACT_NEW,
-        mean=Mean("tv_new_current"),
+        mean=Mean(column("tv_new_current")),
         lowest=0.0,
         highest=1.0,
     ),
@@ -262,7 +273,7 @@ ENTRIES = (
         better="lower",
         colour="violet",
         over=NEW,
-        mean=Mean(sum="shortfall_new"),
+        mean=Mean(negative_part(DEVIATION_NEW), sum="shortfall_new"),
         lowest=0.0,
         highest=1.0,
     ),
@@ -280,7 +291,7 @@ ENTRIES = (
         moment=Moment.FIRST,
         colour="violet",
         over=NEW,
-        mean=Mean(sum="deviation_new", factor=0.5),
+        mean=Mean(abs(DEVIATION_NEW), sum="deviation_new", factor=0.5),
         lowest=0.0,
     ),
 )

@@ -55,8 +55,7 @@ def test_what_is_possible_is_an_interval_and_a_second_moment_has_a_judge(metric:
 @every_metric
 def test_a_mean_is_of_one_thing_over_something_that_is_counted(metric: Metric) -> None:
     if metric.mean is not None:
-        assert sum(map(bool, (metric.mean.term, metric.mean.holds, metric.mean.sum))) == 1
-        assert metric.grain is not Grain.STEP and (metric.share or not metric.mean.holds)
+        assert metric.grain is not Grain.STEP and (metric.share or not metric.mean.term.is_condition)
     for part in metric.over.chain:
         assert part.count.startswith("n_") and part.missing.kind in (Kind.NOT_LOGGED, Kind.UNDEFINED)
         assert (part.missing.kind is Kind.NOT_LOGGED) == bool(part.columns)

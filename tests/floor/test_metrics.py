@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections.abc import Callable
 from math import inf, nan
 from typing import Any
 
@@ -16,6 +17,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from ratioscope.metrics import BatchMetrics, batch_metrics, unreliable
 from ratioscope.notes import Kind, Note
+from ratioscope.terms import Term
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 COUNTS = ("n_tokens", "n_sequences", "n_groups", "n_invalid", "n_undefined")
@@ -309,6 +311,13 @@ def test_nothing_waits_for_the_device_on_the_way(given: dict[str, Tensor]) -> No
 LOGS = [0.0, 1e-12, -1e-9, 3e-5, -9.9e-3, 1.01e-2, 0.3, -2.0, 29.0, 31.0, -40.0, 300.0, -800.0]
 
 
+def of(term: Callable[..., Term], *values: Tensor) -> Tensor:
+    """A term of tensors."""
+    names = [f"x{number}" for number in range(len(values))]
+    found: Tensor = terms.evaluate(term(*map(terms.column, names)), dict(zip(names, values, strict=True)), torch)
+    return found
+
+
 def compared(found: Tensor, exact: list[Any]) -> None:
     assert found.tolist() == pytest.approx([float(value) for value in exact], rel=1e-12)
 
@@ -317,22 +326,22 @@ def test_terms_keep_their_digits_at_every_size() -> None:
     x = torch.tensor(LOGS, dtype=torch.float64)
     with mp.workdps(700):
         logs = [mp.mpf(value) for value in LOGS]
-        compared(terms.expm1_minus(x), [mp.expm1(v) - v for v in logs])
-        compared(terms.reverse_kl(x), [v * mp.exp(v) - mp.expm1(v) for v in logs])
-        compared(terms.log_abs_expm1(x)[1:], [mp.log(abs(mp.expm1(v))) for v in logs[1:]])
+        compared(of(terms.expm1_minus, x), [mp.expm1(v) - v for v in logs])
+        compared(of(terms.reverse_kl, x), [v * mp.exp(v) - mp.expm1(v) for v in logs])
+        compared(of(terms.log_abs_expm1, x)[1:], [mp.log(abs(mp.expm1(v))) for v in logs[1:]])
         y, exact = x.roll(1), [*logs[-1:], *logs[:-1]]
-        compared(terms.ratio_distance(y, x), [abs(mp.exp(v) - mp.exp(u)) for v, u in zip(exact, logs, strict=True)])
+        compared(of(terms.ratio_distance, y, x), [abs(mp.exp(v) - mp.exp(u)) for v, u in zip(exact, logs, strict=True)])
         rho = [mp.exp(v) for v in logs]
         compared(
-            terms.weighted_reference(x, y),
+            of(terms.weighted_reference, x, y),
             [w * (mp.expm1(v - u) - (v - u)) for w, v, u in zip(rho, exact, logs, strict=True)],
         )
 
 
 def test_terms_at_a_ratio_of_zero_are_their_limits() -> None:
     zero, other = torch.tensor([-inf], dtype=torch.float64), torch.tensor([0.5], dtype=torch.float64)
-    assert terms.expm1_minus(zero).item() == inf and terms.reverse_kl(zero).item() == 1
-    assert terms.log_abs_expm1(zero).item() == 0 and terms.log_abs_expm1(torch.zeros_like(zero)).item() == -inf
-    assert terms.ratio_distance(zero, zero).item() == 0
-    assert terms.ratio_distance(zero, other).item() == terms.ratio_distance(other, zero).item()
-    assert terms.weighted_reference(zero, other).item() == pytest.approx(float(mp.exp(0.5)))
+    assert of(terms.expm1_minus, zero).item() == inf and of(terms.reverse_kl, zero).item() == 1
+    assert of(terms.log_abs_expm1, zero).item() == 0 and of(terms.log_abs_expm1, torch.zeros_like(zero)).item() == -inf
+    assert of(terms.ratio_distance, zero, zero).item() == 0
+    assert of(terms.ratio_distance, zero, other).item() == of(terms.ratio_distance, other, zero).item()
+    assert of(terms.weighted_reference, zero, other).item() == pytest.approx(float(mp.exp(0.5)))

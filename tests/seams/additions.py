@@ -36,7 +36,7 @@ METRIC = Edit(
         reading="Near 0 the new policy is still the sampler's.",
         unit="nats",
         over=NEW,
-        mean=Mean("abs(log_rho_new)"),
+        mean=Mean(abs(LOG_RHO_NEW)),
     ),
 """,
     before='    Metric(\n        key="s_k",\n',

@@ -24,7 +24,7 @@ ENTRY = """    Metric(
         reading="Near 0 the new policy is the sampler's.",
         unit="nats",
         over=NEW,
-        mean=Mean("abs(log_rho_new)"),
+        mean=Mean(abs(LOG_RHO_NEW)),
     ),
 """
 KEY = "abs_log_ratio_new"
