@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values, schema_of
 from ratioscope.analysis.runs.files import TableFile
-from ratioscope.analysis.summary.compiled import COUNTS, SUMS
+from ratioscope.analysis.summary.compiled import KEYS
+from ratioscope.analysis.summary.sums import MADE, WITHIN, token_sums
 from ratioscope.storage.places import Remote
 from ratioscope.tails import Array
+from ratioscope.terms import evaluate
 
 _KEY = ("step", "group_id")
-# A count of nothing but unknowns is 0, and of these one that is not an integer is the sum of a metric.
-_SHARES = tuple(name for name in COUNTS if not name.startswith("n_"))
 _READ = ("step", "seq_id", "group_id", "reward", "n_tokens")
 # Of `response_groups`.
 SUMMED = frozenset({"n_listed_in_group", "n_graded", "n_reward", "n_scored", "n_lengths", "reward", "response_length"})
@@ -41,25 +41,17 @@ def token_groups(sequence_sums: pa.Table) -> pd.DataFrame:
     every = {name: sequence_sums[name].fill_null(0).to_numpy() for name in sequence_sums.column_names}
     starts = _starts(every)
     with np.errstate(all="ignore"):  # what is not finite stays so
-        summed = {name: np.add.reduceat(every[name], starts) for name in (*COUNTS, "n_grouped", "n_signal", *SUMS)}
-        absent = {name: summed[over] == 0 for name, over in SUMS.items()}
-        sums = {name: np.where(absent[name], np.nan, summed[name]) for name in SUMS}
-        rho = {
-            "rho": summed["n_ratios"] + sums["signed_deviation"],
-            "rho_squared": summed["n_ratios"] + 2 * sums["signed_deviation"] + sums["deviation_squared"],
-            "deviation": sums["signed_deviation"] + 2 * sums["shortfall"],
-            "deviation_new": sums["signed_deviation_new"] + 2 * sums["shortfall_new"],
-            "k1": -sums["log_w"],
-        }
+        summed = {name: np.add.reduceat(values, starts) for name, values in every.items() if name not in KEYS}
+        for name, (term, over) in token_sums().items():
+            # A count of nothing but unknowns is 0.
+            absent = (summed[over.count] == 0) & (not term.is_condition)
+            summed[name] = np.where(absent, np.nan, summed[name].astype(float))
+        made = {name: evaluate(term, summed, np) for name, term in MADE.items()}
         weights = _weight_sums(every["log_w"], every["n_ratios"] == every["n_tokens"], starts)
-    counts = {name: summed[name] for name in (*COUNTS, "n_grouped") if name not in _SHARES}
-    counts["n_signal"] = np.where(summed["n_advantage"] > 0, summed["n_signal"], np.nan)
-    plain = {name: values for name, values in sums.items() if name not in ("log_w", *_ONLY_INSIDE)}
-    shares = {name: summed[name].astype(float) for name in _SHARES}
-    return pd.DataFrame({name: every[name][starts] for name in _KEY} | counts | shares | plain | rho | weights)
+    kept = {name: values for name, values in summed.items() if name not in WITHIN}
+    return pd.DataFrame({name: every[name][starts] for name in _KEY} | kept | made | weights)
 
 
-_ONLY_INSIDE = ("signed_deviation", "signed_deviation_new")
 _UNUSABLE = (
     "n_undefined",
     "n_invalid",

@@ -1,11 +1,14 @@
 """Sums over the tokens of each response by one compiled pass over the columns, for large scans.
 
-SQL stays the definition, and takes several times as long: `sequence_sums.sql` and the catalogue say what is summed,
-tests hold this module to them, and files that are out of the ordinary are left to them (`can_sum`).
+SQL takes several times as long. Both are made of what `sums` lists, and files that are out of the ordinary are left to
+SQL (`can_sum`).
 """
 
+import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,18 +21,12 @@ from ratioscope.analysis.runs.columns import counted, schema_of
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.kernels import installed, kernel, loaded
 from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS, LogRatios, rows_of_stretches
+from ratioscope.analysis.summary.rendering import python
+from ratioscope.analysis.summary.sums import token_counts, token_sums
 from ratioscope.storage.places import Remote
+from ratioscope.terms import DEVIATION, DEVIATION_NEW, Term, case, column
 
 KEYS = ("step", "group_id", "seq_id")
-# Every other column that is read, with what stands for null.
-_NULL: dict[str, float] = {
-    **dict.fromkeys(("logp_behavior", "logp_behavior_train", "logp_current", "logp_new", "advantage"), np.nan),
-    "clip_side": -128,
-    "clipped": -1,
-    "behavior_version": -(2**31),
-}
-_NO_SIDE, _NO_VERSION = int(_NULL["clip_side"]), int(_NULL["behavior_version"])
-
 # Of rows. More would take too much memory, and a step of more is sketched.
 _FEWEST, _MOST = 50_000, EXACT_TOKENS
 # So many rows, in one scan or in several, are worth the second in which the compiler is imported.
@@ -37,22 +34,38 @@ _WORTH_LOADING = 2_000_000
 # Rows at a time: what is computed on the way stays in the processor's cache.
 _ROWS = 32_768
 
-COUNTS = (
-    "n_tokens", "n_recomputed", "n_sampled", "n_behavior", "n_current", "n_ratios", "n_new", "n_update",
-    "n_advantage", "n_signal", "n_clip", "n_side", "n_positive", "n_negative", "n_lag",
-    "clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
-)  # fmt: skip
-# Each with what it is a sum over: where there is none of that it is null, and not 0, as is n_signal.
-SUMS = {
-    "log_w": "n_ratios", "signed_deviation": "n_ratios", "shortfall": "n_tokens", "deviation_squared": "n_ratios",
-    "abs_log_ratio": "n_ratios", "kl_k2": "n_ratios", "kl_k3": "n_ratios", "kl_reverse": "n_ratios",
-    "signed_deviation_new": "n_new", "shortfall_new": "n_tokens",
-    "u_k": "n_update", "u_k_bounded": "n_update", "version_lag": "n_lag",
-}  # fmt: skip
-
-SUMMED = frozenset((*COUNTS, *SUMS))
+# What the derived columns are made of.
+_MADE_OF = (
+    "logp_behavior",
+    "logp_behavior_train",
+    "logp_current",
+    "logp_new",
+    "clip_side",
+    "clipped",
+    "behavior_version",
+)
+_DERIVED = frozenset({"log_rho", "log_rho_new", "logp_sampled", "version_lag"})
+_LISTED = {each.name: each.type for each in schema.TOKENS.columns if not pa.types.is_string(each.type)}
 
 Columns = dict[str, NDArray[Any]]
+
+
+@cache
+def _read() -> tuple[str, ...]:
+    """The columns of a file that are read, beside its keys."""
+    return tuple(dict.fromkeys((*_MADE_OF, *sorted(_columns() - _DERIVED))))
+
+
+@cache
+def _columns() -> frozenset[str]:
+    """The columns of which terms are made."""
+    terms = (term for each in token_sums().values() for term in (each.term, each.over.where) if term)
+    return frozenset().union(*(term.columns for term in (*token_counts().values(), *terms)))
+
+
+def knows_all() -> bool:
+    """Whether it has every column that the catalogue asks for."""
+    return _columns() <= _DERIVED | _LISTED.keys()
 
 
 def pays(rows: int) -> bool:
@@ -76,8 +89,8 @@ def can_sum(file: TableFile) -> bool:
         return False
     fields = {field.name: field.type for field in schema_of(file)}
     rows, values = counted(file)
-    read = (column for column in schema.TOKENS.columns if column.name in (*KEYS, *_NULL) and column.name in fields)
-    return all(values.get(key) == rows for key in KEYS) and all(fields[each.name] == each.type for each in read)
+    ordinary = all(fields[name] == _LISTED[name] for name in (*KEYS, *_read()) if name in fields)
+    return ordinary and all(values.get(key) == rows for key in KEYS)
 
 
 def sums_of(files: Sequence[TableFile]) -> tuple[pa.Table, LogRatios]:
@@ -95,23 +108,36 @@ def sums_of(files: Sequence[TableFile]) -> tuple[pa.Table, LogRatios]:
     for block in _blocks(files):
         size = len(block["step"])
         rows = slice(done, done := done + size)
-        sampled = block["logp_behavior"]
-        if (missing := np.isnan(sampled)).any():
-            sampled = np.where(missing, block["logp_behavior_train"], sampled)
-        np.subtract(block["logp_current"], sampled, out=log_ratios[0, rows], dtype=np.float64)
-        np.subtract(block["logp_new"], sampled, out=log_ratios[1, rows], dtype=np.float64)
-        with np.errstate(over="ignore"):
-            np.expm1(log_ratios[:, rows], out=deviations[:, :size])
+        _derive(block, log_ratios[:, rows], deviations[:, :size])
         keys = [block[key] for key in KEYS]
         first = starts[: kernel(_find_starts)(*keys, starts)]
-        counts, sums = np.zeros((len(COUNTS), len(first)), dtype=np.int64), np.zeros((len(SUMS), len(first)))
-        others = (block[name] for name in _NULL if name != "logp_behavior_train")
-        kernel(_add)(first, keys[0], sampled, *others, *log_ratios[:, rows], *deviations[:, :size], counts, sums)
+        counts = np.zeros((len(token_counts()), len(first)), dtype=np.int64)
+        sums = np.zeros((len(token_sums()), len(first)))
+        kernel(summing())(first, size, *(block[name] for name in _inputs().values()), counts, sums)
         steps.append(keys[0][first])
         firsts.append(first + rows.start)
-        named = zip((*KEYS, *COUNTS, *SUMS), (*(key[first] for key in keys), *counts, *sums), strict=True)
-        parts.append(dict(named))
+        lengths = {"n_tokens": np.diff(first, append=size)}
+        found = lengths | dict(zip((*token_counts(), *token_sums()), (*counts, *sums), strict=True))
+        parts.append({name: key[first] for name, key in zip(KEYS, keys, strict=True)} | found)
     return _table(parts), (rows_of_stretches(np.concatenate(steps), np.concatenate(firsts), n_rows), *log_ratios)
+
+
+def _derive(block: Columns, log_ratios: NDArray[np.float64], deviations: NDArray[np.float64]) -> None:
+    """Add what `analysis/runs/tokens.sql` makes of the columns, and rho - 1; log-ratios are kept where they are."""
+    sampled = block["logp_behavior"]
+    if (missing := np.isnan(sampled)).any():
+        sampled = np.where(missing, block["logp_behavior_train"], sampled)
+    np.subtract(block["logp_current"], sampled, out=log_ratios[0], dtype=np.float64)
+    np.subtract(block["logp_new"], sampled, out=log_ratios[1], dtype=np.float64)
+    with np.errstate(over="ignore"):
+        np.expm1(log_ratios, out=deviations)
+    side, clipped = block["clip_side"], block["clipped"]
+    if np.isnan(clipped).any():
+        block["clipped"] = np.where(np.isnan(clipped), np.where(np.isnan(side), np.nan, side != 0), clipped)
+    block |= {"logp_sampled": sampled, "version_lag": block["step"] - block["behavior_version"]}
+    block |= dict(
+        zip(("log_rho", "log_rho_new", "deviation", "deviation_new"), (*log_ratios, *deviations), strict=True)
+    )
 
 
 _kept = threading.local()
@@ -127,26 +153,25 @@ def _memory(n: int) -> NDArray[np.float64]:
 
 def _blocks(files: Sequence[TableFile]) -> Iterator[Columns]:
     """The columns of at most _ROWS rows at a time; what a file lacks is null."""
-    types = {column.name: column.type for column in schema.TOKENS.columns}
     for file in files:
         with pq.ParquetFile(file.path, memory_map=True, page_checksum_verification=True) as opened:
-            there = [name for name in (*KEYS, *_NULL) if name in opened.schema_arrow.names]
+            there = [name for name in (*KEYS, *_read()) if name in opened.schema_arrow.names]
             for number in range(opened.num_row_groups):
                 table = opened.read_row_group(number, columns=there, use_threads=False)
-                whole = {name: _values(table[name], _NULL.get(name)) for name in there}
-                for name in _NULL.keys() - whole.keys():
-                    kind = np.int8 if name == "clipped" else types[name].to_pandas_dtype()
-                    whole[name] = np.full(len(table), _NULL[name], dtype=kind)
+                whole = {name: table[name].to_numpy() for name in KEYS}
+                for name in _read():
+                    lacking = pa.chunked_array([pa.nulls(len(table), _LISTED[name])])
+                    whole[name] = _values(table[name] if name in there else lacking)
                 for start in range(0, len(table), _ROWS):
                     yield {name: values[start : start + _ROWS] for name, values in whole.items()}
 
 
-def _values(column: pa.ChunkedArray, null: float | None) -> NDArray[Any]:
-    """A column as numbers, truth as 0 and 1."""
+def _values(column: pa.ChunkedArray) -> NDArray[Any]:
+    """A column as numbers, truth as 0 and 1, with NaN for null."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    if column.null_count and not pa.types.is_floating(column.type):
-        column = column.fill_null(pa.scalar(null, column.type))
+    if not pa.types.is_floating(column.type):
+        column = column.cast(pa.float32() if column.type.bit_width == 8 else pa.float64())
     return column.to_numpy()
 
 
@@ -158,11 +183,12 @@ def _table(parts: Sequence[Columns]) -> pa.Table:
     keys = [columns[key] for key in KEYS]
     starts = np.empty(len(order), dtype=np.int64)
     starts = starts[: kernel(_find_starts)(*keys, starts)]
-    for name in (*COUNTS, *SUMS):
+    for name in columns.keys() - {*KEYS}:
         columns[name] = np.add.reduceat(columns[name], starts)
     for key in KEYS:
         columns[key] = columns[key][starts]
-    nulls = {name: columns[over] == 0 for name, over in (SUMS | {"n_signal": "n_advantage"}).items()}
+    totals = {name: over.count for name, (term, over) in token_sums().items() if not term.is_condition}
+    nulls = {name: columns[count] == 0 for name, count in totals.items()}
     arrays = {name: pa.array(values, mask=nulls.get(name)) for name, values in columns.items()}
     return pa.table(arrays | {"n_grouped": arrays["n_tokens"]})
 
@@ -177,88 +203,60 @@ def _find_starts(step, group, seq, starts):  # type: ignore[no-untyped-def]
     return found
 
 
-def _add(  # type: ignore[no-untyped-def]
-    starts, step, sampled, behavior, current, new, advantage, side, clipped, version,
-    log_rho, log_rho_new, deviations, deviations_new, counts, sums,
-):  # fmt: skip
-    """Fill `counts` (COUNTS, stretches) and `sums` (SUMS, stretches) from the rows; stretches begin at `starts`.
+@cache
+def _inputs() -> dict[Term, str]:
+    """What the compiled pass is given, and its names: columns, and rho - 1 of both policies."""
+    return {DEVIATION: "deviation", DEVIATION_NEW: "deviation_new"} | {
+        column(name): name for name in sorted(_columns())
+    }
 
-    Positive parts are summed by themselves: as differences of other sums they would not survive a heavy tail.
+
+@cache
+def summing() -> Callable[..., None]:
+    """The function that fills counts and sums, (names, stretches), from rows; stretches begin at `starts`.
+
+    It is named after its text, because what is compiled is kept by name.
     """
-    for place in range(len(starts)):
-        end = starts[place + 1] if place + 1 < len(starts) else len(step)
-        n_recomputed = n_sampled = n_behavior = n_current = n_ratios = n_new = n_update = 0
-        n_advantage = n_signal = n_clip = n_side = n_positive = n_negative = n_lag = 0
-        stopped = low = high = stopped_positive = stopped_negative = lag = 0
-        log_w = signed = shortfall = squared = absolute = k2 = k3 = reverse = 0.0
-        signed_new = shortfall_new = distance = distance_bounded = 0.0
-        for row in range(starts[place], end):
-            x, d, y, e = log_rho[row], deviations[row], log_rho_new[row], deviations_new[row]
-            has_ratio, has_new = not np.isnan(x), not np.isnan(y)
-            has_behavior = not np.isnan(behavior[row])
-            n_behavior += has_behavior
-            n_sampled += not np.isnan(sampled[row])
-            n_current += not np.isnan(current[row])
-            if has_ratio:
-                n_ratios += 1
-                n_recomputed += not has_behavior
-                size, square = abs(x), x * x
-                log_w += x
-                signed += d
-                shortfall -= min(d, 0.0)
-                squared += d * d
-                absolute += size
-                k2 += square
-                if size < 1e-2:
-                    k3 += square / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6))))
-                    reverse += square * (0.5 + x * (1.0 / 3 + x * (0.125 + x * (1.0 / 30 + x / 144))))
-                else:
-                    k3 += d - x
-                    reverse += (x - 1) * d + x
-            if has_new:
-                n_new += 1
-                signed_new += e
-                shortfall_new -= min(e, 0.0)
-                if has_ratio:
-                    n_update += 1
-                    difference = e - d
-                    if not np.isfinite(difference):  # as `ratio_distance` in SQL
-                        root = np.exp(max(x, y) / 2)
-                        apart = 0.0 if x == y else root * -np.expm1(-abs(y - x)) * root
-                        difference = apart if y > x else -apart
-                    distance += abs(difference)
-                    distance_bounded -= min(difference, 0.0)
-            a, at, was = advantage[row], side[row], version[row]
-            held = clipped[row]
-            if held < 0 and at != _NO_SIDE:
-                held = 1 if at != 0 else 0
-            n_advantage += not np.isnan(a)
-            n_signal += a > 0 or a < 0
-            if at != _NO_SIDE:
-                n_side += 1
-                low += at < 0
-                high += at > 0
-            if held >= 0:
-                n_clip += 1
-                n_positive += a > 0
-                n_negative += a < 0
-                if held:
-                    stopped += 1
-                    stopped_positive += a > 0
-                    stopped_negative += a < 0
-            if was != _NO_VERSION:
-                n_lag += 1
-                lag += step[row] - was
-        counted_here = (
-            end - starts[place], n_recomputed, n_sampled, n_behavior, n_current, n_ratios, n_new, n_update,
-            n_advantage, n_signal, n_clip, n_side, n_positive, n_negative, n_lag,
-            stopped, low, high, stopped_positive, stopped_negative,
-        )  # fmt: skip
-        for number in range(len(counted_here)):
-            counts[number, place] = counted_here[number]
-        summed_here = (
-            log_w, signed, shortfall, squared, absolute, k2, k3, reverse,
-            signed_new, shortfall_new, distance, distance_bounded, float(lag),
-        )  # fmt: skip
-        for number in range(len(summed_here)):
-            sums[number, place] = summed_here[number]
+    text = source()
+    name = f"sums_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    made: dict[str, Any] = {"np": np, "__name__": __name__}
+    exec(compile(text.replace("def sums(", f"def {name}("), __file__, "exec"), made)
+    function: Callable[..., None] = made[name]
+    return function
+
+
+def source() -> str:
+    """Its text: one loop over rows, in which what is counted or summed under the same condition shares it."""
+    inputs = {term: f"{name}_here" for term, name in _inputs().items()}
+    added = {name: case(where, 1, 0) for name, where in token_counts().items()}
+    for name, (term, over) in token_sums().items():
+        value = case(term, 1, 0) if term.is_condition else term
+        added[name] = case(over.where, value, 0) if over.where else value
+    lines = [f"def sums(starts, n_rows, {', '.join(_inputs().values())}, counts, sums):"]
+    lines += ["    for place in range(len(starts)):"]
+    lines += ["        end = starts[place + 1] if place + 1 < len(starts) else n_rows"]
+    lines += [f"        {' = '.join(f'{name}_total' for name in token_counts())} = 0"]
+    lines += [f"        {name}_total = {0 if term.is_condition else 0.0}" for name, (term, _) in token_sums().items()]
+    lines += ["        for row in range(starts[place], end):"]
+    lines += [f"            {name}_here = {name}[row]" for name in _inputs().values()]
+    lines += _added(added, inputs, " " * 12)
+    for array, names in (("counts", token_counts()), ("sums", token_sums())):
+        lines += [f"        {array}[{number}, place] = {name}_total" for number, name in enumerate(names)]
+    return "\n".join(lines)
+
+
+def _added(terms: dict[str, Term], inputs: dict[Term, str], indent: str) -> list[str]:
+    """Lines that add terms to their totals, with a branch where several are cases of one condition."""
+    lines = []
+    conditions = Counter(term.of[0] for term in terms.values() if term.operation == "case")
+    for name, term in terms.items():
+        if term.leaf != 0 and not (term.operation == "case" and conditions[term.of[0]] > 1):
+            lines += [f"{indent}{name}_total += {python(term, inputs)}"]
+    for condition in (condition for condition, n in conditions.items() if n > 1):
+        cases = {name: term.of for name, term in terms.items() if term.operation == "case" and term.of[0] == condition}
+        then, otherwise = (
+            _added({name: of[place] for name, of in cases.items()}, inputs, f"{indent}    ") for place in (1, 2)
+        )
+        lines += [f"{indent}if {python(condition, inputs)}:", *then]
+        lines += [f"{indent}else:", *otherwise] if otherwise else []
+    return lines

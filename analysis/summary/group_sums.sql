@@ -6,16 +6,6 @@ token_sums as (
         step, group_id,
         sum(n_tokens)::bigint as n_tokens,
         sum(n_grouped)::bigint as n_grouped,
-        sum(n_recomputed)::bigint as n_recomputed,
-        sum(sequence_sums.n_ratios + signed_deviation) as rho,
-        sum(sequence_sums.n_ratios + 2 * signed_deviation + deviation_squared) as rho_squared,
-        sum(signed_deviation + 2 * shortfall) as deviation,
-        sum(shortfall) as shortfall,
-        sum(deviation_squared) as deviation_squared,
-        -sum(log_w) as k1,
-        sum(signed_deviation_new + 2 * shortfall_new) as deviation_new,
-        sum(shortfall_new) as shortfall_new,
-        sum(n_signal)::bigint as n_signal,
         $sums
     from sequence_sums
     group by step, group_id

@@ -32,7 +32,7 @@ from ratioscope.analysis.summary.order_statistics import LogRatios, of_log_ratio
 from ratioscope.analysis.summary.packed import packed, unpacked
 from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import Entry, entry_of
-from ratioscope.metric import SAMPLED, Grain
+from ratioscope.metric import SAMPLED
 from ratioscope.storage.parquet import footer
 from ratioscope.table_files import counted_nonfinite
 
@@ -199,10 +199,15 @@ def scan(units: Batch) -> Partials:
     clean = all(map(_known_clean, tokens))
     part_of = first.part_of if first.responses else None
     rows = sum(footer(file.path).num_rows for file in tokens)
-    known = sums.names(Grain.TOKEN) <= compiled.SUMMED  # an entry that the kernel lacks is summed by SQL
-    can = known and clean and part_of is None and compiled.pays(rows) and not any(map(may_hold_out, sequences))
+    can = (
+        compiled.knows_all()
+        and clean
+        and part_of is None
+        and compiled.pays(rows)
+        and not any(map(may_hold_out, sequences))
+    )
     found = compiled.sums_of(tokens) if can and all(map(compiled.can_sum, tokens)) else None
-    ordinary = sums.names(Grain.RESPONSE) <= by_group.SUMMED and by_group.can_sum(sequences)
+    ordinary = sums.response_names() <= by_group.SUMMED and by_group.can_sum(sequences)
     if found and not optional and ordinary:
         partials = _without_database(found, sequences, _ranges(units))
         if partials is not None:

@@ -28,6 +28,7 @@ from ratioscope.terms import (
     column,
     expm1,
     finite,
+    greatest,
     negative_part,
     ratio_distance,
 )
@@ -42,7 +43,7 @@ def _apart(y: Term, x: Term) -> Term:
 def _lost(y: Term, x: Term) -> Term:
     """The positive part of e^y - e^x: what the first policy gives a token and the second one takes away."""
     difference = expm1(y) - expm1(x)
-    return case(x >= y, 0, case(finite(difference), difference, ratio_distance(y, x)))
+    return case(finite(difference), greatest(difference, 0), case(x >= y, 0, ratio_distance(y, x)))
 
 
 ENTRIES = (

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ratioscope.analysis.summary.sums import optional_columns
 from tests.making.runs import random_step, write_run
 from tests.oracles import brute_force
 
@@ -30,8 +31,9 @@ ENTRY = """    Metric(
 KEY = "abs_log_ratio_new"
 
 READ = """
-import json, sys
+import json, os, sys
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary import compiled
 from ratioscope.analysis.summary.strata import stratify
 from ratioscope.analysis.summary.summary import summarise, to_json
 from ratioscope.catalogue import explain
@@ -40,10 +42,15 @@ from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.figures.series import over_steps
 from ratioscope.dashboard.theme import LIGHT
 key, *folders = sys.argv[1:]
-run, lean = map(open_run, folders)
+run, lean, plain = map(open_run, folders)
 summary, strata = summarise(run), stratify(run, "advantage")
+slow = [summarise(each).values[key].tolist() for each in (run, plain)]
+compiled._FEWEST = compiled._WORTH_LOADING = 0
+os.environ["RATIOSCOPE_CACHE"] += "/another"
 rows = strata.metric(key)
 print(json.dumps({
+    "slow": slow,
+    "fast": [summarise(each).values[key].tolist() for each in (run, plain)],
     "json": to_json(run, summary)["steps"],
     "lean": to_json(lean, summarise(lean))["steps"],
     "strata": {"labels": rows["label"].tolist(), "n": rows["n_tokens"].tolist(), "values": rows["value"].tolist()},
@@ -73,8 +80,10 @@ def read(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     module.write_text(f"{head}ENTRIES = (\n{ENTRY}{tail}", encoding="utf-8")
     rng = np.random.default_rng(3)
     lean = write_run(place / "lean", [random_step(rng).with_tokens(logp_new=None)])
+    steps = [random_step(rng, step, groups=6, responses=4, spread=0.2) for step in range(2)]
+    plain = write_run(place / "plain", [step.with_tokens(**dict.fromkeys(optional_columns())) for step in steps])
     done = subprocess.run(
-        [sys.executable, "-P", "-c", READ, KEY, str(folder), str(lean)],
+        [sys.executable, "-P", "-c", READ, KEY, str(folder), str(lean), str(plain)],
         env=os.environ | {"PYTHONPATH": str(place), "RATIOSCOPE_CACHE": str(place / "cache")},
         cwd=place, capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -98,6 +107,11 @@ def test_value_and_interval_are_the_oracles(
         )[KEY]
         assert step[KEY] == pytest.approx(np.mean([term(row) for row in rows]), rel=1e-9)
         assert step["intervals"][KEY] == pytest.approx(brute_force.mean_interval(folder, number, KEY), rel=1e-8)
+
+
+def test_the_compiled_scan_has_it_too_with_and_without_columns_that_few_logs_have(read: dict[str, Any]) -> None:
+    for slow, fast in zip(read["slow"], read["fast"], strict=True):
+        assert len(fast) == 2 and min(fast) > 0 and fast == pytest.approx(slow, rel=1e-12)
 
 
 def test_without_its_column_it_is_missing_for_the_reason_that_others_have(read: dict[str, Any]) -> None:
