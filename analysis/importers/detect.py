@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ratioscope.analysis.importers import IMPORTERS
+from ratioscope.analysis.importers.formats import IMPORTERS
 from ratioscope.analysis.importers.recognised import Lacking, lacking
 from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
 from ratioscope.errors import RatioscopeError, first_line, unknown

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +21,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ratioscope import schema
-from ratioscope.analysis.importers.detect import hint as foreign_hint
 from ratioscope.analysis.runs.files import TableFile, in_flight, listed_files
 from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.bounds import bomb, largest, too_large
@@ -158,7 +158,7 @@ def open_run(folder: str | Path) -> Run:
     """
     folder = place(folder)
     scan_below(folder)
-    if not isinstance(folder, Remote) and not (folder / MANIFEST_NAME).is_file() and (said := foreign_hint(folder)):
+    if not isinstance(folder, Remote) and not (folder / MANIFEST_NAME).is_file() and (said := _foreign(folder)):
         raise RunFormatError(said)
     if not folder.is_dir():
         raise RunFormatError(f"{folder}: there is no such folder{_near(folder)}.")
@@ -203,6 +203,14 @@ def _near(folder: Path) -> str:
         names = [child.name for child in scan(folder.parent) if child.is_dir]
     close = get_close_matches(folder.name, names, n=1, cutoff=0.8)
     return f"; did you mean {folder.parent / close[0]}" if close else ""
+
+
+def _foreign(folder: Path) -> str:
+    """What to type where the folder is another program's.
+
+    Asked by name and only here: opening runs loads no importer, and what is kept of a run outlives changes of them.
+    """
+    return str(import_module("ratioscope.analysis.importers.detect").hint(folder))
 
 
 def _runs_in(folder: Path) -> list[Path]:

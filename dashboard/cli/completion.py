@@ -54,7 +54,8 @@ def frameworks(incomplete: str) -> list[str]:
 
 def formats(incomplete: str) -> list[str]:
     """Formats of other programs, for `import`; read from the source of each importer."""
-    return _starting(incomplete, [name for module in _modules("importers") for name in _called(module, "Importer")])
+    modules = _modules("importers/formats")
+    return _starting(incomplete, [name for module in modules for name in _called(module, "Importer", "Plain")])
 
 
 def reported(incomplete: str) -> list[str]:
@@ -114,10 +115,10 @@ def _modules(folder: str) -> Iterator[ast.Module]:
         yield ast.parse(path.read_text(encoding="utf-8"))
 
 
-def _called(tree: ast.Module, function: str) -> Iterator[str]:
-    """The names that a module gives to a function which declares something under them."""
+def _called(tree: ast.Module, *functions: str) -> Iterator[str]:
+    """The names that a module gives to functions which declare something under them."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
             given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "name")]
             yield from (str(value.value) for value in given[:1] if isinstance(value, ast.Constant))
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ratioscope.analysis.importers import Reading, lines, prime_rl
+from ratioscope.analysis.importers import Reading, lines
 from ratioscope.analysis.importers.detect import Found
+from ratioscope.analysis.importers.formats import prime_rl
 from ratioscope.analysis.importers.mapping import importer_of
 from ratioscope.analysis.importers.source import Importer
 from ratioscope.analysis.importers.writing import Options, import_run

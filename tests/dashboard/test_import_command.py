@@ -183,7 +183,7 @@ def test_the_dashboard_says_what_it_found(
 
 
 def test_a_shell_completes_the_formats() -> None:
-    from ratioscope.analysis.importers import IMPORTERS
+    from ratioscope.analysis.importers.formats import IMPORTERS
 
     assert sorted(completion.formats("")) == sorted(importer.name for importer in IMPORTERS)
     assert "slime" in completion.formats("sl")

@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -11,8 +13,7 @@ import pytest
 import torch
 
 from ratioscope import RunRecorder
-from ratioscope.analysis import importers
-from ratioscope.analysis.importers import Description, Importer, detect
+from ratioscope.analysis.importers import Description, Importer, detect, formats
 from ratioscope.analysis.importers.detect import hint, search, the_source
 from ratioscope.analysis.importers.source import Sign
 from ratioscope.errors import RatioscopeError
@@ -71,6 +72,13 @@ def test_what_lies_somewhere_is_found_or_it_is_said_what_could_be(tmp_path: Path
     assert hint(tmp_path / "c") == hint(tmp_path / "d") == ""
 
 
+def test_opening_a_run_loads_no_importer() -> None:
+    loaded = "sorted(name for name in sys.modules if name.startswith('ratioscope.analysis.importers'))"
+    command = f"import sys, ratioscope.analysis.runs.store; print({loaded})"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 # What has a known name and cannot be read ----------------------------------------------------------------------------
 
 
@@ -94,11 +102,11 @@ def made(place: Path, keys: tuple[str, ...]) -> None:
             place.write_text(json.dumps(dict.fromkeys(keys, 1)) + "\n")
 
 
-EVERY_SIGN = {f"{one.name}: {sign.files}": (one, sign) for one in importers.IMPORTERS for sign in one.signs}
+EVERY_SIGN = {f"{one.name}: {sign.files}": (one, sign) for one in formats.IMPORTERS for sign in one.signs}
 
 
 def test_every_format_has_a_sign() -> None:
-    assert {one.name for one, _ in EVERY_SIGN.values()} == {one.name for one in importers.IMPORTERS}
+    assert {one.name for one, _ in EVERY_SIGN.values()} == {one.name for one in formats.IMPORTERS}
 
 
 @in_one_loop("case", EVERY_SIGN)
@@ -131,7 +139,7 @@ def test_a_name_that_anybody_uses_says_nothing_alone(tmp_path: Path) -> None:
 
 
 def test_every_format_has_a_name_of_its_own_and_is_at_home_with_anything(tmp_path: Path) -> None:
-    names = [importer.name for importer in importers.IMPORTERS]
+    names = [importer.name for importer in formats.IMPORTERS]
     assert len(names) == len(set(names))
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("no log")
@@ -139,5 +147,5 @@ def test_every_format_has_a_name_of_its_own_and_is_at_home_with_anything(tmp_pat
     for name in ("a.jsonl", "step_1", "b\n.jsonl", "run.parquet"):
         (tmp_path / "odd" / name).write_bytes(b"\x00\xff{")
     for place in ("empty", "text", "odd", "none"):
-        for importer in importers.IMPORTERS:
+        for importer in formats.IMPORTERS:
             assert importer.describe(tmp_path / place) is None, (importer.name, place)

@@ -8,8 +8,9 @@ import pytest
 
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.importers import IMPORTERS, Importer, Reading, Step
+from ratioscope.analysis.importers import Importer, Reading, Step
 from ratioscope.analysis.importers.detect import Found, the_source
+from ratioscope.analysis.importers.formats import IMPORTERS
 from ratioscope.analysis.importers.writing import Options, import_run
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError

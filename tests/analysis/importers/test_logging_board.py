@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.analysis.importers import ImportProblem, Reading, logging_board
+from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.formats import logging_board
 from tests.making.foreign import imitated_lines, truth
 from tests.making.foreign.reading import assert_tokens, column, steps_of
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ratioscope.analysis.importers import ImportProblem, Reading, miles, slime
+from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.formats import miles, slime
 from tests.making.foreign import imitated_miles, truth
 from tests.making.foreign.reading import assert_tokens, column, steps_of
 

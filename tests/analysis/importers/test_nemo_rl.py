@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.analysis.importers import IMPORTERS, ImportProblem, Reading, nemo_rl
+from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.formats import IMPORTERS, nemo_rl
 from tests.making.foreign import imitated_nemo_rl
 from tests.making.foreign.policy import Policy, Response
 from tests.making.foreign.reading import column, steps_of

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.analysis.importers import IMPORTERS, ImportProblem, Reading, open_instruct
+from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.formats import IMPORTERS, open_instruct
 from tests.making.foreign.imitated_nemo_rl import batch
 from tests.making.foreign.imitated_open_instruct import TOOL, record, write
 from tests.making.foreign.policy import Policy, Response

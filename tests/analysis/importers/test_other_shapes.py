@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from ratioscope.analysis.importers import IMPORTERS, ImportProblem, Reading
+from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.formats import IMPORTERS
 from tests.making.foreign import imitated_lines, imitated_miles, imitated_slime, truth
 
 _STRANGE = [None, -1, 1e300, float("nan"), "text", [], [1, "a"], [[1], [2, 3]], {}, {"a": 1}, True]

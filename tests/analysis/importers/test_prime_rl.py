@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ratioscope import RunRecorder
-from ratioscope.analysis.importers import IMPORTERS, ImportProblem, Reading, prime_rl
+from ratioscope.analysis.importers import ImportProblem, Reading
 from ratioscope.analysis.importers.detect import detect
+from ratioscope.analysis.importers.formats import IMPORTERS, prime_rl
 from ratioscope.analysis.importers.writing import Options, import_run, manifest_of
 from tests.making.foreign.packed import unpack
 from tests.making.foreign.reading import column, steps_of

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratioscope.analysis.importers import IMPORTERS, ImportProblem, Reading, Step, prime_rl
-from ratioscope.analysis.importers.chunks import Chunks
+from ratioscope.analysis.importers import ImportProblem, Reading, Step
 from ratioscope.analysis.importers.detect import detect
-from ratioscope.analysis.importers.prime_rl_stream import annotated
+from ratioscope.analysis.importers.formats import IMPORTERS, prime_rl
+from ratioscope.analysis.importers.formats.chunks import Chunks
+from ratioscope.analysis.importers.formats.prime_rl_stream import annotated
+from ratioscope.analysis.importers.formats.traces import told
 from ratioscope.analysis.importers.source import BadLine
-from ratioscope.analysis.importers.traces import told
 from ratioscope.analysis.importers.writing import Options, import_run
 from tests.making.foreign import imitated_prime_rl as imitated
 from tests.making.foreign.packed import unpack

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.analysis.importers import ImportProblem, Reading, pickles, skyrl
+from ratioscope.analysis.importers import ImportProblem, Reading, pickles
+from ratioscope.analysis.importers.formats import skyrl
 from tests.making.foreign import truth
 from tests.making.foreign.reading import assert_tokens, column, steps_of
 from tests.making.foreign.skyrl import FOLDER, PADDING

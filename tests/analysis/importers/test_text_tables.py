@@ -7,15 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope.analysis.importers import (
-    IMPORTERS,
-    ImportProblem,
-    Reading,
-    areal,
-    completions,
-    roll_rollouts,
-    verl_rollouts,
-)
+from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.formats import IMPORTERS, areal, completions, roll_rollouts, verl_rollouts
 from tests.making.foreign import imitated_lines, imitated_miles, imitated_slime, skyrl, trinity, truth
 from tests.making.foreign.reading import steps_of
 from tests.making.foreign.trl import FOLDER as TRL

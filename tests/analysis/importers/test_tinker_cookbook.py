@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratioscope.analysis.importers import IMPORTERS, ImportProblem, Reading, tinker_capture, tinker_cookbook
+from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.formats import IMPORTERS, tinker_capture, tinker_cookbook
 from tests.making.foreign.packed import unpack
 from tests.making.foreign.reading import column, steps_of
 

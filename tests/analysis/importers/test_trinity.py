@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.analysis.importers import ImportProblem, Reading, trinity
+from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.formats import trinity
 from tests.making.foreign import truth
 from tests.making.foreign.reading import assert_tokens, column, steps_of
 from tests.making.foreign.trinity import FOLDER

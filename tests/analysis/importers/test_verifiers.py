@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.analysis.importers import IMPORTERS, ImportProblem, Reading, verifiers
-from ratioscope.analysis.importers.traces import branches
+from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.formats import IMPORTERS, verifiers
+from ratioscope.analysis.importers.formats.traces import branches
 from tests.making.foreign.packed import unpack
 from tests.making.foreign.reading import column, steps_of
 

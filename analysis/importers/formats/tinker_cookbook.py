@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers import lines, tinker_capture
+from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers.formats import tinker_capture
+from ratioscope.analysis.importers.formats.tinker_capture import Sample
 from ratioscope.analysis.importers.gathered import (
     Gathered,
     Ordinals,
@@ -25,7 +27,6 @@ from ratioscope.analysis.importers.gathered import (
     part_of_reward,
 )
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
-from ratioscope.analysis.importers.tinker_capture import Sample
 
 _ITERATION = r"iteration_(\d+)"
 _SUMMARIES = "train_rollout_summaries.jsonl"

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope.analysis.importers.formats.traces import Told
 from ratioscope.analysis.importers.gathered import numbers, scattered, segments
-from ratioscope.analysis.importers.traces import Told
 
 EXPORT_VERSION = 1
 _LISTS = ("token_ids", "loss_mask", "advantages", "inference_logprobs", "trainer_logprobs", "entropy")

@@ -18,7 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers import lines, prime_rl_stream
+from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers.formats import prime_rl_stream
+from ratioscope.analysis.importers.formats.prime_rl_export import ARRAYS, WANTED, exported, partner_of, problem
+from ratioscope.analysis.importers.formats.prime_rl_settings import manifest, scalars, window
+from ratioscope.analysis.importers.formats.traces import DECIMALS, Told, failed, told
 from ratioscope.analysis.importers.gathered import (
     Gathered,
     Ordinals,
@@ -28,10 +32,7 @@ from ratioscope.analysis.importers.gathered import (
     sampled_runs,
     words,
 )
-from ratioscope.analysis.importers.prime_rl_export import ARRAYS, WANTED, exported, partner_of, problem
-from ratioscope.analysis.importers.prime_rl_settings import manifest, scalars, window
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
-from ratioscope.analysis.importers.traces import DECIMALS, Told, failed, told
 
 _STEP = r"step_(\d+)"
 _ID = re.compile(rb'"id":\s*"([^"\\]+)"')

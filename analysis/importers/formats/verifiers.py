@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers.formats.traces import DECIMALS, told
 from ratioscope.analysis.importers.gathered import (
     Gathered,
     Ordinals,
@@ -25,7 +26,6 @@ from ratioscope.analysis.importers.gathered import (
     words,
 )
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
-from ratioscope.analysis.importers.traces import DECIMALS, told
 
 _NO_TRAINER = "verifiers samples and scores; it does not train."
 _ONE_STEP = "An evaluation has no updates: all responses are one step."

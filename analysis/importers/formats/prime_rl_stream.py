@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import lines
-from ratioscope.analysis.importers.chunks import Chunks
+from ratioscope.analysis.importers.formats.chunks import Chunks
+from ratioscope.analysis.importers.formats.prime_rl_settings import manifest, scalars, settings, whole, window
+from ratioscope.analysis.importers.formats.traces import DECIMALS, Told, failed, leaf_paths, told
 from ratioscope.analysis.importers.gathered import Gathered, Ordinals, as_number, at, words
-from ratioscope.analysis.importers.prime_rl_settings import manifest, scalars, settings, whole, window
 from ratioscope.analysis.importers.source import BadLine, Description, Reading, Step
-from ratioscope.analysis.importers.traces import DECIMALS, Told, failed, leaf_paths, told
 
 EPISODES = ("kind", "chunk", "offset", "trace_ids", "arrival")
 """What is read of a row of the episodes' index; the first three say what it is and where."""

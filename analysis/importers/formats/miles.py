@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.importers import gates, lines, pickles, responses, slime
+from ratioscope.analysis.importers import lines, pickles, responses
+from ratioscope.analysis.importers.formats import gates, slime
 from ratioscope.analysis.importers.gathered import as_number, table_rows
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
