@@ -176,6 +176,29 @@ def render() -> None:
     ),
     Edit("dashboard/app.py", '    "seam": _Page("Seam", ":material/science:"),\n', before='    "staleness": '),
 )
+FORMAT = Edit(
+    "analysis/importers/formats/seam.py",
+    '''"""A test's rollouts: seam_{step}.jsonl, a response a line."""
+
+from ratioscope.analysis.importers.gathered import as_number, numbers
+from ratioscope.analysis.importers.plain import Plain, of_text
+from ratioscope.analysis.importers.responses import text
+from ratioscope.analysis.importers.source import Sign
+
+IMPORTER = Plain(
+    "seam-rollouts",
+    "seam rollouts",
+    framework="seam",
+    files=r"seam_(\\d+)\\.jsonl",
+    keys=("said", "points", "turns"),
+    sequences=(("response", "said", text), ("reward", "points", as_number)),
+    tokens=(("logp_behavior", "turns[*].logps", numbers),),
+    group=lambda record: text(record.get("asked")),
+    missing=of_text("a test has none"),
+    signs=(Sign("seam_*.jsonl", ("said", "points", "turns")),),
+).importer
+''',
+)
 # Of tests, and only so that `tests.making.pages` knows the page.
 QUESTION = ("seam", "Does the seam hold?")
 
@@ -185,6 +208,7 @@ ADDITIONS: dict[str, tuple[Edit, ...]] = {
     "a filter": (FILTER,),
     "a weight": (WEIGHT,),
     "an algorithm": (ALGORITHM,),
+    "a format of plain files": (FORMAT,),
     "a finding": (FINDING,),
     "a check of the log": CHECK,
     "a page, and its section of the report": PAGE,

@@ -11,12 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow.parquet as pq
 import torch
 from streamlit.components.v2 import manifest_scanner
 
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.importers.detect import the_source
+from ratioscope.analysis.importers.source import ImportProblem, Reading
+from ratioscope.analysis.importers.writing import Options, import_run
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.overview.sentences import fine, health
 from ratioscope.analysis.runs.store import open_run
@@ -98,13 +102,36 @@ def opened_pages(run: str) -> dict[str, Any]:
     }
 
 
+def imported(folder: Path) -> dict[str, Any]:
+    """What is made of another program's files, whole and damaged."""
+    folder.mkdir(parents=True)
+    turns = [{"logps": [-0.5, -0.25]}, {"logps": [-1.0]}]
+    rows = [{"asked": "a", "said": "b", "points": points, "turns": turns} for points in ("3", True, None)]
+    for step in (1, 2):
+        (folder / f"seam_{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = the_source(folder)
+    import_run(found, folder.with_name("imported"), Options())
+    sequences = pq.read_table(folder.with_name("imported") / "sequences").to_pylist()
+    said = []
+    for broken in ('{"said": 1}\n', '{"said"', "null\n", json.dumps(rows[0] | {"turns": [{"logps": "x"}]}) + "\n"):
+        (folder / "seam_2.jsonl").write_text(broken)
+        try:
+            said += [str(step.number) for step in found.read(Reading())]
+        except ImportProblem as problem:
+            said.append(str(problem).partition("seam_2.jsonl")[2])
+    listed = [[row[name] for name in ("step", "reward", "group_id", "n_tokens")] for row in sequences]
+    return {"title": found.importer.title, "rows": listed, "problems": said}
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     # As in tests/dashboard/conftest.py: otherwise every run of a script looks through all installed packages.
     manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
     trained(folder)
     serve_from([folder.parent])
-    print(json.dumps({"package": app.__file__, **analysed(folder), "pages": opened_pages(folder.name)}))
+    theirs = imported(folder.parent.parent / "theirs")
+    said = {"package": app.__file__, **analysed(folder), "imported": theirs, "pages": opened_pages(folder.name)}
+    print(json.dumps(said))
 
 
 if __name__ == "__main__":

@@ -93,3 +93,15 @@ def test_nothing_calls_the_group_of_the_new_finding_fine(found: dict[str, Any]) 
 def test_the_new_page_is_in_the_menu_and_in_the_report(found: dict[str, Any]) -> None:
     assert found["pages"]["menu"]["seam"] == "Seam" and "It holds in 2 steps." in found["pages"]["sentences"]["seam"]
     assert "Does the seam hold?" in found["report"] and "It holds in 2 steps." in found["report"]
+
+
+def test_the_new_format_is_recognised_imported_and_its_damaged_files_are_sentences(found: dict[str, Any]) -> None:
+    imported = found["imported"]
+    assert imported["title"] == "seam rollouts"
+    assert imported["rows"] == [[step, reward, 0, 3] for step in (1, 2) for reward in (3.0, 1.0, None)]
+    assert imported["problems"] == [
+        ", line 1: no points and no turns.",
+        ", line 1: the file ends within this line.",
+        ", line 1: a JSON object is wanted, this is null.",
+        ", line 1: the response cannot be read: something in it is of another kind than the format has.",
+    ]

@@ -1,5 +1,9 @@
-"""A reward means the same whoever wrote it: one table of values, through every format that writes one number each."""
+"""A reward means the same whoever wrote it: one table of values, through every format that writes one number each.
 
+A format that is declared (`Plain`) is in it without being named; any other is named here, or why it cannot be.
+"""
+
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratioscope.analysis.importers.detect import the_source
-from ratioscope.analysis.importers.gathered import as_number
+from ratioscope.analysis.importers.formats import IMPORTERS
+from ratioscope.analysis.importers.plain import Plain
 from ratioscope.analysis.importers.writing import Options, import_run
 from tests.making.foreign import (
-    imitated_lines,
     imitated_miles,
     imitated_nemo_rl,
     imitated_open_instruct,
@@ -29,6 +33,8 @@ VALUES: dict[str, tuple[Any, float | None]] = {
     "text that is a number": ("3", 3.0),
     "NaN": (math.nan, math.nan),
     "infinite": (math.inf, math.inf),
+    "a whole number beyond all bounds": (10**400, math.inf),
+    "a number below zero": (-2, -2.0),
     "null": (None, None),
     "a list": ([], None),
     "an object": ({}, None),
@@ -49,21 +55,54 @@ def open_instruct(folder: Path, rewards: list[Any]) -> Path:
 
 
 def known(rewards: list[Any]) -> list[list[truth.Known]]:
-    run = truth.run(updates=1, groups=5, members=2)
+    run = truth.run(updates=1, groups=6, members=2)
     for one, reward in zip(run[0], rewards, strict=True):
         one.reward = reward
     return run
 
 
+def declared(plain: Plain) -> Callable[[Path, list[Any]], Path]:
+    """A writer of files as a declaration describes them."""
+
+    def write(folder: Path, rewards: list[Any]) -> Path:
+        place = next(theirs for ours, theirs, _ in plain.sequences if ours == "reward").split("|")[0]
+        records = [dict.fromkeys(plain.keys, "1") | nested(place.split("."), reward) for reward in rewards]
+        if plain.spread:
+            records = [{name: [record[name] for record in records] for name in records[0]}]
+        file = folder / plain.files.replace(r"(\d+)", "1").replace(".*", "a").replace("\\", "")
+        file.parent.mkdir(parents=True)
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return folder
+
+    return write
+
+
+def nested(names: list[str], value: Any) -> dict[str, Any]:
+    return {names[0]: nested(names[1:], value) if names[1:] else value}
+
+
+DECLARED = {one.name: plain for one in IMPORTERS if isinstance(plain := getattr(one.describe, "__self__", None), Plain)}
 FORMATS: dict[str, Callable[[Path, list[Any]], Path]] = {
     "slime": lambda folder, rewards: imitated_slime.write(folder, known(rewards)),
     "miles": lambda folder, rewards: imitated_miles.write(folder, known(rewards)),
-    "text of ROLL": lambda folder, rewards: imitated_lines.roll_rollouts(folder, known(rewards)),
-    "AReaL": lambda folder, rewards: imitated_lines.areal(folder, known(rewards)),
-    "verl": lambda folder, rewards: imitated_lines.verl(folder, known(rewards)),
-    "NeMo-RL": lambda folder, rewards: imitated_nemo_rl.write(folder, policies(rewards), 1).parent,
+    "nemo-rl": lambda folder, rewards: imitated_nemo_rl.write(folder, policies(rewards), 1).parent,
     "open-instruct": open_instruct,
+    **{name: declared(plain) for name, plain in DECLARED.items()},
 }
+OTHERS = {
+    "skyrl": "its batches have no rewards",
+    "tinker-capture": "captured calls have no rewards",
+    "trinity": "a column of SQLite, of numbers alone",
+    "trl-completions": "columns of Parquet, of numbers alone",
+    "tinker-cookbook": "a total of parts",
+    "prime-rl": "a sum of weighted parts",
+    "verifiers": "a sum of weighted parts",
+    "verifiers-results": "null where the rollout failed",
+}
+
+
+def test_every_format_is_in_it_or_it_is_said_why_not() -> None:
+    assert sorted([*FORMATS, *OTHERS]) == sorted(importer.name for importer in IMPORTERS)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -74,7 +113,3 @@ def test_every_format_reads_a_reward_alike(name: str, tmp_path: Path) -> None:
     read = table["reward"].to_pylist()
     for (label, (_, expected)), found in zip(VALUES.items(), read[: len(VALUES)], strict=True):
         assert repr(found) == repr(expected), label
-
-
-def test_a_whole_number_beyond_all_bounds_is_infinite() -> None:
-    assert as_number(10**400) == math.inf and as_number(-(10**400)) == -math.inf
