@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import streamlit as st
 from streamlit.errors import FragmentHandledException
@@ -19,34 +19,9 @@ from ratioscope.dashboard.session import drawn, session
 from ratioscope.inert import one_line
 from ratioscope.storage.failures import StorageError
 
+if TYPE_CHECKING:
+    from ratioscope.dashboard.sections.page import Page
 
-class _Page(NamedTuple):
-    """A page: its name in the menu, its icon, and the group of the menu that it stands in."""
-
-    title: str
-    icon: str
-    group: str = "One run"
-
-
-# By the module in `views` that draws it.
-PAGES = {
-    "runs": _Page("Runs", ":material/list:", group=""),
-    "overview": _Page("Overview", ":material/monitor_heart:"),
-    "drift": _Page("Drift", ":material/conversion_path:"),
-    "engine": _Page("Engine", ":material/sync_problem:"),
-    "ratios": _Page("Ratios", ":material/bar_chart:"),
-    "clipping": _Page("Clipping", ":material/content_cut:"),
-    "variance": _Page("Bias and variance", ":material/balance:"),
-    "staleness": _Page("Staleness", ":material/history:"),
-    "tokens": _Page("Tokens", ":material/match_word:"),
-    "metrics": _Page("Metrics", ":material/dashboard_customize:"),
-    "linter": _Page("Linter", ":material/fact_check:"),
-    "sql": _Page("SQL", ":material/database:"),
-    "compare": _Page("Compare", ":material/stacked_line_chart:", group="One or several runs"),
-    "report": _Page("Report", ":material/description:", group="One or several runs"),
-}
-# In a demo alone.
-_START = {"start": _Page("Start", ":material/play_circle:", group="")}
 _LOG = logging.getLogger("ratioscope")
 _SIDEBAR = 208  # pixels
 _STYLE = f"<style>{Path(__file__).with_name('components').joinpath('style.css').read_text('utf-8')}</style>"
@@ -54,7 +29,10 @@ _STYLE = f"<style>{Path(__file__).with_name('components').joinpath('style.css').
 
 def main(default: str = "") -> None:
     """Route to a page, `default` where the URL names none; runs and step range go along from page to page."""
-    shown = {**_START, **PAGES} if demo() else PAGES
+    warming.wait_for_the_menu()
+    from ratioscope.dashboard.sections import MENU, START  # not while the thread that warms up imports it, too
+
+    shown = {START.key: START, **MENU} if demo() else MENU
     default = default or next(iter(shown))
     st.set_page_config(
         page_title="ratioscope", page_icon=str(Path(__file__).with_name("icon.png")), layout="wide",
@@ -62,7 +40,7 @@ def main(default: str = "") -> None:
     )  # fmt: skip
     st.html(_STYLE)
     pages = {
-        name: st.Page(_drawing(name), title=page.title, icon=page.icon, url_path=name, default=name == default)
+        name: st.Page(_drawing(page), title=page.title, icon=page.icon, url_path=name, default=name == default)
         for name, page in shown.items()
     }
     session().pages = pages
@@ -89,13 +67,16 @@ def main(default: str = "") -> None:
         drawn()
 
 
-def _drawing(name: str) -> Callable[[], None]:
+def _drawing(page: "Page") -> Callable[[], None]:
     """What draws a page; its module is imported when the page is asked for, so that the frame is there before."""
 
     def draw() -> None:
-        if name not in _START:  # which needs little, and is there before the rest
+        if page.key != "start":  # which needs little, and is there before the rest
             warming.wait()
-        import_module(f"ratioscope.dashboard.views.{name}").render()
+        if page.own:
+            import_module(f"ratioscope.dashboard.views.{page.key}").render()
+        else:
+            import_module("ratioscope.dashboard.components.page").draw_page(page)
 
     return draw
 

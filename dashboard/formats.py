@@ -9,7 +9,7 @@ import re
 from ratioscope.analysis.findings import numbers
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.words import BEYOND
-from ratioscope.catalogue import ENTRIES
+from ratioscope.catalogue import CATALOGUE, ENTRIES
 from ratioscope.catalogue.total_variation import DISTANCES
 from ratioscope.inert import one_line
 from ratioscope.metric import Moment
@@ -104,3 +104,25 @@ def escape(text: object) -> str:
     """Text from a log inside Markdown: nothing that Markdown, LaTeX, Streamlit or the browser obeys, and no link."""
     line = _LINKED.sub(lambda found: found[0][0] + _WORD_JOINER + found[0][1:], one_line(str(text)))
     return "".join(f"\\{sign}" if sign in "\\`*_{}[]()#+-.!|<>$~:&" else sign for sign in line)
+
+
+_SIGNS = {
+    r"\hat\pi": "π̂", r"\hat k": "k̂", r"\overline{\rho}": "ρ̄", r"\overline{M}": "M̄", r"\overline{T}": "T̄",
+    r"\overline T": "T̄ ", r"\overline{k-i}": "mean of k−i", r"\chi": "χ", r"\rho": "ρ", r"\pi": "π", r"\Delta": "Δ",
+    r"\Vert": "‖", r"\lVert ": "‖", r"\rVert": "‖", r"\log": "log", r"\max": "max", r"\min": "min", r"\%": "%",
+    "^2": "²", "^{+}": "⁺", r"^{\mathrm{version}}": ", version", r"^{\mathrm{engine}}": ", engine",
+    r"^{\mathrm{exact}}": ", exact", r"\ell": "ℓ",
+}  # fmt: skip
+
+
+def symbol_text(symbol: str) -> str:
+    """A symbol of the catalogue without LaTeX, for where none is set: `\\chi^2_{\\mathrm{seq}}` -> `χ²_seq`."""
+    for sign in sorted(_SIGNS, key=len, reverse=True):
+        symbol = symbol.replace(sign, _SIGNS[sign])
+    plain = re.sub(r"\\(mathrm|overline)|[{}$]", "", symbol)
+    return re.sub(r"\\([A-Za-z]*)", r"\1", plain)  # of any other command its name
+
+
+def metric_label(key: str) -> str:
+    """Title and symbol in plain text."""
+    return f"{CATALOGUE[key].title} ({symbol_text(CATALOGUE[key].symbol)})"

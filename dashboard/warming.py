@@ -21,13 +21,21 @@ from ratioscope.dashboard.demo import demo, stage
 from ratioscope.dashboard.roots import shelves
 
 _done = Event()
-_done.set()  # nothing is under way, as in tests and notebooks
+_declared = Event()
+for _event in (_done, _declared):
+    _event.set()  # nothing is under way, as in tests and notebooks
 
 
 def begin(host: str, port: int, listening: Callable[[], None]) -> None:
     """Start the thread; it calls `listening` when the server answers on this address, and imports afterwards."""
     _done.clear()
+    _declared.clear()
     Thread(target=_warm, args=(host, port, listening), name="warming", daemon=True).start()
+
+
+def wait_for_the_menu() -> None:
+    """Return when the declarations of the pages are imported."""
+    _declared.wait()
 
 
 def wait() -> None:
@@ -40,6 +48,8 @@ def _warm(host: str, port: int, listening: Callable[[], None]) -> None:
         while not _answers(host, port):
             time.sleep(0.02)
         listening()
+        import_module("ratioscope.dashboard.sections")
+        _declared.set()
         for module in iter_modules(views.__path__):
             import_module(f"{views.__name__}.{module.name}")
         reader = import_module("ratioscope.dashboard.watching.reader")
@@ -53,6 +63,7 @@ def _warm(host: str, port: int, listening: Callable[[], None]) -> None:
         gc.collect()
         gc.freeze()
     finally:  # a page whose module cannot be imported says why
+        _declared.set()
         _done.set()
 
 

@@ -67,9 +67,15 @@ def reported(incomplete: str) -> list[str]:
 
 def report_pages(incomplete: str) -> list[str]:
     """Pages of a report, separated by commas; read from the source, as importing them would import plotly."""
-    listing = Path(__file__).parents[1] / "sections" / "__init__.py"
+    found = {}
+    for file in (_package("dashboard") / "sections").glob("*.py"):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            match node:
+                case ast.Assign(value=ast.Call(func=ast.Name(id="Page"), args=[key, _, _, place, *_], keywords=given)):
+                    if "report" in {keyword.arg for keyword in given}:
+                        found[ast.literal_eval(key)] = ast.literal_eval(place)
     before, separator, start = incomplete.rpartition(",")
-    names = _starting(start, _keys(ast.parse(listing.read_text(encoding="utf-8")), "SECTIONS"))
+    names = _starting(start, sorted(found, key=lambda name: found[name]))
     return [before + separator + name for name in names if name not in before.split(",")]
 
 

@@ -21,7 +21,7 @@ def as_reported(subject: Subject, page: str) -> None:
         return
     named = st.query_params.get(_PARAMETER, "") in map(_title, DIALECTS)
     with st.expander(
-        frameworks.TITLE, expanded=named, icon=":material/translate:", key="as-reported", on_change="rerun"
+        frameworks.PAGE.title, expanded=named, icon=":material/translate:", key="as-reported", on_change="rerun"
     ) as door:
         if door.open:
             _content(subject, page)

@@ -7,7 +7,7 @@ draw_computed(lambda: drift.path(subject, level), height=430)
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Concatenate, Literal, assert_never
+from typing import Any, Concatenate, assert_never
 
 import pandas as pd
 import streamlit as st
@@ -20,11 +20,10 @@ from ratioscope.dashboard.components.chart import flat_chart, plain_chart, step_
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.latest import Latest
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table, cell_text, has_content
+from ratioscope.dashboard.sections.page import Caption
 from ratioscope.dashboard.sections.subject import Arguments, Result, Subject, flat
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import safe
-
-Caption = Literal["", "above", "below"]
 
 _WHOLE = 20
 """Tables of up to so many rows are shown whole; longer ones scroll."""
@@ -79,13 +78,16 @@ def draw(*blocks: Piece, caption: Caption = "") -> None:
             assert_never(block)
 
 
-def beside(*places: Piece | Sequence[Piece], caption: Caption = "", across: int = 0) -> None:
-    """Blocks beside each other, those of a sequence below each other; no room is left for what has no content.
-
-    Args:
-        across: how many stand beside each other at most; 0: all.
-    """
+def beside(
+    *places: Piece | Sequence[Piece], caption: Caption = "", across: int = 0, widths: Sequence[int] = ()
+) -> None:
+    """Blocks beside each other, as `sections.page.Beside` has them."""
     listed = [[place] if isinstance(place, Chart | Table | Paragraph) else list(place) for place in places]
+    if widths:
+        for column, blocks in zip(st.columns(widths, gap="medium"), listed, strict=True):
+            with column:
+                draw(*blocks, caption=caption)
+        return
     filled = [kept for blocks in listed if (kept := list(filter(has_content, blocks)))]
     across = across or len(filled)
     for start in range(0, len(filled), max(1, across)):

@@ -18,6 +18,7 @@ from ratioscope.dashboard.components.step_dialog import show_step
 from ratioscope.dashboard.figures.along import along_of
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.roots import roots
+from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.errors import RatioscopeError
@@ -44,11 +45,11 @@ def status_words(run: Listed) -> str:
     return _STATUS[run.status][0] if run.manifest else "cannot be read"
 
 
-def run_page(title: str, question: str) -> Opened | None:
+def run_page(page: Page) -> Opened | None:
     """Title, run picker, status and live updates; returns the run, or None after an error, which is shown."""
     head, picker = st.columns([3, 2], vertical_alignment="center")
     with head:
-        page_head(title, question)
+        page_head(page)
     with picker:
         listed = _pick()
     if listed is None:
@@ -102,11 +103,11 @@ def _without_steps(opened: Opened) -> None:
         st.info("No step is on disk yet. The page updates when the first one arrives.", icon=":material/hourglass_top:")
 
 
-def page_head(title: str, question: str) -> None:
+def page_head(page: Page) -> None:
     """The page's name and the question that it answers."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.title(title, anchor=False, width="content")
-        st.caption(question, width="content")
+        st.title(page.title, anchor=False, width="content")
+        st.caption(page.question, width="content")
 
 
 def answer(sentence: str) -> None:

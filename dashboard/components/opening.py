@@ -4,33 +4,31 @@ import streamlit as st
 
 from ratioscope.dashboard.components.blocks import say
 from ratioscope.dashboard.components.frame import answer
-from ratioscope.dashboard.sections.absent import ASKED, is_empty, not_said
+from ratioscope.dashboard.sections import PAGES
+from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.session import session
 
 
-def opening(subject: Subject, page: str, sentence: str) -> None:
+def opening(page: Page, subject: Subject, sentence: str) -> None:
     """The answer, and below it what is not logged; that alone where there is no answer. Plain text."""
-    unsaid = not_said(subject, page)
+    unsaid = page.not_said(subject)
     answer(sentence or unsaid)
     if sentence:
         say(unsaid)
 
 
-def nothing_here(subject: Subject, page: str, *, besides: bool = False) -> bool:
-    """Whether the log has nothing for a page; then it says so, and links to the pages for which it has something.
-
-    Args:
-        besides: there is something that is no metric.
-    """
-    if besides or not is_empty(subject, page):
+def nothing_here(page: Page, subject: Subject) -> bool:
+    """Whether the log has nothing for a page; then it says so, and links to the pages for which it has something."""
+    if not page.is_empty(subject) or (page.besides is not None and page.besides(subject)):
         return False
-    answer(not_said(subject, page))
+    answer(page.not_said(subject))
     pages = session().pages
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption("Pages with something to show:", width="content")
-        for name in (*(name for name in ASKED if not is_empty(subject, name)), "linter", "sql"):
-            if name in pages:
-                query = {"run": subject.opened.run_id}
-                st.page_link(pages[name], label=pages[name].title, icon=pages[name].icon, query_params=query)
+        for other in (*(other for other in PAGES.values() if other.asks and not other.is_empty(subject)),
+                      PAGES["linter"], PAGES["sql"]):  # fmt: skip
+            if other.key in pages:
+                query, target = {"run": subject.opened.run_id}, pages[other.key]
+                st.page_link(target, label=target.title, icon=target.icon, query_params=query)
     return True

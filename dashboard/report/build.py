@@ -32,7 +32,7 @@ from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.report.processes import processes
-from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, SHORT, setting, written
+from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, SHORT, setting
 from ratioscope.dashboard.sections.compare import comparison_sections, member_of
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Paragraph, Quantity, Report, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, where
@@ -270,7 +270,7 @@ def _section(subject: Subject | bytes, name: str) -> _Made:
     if isinstance(subject, bytes):
         subject = _unpacked(subject)
     with one_thread():
-        return written(name, subject), vars(subject).get("remarks")
+        return SECTIONS[name].section(subject), vars(subject).get("remarks")
 
 
 @lru_cache(maxsize=1)

@@ -1,68 +1,38 @@
-"""The questions of a run, one function `Subject -> Section` each, in their order; a page draws the same blocks.
+"""The pages, in their order: each is declared by the module of its question, or in a row here where it is all a view.
 
-A module has a function a block, which takes the reader's choice where there is one (the discount, the metric), and
-`section`, which strings them together for the report.
-
-To add one: write it in the module of its question and name it here; the command line, the Report page, notebooks and
-the tests have it from then on.
+To add one, write a module with its `PAGE`: menu, report, notices, links, command line and tests have it from then on.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 
-from ratioscope.dashboard.sections import (
-    clipping,
-    drift,
-    engine,
-    findings,
-    frameworks,
-    learning,
-    linter,
-    overview,
-    ratios,
-    setting,
-    staleness,
-    tokens,
-    variance,
-)
-from ratioscope.dashboard.sections.absent import is_empty, not_said
-from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Section, has_content
-from ratioscope.dashboard.sections.subject import Subject, flat
+from ratioscope.dashboard.sections.compare import QUESTION
+from ratioscope.dashboard.sections.page import Page
 
-SECTIONS: dict[str, Callable[[Subject], Section]] = {
-    "overview": overview.section,
-    "findings": findings.section,
-    "learning": learning.section,
-    "drift": drift.section,
-    "engine": engine.section,
-    "ratios": ratios.section,
-    "clipping": clipping.section,
-    "variance": variance.section,
-    "staleness": staleness.section,
-    "tokens": tokens.section,
-    "linter": linter.section,
-    "setting": setting.section,
-    "frameworks": frameworks.section,
-}
+_OTHERS = (
+    Page("runs", "Runs", "Which runs are there, and which need attention?", 0, ":material/list:", group="", own=True),
+    Page("sql", "SQL", "Anything else?", 110, ":material/database:", own=True),
+    Page("compare", "Compare", QUESTION, 200, ":material/stacked_line_chart:", own=True,
+         group="One or several runs"),
+    Page("report", "Report", "Take it away", 210, ":material/description:", own=True, group="One or several runs"),
+)  # fmt: skip
+"""Pages that are no section."""
 
 
-def written(name: str, subject: Subject) -> Section:
-    """A section of the report: below its answer what is not logged, and only that where nothing is."""
-    section, unsaid = SECTIONS[name](subject), not_said(subject, name)
-    if is_empty(subject, name) and name != "tokens":  # texts can be read without any log-probability
-        return replace(section, answer=unsaid, blocks=())
-    blocks = tuple(_in_words(block) for block in section.blocks if has_content(block))
-    if not section.answer:
-        return replace(section, answer=unsaid, blocks=blocks)
-    said = (Paragraph(unsaid, small=True),) if unsaid and unsaid not in section.answer else ()
-    return replace(section, blocks=said + blocks)
+def _declared() -> Iterator[Page]:
+    for module in iter_modules(__path__):
+        page = getattr(import_module(f"{__name__}.{module.name}"), "PAGE", None)
+        if isinstance(page, Page):
+            yield page
 
 
-def _in_words(block: Block) -> Block:
-    """A chart whose lines are all flat is a sentence."""
-    says = flat(block) if isinstance(block, Chart) else ""
-    return Paragraph(says, small=True) if says else block
-
+PAGES = {page.key: page for page in sorted((*_OTHERS, *_declared()), key=lambda page: page.place)}
+SECTIONS = {key: page for key, page in PAGES.items() if page.report}
+"""Those that a report can have."""
+MENU = {key: page for key, page in PAGES.items() if page.icon}
+START = Page("start", "Start", "How far is the run?", -1, ":material/play_circle:", group="", own=True)
+"""In the menu of a demo alone."""
 
 # What a report has unless it is asked for more: with the verdict, few pages of paper.
 SHORT = ("overview", "findings")

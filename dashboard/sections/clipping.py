@@ -11,22 +11,9 @@ from ratioscope.analysis.ratios.distributions import quadrants
 from ratioscope.analysis.runs.window import Window
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import share
-from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
-from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, over_steps
-
-QUESTION = "What did the loss throw away?"
-_KEYS = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive", "clip_fraction_negative",
-         "gate_mean", "effective_token_fraction")  # fmt: skip
-
-
-def section(subject: Subject) -> Section:
-    """What was clipped, on which side and of which sign, as the loss did it; and where the gradient comes from."""
-    blocks: list[Block] = [
-        key_numbers(subject, _KEYS),
-        *logged(subject),
-        *(attempt(subject, lambda: who_drives(subject, subject.window())) if can_judge(subject) else ()),
-    ]
-    return Section("clipping", "Clipping", QUESTION, answer(subject), tuple(blocks))
+from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
+from ratioscope.dashboard.sections.page import Page, in_numbers
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, over_steps
 
 
 def answer(subject: Subject) -> str:
@@ -97,3 +84,18 @@ def who_drives(subject: Subject, window: Window, before: pd.DataFrame | None = N
               partial(figures.quadrant_bars, frame), quadrant_sentence(frame), frame),
         Table("", head, rows, help=dict(_SHARES[name] for name in known)),
     ]  # fmt: skip
+
+
+PAGE = Page(
+    "clipping", "Clipping", "What did the loss throw away?", 70, ":material/content_cut:", own=True,
+    asks=("clipping", "signal", "what_if"),
+    answer=answer,
+    besides=can_judge,
+    tiles=("clip_fraction", "clip_fraction_positive", "clip_fraction_negative", "effective_token_fraction"),
+    report=[
+        in_numbers("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive",
+                   "clip_fraction_negative", "gate_mean", "effective_token_fraction"),
+        logged,
+        lambda subject: who_drives(subject, subject.window()) if can_judge(subject) else (),
+    ],
+)  # fmt: skip

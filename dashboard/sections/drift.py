@@ -1,5 +1,6 @@
 """Staleness, engine, or the update?"""
 
+from collections.abc import Iterator
 from functools import partial
 from math import inf
 
@@ -16,44 +17,35 @@ from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import estimate, plain, share
-from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
-from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, key_numbers, named, over_steps
+from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
+from ratioscope.dashboard.sections.page import Beside, Choice, Page, Part, in_numbers
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, named, over_steps
 from ratioscope.notes import Kind
 from ratioscope.parameters import Judged
 from ratioscope.sources import titled
 
-QUESTION = "Staleness, engine, or the update?"
 FORMS = (
     "Both forms agree when the mean ratio is 1. The plain form misses half of what the mean ratio lacks, and a heavy "
     "tail moves it."
 )
+_NO_EXACT = (
+    "Nothing checks the samples here. A training loop that has all logits can log tv_current_behavior and "
+    "tv_new_current for every token; the built-in trainer does with exact=true."
+)
 _KEYS = (STALENESS, UPDATE, PPO)
-_NUMBERS = (Cause.AGE.key, Cause.ENGINE.key, "s_k", "ratio_mean", "kl_k3")
-_LEVELS: dict[tuple[Level, Aggregation], str] = {
-    ("token", "token"): "tokens",
-    ("token", "sequence"): "tokens, averaged within responses first",
-    ("sequence", "token"): "whole responses",
-    ("geometric", "token"): "geometric means of responses",
+# Whose ratio the path is measured in: words for (level, aggregation) of `analysis.drift.pairs`.
+LEVELS: dict[str, tuple[Level, Aggregation]] = {
+    "Tokens": ("token", "token"),
+    "Tokens, averaged within responses first": ("token", "sequence"),
+    "Whole responses": ("sequence", "token"),
+    "Geometric means of responses": ("geometric", "token"),
+}
+# Discounts of the certificate; the first is 1 - 1 / mean length.
+DISCOUNTS: dict[str, float | None] = {"by length": None} | {
+    f"{gamma:g}": gamma for gamma in (0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 }
 # What looks at single tokens looks at the latest steps with so many of them.
 _TOKENS = 150_000
-
-
-def section(subject: Subject) -> Section:
-    """The path from the sampler to the new policy, the bounds from theory, and whether a clip can be met."""
-    blocks: list[Block] = [
-        key_numbers(subject, (*_KEYS, *_NUMBERS)),
-        distances(subject),
-        mean_ratio(subject),
-        *triangle(subject),
-        *exact(subject),
-        *standard_errors(subject),
-        *attempt(subject, partial(path, subject)),
-        *rounding(subject),
-        *attempt(subject, partial(bound, subject)),
-        *attempt(subject, partial(clip, subject)),
-    ]
-    return Section("drift", "Drift", QUESTION, answer(subject), tuple(blocks))
 
 
 def rounding(subject: Subject) -> list[Paragraph]:
@@ -80,11 +72,18 @@ def path_in_words(subject: Subject) -> str:
     return sentences.path_in_words(subject.facts)
 
 
-def path_beside(subject: Subject, level: Level, aggregation: Aggregation) -> str:
-    """What the path says that the answer has not; empty where they are not of the same numbers."""
-    facts = subject.facts
-    same = (level, aggregation) == ("token", "token") and subject.window(_TOKENS).steps == (facts.first, facts.last)
-    return sentences.path_beside(facts) if same else ""
+def path_drawn(subject: Subject, of: tuple[Level, Aggregation]) -> Iterator[Piece]:
+    """The path, and above it what it says that the answer has not; all it says, where they are of other numbers."""
+    drawn, facts = path(subject, of)[0], subject.facts
+    same = of == ("token", "token") and subject.window(_TOKENS).steps == (facts.first, facts.last)
+    assert isinstance(drawn, Chart)
+    yield Paragraph((sentences.path_beside(facts) if same else "") or drawn.takeaway, small=True)
+    yield drawn
+
+
+def path_numbers(subject: Subject, of: tuple[Level, Aggregation]) -> list[Piece]:
+    """The path as tables."""
+    return [*path(subject, of)[1:], *rounding(subject)]
 
 
 def distances(subject: Subject) -> Chart:
@@ -98,9 +97,14 @@ def distances(subject: Subject) -> Chart:
     )  # fmt: skip
 
 
+def has_triangle(subject: Subject) -> bool:
+    """Whether both sides of it are logged."""
+    return not (subject.log.absent("new") or subject.log.absent("update"))
+
+
 def triangle(subject: Subject) -> list[Piece]:
     """U + S against the distance from the data; a sentence only where that is logged and missing."""
-    if subject.log.absent("new") or subject.log.absent("update"):
+    if not has_triangle(subject):
         return []
     sentence = sentences.triangle_sentence(subject.facts)
     keys = (STALENESS, Cause.UPDATE.key, PPO)
@@ -110,6 +114,14 @@ def triangle(subject: Subject) -> list[Piece]:
     draw = partial(figures.triangle, subject.shown, steps=subject.steps)
     title = "The triangle: U + S against PPO's distance"
     return [chart(subject.mode, "triangle", title, draw, sentence, data, keys, by_step=True)]
+
+
+def forms(subject: Subject) -> list[Piece | Beside]:
+    """Staleness in both forms, KL, and the mean ratio."""
+    return [
+        Beside([bounded(subject), divergence(subject), mean_ratio(subject)], across=2),
+        Paragraph(FORMS, small=True),
+    ]
 
 
 def divergence(subject: Subject) -> Chart:
@@ -136,6 +148,19 @@ def mean_ratio(subject: Subject) -> Chart:
         unit="mean ρ", limits=(Limit(1.0, "must be"),), takeaway=course(subject.summary, "ratio_mean"),
         beside=("ratio_mean_z",),
     )  # fmt: skip
+
+
+def has_exact(subject: Subject) -> bool:
+    """Whether an exact distance is logged."""
+    return any(subject.shown.values[key].notna().any() for key, _ in sentences.EXACT.values())
+
+
+def against_exact(subject: Subject) -> list[Piece | Beside]:
+    """Exact beside sampled distances, or how to have some."""
+    if not has_exact(subject):
+        return [Paragraph(_NO_EXACT, small=True)]
+    compared = exact(subject)
+    return [Paragraph(compared[0].takeaway, small=True), Beside(compared), *standard_errors(subject)]
 
 
 def exact(subject: Subject) -> list[Chart]:
@@ -167,20 +192,22 @@ def _exact_sentence(subject: Subject) -> str:
     return sentences.exact_sentence(subject.summary) or "None of these steps has an exact distance."
 
 
-def path(subject: Subject, level: Level = "token", aggregation: Aggregation = "token") -> list[Piece]:
+def path(subject: Subject, of: tuple[Level, Aggregation] = ("token", "token")) -> list[Piece]:
     """The path edge by edge, of the ratios of this level.
 
     Raises:
         RatioscopeError: these steps do not give it.
     """
-    window = subject.window(_TOKENS)
+    window, (level, aggregation) = subject.window(_TOKENS), of
     frame = subject.compute(measure, *window.steps, level=level, aggregation=aggregation)
     title = f"behavior → current → new, {window.words}; numbers and widths are total variations"
     facts = subject.opened.facts(window.steps)
-    facts_of = facts if (level, aggregation) == ("token", "token") else sentences.of_pairs(facts, frame)
+    facts_of = facts if of == ("token", "token") else sentences.of_pairs(facts, frame)
+    words = next(words for words, known in LEVELS.items() if known == of)
+    said = sentences.path_section(facts_of, f"{words[0].lower()}{words[1:]}")
     draw = partial(figures.path_diagram, frame)
     return [
-        chart(subject.mode, "path", title, draw, sentences.path_section(facts_of, _LEVELS[level, aggregation]), frame),
+        chart(subject.mode, "path", title, draw, said, frame),
         *_path_tables(frame, f"The path in numbers, {window.words}"),
     ]
 
@@ -368,3 +395,49 @@ def clip(subject: Subject) -> list[Piece]:
         blocks.append(chart(subject.mode, "infeasible", title, draw, said, found, by_step=True))
     caveat = sentences.feasibility_caveat(found)
     return [*blocks, Paragraph(caveat, small=True)] if caveat else blocks
+
+
+PAGE = Page(
+    "drift", "Drift", "Staleness, engine, or the update?", 40, ":material/conversion_path:",
+    asks=("staleness", "update", "new"),
+    also=("engine",),
+    answer=answer,
+    main=lambda subject: [distances(subject)],
+    tiles=("s_k_bounded", "u_k", "tv_new_behavior_bounded"),
+    parts=[
+        Part(
+            "path", "The path of policies", path_drawn, path_in_words, opened=True, height=310,
+            choices=[Choice(
+                "pathlevel", "Ratio of", LEVELS, width=340,
+                help="Geometric means and means of means are not importance ratios, so their mean need not be 1.",
+            )],
+            then=[Part("pathnumbers", "The path in numbers", path_numbers)],
+        ),
+        Part(
+            "triangle", "Staleness and update against what PPO clips", triangle, when=has_triangle, caption="above",
+        ),
+        Part(
+            "forms", "Plain form, KL and mean ratio", forms, metrics=("s_k", "kl_k1", "kl_k2", "kl_k3", "ratio_mean"),
+        ),
+        Part(
+            "exact", "Exact against sampled", against_exact,
+            lambda subject: "" if has_exact(subject) else "full distributions are not logged",
+        ),
+        Part(
+            "certificate", "What theory says of the updates", bound,
+            lambda subject: "not known here" if subject.log.absent("certificate") else "",
+            choices=[Choice(
+                "gamma", "Discount γ", lambda subject: {} if subject.log.absent("certificate") else DISCOUNTS,
+                "slider", width=420,
+                help="How far the effect of an update reaches: 1/(1 − γ) tokens. By length: γ = 1 − 1/mean response "
+                "length. 0: the whole response is one action.",
+            )],
+            height=400, caption="above",
+        ),
+        Part("clip", "Can a clip around 1 be met?", clip, height=300),
+    ],
+    report=[
+        in_numbers(*_KEYS, Cause.AGE.key, Cause.ENGINE.key, "s_k", "ratio_mean", "kl_k3"),
+        distances, mean_ratio, triangle, exact, standard_errors, path, rounding, bound, clip,
+    ],
+)  # fmt: skip

@@ -18,20 +18,9 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.dashboard.figures import engine as figures
 from ratioscope.dashboard.formats import estimate
-from ratioscope.dashboard.sections.model import Block, Paragraph, Piece, Section, Table
-from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart
-
-QUESTION = "Is the engine mismatch hurting?"
-
-
-def section(subject: Subject) -> Section:
-    """The verdict, the engine's part beside the others, where it sits, what it is like, what to set."""
-    blocks: list[Block] = [*parts(subject), *effects(subject)]
-    if differs(subject):
-        blocks += [*attempt(subject, partial(places, subject)), *attempt(subject, partial(kind, subject))]
-    if facts(subject).verdict is not Verdict.DOES_NOT:
-        blocks += own_remedy(subject)
-    return Section("engine", "Engine", QUESTION, answer(subject), tuple(blocks))
+from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
+from ratioscope.dashboard.sections.page import Page
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart
 
 
 def measured(subject: Subject) -> Measured | None:
@@ -152,7 +141,7 @@ def places(subject: Subject) -> list[Piece]:
     Raises:
         RatioscopeError: a file vanished while it was read.
     """
-    found = placed(subject)
+    found = placed(subject) if differs(subject) else None
     if found is None or not found.holdings:  # of a single token there is nothing to divide
         return []
     rows = pd.DataFrame(
@@ -188,7 +177,7 @@ def kind(subject: Subject) -> list[Piece]:
     Raises:
         RatioscopeError: a file vanished while it was read.
     """
-    found, signs = placed(subject), like(subject)
+    found, signs = placed(subject) if differs(subject) else None, like(subject)
     if found is None or signs is None or not len(found.of("probability")):
         return []
     rows = found.of("probability")
@@ -206,7 +195,9 @@ def advice(subject: Subject, framework: str) -> tuple[Advice, ...]:
 
 
 def own_remedy(subject: Subject) -> list[Piece]:
-    """What to set in the run's own framework; of one that is not known, where to look."""
+    """What to set in the run's own framework, where it may hurt; of one that is not known, where to look."""
+    if facts(subject).verdict is Verdict.DOES_NOT:
+        return []
     framework = own_framework(subject)
     if not framework:
         said = "The log does not say which framework trained; the Engine page has the settings of all that are known."
@@ -224,3 +215,10 @@ def frameworks(subject: Subject) -> tuple[str, ...]:
     """All whose settings are known, without the run's own."""
     own = own_framework(subject)
     return tuple(sorted((key for key in REMEDIES if key != own), key=lambda key: title_of(key).lower()))
+
+
+PAGE = Page(
+    "engine", "Engine", "Is the engine mismatch hurting?", 50, ":material/sync_problem:", own=True,
+    answer=answer,
+    report=[parts, effects, places, kind, own_remedy],
+)  # fmt: skip

@@ -1,5 +1,6 @@
 """The findings, each with the figure that shows its evidence."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from ratioscope.analysis.diagnosis import RULES
@@ -8,30 +9,41 @@ from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.runs.window import Steps
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.evidence import can_be_shown, evidence
-from ratioscope.dashboard.sections.model import Chart, FindingBlock, Section, Table
+from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Table
+from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject, chart, with_intervals
 
 _HEIGHT = 210
 """Of the figures of a report: they are beside the text, and three findings go on three pages."""
 
 
-def section(subject: Subject) -> Section:
+def answer(subject: Subject) -> str:
+    """How many there are."""
+    found = subject.opened.findings
+    if not found:
+        return f"None of the {len(RULES)} rules found anything."
+    grave = _grave(found)
+    notices = len(found) - grave
+    return (
+        f"{grave or 'No'} finding{'s' * (grave != 1)} of severity warning or critical, {notices or 'no'} "
+        f"notice{'s' * (notices != 1)}; {len(RULES)} rules checked the whole run."
+    )
+
+
+def _grave(found: Sequence[Finding]) -> int:
+    return sum(finding.severity > Severity.NOTICE for finding in found)
+
+
+def blocks(subject: Subject) -> list[Block]:
     """All findings, worst first."""
     found = subject.opened.findings
-    grave = sum(finding.severity > Severity.NOTICE for finding in found)
-    if not found:
-        answer = f"None of the {len(RULES)} rules found anything."
-    else:
-        notices = len(found) - grave
-        answer = f"{grave or 'No'} finding{'s' * (grave != 1)} of severity warning or critical, {notices or 'no'} "
-        answer += f"notice{'s' * (notices != 1)}; {len(RULES)} rules checked the whole run."
-    blocks = [
-        FindingBlock(f"finding-{finding.rule}", finding, evidence_chart(subject, finding, _HEIGHT))
-        for finding in found[:grave]
-    ]
-    table = Table("Notices", ("What was found", "What to do"),
-                  tuple((finding.sentence, finding.do) for finding in found[grave:]))  # fmt: skip
-    return Section("findings", "Findings", "What is wrong, why, and what to change?", answer, (*blocks, table))
+    grave = _grave(found)
+    return [
+        *(FindingBlock(f"finding-{finding.rule}", finding, evidence_chart(subject, finding, _HEIGHT))
+          for finding in found[:grave]),
+        Table("Notices", ("What was found", "What to do"),
+              tuple((finding.sentence, finding.do) for finding in found[grave:])),
+    ]  # fmt: skip
 
 
 def evidence_chart(subject: Subject, finding: Finding, height: int = 300, steps: Steps = (None, None)) -> Chart | None:
@@ -50,3 +62,6 @@ def evidence_chart(subject: Subject, finding: Finding, height: int = 300, steps:
     return chart(subject.mode, f"finding-{finding.rule}", f"{metric.title} over the steps",
                  partial(evidence, finding, summary, height=height, steps=steps), said,
                  with_intervals(summary, [metric.key]), [metric.key], by_step=True)  # fmt: skip
+
+
+PAGE = Page("findings", "Findings", "What is wrong, why, and what to change?", 20, answer=answer, report=[blocks])

@@ -10,10 +10,9 @@ from ratioscope.analysis.frameworks.writing import HEADINGS, difference, sentenc
 from ratioscope.catalogue import CATALOGUE, divergences, total_variation, weights
 from ratioscope.dashboard.figures import frameworks as figures
 from ratioscope.dashboard.formats import plain
-from ratioscope.dashboard.sections.model import Block, Cell, Chart, Quantity, Section, Table
+from ratioscope.dashboard.sections.model import Cell, Chart, Quantity, Table
+from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject, chart, where
-
-TITLE = "As other frameworks report it"
 
 TOKENS = 300_000
 """Every number needs all tokens of a step: the latest steps with about so many, unless steps are chosen."""
@@ -32,15 +31,20 @@ METRICS: dict[str, Collection[str]] = {
 """What the pages show: each has the frameworks' numbers that are nearest to its metrics."""
 
 
-def section(subject: Subject) -> Section:
+def answer(subject: Subject) -> str:
+    """A sentence a framework."""
+    return " ".join(map(sentence, _asked(subject)))
+
+
+def tables(subject: Subject) -> list[Table]:
+    """Of each framework what it logs, and what a token log cannot give."""
+    return [found for each in _asked(subject) for found in (table(subject, each), never(each))]
+
+
+def _asked(subject: Subject) -> list[Translation]:
     """Of the framework that is asked for, or that the run names; else of all."""
     asked = subject.framework or written_by(subject.opened.run.manifest)
-    found = [translated(subject, framework) for framework in ([asked] if asked else DIALECTS)]
-    blocks: list[Block] = []
-    for each in found:
-        blocks += [table(subject, each), never(each)]
-    answer = " ".join(map(sentence, found))
-    return Section("frameworks", TITLE, "Which of their numbers matches ours?", answer, tuple(blocks))
+    return [translated(subject, framework) for framework in ([asked] if asked else DIALECTS)]
 
 
 def translated(subject: Subject, framework: str) -> Translation:
@@ -105,3 +109,11 @@ def compared(line: Line) -> str:
         case Outcome.ALONE:
             words = "no matching number here"
     return f"{words}; {line.note}" if line.note else words
+
+
+PAGE = Page(
+    "frameworks", "As other frameworks report it", "Which of their numbers matches ours?", 130,
+    asks=("tokens",),
+    answer=answer,
+    report=[tables],
+)  # fmt: skip

@@ -6,21 +6,17 @@ from ratioscope.analysis.findings.course import course, learning
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.dashboard.figures.series import Limit, learning_curves
-from ratioscope.dashboard.sections.model import Chart, Section
-from ratioscope.dashboard.sections.subject import Subject, key_numbers, named, over_steps
+from ratioscope.dashboard.sections.model import Chart
+from ratioscope.dashboard.sections.page import Page, in_numbers
+from ratioscope.dashboard.sections.subject import Subject, named, over_steps
 
 
-def section(subject: Subject) -> Section:
-    """Reward, accuracy, entropy, length."""
-    values = subject.summary.values
-    numbers = key_numbers(subject, ("reward", "eval_accuracy", "entropy", "kl_to_initial", "response_length",
-                                    "zero_advantage_group_fraction", "grad_norm"))  # fmt: skip
-    shown = (*curves(subject), entropy(subject), length(subject))
-    blocks = (found for found in shown if values[list(found.metrics)].notna().any(axis=None))
-    answer = learning(subject.summary, subject.opened.limits) or course(subject.summary, "reward")
-    if setup_of(subject.opened.run.manifest).offline and values["reward"].notna().any():
-        answer += " The training reward is that of the fixed data set: it does not say whether the policy learns."
-    return Section("learning", "Learning", "Is it learning, and what does it cost?", answer, (numbers, *blocks))
+def answer(subject: Subject) -> str:
+    """Of these steps."""
+    said = learning(subject.summary, subject.opened.limits) or course(subject.summary, "reward")
+    if setup_of(subject.opened.run.manifest).offline and subject.summary.values["reward"].notna().any():
+        said += " The training reward is that of the fixed data set: it does not say whether the policy learns."
+    return said
 
 
 def first(subject: Subject) -> list[Chart]:
@@ -73,3 +69,15 @@ def length(subject: Subject) -> Chart:
 def _chart(subject: Subject, key: str, title: str, metrics: Sequence[str], unit: str, *limits: Limit) -> Chart:
     said = course(subject.summary, *metrics)
     return over_steps(subject, metrics, key=key, title=title, unit=unit, limits=limits, takeaway=said)
+
+
+PAGE = Page(
+    "learning", "Learning", "Is it learning, and what does it cost?", 30,
+    asks=("learning", "entropy"),
+    answer=answer,
+    report=[
+        in_numbers("reward", "eval_accuracy", "entropy", "kl_to_initial", "response_length",
+                   "zero_advantage_group_fraction", "grad_norm"),
+        curves, entropy, length,
+    ],
+)  # fmt: skip

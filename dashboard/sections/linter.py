@@ -11,26 +11,15 @@ from ratioscope.analysis.linter.verdict import ranges, verdict
 from ratioscope.dashboard.figures import linter as figures
 from ratioscope.dashboard.formats import plain, share
 from ratioscope.dashboard.sections.drift import rounding
-from ratioscope.dashboard.sections.model import Block, Paragraph, Piece, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, attempt, chart
+from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
+from ratioscope.dashboard.sections.page import Page
+from ratioscope.dashboard.sections.subject import Subject, chart
 
-QUESTION = "Can this log be trusted?"
 
-
-def section(subject: Subject) -> Section:
-    """Every check with its outcome, impossible values, the noise floor, metrics that are missing in all steps."""
-    remarks, window = subject.remarks, subject.checked
-    checks = Table(
-        f"Checks of {window.words}", ("Check", "Outcome", "What was seen", "What to do", "Steps"),
-        tuple(map(_row, remarks)),
-    )  # fmt: skip
-    blocks: list[Block] = [
-        checks,
-        *attempt(subject, lambda: impossible(subject.compute(impossible_values, *window.steps))),
-        *noise_floor(subject),
-        *undefined(subject),
-    ]
-    return Section("linter", "Linter", QUESTION, verdict(remarks), tuple(blocks))
+def checks(subject: Subject) -> Table:
+    """Every check with its outcome."""
+    head = ("Check", "Outcome", "What was seen", "What to do", "Steps")
+    return Table(f"Checks of {subject.checked.words}", head, tuple(map(_row, subject.remarks)))
 
 
 def _row(remark: Remark) -> tuple[str, ...]:
@@ -95,3 +84,15 @@ def undefined(subject: Subject) -> list[Table]:
     found = undefined_metrics(subject.summary)
     rows = tuple(zip(found["reason"].astype(str), found["metrics"].astype(str), strict=True))
     return [Table("Metrics that this log cannot give", ("What is missing", "Metrics"), rows)] if rows else []
+
+
+PAGE = Page(
+    "linter", "Linter", "Can this log be trusted?", 105, ":material/fact_check:", own=True,
+    answer=lambda subject: verdict(subject.remarks),
+    tiles=("ratio_mean", "ratio_mean_z", "s_k_engine_bounded", "s_k_exact_z"),
+    report=[
+        checks,
+        lambda subject: impossible(subject.compute(impossible_values, *subject.checked.steps)),
+        noise_floor, undefined,
+    ],
+)  # fmt: skip

@@ -8,14 +8,13 @@ import pandas as pd
 
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.components.metric_choice import metric_label
 from ratioscope.dashboard.figures import metrics as figures
-from ratioscope.dashboard.formats import number, plain
+from ratioscope.dashboard.formats import metric_label, number, plain
 from ratioscope.dashboard.sections.model import Chart
+from ratioscope.dashboard.sections.page import Beside, Choice, Page, Part
 from ratioscope.dashboard.sections.subject import Subject, chart, over_steps
 from ratioscope.inert import one_line
 
-QUESTION = "Which numbers do I want to watch?"
 USUAL = ("reward", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "entropy")
 """Where nothing is chosen, as far as they are logged."""
 
@@ -46,11 +45,12 @@ def values_of(summary: StepSummary, key: str) -> "pd.Series[float]":
     return summary.steps[key].astype(float).reindex(summary.values.index)
 
 
-def answer(choices: Mapping[str, str], chosen: Sequence[str]) -> str:
+def answer(subject: Subject, chosen: Mapping[str, str]) -> str:
     """How much there is to choose from, and how much of it is shown."""
-    own = sum(key not in CATALOGUE for key in choices.values())
+    there = _offered(subject)
+    own = sum(key not in CATALOGUE for key in there.values())
     columns = f" and {own} column{'s' * (own != 1)} of the steps table" if own else ""
-    return f"{len(choices) - own} metrics{columns} have a value in this run; {len(chosen)} are pinned here."
+    return f"{len(there) - own} metrics{columns} have a value in this run; {len(chosen)} are pinned here."
 
 
 def pinned(subject: Subject, chosen: Mapping[str, str]) -> list[Chart]:
@@ -101,6 +101,42 @@ def _extremes(key: str, values: "pd.Series[float]") -> str:
     return f"Lowest {text(low)} in step {known.index[low]}, highest {text(high)} in step {known.index[high]}."
 
 
-def usual(chosen: Mapping[str, str]) -> Sequence[str]:
+def usual(options: Mapping[str, str]) -> Sequence[str]:
     """Labels of `USUAL`."""
-    return [label for label, key in chosen.items() if key in USUAL]
+    return [label for label, key in options.items() if key in USUAL]
+
+
+def _offered(subject: Subject) -> dict[str, str]:
+    return choices(subject.opened.summary)
+
+
+def _chosen(subject: Subject, _: Mapping[str, str], over: str, shown: str) -> list[Chart]:
+    labels = {key: label for label, key in _offered(subject).items()}
+    return [against(subject, (labels[over], over), (labels[shown], shown))]
+
+
+def _first(place: int, options: Mapping[str, str], pinned: Mapping[str, str]) -> str:
+    """The first or the second of what is pinned, or else of all."""
+    labels = list(options)
+    return [*list(pinned or options)[:2], *labels][place]
+
+
+PAGE = Page(
+    "metrics", "Metrics", "Which numbers do I want to watch?", 102, ":material/dashboard_customize:",
+    choices=[
+        Choice("pin", "Pinned", _offered, "several", usual, help="Kept in the link.", hint="metric or column"),
+    ],
+    answer=answer,
+    main=lambda subject, chosen: [Beside(pinned(subject, chosen), across=2)],
+    parts=[
+        Part(
+            "", "", _chosen,
+            when=lambda subject, _: len(_offered(subject)) > 1,
+            choices=[
+                Choice("x", "Over", _offered, "search", partial(_first, 1)),
+                Choice("y", "Shown", _offered, "search", partial(_first, 0)),
+            ],
+            caption="below",
+        ),
+    ],
+)  # fmt: skip

@@ -4,14 +4,26 @@ from dataclasses import replace
 
 from ratioscope.analysis.findings.course import course
 from ratioscope.dashboard.sections import learning
-from ratioscope.dashboard.sections.model import Section
+from ratioscope.dashboard.sections.model import Chart
+from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject
 
-TITLE = "At a glance"
+
+def answer(subject: Subject) -> str:
+    """What is fine, or how the reward went."""
+    return subject.verdict.fine or course(subject.summary, "reward")
 
 
-def section(subject: Subject) -> Section:
+def charts(subject: Subject) -> list[Chart]:
     """What a run is judged by first; the figures have keys of their own, because Learning has the same ones."""
-    charts = tuple(replace(chart, key=f"overview-{chart.key}") for chart in learning.first(subject))
-    answer = subject.verdict.fine or course(subject.summary, "reward")
-    return Section("overview", TITLE, "Does it learn, and how off-policy is it?", answer, charts)
+    return [replace(chart, key=f"overview-{chart.key}") for chart in learning.first(subject)]
+
+
+PAGE = Page(
+    "overview", "Overview", "Is this run healthy?", 10, ":material/monitor_heart:", own=True,
+    heading=("At a glance", "Does it learn, and how off-policy is it?"),
+    asks=("reward", "staleness", "update", "clipping", "entropy"),
+    answer=answer,
+    tiles=("reward", "eval_accuracy", "s_k_bounded", "u_k"),
+    report=[charts],
+)  # fmt: skip

@@ -16,11 +16,11 @@ from ratioscope.dashboard.figures import ratios as figures
 from ratioscope.dashboard.figures import tails as tail_figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import count
-from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section
-from ratioscope.dashboard.sections.subject import NO_STEP, Subject, attempt, chart, is_logged, key_numbers, over_steps
+from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece
+from ratioscope.dashboard.sections.page import Page, in_numbers
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, is_logged, over_steps
 from ratioscope.metric import SAMPLED
 
-QUESTION = "How heavy are the tails?"
 CURRENT = "current/behavior"
 """The pair of policies whose ratio is ρ_k; the step summary has its quantiles."""
 
@@ -37,22 +37,6 @@ _SYMBOLS = {
 # Distributions look at the latest steps with so many tokens. What grows with the length cuts every response off at ten
 # lengths: fewer are enough.
 _TOKENS, _LENGTH_TOKENS = 300_000, 50_000
-
-
-def section(subject: Subject) -> Section:
-    """Where the ratios are, both tails, the length trap, and whether weights can be trusted."""
-    blocks: list[Block] = [
-        key_numbers(subject, ("khat_token", "khat_seq", "ess_token", "ess_seq", "chi2_token", "log1p_chi2_seq",
-                              "ratio_max", "top1pct_share")),
-        *where_they_are(subject),
-        *tail_index(subject),
-        rests_on(subject),
-        sample_size(subject),
-        variance(subject),
-        *attempt(subject, partial(tails, subject)),
-        *attempt(subject, partial(lengths, subject)),
-    ]  # fmt: skip
-    return Section("ratios", "Ratios", QUESTION, answer(subject), tuple(blocks))
 
 
 def answer(subject: Subject) -> str:
@@ -233,3 +217,17 @@ def variance(subject: Subject) -> Chart:
         logarithmic=True, limits=(Limit(subject.opened.limits.chi2, "limit"),),
         takeaway=course(subject.summary, *keys), beside=("chi2_seq",),
     )  # fmt: skip
+
+
+PAGE = Page(
+    "ratios", "Ratios", "How heavy are the tails?", 60, ":material/bar_chart:", own=True,
+    asks=("weights",),
+    answer=answer,
+    besides=lambda subject: bool(pairs(subject)),
+    tiles=("khat_token", "ess_token", "ess_seq", "log1p_chi2_seq"),
+    report=[
+        in_numbers("khat_token", "khat_seq", "ess_token", "ess_seq", "chi2_token", "log1p_chi2_seq", "ratio_max",
+                   "top1pct_share"),
+        where_they_are, tail_index, rests_on, sample_size, variance, tails, lengths,
+    ],
+)  # fmt: skip

@@ -6,11 +6,11 @@ from typing import Any
 from ratioscope.analysis.compare.configuration import flatten
 from ratioscope.analysis.compare.grouping import schedule_words
 from ratioscope.dashboard.formats import count
-from ratioscope.dashboard.sections.model import Block, Paragraph, Section, Table
+from ratioscope.dashboard.sections.model import Paragraph, Table
+from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject, where
 from ratioscope.manifest import Manifest
 
-TITLE = "What was run"
 _PARTS = ("algorithm", "schedule", "sampler", "model", "task", "optimiser")
 
 
@@ -57,8 +57,8 @@ def cautions(subject: Subject) -> list[Paragraph]:
     return [Paragraph(text, small=True) for text in (*said, subject.opened.moved_limits) if text]
 
 
-def section(subject: Subject) -> Section:
-    """The manifest as tables, and how much of the run is on disk."""
+def answer(subject: Subject) -> str:
+    """What was run, and how much of it is on disk."""
     manifest, summary = subject.opened.run.manifest, subject.summary
     steps = summary.values.index
     tokens, sequences = summary.values["n_tokens"].sum(), summary.values["n_sequences"].sum()
@@ -71,13 +71,23 @@ def section(subject: Subject) -> Section:
         named += f" of {manifest.source['framework']}"
     words = schedule_words(manifest.schedule, manifest.sampler)
     under = "" if words == "schedule not stated" else f" under {words}"
-    answer = f"{named[0].upper()}{named[1:]}{under}: {size}; the run is {subject.opened.run.status}."
-    blocks: list[Block] = []
+    return f"{named[0].upper()}{named[1:]}{under}: {size}; the run is {subject.opened.run.status}."
+
+
+def parts(subject: Subject) -> list[Table]:
+    """The manifest, a table a part."""
+    manifest, found = subject.opened.run.manifest, []
     for name in _PARTS:
         values: Mapping[str, Any] = getattr(manifest, name)
         rows = tuple((key, str(value)) for key, value in flatten(values))
         if rows:
-            blocks.append(Table(name.capitalize(), ("Setting", "Value"), rows))
+            found.append(Table(name.capitalize(), ("Setting", "Value"), rows))
+    return found
+
+
+def run(subject: Subject) -> Table:
+    """When, by which program, and for how long."""
+    manifest = subject.opened.run.manifest
     plan = manifest.planned_updates
     rows = (
         ("run", manifest.name),
@@ -88,10 +98,7 @@ def section(subject: Subject) -> Section:
         ("tags", ", ".join(manifest.tags) or "none"),
         ("notes", manifest.notes or "none"),
     )
-    return Section(
-        "setting", TITLE, "What was run?", answer,
-        (*cautions(subject), Table("Run", ("", ""), rows), *origin(subject), *blocks),
-    )  # fmt: skip
+    return Table("Run", ("", ""), rows)
 
 
 def _producer(producer: Mapping[str, str]) -> str:
@@ -100,3 +107,6 @@ def _producer(producer: Mapping[str, str]) -> str:
     named = " ".join(str(parts.pop(key)) for key in ("name", "version") if key in parts)
     others = ", ".join(f"{key} {version}" for key, version in sorted(parts.items()))
     return ", with ".join(filter(None, (named, others))) or "not stated"
+
+
+PAGE = Page("setting", "What was run", "What was run?", 120, answer=answer, report=[cautions, run, origin, parts])

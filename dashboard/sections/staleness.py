@@ -1,5 +1,6 @@
 """How old is the data, and does age hurt?"""
 
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import pandas as pd
@@ -14,27 +15,14 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import count, estimate, is_share, plain, share
-from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers
+from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Table
+from ratioscope.dashboard.sections.page import Page, Written, in_numbers
+from ratioscope.dashboard.sections.subject import Subject, chart
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import from_cells
 
-QUESTION = "How old is the data, and does age hurt?"
 TOKENS = 200_000
 """What looks at single tokens looks at the latest steps with so many of them."""
-
-
-def section(subject: Subject) -> Section:
-    """Version lags over the steps, metrics by lag, versions inside responses."""
-    blocks: list[Block] = [key_numbers(subject, ("version_lag", STALENESS, Cause.AGE.key, Cause.ENGINE.key))]
-    if subject.log.has_versions:
-        blocks += [
-            *ages(subject),
-            *(attempt(subject, partial(by_lag, subject)) if subject.log.has_ratios else ()),
-            *attempt(subject, partial(details, subject)),
-            *attempt(subject, partial(versions, subject)),
-        ]
-    return Section("staleness", "Staleness", QUESTION, answer(subject), tuple(blocks))
 
 
 def answer(subject: Subject) -> str:
@@ -206,3 +194,22 @@ def _by_versions(found: pd.DataFrame, where: str) -> Table:
     )  # fmt: skip
     title = f"Responses by number of policy versions, {where}"
     return Table(title, tuple(explained), rows, help={head: words for head, words in explained.items() if words})
+
+
+def _aged(write: Callable[[Subject], Iterable[Block]]) -> Written:
+    """Blocks of a report that need versions."""
+    return lambda subject: write(subject) if subject.log.has_versions else ()
+
+
+PAGE = Page(
+    "staleness", "Staleness", "How old is the data, and does age hurt?", 90, ":material/history:", own=True,
+    asks=("age", "staleness"),
+    also=("engine",),
+    answer=answer,
+    tiles=("version_lag", "s_k_bounded", "s_k_version_bounded", "s_k_engine_bounded"),
+    report=[
+        in_numbers("version_lag", STALENESS, Cause.AGE.key, Cause.ENGINE.key),
+        _aged(ages), _aged(lambda subject: by_lag(subject) if subject.log.has_ratios else ()), _aged(details),
+        _aged(versions),
+    ],
+)  # fmt: skip

@@ -22,12 +22,10 @@ from ratioscope.analysis.tokens.contributions import (
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.dashboard.figures import tokens as figures
 from ratioscope.dashboard.formats import plain, share
-from ratioscope.dashboard.sections.absent import not_said
-from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, attempt, chart, reason
-from ratioscope.errors import RatioscopeError
+from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
+from ratioscope.dashboard.sections.page import Page
+from ratioscope.dashboard.sections.subject import Subject, chart
 
-QUESTION = "Which tokens did it?"
 TOKENS = 200_000
 """What looks at single tokens looks at the latest steps with so many of them."""
 MEASURE, OWNER, TOP = "rho_squared", "token_position", 0.01
@@ -64,32 +62,20 @@ def numbers(summary: StepSummary) -> list[str]:
     return [*metrics, *sorted(others, key=lambda name: not needed[name])]
 
 
-def section(subject: Subject) -> Section:
-    """The extremes, and the responses that make the staleness, with their texts."""
-    window = subject.window(TOKENS)
-    if not subject.log.has_ratios:
-        blocks: list[Block] = [extremes(subject), *attempt(subject, lambda: [_worst(subject, window)])]
-        return Section("tokens", "Tokens", QUESTION, without_ratios(subject), tuple(blocks))
-    blocks = [extremes(subject), *attempt(subject, lambda: [_worst(subject, window), _carried(subject, window)])]
-    try:
-        said = answer(subject, window)
-    except RatioscopeError as error:
-        said = reason(subject, error)
-    return Section("tokens", "Tokens", QUESTION, said, tuple(blocks))
-
-
 def usual(subject: Subject) -> str:
     """What responses are sorted by where nothing is asked for."""
     return numbers(subject.opened.summary)[0]
 
 
-def answer(subject: Subject, window: Window) -> str:
-    """Which responses make the staleness, and by which token.
+def answer(subject: Subject) -> str:
+    """Of the latest steps, or the chosen ones: which responses make the staleness, and by which token.
 
     Raises:
         RatioscopeError: these steps do not tell.
     """
-    by = usual(subject)
+    if not subject.log.has_ratios:
+        return without_ratios(subject)
+    by, window = usual(subject), subject.window(TOKENS)
 
     def found(first: int, last: int) -> Contributions:
         return subject.compute(contributions, by, first, last, limit=_WORST)
@@ -129,14 +115,23 @@ def named(found: Contributions, step: int | None, of: Callable[[int, int], Contr
     return inside if stands_out(inside) else found
 
 
-def _carried(subject: Subject, window: Window) -> Paragraph:
-    return Paragraph(carried(owned(subject, window)), lead=f"{window.words.capitalize()}:")
+def responses(subject: Subject) -> list[Piece]:
+    """The responses that make the staleness, with their texts, and which tokens carry it.
+
+    Raises:
+        RatioscopeError: these steps do not tell.
+    """
+    window = subject.window(TOKENS)
+    worst = _worst(subject, window)
+    if not subject.log.has_ratios:
+        return [worst]
+    return [worst, Paragraph(carried(owned(subject, window)), lead=f"{window.words.capitalize()}:")]
 
 
 def without_ratios(subject: Subject) -> str:
     """What is left of the question where no token has a ratio."""
     what = "responses and their tokens" if subject.log.has_tokens else "responses"
-    return f"{not_said(subject, 'tokens')} The {what} can be read."
+    return f"{PAGE.not_said(subject)} The {what} can be read."
 
 
 def owners(subject: Subject) -> list[str]:
@@ -206,3 +201,12 @@ def _text(text: object) -> str:
     if not isinstance(text, str):
         return _UNLOGGED
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
+
+
+PAGE = Page(
+    "tokens", "Tokens", "Which tokens did it?", 100, ":material/match_word:", own=True,
+    asks=("tokens", "attribution"),
+    answer=answer,
+    report=[extremes, responses],
+    texts=True,
+)  # fmt: skip

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ratioscope.analysis.findings.facts import STALENESS
+from ratioscope.analysis.findings.facts import LOG_CHI2, STALENESS
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.variance import failure_mode, gradients
@@ -14,15 +14,14 @@ from ratioscope.dashboard.figures import variance as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import plain, share
 from ratioscope.dashboard.sections.clipping import can_judge
-from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, attempt, chart, key_numbers, over_steps
+from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
+from ratioscope.dashboard.sections.page import Page, in_numbers
+from ratioscope.dashboard.sections.subject import Subject, chart, over_steps
 from ratioscope.sources import titled
 
 if TYPE_CHECKING:
     from ratioscope.analysis.variance.truncation import Truncation
 
-TITLE = "Bias and variance"
-QUESTION = "Which failure mode is it?"
 SWEPT = 100_000
 """So many tokens are swept over the cap, a random sample of whole prompt groups."""
 
@@ -33,20 +32,6 @@ LEVELS = ("log1p_chi2_seq", "log1p_chi2_seq_predicted", "ess_token", "ess_seq")
 _COLUMNS = {"chi2_seq": "chi2_seq_or_predicted", "chi2_seq_trusted": "chi2_seq_or_predicted_trusted"}
 # What looks at single tokens looks at the latest steps with so many of them.
 _TOKENS = 300_000
-
-
-def section(subject: Subject) -> Section:
-    """The blind spot, tokens against responses, truncated importance sampling, gradient probes."""
-    blocks: list[Block] = [
-        *remedies(subject),
-        *rests_on(subject),
-        key_numbers(subject, (STALENESS, "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq")),
-        *blind_spot(subject),
-        growth(subject),
-        *(attempt(subject, partial(truncation, subject)) if can_judge(subject) else ()),
-        probes_table(probes(subject)),
-    ]
-    return Section("variance", TITLE, QUESTION, answer(subject), tuple(blocks))
 
 
 def answer(subject: Subject) -> str:
@@ -238,3 +223,17 @@ def _with_error(value: float, error: float) -> str:
     """A probe's estimate ± its standard error, both to the error's second digit."""
     ends = value - error, value + error
     return plain(value, *ends) + ("" if pd.isna(error) else f" ± {plain(error, *ends)}")
+
+
+PAGE = Page(
+    "variance", "Bias and variance", "Which failure mode is it?", 80, ":material/balance:", own=True,
+    asks=("weights",),
+    answer=answer,
+    besides=lambda subject: bool(estimators(subject)),
+    tiles=("s_k_bounded", "chi2_token", *LOG_CHI2),
+    report=[
+        remedies, rests_on, in_numbers(STALENESS, "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq"),
+        blind_spot, growth, lambda subject: truncation(subject) if can_judge(subject) else (),
+        lambda subject: probes_table(probes(subject)),
+    ],
+)  # fmt: skip

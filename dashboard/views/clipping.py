@@ -24,19 +24,17 @@ from ratioscope.dashboard.views.what_if import place_of, what_if
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
 
-TILES = ("clip_fraction", "clip_fraction_positive", "clip_fraction_negative", "effective_token_fraction")
-
 
 def render() -> None:
     """The page."""
-    opened = run_page("Clipping", clipping.QUESTION)
+    opened = run_page(clipping.PAGE)
     if opened is None:
         return
     subject = page_subject(opened)
     can_judge = clipping.can_judge(subject)
-    if nothing_here(subject, "clipping", besides=can_judge):
+    if nothing_here(clipping.PAGE, subject):
         return
-    opening(subject, "clipping", clipping.answer(subject))
+    opening(clipping.PAGE, subject, clipping.answer(subject))
     if can_judge and not clipping.answer(subject):
         say("What a rule would clip follows from the log-probs: see what-if below.")
     *clipped, used = clipping.logged(subject)
@@ -46,9 +44,9 @@ def render() -> None:
         say("No token was clipped in any step.")
     if can_judge and subject.cannot_clip:  # then this is what the page is for
         what_if(opened, state.step_range(), session().clicked_step)
-        metric_row(opened.summary, subject.applicable(TILES))
+        metric_row(opened.summary, subject.applicable(clipping.PAGE.tiles))
     else:
-        metric_row(opened.summary, subject.applicable(TILES))
+        metric_row(opened.summary, subject.applicable(clipping.PAGE.tiles))
         if can_judge:
             what_if(opened, state.step_range(), session().clicked_step)
     with fold("used", "What is left to learn from") as door:

@@ -16,12 +16,10 @@ from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.sections import engine
 from ratioscope.dashboard.sections.subject import Subject
 
-TILES = ("s_k_engine_bounded", STALENESS, "u_k", "ratio_mean")
-
 
 def render() -> None:
     """The page."""
-    opened = run_page("Engine", engine.QUESTION)
+    opened = run_page(engine.PAGE)
     if opened is None:
         return
     subject = page_subject(opened)
@@ -32,11 +30,11 @@ def render() -> None:
     else:
         sentence = engine.answer(subject)
     with said:
-        opening(subject, "engine", sentence)
+        opening(engine.PAGE, subject, sentence)
     if len(subject.summary.values):
         draw(*engine.parts(subject), caption="below")
         repeated = engine.repeats_staleness(subject)
-        metric_row(opened.summary, [key for key in TILES if not (repeated and key == STALENESS)])
+        metric_row(opened.summary, [key for key in engine.PAGE.tiles if not (repeated and key == STALENESS)])
         _folds(subject)
     _how_to_read()
 

@@ -27,7 +27,6 @@ from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
 
-TILES = ("ratio_mean", "ratio_mean_z", "s_k_engine_bounded", "s_k_exact_z")
 MOST_KEPT = 32
 
 _BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {
@@ -71,7 +70,7 @@ def _impossible(window: Window) -> pd.DataFrame:
 
 def render() -> None:
     """The page."""
-    opened = run_page("Linter", linter.QUESTION)
+    opened = run_page(linter.PAGE)
     if opened is None:
         return
     subject = page_subject(opened)
@@ -80,7 +79,7 @@ def render() -> None:
         slot = st.empty()
         slot.skeleton(height=48)
     with place:
-        metric_row(opened.summary, TILES)
+        metric_row(opened.summary, linter.PAGE.tiles)
     body = st.container()
     if floor := linter.noise_floor(subject):
         with fold("floor", "Noise floor", "staleness against two passes of one model") as door:

@@ -19,22 +19,19 @@ from ratioscope.dashboard.components.opening import opening
 from ratioscope.dashboard.components.siblings import sibling_runs
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.sections import findings, learning, setting
-from ratioscope.dashboard.sections.absent import not_said
+from ratioscope.dashboard.sections import findings, learning, overview, setting
 from ratioscope.dashboard.sections.model import Chart, has_content
-
-TILES = ("reward", "eval_accuracy", "s_k_bounded", "u_k")
 
 
 def render() -> None:
     """The page."""
-    opened = run_page("Overview", "Is this run healthy?")
+    opened = run_page(overview.PAGE)
     if opened is None:
         return
     subject = page_subject(opened)
     verdict = subject.verdict
     above = {chart.key for chart in (_bad_night if verdict.lead else _healthy)(subject, verdict)}
-    metric_row(opened.summary, [key for key in subject.applicable(TILES) if key in subject.known(TILES)])
+    metric_row(opened.summary, subject.known(subject.applicable(overview.PAGE.tiles)))
     for finding in grave(opened.findings):
         if finding is not verdict.lead:
             _finding(subject, finding, above)
@@ -77,7 +74,7 @@ def _bad_night(subject: PageSubject, verdict: Verdict) -> list[Chart]:
 def _healthy(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     """One sentence, the main charts."""
     what, *others = verdict.answers
-    opening(subject, "overview", f"{verdict.health} {what.text}")
+    opening(overview.PAGE, subject, f"{verdict.health} {what.text}")
     for answer in others:
         say(f"{answer.question} {answer.text}")
     _asides(subject, verdict, unsaid=False)
@@ -92,7 +89,7 @@ def _asides(subject: PageSubject, verdict: Verdict, *, unsaid: bool = True) -> N
     """What is fine, what the log does not say, and what holds for every number of it."""
     say(verdict.fine)
     if unsaid:
-        say(not_said(subject, "overview"))
+        say(overview.PAGE.not_said(subject))
     say(subject.cannot_clip)
     draw(*setting.cautions(subject))
 

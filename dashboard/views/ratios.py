@@ -13,27 +13,24 @@ from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.sections import ratios
-from ratioscope.dashboard.sections.absent import is_empty
 from ratioscope.dashboard.sections.model import Chart, Paragraph
 from ratioscope.dashboard.sections.subject import Subject
-
-TILES = ("khat_token", "ess_token", "ess_seq", "log1p_chi2_seq")
 
 
 def render() -> None:
     """The page."""
-    opened = run_page("Ratios", ratios.QUESTION)
+    opened = run_page(ratios.PAGE)
     if opened is None:
         return
     subject = page_subject(opened)
     pairs = ratios.pairs(subject)
-    if nothing_here(subject, "ratios", besides=bool(pairs)):
+    if nothing_here(ratios.PAGE, subject):
         return
-    opening(subject, "ratios", ratios.answer(subject))
+    opening(ratios.PAGE, subject, ratios.answer(subject))
     if pairs:
         _of_pair(subject, pairs)
     else:
-        metric_row(opened.summary, TILES)
+        metric_row(opened.summary, ratios.PAGE.tiles)
     _weights(subject)
     as_reported(subject, "ratios")
     _explanation()
@@ -42,7 +39,7 @@ def render() -> None:
 def _of_pair(subject: Subject, pairs: Sequence[str]) -> None:
     """Both tails first; where the ratios are over the steps, and the length trap, folded."""
     above = st.container()
-    metric_row(subject.opened.summary, TILES)
+    metric_row(subject.opened.summary, ratios.PAGE.tiles)
     with above:
         pair = _pair(pairs)
         missing = computed(partial(ratios.missing, subject, pair), height=340)
@@ -112,7 +109,7 @@ def _lengths(subject: Subject, pair: str) -> None:
 
 def _weights(subject: Subject) -> None:
     """What weighting costs, step by step: tail index, effective sample size, chi-square; always of current/behavior."""
-    if is_empty(subject, "ratios"):
+    if ratios.PAGE.is_empty(subject):
         return
     with fold("khat", "Tail index over the steps: can means and squares be estimated?", metrics=ratios.INDICES) as door:
         if door.open:

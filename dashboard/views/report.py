@@ -18,7 +18,7 @@ from ratioscope.dashboard.report.build import (
 from ratioscope.dashboard.report.chromium import find_chromium
 from ratioscope.dashboard.report.ordered import Made, Order
 from ratioscope.dashboard.report.write import contents
-from ratioscope.dashboard.sections import SECTIONS, frameworks, overview, setting, variance
+from ratioscope.dashboard.sections import PAGES, SECTIONS
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
@@ -49,7 +49,7 @@ the same file.
 def render() -> None:
     """The page."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        page_head("Report", "Take it away")
+        page_head(PAGES["report"])
         link()
     if not state.runs():
         no_runs()
@@ -150,13 +150,7 @@ def _choose(key: str, pages: tuple[str, ...]) -> None:
 
 
 def _title(name: str) -> str:
-    titles = {
-        "overview": overview.TITLE,
-        "setting": setting.TITLE,
-        "variance": variance.TITLE,
-        "frameworks": frameworks.TITLE,
-    }
-    return titles.get(name, name.capitalize())
+    return SECTIONS[name].written_as[0]
 
 
 def _make(order: Order, opened: list[Opened], place: DeltaGenerator) -> Made | None:

@@ -31,6 +31,7 @@ from ratioscope.dashboard.components.run_list import (
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.load import load
 from ratioscope.dashboard.roots import shelves
+from ratioscope.dashboard.sections import PAGES
 from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.dashboard.watching.reader import server_reader
 from ratioscope.errors import RatioscopeError
@@ -53,7 +54,7 @@ with RunRecorder("runs/mine", algorithm={"name": "grpo"}) as recorder:
 
 def render() -> None:
     """The page."""
-    page_head("Runs", "Which runs are there, and which need attention?")
+    page_head(PAGES["runs"])
     known = list(state.runs().values())
     foreign_runs(imported=False)
     if not known:

@@ -18,6 +18,7 @@ from ratioscope.dashboard.components.chart import plain_chart
 from ratioscope.dashboard.components.frame import answer, run_page
 from ratioscope.dashboard.figures.sql import MARKS, query_figure, undrawn
 from ratioscope.dashboard.formats import count
+from ratioscope.dashboard.sections import PAGES
 from ratioscope.dashboard.session import Asked, session
 from ratioscope.inert import safe
 
@@ -26,7 +27,7 @@ _NONE = "–"
 
 def render() -> None:
     """The page."""
-    opened = run_page("SQL", "Anything else?")
+    opened = run_page(PAGES["sql"])
     if opened is None:
         return
     tables = documented(opened.run, opened.summary)

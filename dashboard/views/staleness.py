@@ -26,7 +26,6 @@ from ratioscope.dashboard.sections.model import Paragraph
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
 
-TILES = ("version_lag", "s_k_bounded", "s_k_version_bounded", "s_k_engine_bounded")
 METRICS = (
     *("s_k_bounded", "s_k_version_bounded", "s_k_engine_bounded", "clip_fraction", "ess_token", "khat_token"),
     *("chi2_token", "ratio_mean", "u_k", "entropy", "s_k", "s_k_version", "s_k_engine"),
@@ -38,20 +37,20 @@ _FURTHEST = 2**53 - 1  # where a slider can stand; of a wrong version a token ma
 
 def render() -> None:
     """The page."""
-    opened = run_page("Staleness", staleness.QUESTION)
+    opened = run_page(staleness.PAGE)
     if opened is None:
         return
     subject = page_subject(opened)
-    if nothing_here(subject, "staleness"):
+    if nothing_here(staleness.PAGE, subject):
         return
     said = st.container()
     with said, st.skeleton(height=48):
         sentence = staleness.answer(subject)
     with said:
-        opening(subject, "staleness", sentence)
+        opening(staleness.PAGE, subject, sentence)
     aged = subject.log.has_versions and subject.log.has_ratios and staleness.has_ages(subject)
     beside(staleness.by_lag(subject)[:1] if aged else (), staleness.ages(subject))
-    metric_row(opened.summary, TILES)
+    metric_row(opened.summary, staleness.PAGE.tiles)
     if aged:
         _by_lag(subject)
     if clipping.can_judge(subject):

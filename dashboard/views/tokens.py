@@ -59,7 +59,7 @@ the shares hold for these tokens only and have no intervals.
 
 def render() -> None:
     """The page."""
-    opened = run_page("Tokens", tokens.QUESTION)
+    opened = run_page(tokens.PAGE)
     if opened is None:
         return
     subject = page_subject(opened)
@@ -78,7 +78,7 @@ def render() -> None:
             answer(tokens.without_ratios(subject))
         elif found is not None:
             step = tokens.highest(opened.summary, by, window)
-            opening(subject, "tokens", tokens.told(found, window, step, partial(_of, window, by)))
+            opening(tokens.PAGE, subject, tokens.told(found, window, step, partial(_of, window, by)))
             say(in_the_plain_form(window, by, found))
     place = _worst(window, found, by, tokens.highest(opened.summary, by, window))
     if place is not None:

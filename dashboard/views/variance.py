@@ -4,17 +4,13 @@ from functools import partial
 
 import streamlit as st
 
-from ratioscope.analysis.findings.facts import LOG_CHI2
 from ratioscope.dashboard.components.blocks import beside, computed, draw, page_subject, say
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.sections import clipping, variance
-from ratioscope.dashboard.sections.absent import is_empty
 from ratioscope.dashboard.sections.subject import Subject
-
-TILES = ("s_k_bounded", "chi2_token", *LOG_CHI2)
 
 LEVELS = {"Tokens": "token", "Whole responses": "sequence"}
 LEARNING_RATES = [*(float(f"{digit}e{power}") for power in range(-6, 0) for digit in (1, 2, 5)), 1.0]
@@ -23,20 +19,19 @@ SMOOTHNESS = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.
 
 def render() -> None:
     """The page."""
-    opened = run_page(variance.TITLE, variance.QUESTION)
+    opened = run_page(variance.PAGE)
     if opened is None:
         return
     subject = page_subject(opened)
-    probed = bool(variance.estimators(subject))
-    if nothing_here(subject, "variance", besides=probed):
+    if nothing_here(variance.PAGE, subject):
         return
-    opening(subject, "variance", variance.answer(subject))
-    if is_empty(subject, "variance"):
+    opening(variance.PAGE, subject, variance.answer(subject))
+    if variance.PAGE.is_empty(subject):
         _probes(subject)
         _how_to_read()
         return
     _blind_spot(subject)
-    metric_row(opened.summary, TILES)
+    metric_row(opened.summary, variance.PAGE.tiles)
     draw(*variance.remedies(subject))
     with fold("basis", "What this rests on") as door:
         if door.open:

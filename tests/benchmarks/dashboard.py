@@ -23,7 +23,7 @@ import pandas as pd
 from ratioscope import RunRecorder
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope.dashboard.app import PAGES
+from ratioscope.dashboard.sections import MENU as PAGES
 from tests.benchmarks.session import Server, Session, serving
 from tests.benchmarks.timing import row, seconds
 from tests.making.runs import Step, random_step, write_run

@@ -19,7 +19,7 @@ from statistics import median
 from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
 
 from ratioscope.analysis.diagnosis.opened import open_folder
-from ratioscope.dashboard.app import PAGES
+from ratioscope.dashboard.sections import MENU as PAGES
 from tests.benchmarks.dashboard import FIELDS, STEPS, made_steps
 from tests.benchmarks.scanning import write_large
 from tests.benchmarks.session import Server, serving

@@ -22,7 +22,7 @@ import numpy as np
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.dashboard.app import PAGES
+from ratioscope.dashboard.sections import MENU as PAGES
 from tests.benchmarks.session import Server, Session, serving
 from tests.find_chromium import find_chromium
 from tests.making.runs import random_step

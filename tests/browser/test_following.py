@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from ratioscope.dashboard import app
+from ratioscope.dashboard.sections import MENU
 from tests.browser.accessible import faults
 from tests.browser.actions import badge, brush, charts, go_to, settled, shown_step, take_brush_back
 from tests.browser.conftest import Live, OpenPage
@@ -35,7 +35,7 @@ def test_run_and_brushed_steps_stay_chosen_from_page_to_page(open_page: OpenPage
     assert 5 < first < last < 30
     chosen = badge(page, f"steps {first} to {last}")
     expect(chosen).to_be_visible()
-    for name, entry in app.PAGES.items():
+    for name, entry in MENU.items():
         if name == "runs":
             continue
         go_to(page, entry.title)
@@ -48,7 +48,7 @@ def test_run_and_brushed_steps_stay_chosen_from_page_to_page(open_page: OpenPage
     go_to(page, "Ratios")
     expect(chosen).to_be_visible()
     page.go_back()
-    settled(page, app.PAGES[name].title)
+    settled(page, MENU[name].title)
     page.go_forward()
     settled(page, "Ratios")
     take_brush_back(page)

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from ratioscope.dashboard import app
+from ratioscope.dashboard.sections import MENU
 from tests.browser.actions import charts, go_to, settled
 from tests.browser.conftest import OpenPage
 from tests.making.pages import RUN_PAGES
@@ -58,11 +58,11 @@ def test_every_page_draws_its_formulas_with_every_fold_open(open_page: OpenPage)
     settled(page, "Overview")
     drawn = 0
     for name in RUN_PAGES:
-        go_to(page, app.PAGES[name].title)
+        go_to(page, MENU[name].title)
         folds = page.locator("[data-testid=stMain] details:not([open]) > summary")
         while folds.count():
             folds.evaluate_all("folds => folds.forEach(fold => fold.click())")
-            settled(page, app.PAGES[name].title)
+            settled(page, MENU[name].title)
         expect(page.locator(".katex-error")).to_have_count(0)
         assert "$$" not in page.locator("[data-testid=stMain]").inner_text(), name
         drawn += page.locator(".katex").count()

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from ratioscope.dashboard.components.metric_choice import metric_label
 from ratioscope.dashboard.components.run_list import ROW_HEIGHT
+from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.views.runs import IDLE_PAUSE
 from tests.browser.actions import charts, settled
 from tests.browser.conftest import OpenPage

@@ -13,7 +13,7 @@ from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.report.markdown import markdown
 from ratioscope.dashboard.roots import serve_from
-from ratioscope.dashboard.sections.absent import ASKED
+from ratioscope.dashboard.sections import SECTIONS
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Table, cell_text, has_content
 from tests.making.pages import RUN_PAGES, charts, drawn_numbers, sentences, visit
 from tests.making.sources import HOSTILE, SOURCES, write_source
@@ -96,7 +96,7 @@ def test_a_report_says_the_same_in_every_format(sources: Path, source: str) -> N
         assert all(map(has_content, section.blocks))
         texts = [section.answer, *(block.text for block in section.blocks if isinstance(block, Paragraph))]
         assert sum("This log does not say" in text for text in texts) <= 1
-        if section.key in ASKED and section.key in EMPTY[source]:
+        if SECTIONS[section.key].asks and section.key in EMPTY[source]:
             assert not section.blocks
         for table in (block for block in section.blocks if isinstance(block, Table)):
             assert not any(set(map(cell_text, row[1:])) == {"–"} for row in table.rows), table.title

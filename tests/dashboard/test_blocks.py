@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.analysis.diagnosis.opened import open_folder
-from ratioscope.dashboard.sections import SECTIONS, written
+from ratioscope.dashboard.sections import SECTIONS
 from ratioscope.dashboard.sections.model import Block, Paragraph, Table, cell_text
 from ratioscope.dashboard.sections.subject import Subject, attempt, flat
 from ratioscope.errors import RatioscopeError
@@ -24,7 +24,7 @@ PAGES = {name: name for name in ("drift", "ratios", "clipping", "variance", "sta
 
 @pytest.mark.parametrize(("page", "section"), [*PAGES.items(), ("overview", "learning")])
 def test_what_a_report_draws_and_says_is_on_the_page(look: Look, gallery: Path, page: str, section: str) -> None:
-    content = SECTIONS[section](Subject(open_folder(gallery / "finished")))
+    content = SECTIONS[section].content(Subject(open_folder(gallery / "finished")))
     at = look(page, "finished")
     drawn = charts(at)
     for chart in content.charts:
@@ -38,7 +38,7 @@ def test_what_a_report_draws_and_says_is_on_the_page(look: Look, gallery: Path, 
 @pytest.mark.parametrize("page", ["drift", "variance", "staleness"])
 def test_tables_of_a_report_are_on_the_page(look: Look, gallery: Path, page: str) -> None:
     """But for the numbers that the page has in tiles."""
-    content = SECTIONS[page](Subject(open_folder(gallery / "finished")))
+    content = SECTIONS[page].content(Subject(open_folder(gallery / "finished")))
     shown = [(list(frame.value.columns), frame.value.to_numpy().tolist()) for frame in look(page, "finished").dataframe]
     for block in content.blocks:
         if isinstance(block, Table) and block.title != "In numbers":
@@ -84,7 +84,7 @@ def test_a_paragraph_names_files_within_the_run() -> None:
 def test_a_flat_chart_is_one_line_of_a_report(tmp_path: Path) -> None:
     made = [random_step(np.random.default_rng(number), number, spread=0.01) for number in range(6)]
     steps = [step.with_tokens(clipped=np.zeros(len(step.tokens["seq_id"]), dtype=bool)) for step in made]
-    section = written("clipping", Subject(open_folder(write_run(tmp_path / "run", steps))))
+    section = SECTIONS["clipping"].section(Subject(open_folder(write_run(tmp_path / "run", steps))))
     told = [block.text for block in section.blocks if isinstance(block, Paragraph)]
     assert [
         text
@@ -96,5 +96,5 @@ def test_a_flat_chart_is_one_line_of_a_report(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "fixed"), [("offline-grpo-seed0", True), ("sync_offset10-grpo-seed0", False)])
 def test_the_reward_of_a_fixed_data_set_is_not_called_learning(name: str, fixed: bool) -> None:
-    said = SECTIONS["learning"](Subject(open_folder(SAMPLE_RUNS / name))).answer
+    said = SECTIONS["learning"].content(Subject(open_folder(SAMPLE_RUNS / name))).answer
     assert ("training reward is that of the fixed data set" in said) == fixed

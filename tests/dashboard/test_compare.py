@@ -14,9 +14,10 @@ from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.components.metric_choice import METRICS, metric_label
+from ratioscope.dashboard.components.metric_choice import METRICS
 from ratioscope.dashboard.figures.base import MOST_POINTS
 from ratioscope.dashboard.figures.line_styles import names, styles
+from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.report.build import comparison_report
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Table, cell_text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ratioscope.analysis.diagnosis.opened import open_folder
-from ratioscope.dashboard.components.metric_choice import metric_label
+from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections import metrics
 from ratioscope.dashboard.sections.model import has_content

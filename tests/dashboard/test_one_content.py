@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ratioscope import dashboard
-from tests.making.pages import QUESTIONS
+from ratioscope.dashboard.sections import PAGES
 
 DASHBOARD = Path(dashboard.__file__).parent
 # Where a call has its titles and questions: places of arguments; `title=` wherever there is one.
 TITLES = {
-    "Chart": (1,), "Section": (1, 2), "Table": (0,), "chart": (2,),
-    "page_head": (1,), "run_page": (1,), "subheader": (0,), "fold": (1,),
+    "Chart": (1,), "Page": (2,), "Part": (1,), "Section": (1, 2), "Table": (0,), "chart": (2,),
+    "subheader": (0,), "fold": (1,),
 }  # fmt: skip
 HEADING = re.compile(r"#{2,6} ")
 FEWEST_WORDS = 4
@@ -45,7 +45,7 @@ def strings(module: ast.Module) -> Iterator[str]:
 
 def texts(module: ast.Module) -> set[str]:
     """What the module says: all strings of several words, headings without their marks."""
-    found = {HEADING.sub("", words).strip() for words in strings(module)}
+    found = {HEADING.sub("", words).strip() for words in strings(module) if not words.startswith(":material/")}
     return {text for text in found if len(re.findall(r"[^\W\d_]{2,}", text)) >= FEWEST_WORDS}
 
 
@@ -53,8 +53,6 @@ def titles(module: ast.Module) -> Iterator[str]:
     """The headings, and what calls are given as a title or as a question."""
     yield from (HEADING.sub("", words) for words in strings(module) if HEADING.match(words))
     for node in ast.walk(module):
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("TITLE", "QUESTION"):
-            yield words_of(node.value) or ""
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             given = [node.args[place] for place in TITLES.get(called, ()) if place < len(node.args)]
@@ -76,7 +74,7 @@ def test_a_view_repeats_nothing_of_a_section() -> None:
 
 def test_no_title_comes_twice() -> None:
     found = [(title, file) for file, module in sources("views", "sections") for title in titles(module)]
-    assert {"The path of policies", "How the runs went", "Noise floor", QUESTIONS["tokens"]} <= set(dict(found))
+    assert {"The path of policies", "How the runs went", "Noise floor", PAGES["tokens"].question} <= set(dict(found))
     places: dict[str, set[str]] = {}
     for title, file in found:
         places.setdefault(title, set()).add(file)
@@ -90,9 +88,3 @@ def test_what_is_said_twice_is_found() -> None:
     section = ast.parse("""Table(f"How old are the {which}?", head, rows, note="In steps of the sampler")""")
     assert list(titles(view)) == list(titles(section)) == ["How old are the {}?"]
     assert texts(view) == texts(section) == {"How old are the {}?", "In steps of the sampler"}
-
-
-def test_every_question_of_a_page_is_that_of_its_section() -> None:
-    of_sections = {title for _, module in sources("sections") for title in titles(module)}
-    alone = {"runs", "overview", "sql", "report"}  # which have no section
-    assert {page for page, question in QUESTIONS.items() if question not in of_sections} == alone

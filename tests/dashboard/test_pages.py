@@ -15,7 +15,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
 from ratioscope.dashboard.formats import number
 from ratioscope.dashboard.roots import serve_from
-from ratioscope.dashboard.views import clipping, drift, linter, overview, ratios, staleness, variance
+from ratioscope.dashboard.sections import MENU
 from ratioscope.metric import Grain
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.pages import PAGES, RUN_PAGES, charts, read, runs_table, sentences, visit
@@ -24,15 +24,7 @@ Look = Callable[..., AppTest]
 LookAt = Callable[[str, str], tuple[AppTest, Path]]
 
 # Pages whose first row of tiles is of the step summary.
-TILES = {
-    "overview": overview.TILES,
-    "drift": drift.TILES,
-    "ratios": ratios.TILES,
-    "clipping": clipping.TILES,
-    "variance": variance.TILES,
-    "staleness": staleness.TILES,
-    "linter": linter.TILES,
-}
+TILES = {name: page.tiles for name, page in MENU.items() if page.tiles and page.without is None}
 N_CHARTS = {"overview": 6, "drift": 7, "ratios": 8, "clipping": 5, "variance": 5, "staleness": 2}
 
 NO_RUN = "There are no runs in the folders of this dashboard."

@@ -7,7 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import Manifest, dashboard
-from ratioscope.dashboard.components.metric_choice import metric_label
+from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.parameters import PARAMETERS
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.views.compare import choosing

@@ -22,6 +22,7 @@ from ratioscope.analysis.frameworks.presets import PRESETS as FRAMEWORK_PRESETS
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, total_variation, weights
+from ratioscope.dashboard.sections import MENU, SECTIONS
 from ratioscope.filters import FILTERS
 from ratioscope.gates import GATES
 from ratioscope.metric import CURRENT, MOST_RELIANCE, SAMPLED, Metric, Moment
@@ -313,13 +314,15 @@ def _rooms() -> str:
         return " ".join((ast.get_docstring(tree) or "").split("\n\n")[0].split())
 
     def seen(room: str) -> str:
-        places = {"views": "page", "figures": "figures", "sections": "report"}
-        found = (
-            word
-            for place, word in places.items()
-            if any((ROOT / "dashboard" / place / name).exists() for name in (f"{room}.py", room))
-        )
-        return ", ".join(found)
+        def is_in(folder: str) -> bool:
+            return any((ROOT / "dashboard" / folder / name).exists() for name in (f"{room}.py", room))
+
+        found = {
+            "page": room in MENU or is_in("views"),
+            "figures": is_in("figures"),
+            "report": room in SECTIONS or room == "compare",
+        }
+        return ", ".join(word for word, there in found.items() if there)
 
     rows = (
         (str(floor), f"[`{room}`](../analysis/{room})", question(room), modules(room), seen(room))

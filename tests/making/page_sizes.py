@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import Page, sync_playwright
 
-from ratioscope.dashboard.app import PAGES
+from ratioscope.dashboard.sections import MENU as PAGES
 from tests.find_chromium import find_chromium
 
 _HEIGHT = "document.querySelector('[data-testid=stMain]').scrollHeight"

@@ -12,28 +12,11 @@ from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Element
 
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard import app
+from ratioscope.dashboard.sections import MENU
 from ratioscope.dashboard.views import runs
 
-RUN_PAGES = tuple(name for name, page in app.PAGES.items() if page.group == "One run")
-PAGES = tuple(app.PAGES)
-
-QUESTIONS = {
-    "runs": "Which runs are there, and which need attention?",
-    "overview": "Is this run healthy?",
-    "drift": "Staleness, engine, or the update?",
-    "engine": "Is the engine mismatch hurting?",
-    "ratios": "How heavy are the tails?",
-    "clipping": "What did the loss throw away?",
-    "variance": "Which failure mode is it?",
-    "staleness": "How old is the data, and does age hurt?",
-    "tokens": "Which tokens did it?",
-    "metrics": "Which numbers do I want to watch?",
-    "linter": "Can this log be trusted?",
-    "sql": "Anything else?",
-    "compare": "Is the difference real?",
-    "report": "Take it away",
-}
+PAGES = tuple(MENU)
+RUN_PAGES = tuple(name for name, page in MENU.items() if page.group == "One run")
 
 
 def _script(page: str) -> None:
@@ -54,8 +37,8 @@ def checked(at: AppTest, page: str) -> AppTest:
     """The same page, after having made sure that it is the right one and shows nothing that no page may show."""
     found = list(faults(at))
     assert not found, found
-    assert [title.value for title in at.title] == [app.PAGES[page].title]
-    assert at.caption[0].value == QUESTIONS[page]
+    assert [title.value for title in at.title] == [MENU[page].title]
+    assert at.caption[0].value == MENU[page].question
     return at
 
 

@@ -134,47 +134,27 @@ PAGE = (
         "dashboard/sections/seam.py",
         '''"""Does the seam hold?"""
 
-from ratioscope.dashboard.sections.model import Paragraph, Section
-from ratioscope.dashboard.sections.subject import Subject, key_numbers
-
-
-def section(subject: Subject) -> Section:
-    """The new metric, and a sentence."""
-    blocks = (key_numbers(subject, ("seam_metric",)), said(subject))
-    return Section("seam", "Seam", "Does the seam hold?", "It holds.", blocks)
+from ratioscope.dashboard.sections.model import Paragraph
+from ratioscope.dashboard.sections.page import Page, in_numbers
+from ratioscope.dashboard.sections.subject import Subject
 
 
 def said(subject: Subject) -> Paragraph:
+    """How long it holds."""
     return Paragraph(f"It holds in {len(subject.summary.values)} steps.")
+
+
+PAGE = Page(
+    "seam", "Seam", "Does the seam hold?", 85, ":material/science:",
+    asks=("clipping",),
+    answer=lambda subject: "It holds.",
+    main=lambda subject: [said(subject)],
+    tiles=("seam_metric",),
+    report=[in_numbers("seam_metric"), said],
+)
 ''',
     ),
-    Edit(
-        "dashboard/sections/__init__.py",
-        "from ratioscope.dashboard.sections import seam\n",
-        before="from ratioscope.dashboard.sections.model import",
-    ),
-    Edit("dashboard/sections/__init__.py", '    "seam": seam.section,\n', before='    "staleness": '),
-    Edit("dashboard/sections/absent.py", '    "seam": ("clipping",),\n', before='    "staleness": ("age"'),
-    Edit(
-        "dashboard/views/seam.py",
-        '''"""Seam: does it hold?"""
-
-from ratioscope.dashboard.components.blocks import draw, page_subject
-from ratioscope.dashboard.components.frame import run_page
-from ratioscope.dashboard.components.tile import metric_row
-from ratioscope.dashboard.sections import seam
-
-
-def render() -> None:
-    """The page."""
-    opened = run_page("Seam", "Does the seam hold?")
-    if opened is None:
-        return
-    metric_row(opened.summary, ("seam_metric",))
-    draw(seam.said(page_subject(opened)))
-''',
-    ),
-    Edit("dashboard/app.py", '    "seam": _Page("Seam", ":material/science:"),\n', before='    "staleness": '),
+    Edit("dashboard/sections/seam.md", "A seam holds where nothing had to be touched beside it.\n"),
 )
 FORMAT = Edit(
     "analysis/importers/formats/seam.py",
@@ -199,8 +179,6 @@ IMPORTER = Plain(
 ).importer
 ''',
 )
-# Of tests, and only so that `tests.making.pages` knows the page.
-QUESTION = ("seam", "Does the seam hold?")
 
 ADDITIONS: dict[str, tuple[Edit, ...]] = {
     "a metric that is a mean": (METRIC,),

@@ -31,10 +31,10 @@ from ratioscope.dashboard import app
 from ratioscope.dashboard.report.build import full_pages, run_report
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.sections import MENU
 from ratioscope.trainer.training.loop import Trainer
 from tests.making import pages
 from tests.making.training import small
-from tests.seams.additions import QUESTION
 
 OTHER = "seam_filter(max_lag~1.0)*seam_weight"
 
@@ -86,8 +86,7 @@ def fast(folder: Path) -> list[float]:
 
 def opened_pages(run: str) -> dict[str, Any]:
     """Every page of the app, each with what a test asks it."""
-    pages.QUESTIONS.update([QUESTION])
-    seen = {name: pages.visit(name, run=run) for name in app.PAGES}
+    seen = {name: pages.visit(name, run=run) for name in MENU}
     clipping, filtered = seen["clipping"], pages.visit("clipping", run=run, rule=OTHER)
     return {
         "menu": {name: page.title for name, page in seen["seam"].session_state["ratioscope"].pages.items()},

@@ -14,7 +14,8 @@ from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import POLL_SECONDS, answer, how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.load import load
-from ratioscope.dashboard.sections.compare import QUESTION, baseline, tables
+from ratioscope.dashboard.sections import PAGES
+from ratioscope.dashboard.sections.compare import baseline, tables
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.subject import where
 from ratioscope.dashboard.session import drawing, rested, session
@@ -59,7 +60,7 @@ fewer than four seeds it is not shown.
 def render() -> None:
     """The page."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        page_head("Compare", QUESTION)
+        page_head(PAGES["compare"])
         link()
     session().clicked_step = None  # a step of which run?
     session().along = None  # its figures know their axis

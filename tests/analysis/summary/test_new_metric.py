@@ -37,7 +37,8 @@ from ratioscope.analysis.summary import compiled
 from ratioscope.analysis.summary.strata import stratify
 from ratioscope.analysis.summary.summary import summarise, to_json
 from ratioscope.catalogue import explain
-from ratioscope.dashboard.components.metric_choice import METRICS, metric_label
+from ratioscope.dashboard.components.metric_choice import METRICS
+from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.figures.series import over_steps
 from ratioscope.dashboard.theme import LIGHT
