@@ -20,6 +20,10 @@ class Declared:
     page: str
     """The key of the dashboard's page that shows the evidence; "" for none."""
 
+    def __call__(self, evidence: Any) -> Any:
+        """What it finds, under its name."""
+        return self.function(evidence)
+
     @property
     def about(self) -> str:
         """What it looks for, as its function says."""

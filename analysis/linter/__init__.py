@@ -3,8 +3,8 @@
 for remark in lint(open_run("runs/mine")):
     print(remark.severity, remark.check, remark.sentence)
 
-A check is a function `(evidence) -> list[Remark]` in `CHECKS`: one remark when it passes or cannot look, one for each
-thing that it finds. To add one, write it in the module of its question and name it in `CHECKS`.
+A check is a function `(evidence) -> list[Remark]` in the module of its question, declared there by `@check`: one remark
+when it passes or cannot look, one for each thing that it finds.
 """
 
 from collections.abc import Callable
@@ -26,51 +26,19 @@ from ratioscope.analysis.linter import (
     units,
     values,
 )
+from ratioscope.analysis.linter.check import CHECKS, Check
 from ratioscope.analysis.linter.evidence import Evidence
-from ratioscope.analysis.linter.needs import lacking, needs_tokens
 from ratioscope.analysis.linter.remark import Example, Outcome, Remark, not_checked, text, to_json
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 
 __all__ = ["CHECKS", "Check", "Example", "Outcome", "Remark", "lint", "text", "to_json"]
 
-Check = Callable[[Evidence], list[Remark]]
-
-# Causes before their consequences.
-CHECKS: dict[str, Check] = {
-    check.__name__: check
-    for check in (
-        keys.files,
-        footers.footers,
-        keys.steps,
-        keys.versions,
-        keys.sequence_rows,
-        keys.prompts,
-        responses.response_mask,
-        responses.padding,
-        responses.repeated,
-        responses.sizes,
-        values.invalid_values,
-        values.zero_filled,
-        values.constant_columns,
-        alignment.shifted,
-        alignment.own_token,
-        units.scale,
-        units.precision,
-        copies.copied_columns,
-        identities.recomputed,
-        identities.swapped,
-        calibration.drawn_as_logged,
-        calibration.entropy_agrees,
-        advantages.advantages,
-        advantages.rewards,
-        masks.masks,
-        signatures.temperature,
-        signatures.truncated_support,
-        noise_floor.on_policy_ratio,
-        signatures.mean_ratio,
-    )
-}
+# Importing a module declares its checks.
+_MODULES = (
+    advantages, alignment, calibration, copies, footers, identities, keys, masks, noise_floor, responses, signatures,
+    units, values,
+)  # fmt: skip
 
 
 def lint(
@@ -99,10 +67,10 @@ def lint(
         evidence = Evidence(run, connection, first, last, limits)
         for done, (name, check) in enumerate(CHECKS.items()):
             progress(done, len(CHECKS))
-            if evidence.n_rows or not needs_tokens(name):
+            if evidence.n_rows or not check.looks_at_tokens:
                 remarks += evidence.remarks(check)
             else:
-                remarks += not_checked(name, lacking(evidence.log, name) or "There are no tokens in these steps.")
+                remarks += not_checked(name, check.lacking(evidence.log) or "There are no tokens in these steps.")
         remarks = [replace(remark, begins_unseen=evidence.begins_unseen(remark.steps)) for remark in remarks]
     progress(len(CHECKS), len(CHECKS))
     order = {Outcome.FOUND: 0, Outcome.NOT_CHECKED: 1, Outcome.PASSED: 2}

@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.finding import Number, Severity
+from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
@@ -30,6 +32,7 @@ _OFF_CENTRE = 1e-3
 _SOME, _MOST_OFF = 0.02, 0.05
 
 
+@check(order=240, needs=())
 def rewards(evidence: Evidence) -> list[Remark]:
     """Rewards, losses and gradients that are no finite numbers, parts of rewards that were counted as 0 for want of a
     number, and a run without a usable token."""
@@ -153,6 +156,7 @@ def _parts_counted_as_zero(evidence: Evidence) -> list[Remark]:
     return remarks
 
 
+@check(order=230, needs=(("advantage",), ("sequences.reward",), GROUP))
 def advantages(evidence: Evidence) -> list[Remark]:
     """The better response of a group has the larger advantage, one for all of its tokens, and groups add up to 0."""
     name, kind = "advantages", _kind(evidence)

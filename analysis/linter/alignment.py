@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import Evidence
 from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.sample import COLUMNS, Drawn, Floats, Sample
@@ -150,6 +151,7 @@ def _inside(correlation: float) -> float:
     return float(np.clip(correlation, -1 + 1e-9, 1 - 1e-9))
 
 
+@check(order=140, needs=ANY, compares=True)
 def shifted(evidence: Evidence) -> list[Remark]:
     """A column whose probabilities agree with those of the others one position away, and not at their own."""
     name, found = "shifted", aligned_of(evidence)
@@ -241,6 +243,7 @@ def _examples(evidence: Evidence, one: str, other: str) -> tuple[Example, ...]:
 BESIDE = ("logp_reference", "entropy")
 
 
+@check(order=150, needs=(*STATES, *ANY))
 def own_token(evidence: Evidence) -> list[Remark]:
     """In one state a token has one log-probability, and another token another one."""
     name, drawn = "own_token", evidence.drawn

@@ -11,6 +11,7 @@ from ratioscope import schema
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import FEW, MANY, own_token, shifted
+from ratioscope.analysis.linter.check import RATIO, STATES, check
 from ratioscope.analysis.linter.evidence import Evidence
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.responses import repeated
@@ -29,6 +30,7 @@ _RAW = (
 )
 
 
+@check(order=210, needs=(*STATES, ("logp_behavior",)), page="ratios")
 def drawn_as_logged(evidence: Evidence) -> list[Remark]:
     """Tokens of a shared state repeat as often as logp_behavior says: it is what they were drawn with."""
     name, sample = "drawn_as_logged", evidence.sample
@@ -96,6 +98,7 @@ def _complete(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return rows["invalid"].isna().to_numpy() & ~rows["step"].isin(partly).to_numpy() & sample.follows_all
 
 
+@check(order=220, needs=(("entropy",), *RATIO))
 def entropy_agrees(evidence: Evidence) -> list[Remark]:
     """The entropy is the mean of -logp_current over tokens of the current policy."""
     name, sample = "entropy_agrees", evidence.sample

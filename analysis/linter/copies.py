@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.distances import FLOOR, Distances, distances_of
 from ratioscope.analysis.linter.evidence import Evidence
 from ratioscope.analysis.linter.keys import versions
@@ -48,6 +49,7 @@ _DO = {
 }
 
 
+@check(order=180, needs=ANY, page="drift", compares=True)
 def copied_columns(evidence: Evidence) -> list[Remark]:
     """Columns that are equal where the policies differ, and which of them does not fit the others."""
     name = "copied_columns"

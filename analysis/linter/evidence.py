@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import duckdb
 import pandas as pd
 
+from ratioscope.analysis.findings.declared import Declared
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.logged import Logged, logged
-from ratioscope.analysis.linter.needs import lacking
-from ratioscope.analysis.linter.remark import Example, Outcome, Remark, not_checked
+from ratioscope.analysis.linter.remark import Example, Outcome, Remark
 from ratioscope.analysis.linter.sample import COLUMNS as SAMPLED
 from ratioscope.analysis.linter.sample import Drawn, Sample
 from ratioscope.analysis.runs.database import filled, query
@@ -122,13 +122,9 @@ class Evidence:
         low, high = self._steps
         return (high is None or first <= high) and (low is None or last >= low)
 
-    def remarks(self, check: "Callable[[Evidence], list[Remark]]") -> list[Remark]:
-        """What a check says, asked once; of one whose columns are not logged, that."""
-        return self.once(f"{check.__module__}.{check.__name__}", lambda: self._asked(check))
-
-    def _asked(self, check: "Callable[[Evidence], list[Remark]]") -> list[Remark]:
-        missing = lacking(self.log, check.__name__)
-        return not_checked(check.__name__, missing) if missing else check(self)
+    def remarks(self, check: Declared) -> list[Remark]:
+        """What a check says, asked once."""
+        return self.once(f"check {check.name}", lambda: check(self))
 
     @cached_property
     def log(self) -> Logged:
@@ -140,12 +136,12 @@ class Evidence:
         """Nats by which two logged values may be apart by rounding, where the source keeps a few decimals; else 0."""
         return 2 * self.log.rounding
 
-    def problems(self, *checks: "Callable[[Evidence], list[Remark]]") -> list[str]:
+    def problems(self, *checks: Declared) -> list[str]:
         """Which of the checks found a problem, in words."""
         found = (check for check in checks if any(remark.is_problem for remark in self.remarks(check)))
-        return [check.__name__.replace("_", " ") for check in found]
+        return [check.name.replace("_", " ") for check in found]
 
-    def found(self, check: "Callable[[Evidence], list[Remark]]") -> bool:
+    def found(self, check: Declared) -> bool:
         """Whether the check found something, be it a notice."""
         return any(remark.outcome is Outcome.FOUND for remark in self.remarks(check))
 

@@ -3,6 +3,7 @@
 import pyarrow.compute as pc
 
 from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.evidence import LOG_PROBS, Evidence
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.storage.parquet import read_table
@@ -11,6 +12,7 @@ from ratioscope.table_files import counted_nonfinite
 _BELIEVED = (*LOG_PROBS, "advantage")
 
 
+@check(order=20)
 def footers(evidence: Evidence) -> list[Remark]:
     """The counts of values that are not finite, in the files' footers, against the values."""
     name, looked_at, columns, hidden = "footers", 0, set[str](), 0

@@ -13,6 +13,7 @@ import numpy as np
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.linter.alignment import own_token, shifted
+from ratioscope.analysis.linter.check import AGE, ANY, RATIO, check
 from ratioscope.analysis.linter.copies import copied_columns, moved_since
 from ratioscope.analysis.linter.distances import FEWEST_ROWS, FLOOR, Distances, distances_of
 from ratioscope.analysis.linter.evidence import Evidence
@@ -36,6 +37,7 @@ _B, _T, _C, _N = COLUMNS[:4]
 _TOO_COARSE = "The source keeps too few decimals of a log-probability for the distances between columns."
 
 
+@check(order=200, needs=ANY, page="drift", compares=True)
 def swapped(evidence: Evidence) -> list[Remark]:
     """Two log-probability columns that fit each other's name better than their own."""
     if evidence.rounding > FLOOR:
@@ -121,6 +123,7 @@ def _is_copy(found: Distances, pair: tuple[str, str]) -> bool:
     return bool(apart) and max(apart) < FLOOR
 
 
+@check(order=190, needs=(*RATIO, ("logp_behavior",), *AGE), page="drift")
 def recomputed(evidence: Evidence) -> list[Remark]:
     """logp_behavior of old data is the sampler's, not the current policy's computed anew with another
     engine's noise."""

@@ -6,6 +6,8 @@ import pandas as pd
 
 from ratioscope import schema
 from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.logged import GROUP
+from ratioscope.analysis.linter.check import AGE, check
 from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
@@ -14,6 +16,7 @@ EQUAL_SHARE = 0.99
 FEWEST_TOKENS = 100
 
 
+@check(order=10, needs=())
 def files(evidence: Evidence) -> list[Remark]:
     """Files that had to be left out."""
     problems = [problem.replace(f"{evidence.run.folder}/", "") for problem in evidence.run.problems]
@@ -34,6 +37,7 @@ def files(evidence: Evidence) -> list[Remark]:
     ]
 
 
+@check(order=30, needs=())
 def steps(evidence: Evidence) -> list[Remark]:
     """Steps that are missing, that one table lacks, or that are there twice."""
     name = "steps"
@@ -90,6 +94,7 @@ def _steps_in_words(present: Sequence[int], distance: int) -> str:
     return f"{len(present)} steps from {present[0]} to {present[-1]}{every}."
 
 
+@check(order=40, needs=AGE, page="staleness")
 def versions(evidence: Evidence) -> list[Remark]:
     """Tokens from a policy that did not exist yet, and version numbers that are off by one."""
     name, by_step, remarks = "versions", evidence.by_step, []
@@ -164,6 +169,7 @@ def _backwards(evidence: Evidence) -> list[Remark]:
 _BACK_BY = {"policy_version": 0.0, "behavior_version": 2.0}
 
 
+@check(order=50)
 def sequence_rows(evidence: Evidence) -> list[Remark]:
     """Duplicate rows, gaps, sequences that one of the tables lacks, counts and groups on which they disagree."""
     remarks = [
@@ -280,6 +286,7 @@ def _counted(evidence: Evidence, filters: Iterable[str]) -> "pd.Series[float]":
     return evidence.steps[[*filters]].fillna(0).sum(axis=1).groupby(evidence.steps["step"]).sum()
 
 
+@check(order=60, needs=(GROUP, ("sequences.prompt_id",)))
 def prompts(evidence: Evidence) -> list[Remark]:
     """Groups that hold the answers to different prompts."""
     name = "prompts"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.alignment import own_token, shifted
+from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import EXAMPLES, Evidence, steps_with
 from ratioscope.analysis.linter.identities import recomputed, swapped
@@ -38,6 +39,7 @@ _FAULTS = {
 }
 
 
+@check(order=250, page="clipping")
 def masks(evidence: Evidence) -> list[Remark]:
     """clipped against clip_side, clip_side against the ratio and the gate, the gate's range, clipped
     tokens' gradients."""

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.linter.check import ENGINE, check
 from ratioscope.analysis.linter.evidence import Evidence, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.notes import remark
@@ -17,6 +18,7 @@ TIMES_PRECISION = 1.5
 HEALTHY_TV, HEALTHY_LOG_RATIO = 0.01, 0.25
 
 
+@check(order=280, needs=ENGINE, page="drift")
 def on_policy_ratio(evidence: Evidence) -> list[Remark]:
     """Sampler against trainer on the same weights: on-policy tokens, or all where logp_behavior_train is logged."""
     name, by_step = "on_policy_ratio", evidence.by_step[evidence.by_step["n_fresh"] > 0]

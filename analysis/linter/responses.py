@@ -5,7 +5,9 @@ import pandas as pd
 
 from ratioscope import schema
 from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.sample import COLUMNS
@@ -23,6 +25,7 @@ _FIRST_TOKENS = 8
 _PADDED = 0.2
 
 
+@check(order=90, needs=(("token_id",), *ANY))
 def repeated(evidence: Evidence) -> list[Remark]:
     """Responses that are there several times under other numbers, and are too unlikely for that in every column; and
     steps that hold another one's rows."""
@@ -108,6 +111,7 @@ def _again(evidence: Evidence) -> Remark | None:
     )
 
 
+@check(order=70, needs=(*STATES, ("logp_behavior",)))
 def response_mask(evidence: Evidence) -> list[Remark]:
     """The first tokens differ between responses as often as logp_behavior says: they are not the prompt's."""
     name, sample = "response_mask", evidence.sample
@@ -167,6 +171,7 @@ def response_mask(evidence: Evidence) -> list[Remark]:
     ]
 
 
+@check(order=80, needs=(("token_id",),))
 def padding(evidence: Evidence) -> list[Remark]:
     """Tokens behind the end of the responses."""
     name, rows = "padding", evidence.sample.rows
@@ -201,6 +206,7 @@ def padding(evidence: Evidence) -> list[Remark]:
     return passed(name, "Responses do not end in a repeated token at one and the same length.", *numbers)
 
 
+@check(order=100, needs=(GROUP,))
 def sizes(evidence: Evidence) -> list[Remark]:
     """Steps with fewer groups, and groups with fewer responses, than the others or than the manifest says."""
     name, responses = "sizes", evidence.responses

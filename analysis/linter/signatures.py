@@ -17,6 +17,7 @@ from ratioscope.analysis.findings.finding import Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import smoothing_of
 from ratioscope.analysis.linter.alignment import shifted
+from ratioscope.analysis.linter.check import ENGINE, RATIO, STATES, check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import Evidence, steps_with
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
@@ -41,6 +42,7 @@ LARGEST_SHARE_ABOVE = 0.1
 SHARE_OF_STEPS = 0.1
 
 
+@check(order=260, needs=(*ENGINE, *STATES), page="ratios")
 def temperature(evidence: Evidence) -> list[Remark]:
     """Log-ratios linear in the log-probability inside states that several responses share."""
     name, remarks, measured = "temperature", [], []
@@ -112,6 +114,7 @@ def _temperature_of(slope: float) -> float:
     return (2 + slope) / (2 - slope) if abs(slope) < 2 else float("nan")
 
 
+@check(order=270, needs=ENGINE, page="ratios")
 def truncated_support(evidence: Evidence) -> list[Remark]:
     """Top-k or top-p: on the same weights no ratio is above 1, and the mean ratio is the mass that was kept."""
     name, groups = "truncated_support", evidence.groups[evidence.groups["n_fresh"] > 0]
@@ -160,6 +163,7 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
     ]
 
 
+@check(order=290, needs=RATIO, page="drift")
 def mean_ratio(evidence: Evidence) -> list[Remark]:
     """E rho = 1: the mean ratio of many steps, and of all together, is on one side of 1 beyond its standard error."""
     name = "mean_ratio"

@@ -8,6 +8,7 @@ import numpy as np
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import BESIDE, FEW, MANY, own_token, shifted
+from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.evidence import Evidence
 from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.sample import COLUMNS, Floats
@@ -24,6 +25,7 @@ _BASES = {"base 2": 1 / np.log(2), "base 10": 1 / np.log(10)}
 COARSE = 1e-4
 
 
+@check(order=160, needs=ANY, compares=True)
 def scale(evidence: Evidence) -> list[Remark]:
     """A column that is a multiple of the others: another base of the logarithm, or divided by the length."""
     name, sample = "scale", evidence.sample
@@ -152,6 +154,7 @@ def _crowded(evidence: Evidence, columns: list[str], *, everything: bool, cohere
     )
 
 
+@check(order=170, needs=ANY)
 def precision(evidence: Evidence) -> list[Remark]:
     """A column that was rounded to half precision or to a few decimals on its way."""
     name, remarks = "precision", []

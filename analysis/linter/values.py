@@ -4,6 +4,7 @@ from math import inf, sqrt
 
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.evidence import (
     DOUBTS,
     EXAMPLES,
@@ -43,6 +44,7 @@ _CAUSES = {
 }
 
 
+@check(order=110, needs=ANY, page="ratios")
 def invalid_values(evidence: Evidence) -> list[Remark]:
     """Rows that no moment can use, by cause, and those with a legitimate ratio of 0."""
     name, by_step = "invalid_values", evidence.by_step
@@ -110,6 +112,7 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
     )
 
 
+@check(order=120, needs=ANY, page="ratios")
 def zero_filled(evidence: Evidence) -> list[Remark]:
     """Log-probabilities that are exactly 0 where another column, or the entropy, says that the token is uncertain.
 
@@ -266,6 +269,7 @@ def _pattern(evidence: Evidence, column: str, fault: str) -> str:
     return f"single tokens of {int(found['affected']):,} responses"
 
 
+@check(order=130, needs=ANY)
 def constant_columns(evidence: Evidence) -> list[Remark]:
     """A log-probability, or the entropy, that is one and the same for every token of a step."""
     name, by_step = "constant_columns", evidence.by_step[evidence.by_step["n_rows"] >= FEWEST_ROWS]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.analysis.linter.needs import needs_tokens
+from ratioscope.analysis.linter.check import CHECKS
 from ratioscope.analysis.linter.remark import Outcome, Remark
 
 # More stretches of steps than these are counted instead.
@@ -44,7 +44,7 @@ def mostly_unknown(remarks: Iterable[Remark]) -> bool:
 
 def nothing_checked(remarks: Iterable[Remark]) -> bool:
     """Whether no check of what tokens say could run, as on a log without one."""
-    return all(end is Outcome.NOT_CHECKED for check, end in outcomes(remarks).items() if needs_tokens(check))
+    return all(end is Outcome.NOT_CHECKED for check, end in outcomes(remarks).items() if CHECKS[check].looks_at_tokens)
 
 
 def outcomes(remarks: Iterable[Remark]) -> dict[str, Outcome]:

@@ -1,9 +1,8 @@
 """`ratioscope ls`, `summarize` and `explain`: what runs there are, their numbers, and what the numbers mean."""
 
 import csv
-import inspect
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -180,13 +179,14 @@ def explain(
     elif what == "algorithms":
         say(table())
     elif what in RULES or what in CHECKS:
-        said = [f"{what} (finding): {RULES[str(what)].about}"] if what in RULES else []
-        said += [f"{what} (check): {inspect.getdoc(CHECKS[str(what)])}"] if what in CHECKS else []
+        declared = (("finding", RULES.get(str(what))), ("check", CHECKS.get(str(what))))
+        said = [f"{what} ({kind}): {each.about}" for kind, each in declared if each]
         limits = ["Limits of findings: ratioscope explain thresholds."] if what in RULES else []
         say("\n\n".join([*said, *limits]))
     elif what in ("findings", "checks"):
-        named = {name: each.function for name, each in RULES.items()} if what == "findings" else CHECKS
-        say("\n".join(f"{name:<24} {_first_line(function)}" for name, function in named.items()))
+        say(
+            "\n".join(f"{name:<24} {each.question}" for name, each in (RULES if what == "findings" else CHECKS).items())
+        )
     elif what in (None, "metrics"):
         say("\n".join(f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()))
         say("\nalgorithms, parts, findings, checks, format, thresholds: more to explain.")
@@ -225,11 +225,6 @@ def _meant(what: str | None) -> str | None:
     if len(parts) > 1:
         raise RatioscopeError(f"{what!r} may be {', '.join(parts[:_MOST_MEANT])}: name one of them.")
     return parts[0] if parts else what
-
-
-def _first_line(function: Callable[..., Any]) -> str:
-    """The first paragraph of a docstring, as one line."""
-    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
 
 
 def _csv(steps: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:

@@ -40,7 +40,7 @@ def title(check: str) -> str:
 
 def _question(check: str) -> str:
     """What a check looks at: the first line of its own description."""
-    return (CHECKS[check].__doc__ or "").strip().splitlines()[0]
+    return CHECKS[check].about.partition("\n")[0]
 
 
 def impossible(found: pd.DataFrame) -> list[Table]:

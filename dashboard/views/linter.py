@@ -34,13 +34,6 @@ _BADGE: dict[Severity, Literal["blue", "orange", "red"]] = {
     Severity.WARNING: "orange",
     Severity.CRITICAL: "red",
 }
-# Where the steps of a remark can be looked at.
-_EVIDENCE = {
-    **dict.fromkeys(("versions",), "staleness"),
-    **dict.fromkeys(("on_policy_ratio", "mean_ratio", "copied_columns", "recomputed", "swapped"), "drift"),
-    **dict.fromkeys(("temperature", "truncated_support", "invalid_values", "zero_filled", "drawn_as_logged"), "ratios"),
-    **dict.fromkeys(("masks",), "clipping"),
-}
 
 
 @dataclass(frozen=True)
@@ -213,8 +206,7 @@ def _card(remark: Remark, opened: Opened, number: int) -> None:
 
 
 def _show_steps(remark: Remark, opened: Opened) -> None:
-    page = _EVIDENCE.get(remark.check)
-    if page is None:
+    if not (page := CHECKS[remark.check].page):
         return
     st.page_link(
         session().pages[page],

@@ -174,7 +174,7 @@ def _rules() -> str:
 
 
 def _checks() -> str:
-    return _table(("check", "what it looks for"), ((f"`{name}`", _first(check)) for name, check in CHECKS.items()))
+    return _table(("check", "what it looks for"), ((f"`{name}`", check.question) for name, check in CHECKS.items()))
 
 
 # glossary.md ----------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_every_check_says_something_of_every_log(trained: Trained) -> None:
     remarks = lint(open_run(trained("stale")), progress=lambda done, of: told.append((done, of)))
     assert {remark.check for remark in remarks} == set(CHECKS)
     assert all(remark.sentence.endswith(".") for remark in remarks)
-    assert all(check.__doc__ for check in CHECKS.values())
+    assert all(check.about for check in CHECKS.values())
     assert [done for done, _ in told] == list(range(len(CHECKS) + 1))
     assert {of for _, of in told} == {len(CHECKS)}
 

@@ -1,0 +1,66 @@
+"""A check is declared where it is computed, once: what it needs of a log, its place among the others, and its page.
+
+@check(order=260, needs=(*ENGINE, *STATES), page="ratios")
+def temperature(evidence: Evidence) -> list[Remark]: ...
+
+CHECKS["temperature"].lacking(log)     # "token_id is not logged." or ""
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ratioscope.analysis.findings.declared import Declared, put
+from ratioscope.analysis.findings.logged import GROUP, QUESTIONS, Logged, Need
+from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.remark import Remark, not_checked
+from ratioscope.analysis.linter.sample import COLUMNS
+
+Look = Callable[[Evidence], list[Remark]]
+
+AGE, RATIO = QUESTIONS["age"].needs, QUESTIONS["staleness"].needs
+ENGINE: tuple[Need, ...] = (("logp_behavior",), ("logp_behavior_train", "logp_current"))
+STATES: tuple[Need, ...] = (("token_id",), GROUP)
+TOKENS: tuple[Need, ...] = (("position",),)
+ANY: tuple[Need, ...] = (COLUMNS,)
+
+
+@dataclass(frozen=True, eq=False)
+class Check(Declared):
+    """What there is to know of a check but its remarks."""
+
+    needs: tuple[Need, ...] = TOKENS
+    """Columns, of each of which it needs one: without them it says so and looks at nothing."""
+    compares: bool = False
+    """Whether it holds log-probabilities against each other, so that it needs two of them."""
+
+    def __call__(self, evidence: Evidence) -> list[Remark]:
+        """One remark where it passes or cannot look, one for each thing that it finds."""
+        missing = self.lacking(evidence.log)
+        found: list[Remark] = not_checked(self.name, missing) if missing else self.function(evidence)
+        return found
+
+    def lacking(self, log: Logged) -> str:
+        """Why it has nothing to look at, a sentence; "" where it has."""
+        for need in self.needs:
+            if not log.meets(need):
+                why = "no log-probability is logged" if need == COLUMNS and log.has_tokens else log.why(*need)
+                return f"{why[0].upper()}{why[1:]}." if why.startswith("no ") else f"{why}."
+        if self.compares and sum(map(log.has, COLUMNS)) < 2:
+            return "Fewer than two log-probability columns are logged: there is nothing to hold them against."
+        return ""
+
+    @property
+    def looks_at_tokens(self) -> bool:
+        """Whether it says nothing about texts alone."""
+        return any("." not in name for need in self.needs for name in need if need != GROUP)
+
+
+CHECKS: dict[str, Check] = {}
+"""By name; causes before their consequences."""
+
+
+def check(
+    *, order: int, needs: tuple[Need, ...] = TOKENS, page: str = "", compares: bool = False
+) -> Callable[[Look], Check]:
+    """The declaration of the check below, by the function's name; the arguments are the fields of `Check`."""
+    return lambda function: put(Check(function.__name__, function, order, page, needs, compares), CHECKS)
