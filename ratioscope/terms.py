@@ -16,6 +16,15 @@ from math import inf, log
 from typing import Any
 
 
+def _made(operation: str, *of: "Term | float") -> "Term":
+    terms = (part if isinstance(part, Term) else Term("constant", leaf=float(part)) for part in of)
+    return Term(operation, tuple(terms))
+
+
+def _operator(operation: str, *, swapped: bool = False) -> "Callable[[Term, Term | float], Term]":
+    return lambda own, other: _made(operation, *((other, own) if swapped else (own, other)))
+
+
 @dataclass(frozen=True)
 class Term:
     """An operation on other terms, a column or a number. Unknown (null; NaN where there are arrays) stays unknown, and
@@ -44,52 +53,18 @@ class Term:
         """Whether it holds or not, and is no number."""
         return self.operation in _CONDITIONS
 
-    def __add__(self, other: "Term | float") -> "Term":
-        return _made("+", self, other)
-
-    def __radd__(self, other: float) -> "Term":
-        return _made("+", other, self)
-
-    def __sub__(self, other: "Term | float") -> "Term":
-        return _made("-", self, other)
-
-    def __rsub__(self, other: float) -> "Term":
-        return _made("-", other, self)
-
-    def __mul__(self, other: "Term | float") -> "Term":
-        return _made("*", self, other)
-
-    def __rmul__(self, other: float) -> "Term":
-        return _made("*", other, self)
-
-    def __truediv__(self, other: "Term | float") -> "Term":
-        return _made("/", self, other)
+    __add__, __radd__ = _operator("+"), _operator("+", swapped=True)
+    __sub__, __rsub__ = _operator("-"), _operator("-", swapped=True)
+    __mul__, __rmul__ = _operator("*"), _operator("*", swapped=True)
+    __truediv__ = _operator("/")
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
+    __and__ = _operator("and")
 
     def __neg__(self) -> "Term":
         return _made("negative", self)
 
     def __abs__(self) -> "Term":
         return _made("abs", self)
-
-    def __lt__(self, other: "Term | float") -> "Term":
-        return _made("<", self, other)
-
-    def __le__(self, other: "Term | float") -> "Term":
-        return _made("<=", self, other)
-
-    def __gt__(self, other: "Term | float") -> "Term":
-        return _made(">", self, other)
-
-    def __ge__(self, other: "Term | float") -> "Term":
-        return _made(">=", self, other)
-
-    def __and__(self, other: "Term") -> "Term":
-        return _made("and", self, other)
-
-
-def _made(operation: str, *of: Term | float) -> Term:
-    terms = (part if isinstance(part, Term) else Term("constant", leaf=float(part)) for part in of)
-    return Term(operation, tuple(terms))
 
 
 _CONDITIONS = frozenset(
@@ -251,6 +226,18 @@ def ratio_distance(y: Term, x: Term) -> Term:
     """|e^y - e^x|: the larger one times 1 - e^-|y - x|, so that a small step from a large ratio keeps its digits."""
     root = exp(greatest(x, y) / 2)  # the product may be finite where the larger one is not
     return case(equal(y, x), 0, root * -expm1(-abs(y - x)) * root)
+
+
+def apart(y: Term, x: Term) -> Term:
+    """|e^y - e^x|: the difference of their rho - 1, which is computed once, where it is finite."""
+    difference = expm1(y) - expm1(x)
+    return case(finite(difference), abs(difference), ratio_distance(y, x))
+
+
+def lost(y: Term, x: Term) -> Term:
+    """The positive part of e^y - e^x: what the first policy gives a token and the second one takes away."""
+    difference = expm1(y) - expm1(x)
+    return case(finite(difference), greatest(difference, 0), case(x >= y, 0, ratio_distance(y, x)))
 
 
 def log_abs_expm1(x: Term) -> Term:

@@ -5,6 +5,8 @@ a new file of a live run to make a database and its views takes as long as to re
 """
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,15 +18,14 @@ from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values, schema_of
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.compiled import KEYS
-from ratioscope.analysis.summary.sums import MADE, WITHIN, token_sums
+from ratioscope.analysis.summary.sums import MADE, WITHIN, columns_of, counts, sums
+from ratioscope.metric import Grain
 from ratioscope.storage.places import Remote
 from ratioscope.tails import Array
-from ratioscope.terms import evaluate
+from ratioscope.terms import Term, case, column, evaluate, known
 
 _KEY = ("step", "group_id")
-_READ = ("step", "seq_id", "group_id", "reward", "n_tokens")
-# Of `response_groups`.
-SUMMED = frozenset({"n_listed_in_group", "n_graded", "n_reward", "n_scored", "n_lengths", "reward", "response_length"})
+_LISTED = {each.name: each.type for each in schema.SEQUENCES.columns}
 
 
 def log_weights(sequence_sums: pa.Table) -> tuple[NDArray[np.int64], Array]:
@@ -42,7 +43,7 @@ def token_groups(sequence_sums: pa.Table) -> pd.DataFrame:
     starts = _starts(every)
     with np.errstate(all="ignore"):  # what is not finite stays so
         summed = {name: np.add.reduceat(values, starts) for name, values in every.items() if name not in KEYS}
-        for name, (term, over) in token_sums().items():
+        for name, (term, over) in sums(Grain.TOKEN).items():
             # A count of nothing but unknowns is 0.
             absent = (summed[over.count] == 0) & (not term.is_condition)
             summed[name] = np.where(absent, np.nan, summed[name].astype(float))
@@ -76,13 +77,18 @@ def _weight_sums(log_w: Array, whole: NDArray[np.bool_], starts: NDArray[np.intp
     return found | {name: np.full(len(starts), np.nan) for name in _UNUSABLE}
 
 
+@cache
+def _read() -> tuple[str, ...]:
+    """The columns of a file of responses that are read."""
+    return tuple(dict.fromkeys((*_KEY, "seq_id", *sorted(columns_of(Grain.RESPONSE) - {"grouped"}))))
+
+
 def can_sum(files: Sequence[TableFile]) -> bool:
     """Whether files of responses are of the ordinary kind: of this machine, columns as declared, lengths listed."""
-    if not files or any(isinstance(file.path, Remote) for file in files):
+    if not files or any(isinstance(file.path, Remote) for file in files) or not _LISTED.keys() >= {*_read()}:
         return False
-    declared = {column.name: column.type for column in schema.SEQUENCES.columns}
-    fields = [field for file in files for field in schema_of(file) if field.name in _READ]
-    return all(field.type == declared[field.name] for field in fields) and "n_tokens" in columns_with_values(files)
+    fields = [field for file in files for field in schema_of(file) if field.name in _read()]
+    return all(field.type == _LISTED[field.name] for field in fields) and "n_tokens" in columns_with_values(files)
 
 
 def response_groups(files: Sequence[TableFile], steps: Sequence[tuple[int, int]]) -> pd.DataFrame:
@@ -91,44 +97,33 @@ def response_groups(files: Sequence[TableFile], steps: Sequence[tuple[int, int]]
     Args:
         files: for which `can_sum`.
     """
-    types = {column.name: column.type for column in schema.SEQUENCES.columns}
-    table = pa.concat_tables([_read(file, types) for file in files])
-    known = {name: table[name].is_valid().to_numpy() for name in _READ}
-    every = {name: table[name].fill_null(0).to_numpy() for name in _READ}
+    table = pa.concat_tables(map(_table, files))
+    valid = {name: table[name].is_valid().to_numpy() for name in _read()}
+    every = {name: table[name].fill_null(0).to_numpy() for name in (*_KEY, "seq_id")}
+    every |= {name: table[name].to_numpy().astype(float) for name in _read() if name not in every}
+    every["grouped"] = valid["group_id"]
     step = every["step"]
     inside = np.flatnonzero(np.logical_or.reduce([(step >= first) & (step <= last) for first, last in steps]))
-    every["group_id"] = np.where(known["group_id"], every["group_id"], -1 - every["seq_id"])
+    every["group_id"] = np.where(valid["group_id"], every["group_id"], -1 - every["seq_id"])
     order = inside[np.lexsort([every["group_id"][inside], step[inside]])]
-    every, known = ({name: values[order] for name, values in of.items()} for of in (every, known))
-    reward = every["reward"].astype(float)
-    finite = known["reward"] & np.isfinite(reward)
+    every, valid = ({name: values[order] for name, values in of.items()} for of in (every, valid))
     starts = _starts(every)
-    counted = {
-        "n_listed_in_group": known["group_id"],
-        "n_graded": finite & (reward != 0) & (reward != 1),
-        "n_reward": finite,
-        "n_scored": known["reward"],
-        "n_lengths": known["n_tokens"],
-    }
-    counts = {name: np.add.reduceat(values.astype(float), starts) for name, values in counted.items()}
-    for name in ("n_graded", "n_reward"):  # as in SQL, of nothing but unknowns
-        counts[name][counts["n_scored"] == 0] = np.nan
-    n_sequences = {"n_sequences": np.diff(starts, append=len(order))}
-    summed = {
-        "reward": np.add.reduceat(np.where(finite, reward, 0.0), starts),
-        "response_length": np.add.reduceat(every["n_tokens"].astype(float), starts),
-    }
-    over = {"reward": "n_reward", "response_length": "n_lengths"}
-    means = {name: np.where(counts[over[name]] > 0, values, np.nan) for name, values in summed.items()}
-    return pd.DataFrame({name: every[name][starts] for name in _KEY} | n_sequences | counts | means)
+    computed: dict[Term, Any] = {known(column(name)): values for name, values in valid.items()}  # NaN is no null
+    found = {"n_sequences": np.diff(starts, append=len(order))}
+    for name, term in counts(Grain.RESPONSE).items():
+        found[name] = np.add.reduceat(evaluate(term, every, np, computed).astype(float), starts)
+    for name, (term, over) in sums(Grain.RESPONSE).items():
+        values = evaluate(case(over.where, term, 0) if over.where else term, every, np, computed)
+        total = np.add.reduceat(values, starts)
+        found[name] = np.where(found[over.count] > 0, total, np.nan)
+    return pd.DataFrame({name: every[name][starts] for name in _KEY} | found)
 
 
-def _read(file: TableFile, types: dict[str, pa.DataType]) -> pa.Table:
+def _table(file: TableFile) -> pa.Table:
     with pq.ParquetFile(file.path, memory_map=True, page_checksum_verification=True) as opened:
-        there = [name for name in _READ if name in opened.schema_arrow.names]
+        there = [name for name in _read() if name in opened.schema_arrow.names]
         table = opened.read(columns=there, use_threads=False)
-    columns = [table[name] if name in there else pa.nulls(len(table), types[name]) for name in _READ]
-    return pa.table(dict(zip(_READ, columns, strict=True)))
+    return pa.table({name: table[name] if name in there else pa.nulls(len(table), _LISTED[name]) for name in _read()})
 
 
 def _starts(columns: dict[str, NDArray[np.int64]]) -> NDArray[np.intp]:

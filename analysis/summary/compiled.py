@@ -22,7 +22,8 @@ from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.kernels import installed, kernel, loaded
 from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS, LogRatios, rows_of_stretches
 from ratioscope.analysis.summary.rendering import python
-from ratioscope.analysis.summary.sums import token_counts, token_sums
+from ratioscope.analysis.summary.sums import columns_of, counts, sums
+from ratioscope.metric import Grain
 from ratioscope.storage.places import Remote
 from ratioscope.terms import DEVIATION, DEVIATION_NEW, Term, case, column
 
@@ -53,19 +54,12 @@ Columns = dict[str, NDArray[Any]]
 @cache
 def _read() -> tuple[str, ...]:
     """The columns of a file that are read, beside its keys."""
-    return tuple(dict.fromkeys((*_MADE_OF, *sorted(_columns() - _DERIVED))))
-
-
-@cache
-def _columns() -> frozenset[str]:
-    """The columns of which terms are made."""
-    terms = (term for each in token_sums().values() for term in (each.term, each.over.where) if term)
-    return frozenset().union(*(term.columns for term in (*token_counts().values(), *terms)))
+    return tuple(dict.fromkeys((*_MADE_OF, *sorted(columns_of(Grain.TOKEN) - _DERIVED))))
 
 
 def knows_all() -> bool:
     """Whether it has every column that the catalogue asks for."""
-    return _columns() <= _DERIVED | _LISTED.keys()
+    return columns_of(Grain.TOKEN) <= _DERIVED | _LISTED.keys()
 
 
 def pays(rows: int) -> bool:
@@ -111,13 +105,13 @@ def sums_of(files: Sequence[TableFile]) -> tuple[pa.Table, LogRatios]:
         _derive(block, log_ratios[:, rows], deviations[:, :size])
         keys = [block[key] for key in KEYS]
         first = starts[: kernel(_find_starts)(*keys, starts)]
-        counts = np.zeros((len(token_counts()), len(first)), dtype=np.int64)
-        sums = np.zeros((len(token_sums()), len(first)))
-        kernel(summing())(first, size, *(block[name] for name in _inputs().values()), counts, sums)
+        tallies = np.zeros((len(counts(Grain.TOKEN)), len(first)), dtype=np.int64)
+        totals = np.zeros((len(sums(Grain.TOKEN)), len(first)))
+        kernel(summing())(first, size, *(block[name] for name in _inputs().values()), tallies, totals)
         steps.append(keys[0][first])
         firsts.append(first + rows.start)
         lengths = {"n_tokens": np.diff(first, append=size)}
-        found = lengths | dict(zip((*token_counts(), *token_sums()), (*counts, *sums), strict=True))
+        found = lengths | dict(zip((*counts(Grain.TOKEN), *sums(Grain.TOKEN)), (*tallies, *totals), strict=True))
         parts.append({name: key[first] for name, key in zip(KEYS, keys, strict=True)} | found)
     return _table(parts), (rows_of_stretches(np.concatenate(steps), np.concatenate(firsts), n_rows), *log_ratios)
 
@@ -187,7 +181,7 @@ def _table(parts: Sequence[Columns]) -> pa.Table:
         columns[name] = np.add.reduceat(columns[name], starts)
     for key in KEYS:
         columns[key] = columns[key][starts]
-    totals = {name: over.count for name, (term, over) in token_sums().items() if not term.is_condition}
+    totals = {name: over.count for name, (term, over) in sums(Grain.TOKEN).items() if not term.is_condition}
     nulls = {name: columns[count] == 0 for name, count in totals.items()}
     arrays = {name: pa.array(values, mask=nulls.get(name)) for name, values in columns.items()}
     return pa.table(arrays | {"n_grouped": arrays["n_tokens"]})
@@ -207,7 +201,7 @@ def _find_starts(step, group, seq, starts):  # type: ignore[no-untyped-def]
 def _inputs() -> dict[Term, str]:
     """What the compiled pass is given, and its names: columns, and rho - 1 of both policies."""
     return {DEVIATION: "deviation", DEVIATION_NEW: "deviation_new"} | {
-        column(name): name for name in sorted(_columns())
+        column(name): name for name in sorted(columns_of(Grain.TOKEN))
     }
 
 
@@ -228,19 +222,21 @@ def summing() -> Callable[..., None]:
 def source() -> str:
     """Its text: one loop over rows, in which what is counted or summed under the same condition shares it."""
     inputs = {term: f"{name}_here" for term, name in _inputs().items()}
-    added = {name: case(where, 1, 0) for name, where in token_counts().items()}
-    for name, (term, over) in token_sums().items():
+    added = {name: case(where, 1, 0) for name, where in counts(Grain.TOKEN).items()}
+    for name, (term, over) in sums(Grain.TOKEN).items():
         value = case(term, 1, 0) if term.is_condition else term
         added[name] = case(over.where, value, 0) if over.where else value
     lines = [f"def sums(starts, n_rows, {', '.join(_inputs().values())}, counts, sums):"]
     lines += ["    for place in range(len(starts)):"]
     lines += ["        end = starts[place + 1] if place + 1 < len(starts) else n_rows"]
-    lines += [f"        {' = '.join(f'{name}_total' for name in token_counts())} = 0"]
-    lines += [f"        {name}_total = {0 if term.is_condition else 0.0}" for name, (term, _) in token_sums().items()]
+    lines += [f"        {' = '.join(f'{name}_total' for name in counts(Grain.TOKEN))} = 0"]
+    lines += [
+        f"        {name}_total = {0 if term.is_condition else 0.0}" for name, (term, _) in sums(Grain.TOKEN).items()
+    ]
     lines += ["        for row in range(starts[place], end):"]
     lines += [f"            {name}_here = {name}[row]" for name in _inputs().values()]
     lines += _added(added, inputs, " " * 12)
-    for array, names in (("counts", token_counts()), ("sums", token_sums())):
+    for array, names in (("counts", counts(Grain.TOKEN)), ("sums", sums(Grain.TOKEN))):
         lines += [f"        {array}[{number}, place] = {name}_total" for number, name in enumerate(names)]
     return "\n".join(lines)
 

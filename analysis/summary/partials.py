@@ -207,8 +207,7 @@ def scan(units: Batch) -> Partials:
         and not any(map(may_hold_out, sequences))
     )
     found = compiled.sums_of(tokens) if can and all(map(compiled.can_sum, tokens)) else None
-    ordinary = sums.response_names() <= by_group.SUMMED and by_group.can_sum(sequences)
-    if found and not optional and ordinary:
+    if found and not optional and by_group.can_sum(sequences):
         partials = _without_database(found, sequences, _ranges(units))
         if partials is not None:
             return partials

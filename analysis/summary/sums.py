@@ -4,22 +4,36 @@ A query counts and adds up what several metrics share; the term of a metric that
 becomes a column named by the metric's key.
 """
 
-from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 from ratioscope.analysis.runs.database import filled
 from ratioscope.analysis.summary.rendering import DEVIATIONS, sql
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.catalogue.denominators import NEW
-from ratioscope.metric import RATIOS, Denominator, Grain, Metric
-from ratioscope.terms import DEVIATION, DEVIATION_NEW, LOG_RHO, Term, absent, column, known, unequal
+from ratioscope.catalogue.denominators import EXACT_NEW, EXACT_OF_RATIOS, NEW
+from ratioscope.metric import RATIOS, Denominator, Grain
+from ratioscope.terms import (
+    DEVIATION,
+    DEVIATION_NEW,
+    LOG_RHO,
+    LOG_RHO_NEW,
+    Term,
+    absent,
+    apart,
+    column,
+    finite,
+    known,
+    negative_part,
+    true,
+    unequal,
+)
 
 _BETWEEN = ",\n    "
 
 
 class Sum(NamedTuple):
-    """What is added up over the tokens of each response, or counted where the term is a condition."""
+    """What is added up over rows, or counted where the term is a condition."""
 
     term: Term
     over: Denominator
@@ -42,72 +56,96 @@ WITHIN = {
 }
 """Sums over responses that no metric is made of directly."""
 
-
-@cache
-def token_sums() -> dict[str, Sum]:
-    """All sums over the tokens of each response, for which no column is needed that few logs have."""
-    means = _means(Grain.TOKEN, apart=False)
-    return WITHIN | {metric.numerator: Sum(metric.mean.term, metric.over) for metric in means if metric.mean}
-
-
-@cache
-def token_counts() -> dict[str, Term]:
-    """All counts of the tokens of each response; beside them, n_tokens and n_grouped are of all tokens."""
-    denominators = _denominators(Grain.TOKEN, apart=False)
-    return {
+_REWARD, _TV, _TV_NEW = map(column, ("reward", "tv_current_behavior", "tv_new_current"))
+# Beside those of entries that are means, by grain and whether they are of columns that few logs have.
+_COUNTS: dict[tuple[Grain, bool], dict[str, Term]] = {
+    (Grain.TOKEN, False): {
         "n_recomputed": known(LOG_RHO) & absent(column("logp_behavior")),
         "n_signal": unequal(column("advantage"), 0),
-        **{over.count: over.where for over in denominators if over.where},
-    }
+    },
+    (Grain.RESPONSE, False): {
+        "n_listed_in_group": true(column("grouped")),
+        "n_graded": finite(_REWARD) & unequal(_REWARD, 0) & unequal(_REWARD, 1),
+    },
+}
+_SUMS: dict[tuple[Grain, bool], dict[str, Sum]] = {
+    (Grain.TOKEN, False): WITHIN,
+    (Grain.TOKEN, True): {
+        "sampled_minus_exact": Sum(
+            negative_part(DEVIATION) - _TV, replace(EXACT_OF_RATIOS, where=finite(_TV) & known(LOG_RHO))
+        ),
+        "sampled_minus_exact_new": Sum(apart(LOG_RHO_NEW, LOG_RHO) / 2 - _TV_NEW, EXACT_NEW),
+    },
+}
+
+
+@cache
+def sums(grain: Grain, *, few: bool = False) -> dict[str, Sum]:
+    """All sums over rows of this grain.
+
+    Args:
+        few: those of columns that few logs have, or the others.
+    """
+    found = dict(_SUMS.get((grain, few), {}))
+    for metric in CATALOGUE.values():
+        if metric.mean and metric.numerator not in MADE and metric.grain is grain and metric.over.apart is few:
+            found[metric.numerator] = Sum(metric.mean.term, metric.over)
+    return found
+
+
+@cache
+def counts(grain: Grain, *, few: bool = False) -> dict[str, Term]:
+    """All counts of rows of this grain: what metrics are taken over; all rows are counted by the queries themselves."""
+    found = dict(_COUNTS.get((grain, few), {}))
+    for part in (part for metric in CATALOGUE.values() for part in metric.over.chain):
+        if part.where and part.grain is grain and part.apart is few:
+            found[part.count] = part.where
+    return found
 
 
 def sequence_sums() -> str:
     """The query that sums over the usable tokens of each sequence."""
-    counts = [f"count_if({sql(where)}) as {name}" for name, where in token_counts().items()]
-    totals = [_sum(name, each) for name, each in token_sums().items()]
-    return filled("summary/sequence_sums", deviations=DEVIATIONS, sums=_BETWEEN.join([*counts, *totals]))
+    return filled("summary/sequence_sums", deviations=DEVIATIONS, sums=_of_rows(Grain.TOKEN))
 
 
 def group_sums() -> str:
     """The query that adds up the sums of `sequence_sums` over the sequences of each prompt group."""
     made = [f"sum({sql(term)}) as {name}" for name, term in MADE.items()]
     # A count of nothing but unknowns is null in SQL; here it is 0.
-    counts = [f"coalesce(sum({name}), 0)::bigint as {name}" for name in token_counts()]
-    totals = [
+    counted = [f"coalesce(sum({name}), 0)::bigint as {name}" for name in counts(Grain.TOKEN)]
+    summed = [
         f"{f'coalesce(sum({name}), 0)' if each.term.is_condition else f'sum({name})'}::double as {name}"
-        for name, each in token_sums().items()
+        for name, each in sums(Grain.TOKEN).items()
         if name not in WITHIN
     ]
-    return filled("summary/group_sums", sums=_BETWEEN.join([*made, *counts, *totals]))
+    return filled("summary/group_sums", sums=_BETWEEN.join([*made, *counted, *summed]))
 
 
 def optional_sums() -> str:
     """The query that sums over the tokens of each prompt group, for the columns of `optional_columns`."""
-    return filled("summary/optional_sums", sums=_of_rows(Grain.TOKEN, apart=True))
+    return filled("summary/optional_sums", deviations=DEVIATIONS, sums=_of_rows(Grain.TOKEN, few=True))
 
 
 def response_sums(which: str) -> str:
     """The query that sums over the responses of each prompt group for which some SQL is true."""
-    return filled("summary/response_sums", sums=_of_rows(Grain.RESPONSE, apart=False), which=which)
-
-
-def response_names() -> frozenset[str]:
-    """The columns that the catalogue asks for of the scan of responses: counts, and sums by their metric's key."""
-    counts = (over.count for over in _denominators(Grain.RESPONSE, apart=False))
-    return frozenset((*counts, *(metric.key for metric in _means(Grain.RESPONSE, apart=False))))
+    return filled("summary/response_sums", sums=_of_rows(Grain.RESPONSE), which=which)
 
 
 def optional_columns() -> frozenset[str]:
     """Columns that few logs have: without any of them `optional_sums` has nothing to find."""
-    return frozenset(name for over in _denominators(Grain.TOKEN, apart=True) for name in over.columns)
+    parts = (part for metric in CATALOGUE.values() for part in metric.over.chain)
+    return frozenset(name for over in parts if over.apart and over.grain is Grain.TOKEN for name in over.columns)
 
 
-def _of_rows(grain: Grain, *, apart: bool) -> str:
-    counts = [
-        f"count_if({sql(over.where)}) as {over.count}" for over in _denominators(grain, apart=apart) if over.where
-    ]
-    means = _means(grain, apart=apart)
-    return _BETWEEN.join([*counts, *(_sum(each.key, Sum(each.mean.term, each.over)) for each in means if each.mean)])
+def columns_of(grain: Grain) -> frozenset[str]:
+    """The columns of which counts and sums are made, but for those that few logs have."""
+    terms = (term for each in sums(grain).values() for term in (each.term, each.over.where) if term)
+    return frozenset().union(*(term.columns for term in (*counts(grain).values(), *terms)))
+
+
+def _of_rows(grain: Grain, *, few: bool = False) -> str:
+    counted = [f"coalesce(count_if({sql(where)}), 0) as {name}" for name, where in counts(grain, few=few).items()]
+    return _BETWEEN.join([*counted, *(_sum(name, each) for name, each in sums(grain, few=few).items())])
 
 
 def _sum(name: str, of: Sum) -> str:
@@ -117,17 +155,3 @@ def _sum(name: str, of: Sum) -> str:
         return f"count_if({sql(where & term if where else term)}) as {name}"
     value = f"({sql(term)})::double"
     return f"sum({f'case when {sql(where)} then {value} end' if where else value}) as {name}"
-
-
-def _means(grain: Grain, *, apart: bool) -> Iterator[Metric]:
-    """Metrics whose terms are summed over rows of this grain, in the scan of columns that few logs have or not."""
-    for metric in CATALOGUE.values():
-        made = metric.mean is None or metric.numerator in MADE
-        if not made and metric.grain is grain and metric.over.apart is apart:
-            yield metric
-
-
-def _denominators(grain: Grain, *, apart: bool) -> list[Denominator]:
-    """What metrics of this grain are taken over; all rows are counted by the queries themselves."""
-    used = (part for metric in CATALOGUE.values() for part in metric.over.chain if part.grain is grain)
-    return list({over.count: over for over in used if over.where and over.apart is apart}.values())

@@ -23,28 +23,11 @@ from ratioscope.terms import (
     LOG_ENGINE,
     LOG_RHO,
     LOG_RHO_NEW,
-    Term,
-    case,
+    apart,
     column,
-    expm1,
-    finite,
-    greatest,
+    lost,
     negative_part,
-    ratio_distance,
 )
-
-
-def _apart(y: Term, x: Term) -> Term:
-    """|e^y - e^x|: the difference of their rho - 1, which is computed once, where it is finite."""
-    difference = expm1(y) - expm1(x)
-    return case(finite(difference), abs(difference), ratio_distance(y, x))
-
-
-def _lost(y: Term, x: Term) -> Term:
-    """The positive part of e^y - e^x: what the first policy gives a token and the second one takes away."""
-    difference = expm1(y) - expm1(x)
-    return case(finite(difference), greatest(difference, 0), case(x >= y, 0, ratio_distance(y, x)))
-
 
 ENTRIES = (
     Metric(
@@ -62,7 +45,7 @@ ENTRIES = (
         colour="vermilion",
         order=4,
         over=UPDATE,
-        mean=Mean(_apart(LOG_RHO_NEW, LOG_RHO), factor=0.5),
+        mean=Mean(apart(LOG_RHO_NEW, LOG_RHO), factor=0.5),
         lowest=0.0,
     ),
     Metric(
@@ -81,7 +64,7 @@ ENTRIES = (
         moment=Moment.FIRST,
         colour="vermilion",
         over=UPDATE,
-        mean=Mean(_lost(LOG_RHO, LOG_RHO_NEW)),
+        mean=Mean(lost(LOG_RHO, LOG_RHO_NEW)),
         lowest=0.0,
     ),
     Metric(
@@ -132,7 +115,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         over=AGE,
-        mean=Mean(_lost(LOG_ENGINE, LOG_RHO)),
+        mean=Mean(lost(LOG_ENGINE, LOG_RHO)),
         lowest=0.0,
     ),
     Metric(
@@ -149,7 +132,7 @@ ENTRIES = (
         better="lower",
         moment=Moment.FIRST,
         over=AGE,
-        mean=Mean(_apart(LOG_RHO, LOG_ENGINE), factor=0.5),
+        mean=Mean(apart(LOG_RHO, LOG_ENGINE), factor=0.5),
         lowest=0.0,
     ),
     Metric(
