@@ -12,9 +12,9 @@ import numpy as np
 
 from ratioscope import bounds
 from ratioscope.analysis.importers import lines, responses
-from ratioscope.analysis.importers.gathered import table_rows
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import table_rows
 
 Record = Mapping[str, Any]
 Row = tuple[str, str, Callable[[Any], Any]]

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from ratioscope.analysis.importers.gathered import config, first_object
 from ratioscope.analysis.importers.pickles import torch_file
 from ratioscope.analysis.importers.source import Importer, Reading, Sign
+from ratioscope.analysis.importers.values import config, first_object
 from ratioscope.bounds import check_kind
 
 # So many files are put in order to look at the first.

@@ -1,32 +1,28 @@
 """One response of a foreign run, with what is known of it, and many of them as one step."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from ratioscope import schema
 from ratioscope.analysis.importers.flatten import flattened
-from ratioscope.analysis.importers.gathered import as_part
-from ratioscope.analysis.importers.source import Columns, Reading, Step
+from ratioscope.analysis.importers.source import SURPRISES, BadLine, Columns, Reading, Step
+from ratioscope.analysis.importers.values import Ordinals, as_part
 
 Values = Sequence[float] | NDArray[Any]
-
-
-OTHER_SHAPE = (TypeError, ValueError, AttributeError, LookupError, OverflowError, RuntimeError)
-"""What contents of another shape than they should have lead to."""
-
-
-class Mismatch(ValueError):
-    """Parts of a response that do not fit together, in words that a user understands."""
+_LARGEST: dict[Any, int] = {pa.int16(): 2**15, pa.int32(): 2**31, pa.int64(): 2**63}
 
 
 def said(error: Exception) -> str:
     """Why contents of another shape cannot be read."""
-    if isinstance(error, Mismatch):
+    if isinstance(error, BadLine):
         return str(error)
     if isinstance(error, KeyError) and isinstance(error.args[0], str):
         return f"it has no {error.args[0]}"
@@ -41,7 +37,8 @@ class Response:
     stands at those places is dropped. A response of which the text alone is known has no places.
     """
 
-    sampled: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    sampled: NDArray[np.bool_] | None = None
+    """None: there are sampled tokens alone, and nothing tells messages from each other (`compact`)."""
     values: dict[str, Values | None] = field(default_factory=dict)
     """By column of the tokens table; None or absent: not logged for this response."""
     row: dict[str, Any] = field(default_factory=dict)
@@ -54,6 +51,62 @@ class Response:
     """Why sampled tokens that were not trained on were held out."""
     messages: Sequence[dict[str, Any]] = ()
     """The conversation, one message a row of the messages table (without `step` and `seq_id`)."""
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """Which of its places are sampled tokens. (length,)"""
+        if self.sampled is not None:
+            return self.sampled
+        return np.ones(next((len(values) for values in self.values.values() if values is not None), 0), dtype=bool)
+
+    def drop(self, why: str) -> None:
+        """Say that it never reached the loss; its tokens keep their values."""
+        self.row["dropped"] = why
+        if self.values:
+            self.values["rejected"] = np.full(len(self.mask), why, dtype=object)
+
+
+def compact(
+    row: Mapping[str, Any], tokens: Mapping[str, Any] | None = None, messages: Iterable[Mapping[str, Any]] = ()
+) -> Response:
+    """A response of which the sampled tokens alone are known, one after the other.
+
+    Args:
+        row: of the sequences table, without seq_id.
+        tokens: arrays over them by column; None: not logged.
+        messages: rows of the messages table, without seq_id.
+
+    Raises:
+        BadLine: a value is of another kind than its column.
+    """
+    fitted = [fitting(schema.MESSAGES, message) for message in messages]
+    return Response(values=dict(tokens or {}), row=fitting(schema.SEQUENCES, row), messages=fitted)
+
+
+def fitting(table: schema.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The same row, if its values are of their columns' kinds; a number may stand for a name.
+
+    Raises:
+        BadLine: one is not.
+    """
+    found = dict(row)
+    for name, value in row.items():
+        declared = table.column(name)
+        if value is None or declared is None:
+            continue
+        kind = declared.type
+        if pa.types.is_string(kind):
+            fits = isinstance(value, str | int | float)
+            found[name] = str(value)
+        elif pa.types.is_boolean(kind):
+            fits = isinstance(value, bool)
+        elif pa.types.is_integer(kind):
+            fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST[kind]
+        else:
+            fits = isinstance(value, int | float | np.floating | datetime)
+        if not fits:
+            raise BadLine(f"{name} is {value!r:.60}")
+    return found
 
 
 def made(
@@ -74,9 +127,9 @@ def made(
         if response.trained_on is not None:
             sizes["loss mask"] = len(response.trained_on)
         for name, size in sizes.items():
-            if size != len(response.sampled):
-                raise Mismatch(f"{size} of {name} for {len(response.sampled)} tokens")
-    except OTHER_SHAPE as error:
+            if size != len(response.mask):
+                raise BadLine(f"{size} of {name} for {len(response.mask)} tokens")
+    except SURPRISES as error:
         reading.bad(file, f"{what} cannot be read: {said(error)}", line)
         return None
     return response
@@ -98,10 +151,10 @@ def step(number: int, responses: Sequence[Response], scalars: Mapping[str, Any] 
     tokens = None
     if any(any(values is not None for values in column) for column in lists.values()):
         whole = {} if all(group is None for group in groups) else {"group_id": groups}
-        tokens = flattened(lists, keep=[response.sampled for response in responses], whole=whole)
+        tokens = flattened(lists, keep=[response.mask for response in responses], whole=whole)
         for response in responses:
             if any(values is not None for values in response.values.values()):
-                response.row.setdefault("n_tokens", int(response.sampled.sum()))
+                response.row.setdefault("n_tokens", int(response.mask.sum()))
     return Step(
         number=number,
         tokens=tokens,
@@ -129,11 +182,11 @@ def _place_versions(response: Response) -> None:
     if not known:
         return
     response.row |= {"behavior_version_min": min(known), "behavior_version_max": max(known)}
-    spans = list(runs_of(response.sampled))
+    spans = list(runs_of(response.mask))
     if len(set(response.versions)) == 1:
-        response.values["behavior_version"] = np.full(len(response.sampled), known[0])
+        response.values["behavior_version"] = np.full(len(response.mask), known[0])
     elif len(spans) == len(response.versions) == len(known):
-        by_token = np.zeros(len(response.sampled), dtype=np.int64)
+        by_token = np.zeros(len(response.mask), dtype=np.int64)
         for (first, end), version in zip(spans, known, strict=True):
             by_token[first:end] = version
         response.values["behavior_version"] = by_token
@@ -141,14 +194,16 @@ def _place_versions(response: Response) -> None:
 
 def _held_out(response: Response) -> NDArray[Any]:
     """Why each token was held out, None where it was not."""
-    reasons = np.full(len(response.sampled), None, dtype=object)
+    reasons = np.full(len(response.mask), None, dtype=object)
     if response.trained_on is not None:
-        reasons[response.sampled & ~response.trained_on] = response.reason
+        reasons[response.mask & ~response.trained_on] = response.reason
     return reasons
 
 
 def _turns(response: Response) -> NDArray[Any] | None:
     """The message that each token belongs to: its place in the conversation where there is one, else its number."""
+    if response.sampled is None:
+        return None
     spans = list(runs_of(response.sampled))
     response.row.setdefault("n_turns", len(spans) or None)
     assistant = [message["turn"] for message in response.messages if message.get("role") == "assistant"]
@@ -227,5 +282,5 @@ def version(value: Any) -> int | None:
 
 def groups_of(keys: Sequence[Any]) -> list[int | None]:
     """Small numbers for keys of prompt groups, in the order they occur; None stays None."""
-    numbers: dict[Any, int] = {}
-    return [None if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
+    numbers = Ordinals()
+    return [numbers.of(key) for key in keys]

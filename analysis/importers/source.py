@@ -12,7 +12,7 @@ Columns = Mapping[str, Any]
 """Arrays of one length by the run format's names, without `step`."""
 
 
-SURPRISES = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError)
+SURPRISES = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RuntimeError)
 """What values of another kind than an importer counts on raise, somewhere."""
 
 
@@ -21,7 +21,7 @@ class ImportProblem(RatioscopeError):
 
 
 class BadLine(ValueError):
-    """What an importer itself finds wrong with a line: `str(error)` says what, and ends without a full stop."""
+    """What an importer itself finds wrong with a line or a response: `str(error)` says what, without a full stop."""
 
 
 @dataclass(frozen=True)

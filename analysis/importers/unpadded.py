@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ratioscope import schema
-from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.mapping_file import TableMap, TokensMap
 from ratioscope.analysis.importers.source import Reading
 from ratioscope.analysis.importers.tables import Rows
+from ratioscope.analysis.importers.values import as_number
 
 Columns = dict[str, Any]
 Ints = NDArray[np.int64]

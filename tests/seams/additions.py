@@ -158,7 +158,7 @@ FORMAT = Edit(
     "analysis/importers/formats/seam.py",
     '''"""A test's rollouts: seam_{step}.jsonl, a response a line."""
 
-from ratioscope.analysis.importers.gathered import as_number, numbers
+from ratioscope.analysis.importers.values import as_number, numbers
 from ratioscope.analysis.importers.plain import Plain, of_text
 from ratioscope.analysis.importers.responses import text
 from ratioscope.analysis.importers.source import Sign

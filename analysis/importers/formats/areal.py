@@ -6,10 +6,10 @@ no version_rle, and its head_version is the smallest of all tokens, the prompt's
 
 from typing import Any
 
-from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.plain import Plain, Record
 from ratioscope.analysis.importers.responses import Response, text, version
 from ratioscope.analysis.importers.source import Sign
+from ratioscope.analysis.importers.values import as_number
 
 _KEYS = ("completion", "prompt", "reward", "tail_version", "task_id")
 _ROLES = {"prompt": "user", "gen": "assistant", "context": "tool"}

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from ratioscope.analysis.importers import responses
-from ratioscope.analysis.importers.gathered import as_number, as_part, table_rows
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import as_number, as_part, table_rows
 from ratioscope.storage.parquet import read_schema
 
 _FIXED = ("step", "prompt", "completion", "advantage")

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import pickles
-from ratioscope.analysis.importers.responses import OTHER_SHAPE, said
-from ratioscope.analysis.importers.source import Reading
+from ratioscope.analysis.importers.responses import said
+from ratioscope.analysis.importers.source import SURPRISES, Reading
 
 FIELD = "gate_log_probs"
 
@@ -43,7 +43,7 @@ class Losses:
     def join(self, shards: Sequence[Mapping[str, Any]], reading: Reading) -> None:
         """Add `FIELD` to the columns of each rank: one array a sample, None where no call has it."""
         for shard in shards:
-            with suppress(*OTHER_SHAPE):  # a dump of another shape is said where it is read itself
+            with suppress(*SURPRISES):  # a dump of another shape is said where it is read itself
                 rank = int(shard.get("rank", -1))
                 if self._left.get(rank):
                     self._join(rank, shard["rollout_data"], reading)
@@ -62,7 +62,7 @@ class Losses:
                     if rows:
                         found[rows.pop(0)] = sample["train_log_probs"]
                         mine += 1
-            except OTHER_SHAPE as error:
+            except SURPRISES as error:
                 reading.bad(self._left[rank][call], f"no loss of miles: {said(error)}")
             if mine:
                 del self._left[rank][call]

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.plain import Plain, Record
 from ratioscope.analysis.importers.responses import Response, text
 from ratioscope.analysis.importers.source import Sign
+from ratioscope.analysis.importers.values import as_number
 
 _COLUMNS = {"logprobs": "logp_current", "ref_logprobs": "logp_reference", "old_log_probs2_entropy": "entropy"}
 _MASK = "new_response_mask"

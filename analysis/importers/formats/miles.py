@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.importers import lines, pickles, responses
 from ratioscope.analysis.importers.formats import gates, slime
-from ratioscope.analysis.importers.gathered import as_number, table_rows
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import as_number, table_rows
 
 _SLICED = (*slime.COLUMNS, gates.FIELD)
 _MISSING = {name: why.replace("slime", "miles") for name, why in slime.MISSING.items()}
@@ -135,7 +135,7 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
             reading.bytes_read += sum(path.stat().st_size for path in (*trained.get(number, ()), file))
             try:
                 step = _step(number, samples, shards, talks, since, file, quiet)
-            except responses.OTHER_SHAPE as error:
+            except SURPRISES as error:
                 quiet.bad(file, f"no training dump of miles: {responses.said(error)}")
             else:
                 yield step
@@ -219,7 +219,7 @@ def _whole(shards: Sequence[Mapping[str, Any]], places: Sequence[tuple[int, int]
     """A sample's row of the training dump over its whole response, joined from the ranks that hold a part of it.
 
     Raises:
-        Mismatch: the ranks do not hold all of it, or do not say which part is whose.
+        BadLine: the ranks do not hold all of it, or do not say which part is whose.
     """
     first, at = places[0]
     columns = shards[first]["rollout_data"]
@@ -258,17 +258,17 @@ def joined(parts: Mapping[int, NDArray[Any]], count: int, total: int, length: in
         longest: what the pieces' size is reckoned from: `total`, or the padded length.
 
     Raises:
-        Mismatch: a slice is missing or has another length than the cut gives it.
+        BadLine: a slice is missing or has another length than the cut gives it.
     """
     whole = np.zeros(length, dtype=np.result_type(*parts.values()))
     if count == 1:
         if len(parts[0]) != length:
-            raise responses.Mismatch(
+            raise BadLine(
                 f"{len(parts[0])} values for {length} tokens; the file does not say how context parallelism cut them"
             )
         return parts[0]
     if len(parts) != count:
-        raise responses.Mismatch(f"slices of {len(parts)} of {count} ranks of context parallelism")
+        raise BadLine(f"slices of {len(parts)} of {count} ranks of context parallelism")
     prompt, size = total - length, -(-longest // (2 * count))
     for rank, part in parts.items():
         taken = 0
@@ -281,7 +281,7 @@ def joined(parts: Mapping[int, NDArray[Any]], count: int, total: int, length: in
                 whole[span] = part[taken : taken + end - start]
                 taken += end - start
         if taken != len(part):
-            raise responses.Mismatch(f"{len(part)} values on rank {rank} of context parallelism, which holds {taken}")
+            raise BadLine(f"{len(part)} values on rank {rank} of context parallelism, which holds {taken}")
     return whole
 
 

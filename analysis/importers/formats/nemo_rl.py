@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.importers import lines
-from ratioscope.analysis.importers.gathered import (
-    Gathered,
+from ratioscope.analysis.importers import lines, responses
+from ratioscope.analysis.importers.responses import Response
+from ratioscope.analysis.importers.source import SURPRISES, Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import (
     Ordinals,
     as_number,
     first_object,
@@ -25,7 +26,6 @@ from ratioscope.analysis.importers.gathered import (
     text_of,
     words,
 )
-from ratioscope.analysis.importers.source import SURPRISES, Description, Importer, Reading, Sign, Step
 
 _FILE = r"train_data_step(\d+)\.jsonl"
 _LISTS = ("token_loss_mask", "advantages", "generation_logprobs", "prev_logprobs", "token_ids")
@@ -84,7 +84,7 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
             continue
         if reading.growing and step == max(files):
             return
-        gathered, groups = Gathered(), Ordinals()
+        found, groups = list[Response](), Ordinals()
         rows = []
         for line, wrapped in lines.read(file, reading, arrays=_LISTS):
             row = _unwrapped(wrapped)
@@ -95,9 +95,9 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
         scored = any(not _unscored(row) for _, row in rows)
         for line, row in rows:
             with reading.whole_line(file, line):
-                _add(gathered, groups, row, scored)
-        if gathered.sequences:
-            yield gathered.step(step)
+                found.append(_response(groups, row, scored))
+        if found:
+            yield responses.step(step, found)
 
 
 def _unwrapped(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _unscored(row: Mapping[str, Any]) -> bool:
         return True
 
 
-def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], scored: bool) -> None:
+def _response(groups: Ordinals, row: Mapping[str, Any], scored: bool) -> Response:
     length, mask = row["input_lengths"], _sampled(row)
     tokens: dict[str, Any] = {}
     for name, column in (
@@ -172,7 +172,7 @@ def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], scored: b
         "environment": words(agent.get("name")) if isinstance(agent, Mapping) else None,
         "n_turns": sampled_runs(mask),
     }
-    gathered.add(sequence, tokens)
+    return responses.compact(sequence, tokens)
 
 
 def _texts(content: Any, turns: int) -> tuple[str | None, str | None]:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.importers import lines
-from ratioscope.analysis.importers.gathered import Gathered, as_number, first_object, known, numbers, words
+from ratioscope.analysis.importers import lines, responses
+from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import as_number, first_object, known, numbers, words
 
 _SHARD = re.compile(r"(.+)_rollouts_(\d{6,})\.jsonl")
 _REQUIRED = {"step", "prompt_idx", "response_tokens", "reward", "advantage"}
@@ -88,7 +89,7 @@ def describe(path: Path) -> Description | None:
 
 def read(path: Path, reading: Reading) -> Iterator[Step]:
     _, shards = _shards(path)
-    waiting: dict[int, Gathered] = {}
+    waiting: dict[int, list[Response]] = {}
     done = reading.after
     for file in shards:
         for line, row in lines.read(file, reading, arrays=_ARRAYS, only=_WANTED):
@@ -103,13 +104,14 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
                 reading.bad(file, f"a response of step {step}, which ended {done - step + _AHEAD} steps before", line)
                 continue
             with reading.whole_line(file, line):
-                _add(waiting.setdefault(step, Gathered()), row)
+                response = _response(row)
+                waiting.setdefault(step, []).append(response)
             while min(waiting) <= max(waiting) - _AHEAD:
                 done = min(waiting)
-                yield waiting.pop(done).step(done)
+                yield responses.step(done, waiting.pop(done))
     if not reading.growing:
         for step in sorted(waiting):
-            yield waiting[step].step(step)
+            yield responses.step(step, waiting[step])
 
 
 def _problem(row: Mapping[str, Any]) -> str:
@@ -127,7 +129,7 @@ def _problem(row: Mapping[str, Any]) -> str:
     return ""
 
 
-def _add(gathered: Gathered, row: Mapping[str, Any]) -> None:
+def _response(row: Mapping[str, Any]) -> Response:
     request = row.get("request_info")
     info: Mapping[str, Any] = request if isinstance(request, Mapping) else {}
     mask = _sampled(row, info)
@@ -138,7 +140,7 @@ def _add(gathered: Gathered, row: Mapping[str, Any]) -> None:
     if row.get("logprobs") is not None:
         tokens["logp_behavior"] = numbers(row["logprobs"])[mask]  # type: ignore[index]
     dataset, calls = row.get("dataset"), info.get("num_calls")
-    gathered.add(
+    return responses.compact(
         {
             "group_id": int(row["prompt_idx"]),
             "n_tokens": int(mask.sum()),

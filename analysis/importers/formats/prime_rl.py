@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.formats import prime_rl_stream
 from ratioscope.analysis.importers.formats.prime_rl_export import ARRAYS, WANTED, exported, partner_of, problem
 from ratioscope.analysis.importers.formats.prime_rl_settings import manifest, scalars, window
 from ratioscope.analysis.importers.formats.traces import DECIMALS, Told, failed, told
-from ratioscope.analysis.importers.gathered import (
-    Gathered,
+from ratioscope.analysis.importers.responses import Response
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import (
     Ordinals,
     at,
     first_object,
@@ -32,7 +33,6 @@ from ratioscope.analysis.importers.gathered import (
     sampled_runs,
     words,
 )
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _STEP = r"step_(\d+)"
 _ID = re.compile(rb'"id":\s*"([^"\\]+)"')
@@ -184,17 +184,17 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
             continue
         if reading.growing and not _whole_step(folder, step):
             return
-        gathered = Gathered()
+        found: list[Response] = []
         groups = Ordinals()
         traced = list(_traced(folder.effective(step), reading)) if folder.effective(step).is_file() else []
         if step in folder.exports:
-            _add_exports(gathered, folder.exports[step], traced, groups, reading)
+            _add_exports(found, folder.exports[step], traced, groups, reading)
         else:
             for one in traced:
-                _add(gathered, one, groups)
+                _add(found, one, groups)
         if folder.arrived(step).is_file():
-            _add_dropped(gathered, folder, step, step + in_time, shipped, groups, reading)
-        yield gathered.step(step, {"policy_version": step - 1, **logged.get(step, {})})
+            _add_dropped(found, folder, step, step + in_time, shipped, groups, reading)
+        yield responses.step(step, found, {"policy_version": step - 1, **logged.get(step, {})})
 
 
 def _whole_step(folder: Folder, step: int) -> bool:
@@ -216,12 +216,14 @@ def _traced(file: Path, reading: Reading) -> Iterator[Told]:
         yield from found
 
 
-def _add(gathered: Gathered, one: Told, groups: Ordinals, dropped: str | None = None) -> None:
+def _add(found: list[Response], one: Told, groups: Ordinals, dropped: str | None = None) -> None:
     row = {"group_id": groups.of(one.group), **one.row, "dropped": dropped}
-    gathered.add(row, one.tokens if dropped is None else None, one.messages)
+    found.append(responses.compact(row, one.tokens if dropped is None else None, one.messages))
 
 
-def _add_exports(gathered: Gathered, folder: Path, traced: Sequence[Told], groups: Ordinals, reading: Reading) -> None:
+def _add_exports(
+    found: list[Response], folder: Path, traced: Sequence[Told], groups: Ordinals, reading: Reading
+) -> None:
     by_tokens: dict[bytes, list[Told]] = {}
     for one in traced:
         by_tokens.setdefault(one.ids.tobytes(), []).append(one)
@@ -245,10 +247,10 @@ def _add_exports(gathered: Gathered, folder: Path, traced: Sequence[Told], group
                     if "behavior_version_min" in row:
                         tokens["behavior_version"] = np.full(int(mask.sum()), row["behavior_version_min"], np.int32)
                 row |= {"rank": rank, "n_tokens": int(mask.sum()), "n_turns": sampled_runs(mask)}
-                gathered.add(row, tokens, partner.messages if partner is not None else ())
+                found.append(responses.compact(row, tokens, partner.messages if partner is not None else ()))
     for one in traced:
         if not one.used:
-            _add(gathered, one, groups, "not in the token export")
+            _add(found, one, groups, "not in the token export")
 
 
 def _ids(file: Path) -> frozenset[bytes]:
@@ -261,7 +263,7 @@ def _ids(file: Path) -> frozenset[bytes]:
 
 
 def _add_dropped(
-    gathered: Gathered,
+    found: list[Response],
     folder: Folder,
     step: int,
     last: int,
@@ -281,7 +283,7 @@ def _add_dropped(
         if not any(name in shipped(other) for other in later):
             left.append(one)
     for one in left:
-        _add(gathered, one, groups, _why(one.trace, len(rewards[one.group]) == 1))
+        _add(found, one, groups, _why(one.trace, len(rewards[one.group]) == 1))
 
 
 def _why(trace: Mapping[str, Any], alike: bool) -> str:

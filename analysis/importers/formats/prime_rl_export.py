@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.importers.formats.traces import Told
-from ratioscope.analysis.importers.gathered import numbers, scattered, segments
+from ratioscope.analysis.importers.values import numbers, scattered, segments
 
 EXPORT_VERSION = 1
 _LISTS = ("token_ids", "loss_mask", "advantages", "inference_logprobs", "trainer_logprobs", "entropy")

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines
-from ratioscope.analysis.importers.gathered import as_number, at, config, known, moment
 from ratioscope.analysis.importers.source import Reading
+from ratioscope.analysis.importers.values import as_number, at, config, known, moment
 
 MAX_OFF_POLICY_STEPS = 8
 """prime-rl's default: how many steps after its sampling a response may still be trained on."""

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.formats.chunks import Chunks
 from ratioscope.analysis.importers.formats.prime_rl_settings import manifest, scalars, settings, whole, window
 from ratioscope.analysis.importers.formats.traces import DECIMALS, Told, failed, leaf_paths, told
-from ratioscope.analysis.importers.gathered import Gathered, Ordinals, as_number, at, words
+from ratioscope.analysis.importers.responses import Response, compact
 from ratioscope.analysis.importers.source import BadLine, Description, Reading, Step
+from ratioscope.analysis.importers.values import Ordinals, as_number, at, words
 
 EPISODES = ("kind", "chunk", "offset", "trace_ids", "arrival")
 """What is read of a row of the episodes' index; the first three say what it is and where."""
@@ -281,8 +282,8 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
             batch.add(place, step)
         if not reading.growing or ledger.newest >= step + in_time:  # before that they may still be trained on
             batch.add_dropped(dropped[step])
-        if batch.gathered.sequences:
-            yield batch.gathered.step(step, {"policy_version": step - 1, **logged.get(step, {})})
+        if batch.found:
+            yield responses.step(step, batch.found, {"policy_version": step - 1, **logged.get(step, {})})
 
 
 def _last_whole(run: Layout, ledger: _Ledger, reading: Reading) -> int:
@@ -323,7 +324,7 @@ class _Batch:
 
     ledger: _Ledger
     reading: Reading
-    gathered: Gathered = field(default_factory=Gathered)
+    found: list[Response] = field(default_factory=list)
     groups: Ordinals = field(default_factory=Ordinals)
     rewards: dict[Any, list[Any]] = field(default_factory=dict)
     """By group, of its responses."""
@@ -337,7 +338,7 @@ class _Batch:
                 if self.ledger.ships.get(name) == step:
                     notes = [_record(note, self.reading) for note in self.ledger.notes[name]]
                     for one in self._told(episode, [annotated(trace, notes)]):
-                        self.gathered.add(self._row(one), one.tokens, one.messages)
+                        self.found.append(compact(self._row(one), one.tokens, one.messages))
 
     def add_dropped(self, places: Iterable[_Place]) -> None:
         """What of these episodes was shipped for no step."""
@@ -351,9 +352,10 @@ class _Batch:
                     name = at(episode, "env", "name") or at(episode, "env", "id")
                     why = at(next(iter(episode.get("errors") or []), {}), "type") or "error"
                     group = self.groups.of(at(episode, "group", "id"))
-                    self.gathered.add({"group_id": group, "environment": words(name), "dropped": f"failed: {why}"})
+                    row = {"group_id": group, "environment": words(name), "dropped": f"failed: {why}"}
+                    self.found.append(compact(row))
         for one in left:
-            self.gathered.add(self._row(one) | {"dropped": self._why(one)}, None, one.messages)
+            self.found.append(compact(self._row(one) | {"dropped": self._why(one)}, None, one.messages))
 
     def _told(self, episode: Mapping[str, Any], traces: Sequence[Any]) -> list[Told]:
         found = told({**episode, "traces": traces})

@@ -4,10 +4,10 @@ Read against alibaba/ROLL 8eb27cc2: roll/pipeline/rlvr/utils.py (dump_rollout_to
 call. Agentic pipelines write columns of their own there, which are not read.
 """
 
-from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.plain import Plain, at_path, of_text
 from ratioscope.analysis.importers.responses import text
 from ratioscope.analysis.importers.source import Sign
+from ratioscope.analysis.importers.values import as_number
 
 _COLUMNS = ("global_step", "responses", "scores")
 _NO_TOKENS = "the files have text and scores, no tokens: save_logging_board_dir makes ROLL write those of the trainer"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ratioscope import bounds
 from ratioscope.analysis.importers import pickles, responses
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.source import SURPRISES, Description, Importer, Reading, Sign, Step
 
 _NAME = re.compile(r"global_step_(\d+)_training_input\.pkl")
 _COLUMNS = {
@@ -100,7 +100,7 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
             reading.bytes_read += file.stat().st_size
             try:
                 step = _step(number, *batch, file, reading)
-            except responses.OTHER_SHAPE as error:
+            except SURPRISES as error:
                 reading.bad(file, f"no batch of SkyRL: {responses.said(error)}")
             else:
                 yield step

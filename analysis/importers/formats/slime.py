@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import pickles, responses
-from ratioscope.analysis.importers.gathered import as_number
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.source import SURPRISES, Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import as_number
 
 COLUMNS = {
     "log_probs": "logp_current",
@@ -150,7 +150,7 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         reading.bytes_read += sum(files[number].stat().st_size for files in (sampled, trained) if number in files)
         try:
             step = _step(number, rollout, training, anchor, file, reading)
-        except responses.OTHER_SHAPE as error:
+        except SURPRISES as error:
             reading.bad(file, f"no dump of slime: {responses.said(error)}")
         else:
             yield step

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.importers import lines
-from ratioscope.analysis.importers.gathered import (
-    Gathered,
+from ratioscope.analysis.importers import lines, responses
+from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import (
     Ordinals,
     as_number,
     at,
@@ -30,7 +30,6 @@ from ratioscope.analysis.importers.gathered import (
     numbers,
     words,
 )
-from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Sign, Step
 
 TABLE = "wire_rows"
 _KEYS = ("samples", "scope", "kind")
@@ -162,10 +161,14 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
     for step, samples in by_step(file, reading):
         if step <= reading.after:
             continue
-        gathered, groups = Gathered(), Ordinals()
-        for turns in trajectories(samples):
-            gathered.add({"group_id": groups.of(group_of(turns)), **sequence_of(turns)}, tokens_of(turns))
-        yield gathered.step(step)
+        groups = Ordinals()
+        yield responses.step(
+            step,
+            [
+                responses.compact({"group_id": groups.of(group_of(turns)), **sequence_of(turns)}, tokens_of(turns))
+                for turns in trajectories(samples)
+            ],
+        )
 
 
 def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[Sample]]]:

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.formats import tinker_capture
 from ratioscope.analysis.importers.formats.tinker_capture import Sample
-from ratioscope.analysis.importers.gathered import (
-    Gathered,
+from ratioscope.analysis.importers.responses import Response
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import (
     Ordinals,
     as_number,
     at,
@@ -26,7 +27,6 @@ from ratioscope.analysis.importers.gathered import (
     numbered,
     part_of_reward,
 )
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _ITERATION = r"iteration_(\d+)"
 _SUMMARIES = "train_rollout_summaries.jsonl"
@@ -112,15 +112,15 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
             ahead = next(captured, None)
         samples = ahead[1] if ahead is not None and ahead[0] == step else []
         if step > reading.after:
-            gathered = _step(file, samples, reading)
+            found = _step(file, samples, reading)
             if removes:
-                _drop_equal(gathered)
-            if gathered.sequences:
-                yield gathered.step(step, {"policy_version": step, **scalars.get(step, {})})
+                _drop_equal(found)
+            if found:
+                yield responses.step(step, found, {"policy_version": step, **scalars.get(step, {})})
 
 
-def _step(file: Path, samples: list[Sample], reading: Reading) -> Gathered:
-    gathered, groups = Gathered(), Ordinals()
+def _step(file: Path, samples: list[Sample], reading: Reading) -> list[Response]:
+    found, groups = list[Response](), Ordinals()
     turns_of = {(turns[0].group, turns[0].trajectory): turns for turns in tinker_capture.trajectories(samples)}
     for line, row in lines.read(file, reading):
         absent = sorted(_REQUIRED - row.keys())
@@ -128,11 +128,11 @@ def _step(file: Path, samples: list[Sample], reading: Reading) -> Gathered:
             reading.bad(file, f"a trajectory without {', '.join(absent)}", line)
             continue
         with reading.whole_line(file, line):
-            _add(gathered, groups, row, turns_of.get((row["group_idx"], row["traj_idx"]), []))
-    return gathered
+            found.append(_response(groups, row, turns_of.get((row["group_idx"], row["traj_idx"]), [])))
+    return found
 
 
-def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], turns: list[Sample]) -> None:
+def _response(groups: Ordinals, row: Mapping[str, Any], turns: list[Sample]) -> Response:
     """A trajectory, with the captured calls of it."""
     version = row.get("sampling_client_step") if isinstance(row.get("sampling_client_step"), int) else None
     sequence: dict[str, Any] = {
@@ -151,20 +151,20 @@ def _add(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], turns: li
         tokens = tinker_capture.tokens_of(turns)
         if tokens is not None and version is not None:
             tokens["behavior_version"] = np.full(len(tokens["token_id"]), version, np.int32)
-    gathered.add(sequence, tokens)
+    return responses.compact(sequence, tokens)
 
 
-def _drop_equal(gathered: Gathered) -> None:
+def _drop_equal(found: list[Response]) -> None:
     """Mark groups without a signal; of a batch of nothing else the first is trained on."""
     rewards: dict[Any, set[Any]] = {}
-    for sequence in gathered.sequences:
-        rewards.setdefault(sequence["group_id"], set()).add(sequence.get("reward"))
+    for response in found:
+        rewards.setdefault(response.row["group_id"], set()).add(response.row.get("reward"))
     equal = {group for group, values in rewards.items() if len(values) == 1}
     if len(equal) == len(rewards):
         equal.discard(next(iter(rewards), None))
-    for place, sequence in enumerate(gathered.sequences):
-        if sequence["group_id"] in equal:
-            gathered.drop(place, "no signal: equal rewards in its group")
+    for response in found:
+        if response.row["group_id"] in equal:
+            response.drop("no signal: equal rewards in its group")
 
 
 def _parts(row: Mapping[str, Any]) -> dict[str, float]:

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope import schema
-from ratioscope.analysis.importers.gathered import (
+from ratioscope.analysis.importers.responses import fitting
+from ratioscope.analysis.importers.source import BadLine
+from ratioscope.analysis.importers.values import (
     as_number,
     at,
     calls_of,
-    fitting,
     joined,
     moment,
     nulls,
@@ -28,7 +29,6 @@ from ratioscope.analysis.importers.gathered import (
     transcript,
     words,
 )
-from ratioscope.analysis.importers.source import BadLine
 
 DECIMALS = 4
 """That the writer keeps of a log-probability (`RECORD_FLOAT_DECIMALS`)."""

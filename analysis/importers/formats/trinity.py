@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from ratioscope import bounds
 from ratioscope.analysis.importers import pickles, responses
-from ratioscope.analysis.importers.gathered import as_number
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import as_number
 
 _ROW, _BLOB = "pipeline_input", "pipeline_input_blob"
 _PLACES = ("buffer/explorer_output.db", "explorer_output.db")
@@ -153,7 +153,7 @@ def _experience(row: Any, file: Path, reading: Reading) -> tuple[int, str, respo
     try:
         tensors, meta = _unpacked(blob, where, file, reading)
         batch = responses.version((meta.get("eid") or {}).get("batch"))
-    except (*responses.OTHER_SHAPE, struct.error) as error:
+    except (*SURPRISES, struct.error) as error:
         reading.bad(file, f"{where} cannot be read: {responses.said(error)}")
         return None
     if not tensors:
@@ -170,7 +170,7 @@ def _response(
 ) -> responses.Response:
     covering = next((tensors[name] for name in ("logprobs", "action_mask") if name in tensors), None)
     if covering is None or "tokens" not in tensors:
-        raise responses.Mismatch("it has no tokens with log-probabilities")
+        raise BadLine("it has no tokens with log-probabilities")
     length = len(covering)
     values: dict[str, Any] = {"token_id": tensors["tokens"][len(tensors["tokens"]) - length :]}
     for name, column in (("logprobs", "logp_behavior"), ("advantages", "advantage")):
@@ -208,15 +208,15 @@ def _unpacked(
     """Tensors and metadata of an experience.
 
     Raises:
-        Mismatch: it is damaged.
+        BadLine: it is damaged.
     """
     if not blob.startswith(_MAGIC):
         return _legacy(blob, where, file, reading)
     _, version, meta_size, tensor_size = _HEADER.unpack_from(blob)
     if version != 1:
-        raise responses.Mismatch(f"its blob is of version {version}, version 1 is known")
+        raise BadLine(f"its blob is of version {version}, version 1 is known")
     if len(blob) != _HEADER.size + meta_size + tensor_size:
-        raise responses.Mismatch("its blob is not whole")
+        raise BadLine("its blob is not whole")
     pickled = blob[_HEADER.size : _HEADER.size + meta_size]
     try:
         meta = pickles.plain(pickled)

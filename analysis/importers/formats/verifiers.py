@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.formats.traces import DECIMALS, told
-from ratioscope.analysis.importers.gathered import (
-    Gathered,
+from ratioscope.analysis.importers.responses import Response
+from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import (
     Ordinals,
     as_number,
     at,
@@ -25,7 +26,6 @@ from ratioscope.analysis.importers.gathered import (
     transcript,
     words,
 )
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 
 _NO_TRAINER = "verifiers samples and scores; it does not train."
 _ONE_STEP = "An evaluation has no updates: all responses are one step."
@@ -98,13 +98,14 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
     file = _traces_file(path)
     if file is None or reading.after >= 0 or reading.growing:  # a step is whole when nothing more is written
         return
-    gathered, groups = Gathered(), Ordinals()
+    found, groups = list[Response](), Ordinals()
     for line, episode in lines.read(file, reading):
         with reading.whole_line(file, line):
             for one in told(episode):
-                gathered.add({"group_id": groups.of(one.group), **one.row}, one.tokens, one.messages)
-    if gathered.sequences:
-        yield gathered.step(0)
+                row = {"group_id": groups.of(one.group), **one.row}
+                found.append(responses.compact(row, one.tokens, one.messages))
+    if found:
+        yield responses.step(0, found)
 
 
 # results.jsonl, up to version 0.3 -----------------------------------------------------------------------------------
@@ -149,22 +150,22 @@ def read_results(path: Path, reading: Reading) -> Iterator[Step]:
     if file is None or reading.after >= 0 or reading.growing:
         return
     arguments = at(config(file.parent / "metadata.json"), "sampling_args") or {}
-    gathered, groups = Gathered(), Ordinals()
+    found, groups = list[Response](), Ordinals()
     for line, row in lines.read(file, reading):
         if "reward" not in row:
             reading.bad(file, "a result without a reward", line)
             continue
         with reading.whole_line(file, line):
-            _add_result(gathered, groups, row, arguments)
-    if gathered.sequences:
-        yield gathered.step(0)
+            found.append(_result(groups, row, arguments))
+    if found:
+        yield responses.step(0, found)
 
 
-def _add_result(gathered: Gathered, groups: Ordinals, row: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+def _result(groups: Ordinals, row: Mapping[str, Any], arguments: Mapping[str, Any]) -> Response:
     prompt, completion = _messages(row.get("prompt")), _messages(row.get("completion"))
     example = row.get("example_id")
     sampled = [message for message in completion if message.get("role", "assistant") == "assistant"]
-    gathered.add(
+    return responses.compact(
         {
             "group_id": groups.of(str(example) if example is not None else transcript(prompt)),
             "prompt_id": example if isinstance(example, int) else None,

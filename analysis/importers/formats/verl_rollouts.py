@@ -6,10 +6,10 @@ Read against verl 0.9.1: verl/trainer/ppo/v1/trainer_base.py and verl/trainer/pp
 from typing import Any
 
 from ratioscope.analysis.importers import responses
-from ratioscope.analysis.importers.gathered import as_number
 from ratioscope.analysis.importers.plain import Plain, Record, of_text
 from ratioscope.analysis.importers.responses import Response, text
 from ratioscope.analysis.importers.source import Sign
+from ratioscope.analysis.importers.values import as_number
 
 _KEYS = ("input", "output", "score", "step")
 _NO_TOKENS = (

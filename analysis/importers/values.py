@@ -1,11 +1,10 @@
-"""What importers share: responses gathered into a step, small files beside a run, texts of messages."""
+"""What importers share: values as they are meant, small files beside a run, texts of messages."""
 
 import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,111 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ratioscope import bounds, schema
-from ratioscope.analysis.importers.flatten import flattened
-from ratioscope.analysis.importers.source import BadLine, Reading, Step
+from ratioscope import bounds
+from ratioscope.analysis.importers.source import Reading
 from ratioscope.errors import first_line
 from ratioscope.storage.parquet import read_rows
 
-_LARGEST: dict[Any, int] = {pa.int16(): 2**15, pa.int32(): 2**31, pa.int64(): 2**63}
 _LARGEST_FIRST_LINE = 64_000_000
-
-
-@dataclass
-class Gathered:
-    """The responses of one step, one after the other: `seq_id` counts them from 0."""
-
-    sequences: list[Mapping[str, Any]] = field(default_factory=list)
-    messages: list[Mapping[str, Any]] = field(default_factory=list)
-    _ids: list[int] = field(default_factory=list)
-    _tokens: list[Mapping[str, Any]] = field(default_factory=list)
-
-    def add(
-        self,
-        sequence: Mapping[str, Any],
-        tokens: Mapping[str, Any] | None = None,
-        messages: Iterable[Mapping[str, Any]] = (),
-    ) -> None:
-        """One response.
-
-        Args:
-            sequence: its row of the sequences table, without seq_id.
-            tokens: arrays over its sampled tokens by column, the first of which is there; None: not logged.
-            messages: its rows of the messages table, without seq_id.
-
-        Raises:
-            BadLine: a value is of another kind than its column.
-        """
-        seq_id = len(self.sequences)
-        row = fitting(schema.SEQUENCES, sequence)
-        self.messages += [{"seq_id": seq_id} | fitting(schema.MESSAGES, message) for message in messages]
-        self.sequences.append({"seq_id": seq_id} | row)
-        if tokens is not None:
-            self._ids.append(seq_id)
-            self._tokens.append(tokens)
-
-    def drop(self, seq_id: int, why: str) -> None:
-        """Say of a response that is there already that it never reached the loss; its tokens keep their values."""
-        self.sequences[seq_id] = dict(self.sequences[seq_id]) | {"dropped": why}
-        if seq_id in self._ids:
-            place = self._ids.index(seq_id)
-            tokens = self._tokens[place]
-            rejected = np.full(len(next(iter(tokens.values()))), why, dtype=object)
-            self._tokens[place] = dict(tokens) | {"rejected": rejected}
-
-    def step(self, number: int, scalars: Mapping[str, Any] | None = None) -> Step:
-        """All of it as one update; a time that no file tells is null, not the time of the import."""
-        tokens = None
-        if self._tokens:
-            names = list(dict.fromkeys(name for columns in self._tokens for name in columns))
-            lists = {name: [columns.get(name) for columns in self._tokens] for name in names}
-            lists = {name: parts for name, parts in lists.items() if any(part is not None for part in parts)}
-            of_response = {
-                name: [self.sequences[seq_id].get(name) for seq_id in self._ids]
-                for name in ("group_id",)
-                if any(sequence.get(name) is not None for sequence in self.sequences)
-            }
-            tokens = flattened(lists, whole=of_response, ids=self._ids)
-        return Step(
-            number,
-            by_column(self.sequences),
-            tokens,
-            {"wall_time": None} | dict(scalars or {}),
-            by_column(self.messages) if self.messages else None,
-        )
-
-
-def fitting(table: schema.Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The same row, if its values are of their columns' kinds; a number may stand for a name.
-
-    Raises:
-        BadLine: one is not.
-    """
-    found = dict(row)
-    for name, value in row.items():
-        declared = table.column(name)
-        if value is None or declared is None:
-            continue
-        kind = declared.type
-        if pa.types.is_string(kind):
-            fits = isinstance(value, str | int | float)
-            found[name] = str(value)
-        elif pa.types.is_boolean(kind):
-            fits = isinstance(value, bool)
-        elif pa.types.is_integer(kind):
-            fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST[kind]
-        else:
-            fits = isinstance(value, int | float | np.floating | datetime)
-        if not fits:
-            raise BadLine(f"{name} is {value!r:.60}")
-    return found
-
-
-def by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Rows as columns; None where a row lacks the key, and no column of nothing else."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    return {name: values for name, values in columns.items() if any(value is not None for value in values)}
 
 
 def numbers(values: Sequence[float | None] | None) -> NDArray[np.float32] | None:
