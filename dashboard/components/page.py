@@ -14,13 +14,10 @@ from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.sections import frameworks
-from ratioscope.dashboard.sections.model import Piece
-from ratioscope.dashboard.sections.page import Beside, Choice, Page, Part
+from ratioscope.dashboard.sections.page import Beside, Choice, Notice, Page, Part, Shown
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import safe
-
-Blocks = Iterable[Piece | Beside]
 
 
 def draw_page(page: Page) -> None:
@@ -83,9 +80,9 @@ def _content(page: Page, part: Part, subject: Subject, chosen: Sequence[Any]) ->
     return chosen if _draw(part.shows, (subject, *chosen), part) else None
 
 
-def _draw(make: Callable[..., Blocks], given: Sequence[Any], of: Page | Part) -> bool:
+def _draw(make: Callable[..., Iterable[Shown]], given: Sequence[Any], of: Page | Part) -> bool:
     """Blocks below each other; False after an error, which is shown in place of the rest."""
-    found: list[Piece | Beside] = []
+    found: list[Shown] = []
     failed = ""
     try:
         with st.skeleton(height=of.height) if of.height else nullcontext():
@@ -95,6 +92,8 @@ def _draw(make: Callable[..., Blocks], given: Sequence[Any], of: Page | Part) ->
     for block in found:
         if isinstance(block, Beside):
             beside(*block.places, caption=of.caption, across=block.across, widths=block.widths)
+        elif isinstance(block, Notice):
+            st.info(block.text, icon=":material/info:")
         else:
             draw(block, caption=of.caption)
     if failed:
@@ -104,7 +103,11 @@ def _draw(make: Callable[..., Blocks], given: Sequence[Any], of: Page | Part) ->
 
 def _choices(choices: Sequence[Choice], subject: Subject, chosen: Sequence[Any]) -> list[Any]:
     """The widgets, several beside each other; what is chosen with each."""
-    places = st.columns(len(choices)) if len(choices) > 1 else [st] * len(choices)
+    places: Sequence[Any] = [st] * len(choices)
+    if len(choices) > 1 and any(choice.width for choice in choices):
+        places = [st.container(horizontal=True, vertical_alignment="bottom")] * len(choices)
+    elif len(choices) > 1:
+        places = st.columns(len(choices))
     return [_choice(choice, place, subject, chosen) for choice, place in zip(choices, places, strict=True)]
 
 
@@ -128,6 +131,8 @@ def _choice(choice: Choice, place: Any, subject: Subject, chosen: Sequence[Any])
             return {name: options[name] for name in kept}
         case "search":
             found = place.selectbox(choice.label, names, names.index(usual), filter_mode="contains", **said)
+        case "tick":
+            return options[names[place.checkbox(choice.label, **said)]]
         case "select":
             found = place.selectbox(choice.label, names, names.index(usual), **said)
     return options.get(found, options[usual])

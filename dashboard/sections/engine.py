@@ -13,13 +13,13 @@ from ratioscope.analysis.engine.remedies import REMEDIES, Advice, framework_of, 
 from ratioscope.analysis.engine.signature import Like, Signature, signature
 from ratioscope.analysis.engine.verdict import EngineFacts, Kind, Verdict, engine_by_step, engine_facts, missing_columns
 from ratioscope.analysis.engine.where import DIMENSIONS, Where, where
-from ratioscope.analysis.findings.facts import Cause, parts_by_step
+from ratioscope.analysis.findings.facts import STALENESS, Cause, parts_by_step
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.dashboard.figures import engine as figures
 from ratioscope.dashboard.formats import estimate
 from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
-from ratioscope.dashboard.sections.page import Page
+from ratioscope.dashboard.sections.page import Page, Part
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart
 
 
@@ -217,8 +217,50 @@ def frameworks(subject: Subject) -> tuple[str, ...]:
     return tuple(sorted((key for key in REMEDIES if key != own), key=lambda key: title_of(key).lower()))
 
 
+def _has_steps(subject: Subject) -> bool:
+    return bool(len(subject.summary.values))
+
+
+def _differs(subject: Subject) -> bool:
+    return _has_steps(subject) and differs(subject)
+
+
+def _has_effects(subject: Subject) -> bool:
+    return _has_steps(subject) and bool(facts(subject).effects) and not facts(subject).broken
+
+
+def _is_like(subject: Subject) -> str:
+    signs = like(subject)
+    return signs.like.value if signs else ""
+
+
 PAGE = Page(
-    "engine", "Engine", "Is the engine mismatch hurting?", 50, ":material/sync_problem:", own=True,
+    "engine", "Engine", "Is the engine mismatch hurting?", 50, ":material/sync_problem:",
     answer=answer,
+    slow=True,
+    main=lambda subject: parts(subject) if _has_steps(subject) else [],
+    caption="below",
+    tiles=("s_k_engine_bounded", STALENESS, "u_k", "ratio_mean"),
+    without=lambda subject: [STALENESS] * (_has_steps(subject) and repeats_staleness(subject)),
+    parts=[
+        Part(
+            "where", "Where it sits", places, lambda subject: sentences.sits(placed(subject)),
+            when=_differs, icon=":material/place:", height=300,
+        ),
+        Part("kind", "What it is like", kind, _is_like, when=_differs, icon=":material/fingerprint:", height=300),
+        Part(
+            "effects", "What it does", effects, "size, variance, clip, bias, each against its limit",
+            when=_has_effects,
+        ),
+        Part(
+            "remedy", "What to set", "remedy", lambda subject: title_of(own_framework(subject)),
+            when=lambda subject: _has_steps(subject) and bool(own_framework(subject)),
+            opened=lambda subject: facts(subject).verdict is Verdict.HURTS,
+        ),
+        Part(
+            "others", lambda subject: "The same in other frameworks" if own_framework(subject) else "What to set",
+            "others", lambda subject: ", ".join(map(title_of, frameworks(subject))), when=_has_steps,
+        ),
+    ],
     report=[parts, effects, places, kind, own_remedy],
 )  # fmt: skip

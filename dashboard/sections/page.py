@@ -32,19 +32,29 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class Notice:
+    """Why there is nothing to show."""
+
+    text: str
+
+
+Shown = Piece | Beside | Notice
+
+
+@dataclass(frozen=True)
 class Choice:
     """What a reader chooses; the address has it under its key. The functions of its page or part get its value."""
 
     key: str
     label: str
     options: Mapping[str, Any] | Callable[[Subject], Mapping[str, Any]]
-    """What can be chosen, by its words; of none there is nothing to choose, and nothing to show."""
-    kind: Literal["select", "search", "slider", "segments", "several"] = "select"
+    """What can be chosen, by its words; where there is nothing, the value is None. Of a tick: unticked, ticked."""
+    kind: Literal["select", "search", "slider", "segments", "several", "tick"] = "select"
     usual: Callable[..., Any] | None = None
     """Of the options and what is chosen above, the words that are chosen at first; None: the first ones."""
     help: str | Callable[[Subject], str] = ""
     width: int = 0
-    """In pixels; 0: all there is."""
+    """In pixels; several of which one has a width stand in a line, else in columns."""
     hint: str = ""
     """Of an empty one."""
 
@@ -56,7 +66,7 @@ class Part:
     key: str
     """Names it in the address; short, unique on the page."""
     title: "str | Told"
-    shows: Callable[..., Iterable[Piece | Beside]] | str
+    shows: Callable[..., Iterable[Shown]] | str
     """Its blocks, made when it is open; or the function of `views.<page>` that draws it."""
     says: "str | Told" = ""
     """Its takeaway in a few words, so that most readers need not open it; plain text."""
@@ -106,7 +116,7 @@ class Page:
     """Whether the answer takes time."""
     choices: Sequence[Choice] = ()
     """Of the whole page."""
-    main: Callable[..., Iterable[Piece | Beside]] | None = None
+    main: Callable[..., Iterable[Shown]] | None = None
     """The blocks below the answer."""
     caption: Caption = ""
     height: int = 0
@@ -139,6 +149,13 @@ class Page:
     def written_as(self) -> tuple[str, str]:
         """Title and question of its section."""
         return self.heading or (self.title, self.question)
+
+    @property
+    def in_address(self) -> Iterator[str]:
+        """What its address may ask for: parts that are open, and what is chosen."""
+        every = [*_every(self.parts)]
+        yield from (part.key for part in every if part.key)
+        yield from (choice.key for choices in (self.choices, *(part.choices for part in every)) for choice in choices)
 
     def not_said(self, subject: Subject) -> str:
         """Which of its questions the log leaves open, and why, in one sentence; "" where it leaves none."""
@@ -201,8 +218,8 @@ def words(options: Iterable[Any], say: Callable[[Any], str] = str) -> dict[str, 
     return {say(option): option for option in options}
 
 
-def every_part(parts: Iterable[Part]) -> Iterator[Part]:
+def _every(parts: Iterable[Part]) -> Iterator[Part]:
     """These, and the parts that follow them."""
     for part in parts:
         yield part
-        yield from every_part(part.then)
+        yield from _every(part.then)

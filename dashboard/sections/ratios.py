@@ -1,5 +1,6 @@
 """How heavy are the tails?"""
 
+from collections.abc import Iterator
 from functools import partial
 
 import pandas as pd
@@ -17,7 +18,7 @@ from ratioscope.dashboard.figures import tails as tail_figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece
-from ratioscope.dashboard.sections.page import Page, in_numbers
+from ratioscope.dashboard.sections.page import Beside, Choice, Notice, Page, Part, Shown, in_numbers, words
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, is_logged, over_steps
 from ratioscope.metric import SAMPLED
 
@@ -219,12 +220,77 @@ def variance(subject: Subject) -> Chart:
     )  # fmt: skip
 
 
+def _told(subject: Subject) -> str:
+    told = (f"**{name}**: {PAIRS[name].title}. {PAIRS[name].tells}" for name in pairs(subject))
+    policies = "Probability of each sampled token under the first policy, divided by that under the second."
+    return "\n\n".join((policies, *told))
+
+
+def _main(subject: Subject, pair: str | None) -> list[Shown]:
+    """Both tails of the ratio of tokens and of responses, each with its Pareto fit."""
+    if pair is None:
+        return []
+    if said := missing(subject, pair):
+        return [Notice(said)]
+    note, *both = tails(subject, pair)
+    return [Beside(both), note]
+
+
+def _has_ratios(subject: Subject, pair: str | None) -> bool:
+    return pair is not None and not missing(subject, pair)
+
+
+def _trap(subject: Subject, pair: str) -> Iterator[Shown]:
+    trap = lengths(subject, pair)
+    if len(trap) == 1:
+        yield from trap
+        return
+    spread, finished, quantiles = trap
+    if isinstance(spread, Chart):
+        yield Paragraph(spread.takeaway)
+    assert isinstance(quantiles, Chart)
+    yield Beside([[spread, finished], [quantiles, Paragraph(quantiles.takeaway, small=True)]])
+
+
+def _is_weighed(subject: Subject, pair: str | None) -> bool:
+    """What weighting costs is always of current/behavior."""
+    return not PAGE.is_empty(subject)
+
+
 PAGE = Page(
-    "ratios", "Ratios", "How heavy are the tails?", 60, ":material/bar_chart:", own=True,
+    "ratios", "Ratios", "How heavy are the tails?", 60, ":material/bar_chart:",
     asks=("weights",),
-    answer=answer,
+    answer=lambda subject, *_: answer(subject),
     besides=lambda subject: bool(pairs(subject)),
+    choices=[Choice("ratio", "Ratio", lambda subject: words(pairs(subject)), "segments", help=_told)],
+    main=_main,
+    height=340,
+    caption="below",
     tiles=("khat_token", "ess_token", "ess_seq", "log1p_chi2_seq"),
+    parts=[
+        Part(
+            "fan", lambda _, pair: f"Quantiles of {pair} over the steps",
+            lambda subject, pair: where_they_are(subject, pair)[1:],
+            when=_has_ratios, metrics=QUANTILES, height=340, caption="below",
+        ),
+        Part(
+            "heat", lambda _, pair: f"Every ratio {pair} over the steps",
+            lambda subject, pair: where_they_are(subject, pair)[:1], when=_has_ratios, height=340,
+        ),
+        Part(
+            "lengths", "The length trap: why the product over a response spreads", _trap,
+            when=_has_ratios, height=400,
+        ),
+        Part(
+            "khat", "Tail index over the steps: can means and squares be estimated?",
+            lambda subject, _: [*tail_index(subject), rests_on(subject)], when=_is_weighed, metrics=INDICES,
+        ),
+        Part(
+            "cost", "Effective sample size and χ² over the steps",
+            lambda subject, _: [Beside([sample_size(subject), variance(subject)])],
+            when=_is_weighed, metrics=COSTS, caption="below",
+        ),
+    ],
     report=[
         in_numbers("khat_token", "khat_seq", "ess_token", "ess_seq", "chi2_token", "log1p_chi2_seq", "ratio_max",
                    "top1pct_share"),

@@ -1,5 +1,6 @@
 """Which failure mode is it: bias or variance?"""
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import plain, share
 from ratioscope.dashboard.sections.clipping import can_judge
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
-from ratioscope.dashboard.sections.page import Page, in_numbers
+from ratioscope.dashboard.sections.page import Beside, Choice, Page, Part, Shown, in_numbers
 from ratioscope.dashboard.sections.subject import Subject, chart, over_steps
 from ratioscope.sources import titled
 
@@ -225,12 +226,71 @@ def _with_error(value: float, error: float) -> str:
     return plain(value, *ends) + ("" if pd.isna(error) else f" ± {plain(error, *ends)}")
 
 
+def _main(subject: Subject) -> list[Shown]:
+    if PAGE.is_empty(subject):
+        return []
+    panels = blind_spot(subject)
+    return [Beside(panels), Paragraph(f"{panels[0].takeaway} Open circles cannot be trusted.", small=True)]
+
+
+def _is_weighed(subject: Subject) -> bool:
+    return not PAGE.is_empty(subject)
+
+
+def _without(subject: Subject) -> Sequence[str]:
+    return PAGE.tiles if PAGE.is_empty(subject) else ()
+
+
+def _of_levels(subject: Subject) -> Iterator[Shown]:
+    grown = growth(subject)
+    yield Paragraph(grown.takeaway, small=True)
+    yield Beside([grown, sample_size(subject)])
+    yield levels(subject)
+
+
+def _truncated(subject: Subject, level: str, most: int | None) -> Iterator[Shown]:
+    curve, caps, unseen = truncation(subject, level, most)
+    yield Paragraph(curve.takeaway, small=True)
+    yield Beside([curve, caps], widths=(3, 2))
+    if level == "token":
+        yield unseen
+
+
 PAGE = Page(
-    "variance", "Bias and variance", "Which failure mode is it?", 80, ":material/balance:", own=True,
+    "variance", "Bias and variance", "Which failure mode is it?", 80, ":material/balance:",
     asks=("weights",),
     answer=answer,
     besides=lambda subject: bool(estimators(subject)),
+    main=_main,
     tiles=("s_k_bounded", "chi2_token", *LOG_CHI2),
+    without=_without,
+    parts=[
+        Part("", "", remedies, when=_is_weighed),
+        Part("basis", "What this rests on", rests_on, when=_is_weighed),
+        Part(
+            "levels", "Tokens against whole responses", _of_levels, when=_is_weighed, metrics=LEVELS, height=320,
+        ),
+        Part(
+            "truncation", "Truncated importance sampling: bias against variance", _truncated,
+            when=lambda subject: _is_weighed(subject) and can_judge(subject),
+            choices=[
+                Choice(
+                    "tislevel", "Truncate the ratio of", {"Tokens": "token", "Whole responses": "sequence"}, width=220,
+                    help="Tokens: min(ρ, C), as in token-level TIS. Whole responses: min(W, C), W the product over "
+                    "the tokens.",
+                ),
+                Choice(
+                    "alltokens", "All tokens of these steps", {"sample": SWEPT, "all": None}, "tick",
+                    help=f"Off: at most {SWEPT:,} tokens, a random sample of whole prompt groups.",
+                ),
+            ],
+            height=440,
+        ),
+        Part(
+            "probes", "What bias and variance cost a step: the terms of the SGA lemma", "probes",
+            lambda subject: "" if estimators(subject) else "no gradient probe is logged",
+        ),
+    ],
     report=[
         remedies, rests_on, in_numbers(STALENESS, "chi2_token", "log1p_chi2_seq", "ess_token", "ess_seq"),
         blind_spot, growth, lambda subject: truncation(subject) if can_judge(subject) else (),
