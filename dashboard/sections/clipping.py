@@ -1,5 +1,6 @@
 """What did the loss throw away?"""
 
+from collections.abc import Iterator
 from functools import partial
 
 import pandas as pd
@@ -12,7 +13,7 @@ from ratioscope.analysis.runs.window import Window
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import share
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
-from ratioscope.dashboard.sections.page import Page, in_numbers
+from ratioscope.dashboard.sections.page import Beside, Page, Part, Shown, in_numbers
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, over_steps
 
 
@@ -86,12 +87,35 @@ def who_drives(subject: Subject, window: Window, before: pd.DataFrame | None = N
     ]  # fmt: skip
 
 
+def _main(subject: Subject) -> Iterator[Shown]:
+    said = answer(subject)
+    if can_judge(subject) and not said:
+        yield Paragraph("What a rule would clip follows from the log-probs: see what-if below.", small=True)
+    *clipped, _ = logged(subject)
+    if any(chart.data["clip_fraction"].any() for chart in clipped if "clip_fraction" in chart.data):
+        yield Beside(clipped)
+    elif clipped and said:
+        yield Paragraph("No token was clipped in any step.", small=True)
+
+
 PAGE = Page(
-    "clipping", "Clipping", "What did the loss throw away?", 70, ":material/content_cut:", own=True,
+    "clipping", "Clipping", "What did the loss throw away?", 70, ":material/content_cut:",
     asks=("clipping", "signal", "what_if"),
     answer=answer,
     besides=can_judge,
+    main=_main,
     tiles=("clip_fraction", "clip_fraction_positive", "clip_fraction_negative", "effective_token_fraction"),
+    parts=[
+        # Where nothing can be clipped, this is what the page is for.
+        Part("", "", "whatif", when=can_judge, above=lambda subject: bool(subject.cannot_clip)),
+        Part("used", "What is left to learn from", lambda subject: logged(subject)[-1:]),
+        Part(
+            "gradient", "Where the gradient comes from", "gradient", "by the sign of the advantage and the ratio",
+            when=can_judge,
+        ),
+        Part("replay", "The stated gate against the log", "replay", "raw beside applied", when=can_judge),
+    ],
+    last=[Part("", "", "stated")],
     report=[
         in_numbers("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive",
                    "clip_fraction_negative", "gate_mean", "effective_token_fraction"),

@@ -15,8 +15,9 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import count, estimate, is_share, plain, share
+from ratioscope.dashboard.sections.clipping import can_judge
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Table
-from ratioscope.dashboard.sections.page import Page, Written, in_numbers
+from ratioscope.dashboard.sections.page import Beside, Page, Part, Shown, Written, in_numbers
 from ratioscope.dashboard.sections.subject import Subject, chart
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import from_cells
@@ -201,12 +202,36 @@ def _aged(write: Callable[[Subject], Iterable[Block]]) -> Written:
     return lambda subject: write(subject) if subject.log.has_versions else ()
 
 
+def _is_aged(subject: Subject) -> bool:
+    return subject.log.has_versions and subject.log.has_ratios and has_ages(subject)
+
+
+def _one_version(subject: Subject) -> list[Piece]:
+    return [] if has_several_versions(subject) else versions(subject)
+
+
+def _several(subject: Subject) -> list[Shown]:
+    found = versions(subject)
+    return [Beside(found[:2]), *found[2:]]
+
+
 PAGE = Page(
-    "staleness", "Staleness", "How old is the data, and does age hurt?", 90, ":material/history:", own=True,
+    "staleness", "Staleness", "How old is the data, and does age hurt?", 90, ":material/history:",
     asks=("age", "staleness"),
     also=("engine",),
     answer=answer,
+    slow=True,
+    main=lambda subject: [Beside([by_lag(subject)[:1] if _is_aged(subject) else (), ages(subject)])],
     tiles=("version_lag", "s_k_bounded", "s_k_version_bounded", "s_k_engine_bounded"),
+    parts=[
+        Part("byage", "Other metrics by age, and in numbers", "byage", when=_is_aged),
+        Part("whatif", "What if stale tokens or old versions were dropped?", "whatif", when=can_judge),
+        Part("", "", _one_version, when=lambda subject: subject.log.has_versions, height=20),
+        Part(
+            "versions", "Versions inside a response", _several, several_versions,
+            when=lambda subject: subject.log.has_versions and has_several_versions(subject), height=400,
+        ),
+    ],
     report=[
         in_numbers("version_lag", STALENESS, Cause.AGE.key, Cause.ENGINE.key),
         _aged(ages), _aged(lambda subject: by_lag(subject) if subject.log.has_ratios else ()), _aged(details),

@@ -1,20 +1,14 @@
-"""Clipping: what did the loss throw away?"""
+"""What another rule would clip, and the stated one beside the log: on the Clipping page."""
 
 import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.clipping.rule_shape import replay_sentence
-from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.what_if import Curve, Rule
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.as_reported import as_reported
-from ratioscope.dashboard.components.blocks import beside, draw, page_subject, say
+from ratioscope.dashboard.components.blocks import draw
 from ratioscope.dashboard.components.chart import step_chart
-from ratioscope.dashboard.components.fold import fold
-from ratioscope.dashboard.components.frame import how_to_read, run_page
-from ratioscope.dashboard.components.judged import Place, digest_of, own_of, shares_of, start_of
-from ratioscope.dashboard.components.opening import nothing_here, opening
-from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.components.judged import digest_of, own_of, shares_of, start_of
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections import clipping
@@ -25,46 +19,14 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
 
 
-def render() -> None:
-    """The page."""
-    opened = run_page(clipping.PAGE)
-    if opened is None:
-        return
-    subject = page_subject(opened)
-    can_judge = clipping.can_judge(subject)
-    if nothing_here(clipping.PAGE, subject):
-        return
-    opening(clipping.PAGE, subject, clipping.answer(subject))
-    if can_judge and not clipping.answer(subject):
-        say("What a rule would clip follows from the log-probs: see what-if below.")
-    *clipped, used = clipping.logged(subject)
-    if any(chart.data["clip_fraction"].any() for chart in clipped if "clip_fraction" in chart.data):
-        beside(*clipped)
-    elif clipped and clipping.answer(subject):
-        say("No token was clipped in any step.")
-    if can_judge and subject.cannot_clip:  # then this is what the page is for
-        what_if(opened, state.step_range(), session().clicked_step)
-        metric_row(opened.summary, subject.applicable(clipping.PAGE.tiles))
-    else:
-        metric_row(opened.summary, subject.applicable(clipping.PAGE.tiles))
-        if can_judge:
-            what_if(opened, state.step_range(), session().clicked_step)
-    with fold("used", "What is left to learn from") as door:
-        if door.open:
-            draw(used)
-    if can_judge:
-        place = place_of(opened)
-        with fold("gradient", "Where the gradient comes from", "by the sign of the advantage and the ratio") as door:
-            if door.open:
-                _who_drives(subject, place)
-        with fold("replay", "The stated gate against the log", "raw beside applied") as door:
-            if door.open:
-                _replay(opened, place)
-    as_reported(subject, "clipping")
-    _explanation(opened)
+def whatif(subject: Subject) -> None:
+    """What-if, drawn again by itself when a slider moves."""
+    what_if(subject.opened, state.step_range(), session().clicked_step)
 
 
-def _who_drives(subject: Subject, place: Place) -> None:
+def gradient(subject: Subject) -> None:
+    """Where the gradient comes from, before and behind the gate."""
+    place = place_of(subject.opened)
     own = own_of(place.window).rule
     try:
         before = shares_of(place, str(own)) if own else None
@@ -73,9 +35,9 @@ def _who_drives(subject: Subject, place: Place) -> None:
     draw(*clipping.who_drives(subject, place.window, before), caption="below")
 
 
-def _replay(opened: Opened, place: Place) -> None:
+def replay(subject: Subject) -> None:
     """Raw beside applied: the stated gate replayed on the log-probs, and the clipping that was logged."""
-    summary = opened.summary
+    summary, place = subject.opened.summary, place_of(subject.opened)
     own: Rule | None = own_of(place.window).rule
     if own is None:
         return
@@ -112,29 +74,10 @@ def _replay(opened: Opened, place: Place) -> None:
         st.caption("The replay uses a sample of the tokens.")
 
 
-def _explanation(opened: Opened) -> None:
-    how_to_read(
-        r"""
-One-sided gates (S3 eq. 8) stop a token's gradient when $A>0$ and $\rho>1+\varepsilon_{high}$, or $A<0$ and
-$\rho<1-\varepsilon_{low}$: the policy has already moved that way. The first charts show what the loss did at its
-last pass, not a mask derived later. A mask stops gradients; it does not pull ratios back, and it does not bound
-the update.
-
-**What-if** applies any gate, filter and weight to the logged tokens. With gate $m$, weight $w$ and ratio $\rho$,
-the applied weight of a token is $v=m\,w$, and over the tokens with $A\neq0$:
-
-$$\text{kept gradient}=\frac{\sum v\,|A|}{\sum w\,|A|}\qquad
-\text{ESS}=\frac{(\sum v)^2}{n\sum v^2}\qquad
-\text{variance proxy}=\overline{v^2}\qquad
-\text{bias proxy}=\overline{m\,(\rho-w)^+}+\overline{(1-m)\,\rho}$$
-
-The *permitted drift* is half the mean step that a gate's bounds leave to the ratios: the largest $U_k$ that its masked
-gradient asks for. The logged tokens stay as they are: under another rule, training would have led to other policies
-and other tokens, which are not in the log.
-"""
-    )
-    algorithm = opened.run.manifest.algorithm
-    stated = [f"{name}: {algorithm[name]}" for name in ("parts", "parameters") if algorithm.get(name)]
-    if stated:
+def stated(subject: Subject) -> None:
+    """The rule in the words of the run."""
+    algorithm = subject.opened.run.manifest.algorithm
+    told = [f"{name}: {algorithm[name]}" for name in ("parts", "parameters") if algorithm.get(name)]
+    if told:
         with st.expander("The rule as the run states it", icon=":material/rule:"):
-            st.text(one_line(f"Algorithm {algorithm.get('name', 'not stated')}. {'; '.join(stated)}"))
+            st.text(one_line(f"Algorithm {algorithm.get('name', 'not stated')}. {'; '.join(told)}"))

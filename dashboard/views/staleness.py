@@ -1,4 +1,4 @@
-"""Staleness: how old is the data, and does age hurt?"""
+"""Metrics by age, and what filters of age would drop: on the Staleness page."""
 
 from functools import partial
 
@@ -13,15 +13,12 @@ from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.staleness import filters as age_filters
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.blocks import beside, computed, draw, draw_computed, page_subject
+from ratioscope.dashboard.components.blocks import draw, draw_computed
 from ratioscope.dashboard.components.chart import plain_chart
-from ratioscope.dashboard.components.fold import fold
-from ratioscope.dashboard.components.frame import how_to_read, run_page
-from ratioscope.dashboard.components.opening import nothing_here, opening
-from ratioscope.dashboard.components.tile import metric_row, tooltip
+from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.formats import count, plain
-from ratioscope.dashboard.sections import clipping, staleness
+from ratioscope.dashboard.sections import staleness
 from ratioscope.dashboard.sections.model import Paragraph
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
@@ -35,70 +32,27 @@ SAMPLED_TOKENS = 500_000
 _FURTHEST = 2**53 - 1  # where a slider can stand; of a wrong version a token may be older
 
 
-def render() -> None:
-    """The page."""
-    opened = run_page(staleness.PAGE)
-    if opened is None:
-        return
-    subject = page_subject(opened)
-    if nothing_here(staleness.PAGE, subject):
-        return
-    said = st.container()
-    with said, st.skeleton(height=48):
-        sentence = staleness.answer(subject)
-    with said:
-        opening(staleness.PAGE, subject, sentence)
-    aged = subject.log.has_versions and subject.log.has_ratios and staleness.has_ages(subject)
-    beside(staleness.by_lag(subject)[:1] if aged else (), staleness.ages(subject))
-    metric_row(opened.summary, staleness.PAGE.tiles)
-    if aged:
-        _by_lag(subject)
-    if clipping.can_judge(subject):
-        with fold("whatif", "What if stale tokens or old versions were dropped?") as door:
-            if door.open:
-                _what_if(opened, subject.window(staleness.TOKENS))
-    if subject.log.has_versions:
-        _versions(subject)
-    _explain()
-
-
-def _by_lag(subject: Subject) -> None:
-    with fold("byage", "Other metrics by age, and in numbers") as door:
-        if not door.open:
-            return
-        draw_computed(partial(staleness.details, subject), height=40)
-        metrics = subject.known(METRICS)
-        choice, about = st.columns([3, 2], gap="medium", vertical_alignment="bottom")
-        metric = choice.selectbox(
-            "Metric by age",
-            metrics,
-            format_func=lambda key: CATALOGUE[key].title,
-            key="bylag",
-            bind="query-params",
-        )
-        with about.popover("About this metric", icon=":material/help:"):
-            st.markdown(tooltip(metric))
-        bars, table = staleness.by_lag(subject, metric)
-        left, right = st.columns([3, 2], gap="medium")
-        if metric != STALENESS or isinstance(bars, Paragraph):  # that one is the page's chart
-            with left:
-                draw(bars)
-        with right if metric != STALENESS else left:
-            draw(table)
-
-
-def _versions(subject: Subject) -> None:
-    several = computed(partial(staleness.has_several_versions, subject), height=20)
-    if several is None:
-        return
-    if not several:
-        draw(*staleness.versions(subject))
-        return
-    with fold("versions", "Versions inside a response", staleness.several_versions(subject)) as door:
-        found = computed(partial(staleness.versions, subject), height=400) if door.open else None
-        if found is not None:
-            beside(*found[:2])
-            draw(*found[2:])
+def byage(subject: Subject) -> None:
+    """A metric of choice by age."""
+    draw_computed(partial(staleness.details, subject), height=40)
+    metrics = subject.known(METRICS)
+    choice, about = st.columns([3, 2], gap="medium", vertical_alignment="bottom")
+    metric = choice.selectbox(
+        "Metric by age",
+        metrics,
+        format_func=lambda key: CATALOGUE[key].title,
+        key="bylag",
+        bind="query-params",
+    )
+    with about.popover("About this metric", icon=":material/help:"):
+        st.markdown(tooltip(metric))
+    bars, table = staleness.by_lag(subject, metric)
+    left, right = st.columns([3, 2], gap="medium")
+    if metric != STALENESS or isinstance(bars, Paragraph):  # that one is the page's chart
+        with left:
+            draw(bars)
+    with right if metric != STALENESS else left:
+        draw(table)
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
@@ -122,6 +76,11 @@ def _effect(window: Window, most: int | None, parameter: str, value: float) -> a
     tokens = _tokens(window, most)
     assert tokens is not None
     return age_filters.effect(tokens, parameter, value)
+
+
+def whatif(subject: Subject) -> None:
+    """Filters by ratio and by age, on the latest steps."""
+    _what_if(subject.opened, subject.window(staleness.TOKENS))
 
 
 @st.fragment
@@ -221,23 +180,3 @@ def _own_filters(opened: Opened) -> str:
     dropped = {words: float(steps[name].sum()) for name, words in columns.items() if name in steps}
     said = [f"{count(n)} tokens {words}" for words, n in dropped.items() if n > 0]
     return f" The run has already dropped {' and '.join(said)}; these tokens are not in the log." if said else ""
-
-
-def _explain() -> None:
-    how_to_read(
-        r"""
-The *version lag* of a token is the number of updates between the policy that sampled it and the policy $\pi_k$ that it
-updates. Age hurts where staleness $S_k^+=\mathrm{mean}(1-\rho_k)^+$ grows with it; the limit is
-$\varepsilon_{stale}/2$ (S0 5.6). Where the training engine's own log-probs $b'$ of the sampling version are logged,
-
-$$S_k^+\le S_k^{version+}+S_k^{engine+},\qquad S_k^{version+}=\mathrm{mean}(e^{b'-b}-\rho_k)^+,\qquad
-S_k^{engine+}=\mathrm{mean}(1-e^{b'-b})^+$$
-
-and fresher weights reduce only the first. S0's plain forms, half the mean distance, are metrics of their own.
-Bars are strata of the lag, whiskers 95% intervals over prompt groups, open circles unreliable values.
-
-The filters drop tokens with $|\rho_k-1|>\varepsilon_{stale}$, or responses whose oldest token is more than $W-1$
-versions old (where every update makes a version). They act on the tokens that carry a signal, $A\ne0$. Whiskers and
-bands do not cover the effect of another filter on training: the logged tokens stay as they are.
-"""
-    )
