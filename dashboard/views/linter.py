@@ -80,7 +80,7 @@ def render() -> None:
                 draw(*floor)
     _schema(subject)
     _command(opened)
-    _explain()
+    how_to_read(linter.PAGE.prose)
     with body:
         whole = _wants_everything(opened)
         # The checks come last: everything else of the page is there while they run, and a click elsewhere ends them.
@@ -287,20 +287,3 @@ def _command(opened: Opened) -> None:
         if not door.open:
             return
         st.code(one_line(f"ratioscope check {shlex.quote(str(opened.run.folder))}"), language="shell")
-
-
-def _explain() -> None:
-    how_to_read(
-        r"""
-Every check reads only the log and has one of three outcomes: it *passed*, it *found* something (notice, warning,
-critical), or it *could not run*, with the reason. A warning means: do not trust the numbers of this run
-before you have looked into it; a notice is good to know. *The same weights* are tokens of lag 0, or all
-tokens where `logp_behavior_train` is logged: there the ratio must be 1,
-
-$$\mathrm{E}\,\rho=1\quad\text{and}\quad \tfrac12\,\mathrm{mean}|\rho-1|\approx 0,$$
-
-up to the noise floor of two passes. A temperature makes the log-ratio linear in the log-probability within one
-state; top-k and top-p shift all ratios below 1. Nothing is repaired or dropped silently: rows with impossible values
-are counted, by column and cause. The command exits with code 1 on a warning or worse, for use in CI.
-"""
-    )

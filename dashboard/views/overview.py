@@ -42,18 +42,7 @@ def render() -> None:
     _origin(subject)
     as_reported(subject, "overview")
     sibling_runs(opened.run_id)
-    how_to_read(
-        r"""
-The answers are about the whole run, as the rules that find them look at all of it. Each link opens the page and the
-steps with the evidence. A `ratioscope.toml` beside the run overrides the default limits.
-
-A run is off-policy for two reasons: the data are old or come from another engine (staleness $S_k^+$), and the update
-moves the policy (update drift $U_k$). Both small: on-policy in effect. Bands are 95% intervals over prompt groups.
-Open circles are unreliable values; where they are many, a strip on the upper edge is. Ticks mark the steps where new
-weights reached the sampler, triangles those where a finding begins.
-Drag over a chart to select steps in all charts, double click to reset, click a step for the responses that made it.
-"""
-    )
+    how_to_read(overview.PAGE.prose)
 
 
 def _bad_night(subject: PageSubject, verdict: Verdict) -> list[Chart]:

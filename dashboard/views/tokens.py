@@ -41,21 +41,6 @@ TILES = ("s_k", "ratio_max", "top1pct_share", "clip_fraction")
 
 _THESE, _THIS = "these steps", "this step"
 
-_EXPLANATION = r"""
-The ratio $\rho=\pi_k(a\mid s)/\hat\pi(a\mid s)$ compares the policy at the start of the update with the one that
-sampled the token; $W=\prod_t\rho_t$ is the weight of a whole response. The *update* is the ratio of the policy after
-the update to the one before it. Colour classes are the same for all responses and runs: blue and ↓ below 1, orange and
-↑ above 1, none within 2% of 1. A line under (over) a token: its gradient was clipped because its ratio was below
-(above) the bound; a dashed line: the gate reduced it; struck through: one of its numbers is not usable.
-
-Keys, with the tokens in focus: **n** and **p** go to the next and previous token that stands out, the farthest first,
-the arrows from token to token and from line to line, **Home** and **End** to the first and the last of the page.
-
-Shares are those of a sum over the logged tokens, such as $\sum\rho^2$, the denominator of the effective sample size.
-If a few tokens carry most of it, a clip or a truncation acts on them. Where the tail of the ratios is too heavy,
-the shares hold for these tokens only and have no intervals.
-"""
-
 
 def render() -> None:
     """The page."""
@@ -86,7 +71,7 @@ def render() -> None:
     if subject.log.has_ratios:
         _attribution(subject, window)
     sibling_runs(opened.run_id, "tokens")
-    how_to_read(_EXPLANATION)
+    how_to_read(tokens.PAGE.prose)
 
 
 def _window(subject: Subject) -> Window:
