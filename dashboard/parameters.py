@@ -1,27 +1,35 @@
 """What the address of a page may ask for; whatever else a link names is said, not ignored."""
 
+from functools import cache
+
 import streamlit as st
 
 from ratioscope.dashboard import state
 from ratioscope.inert import safe
 
 _NAMES = """
-a algorithm allaged alltokens along b baseline basis beside by byage bylag carry certificate chartcolour
-chartlogx chartlogy chartmark charts chartx charty clip colour command cost dash effects eta exact explain facet
-factor fan finding floor follow format forms framework from gamma gradient group heat khat kind lagcut lengths
-levels lipschitz log logy mean measure metric more more-curves notices only order origin other others over owner
-pair parts path pathlevel pathnumbers pin probes prompts q ranking ratio remedy replay reportmetric reportpages
-reportpagesofall reportpagesofeach rule run same schema seeds seq settings severity show siblings sick smooth
-sql stalecut statistic status step sweep sweep-over table tag tislevel to together token top1 triangle
-truncation unchecked used values versions watch whatif where wholelog x y
+a algorithm allaged along b baseline beside by bylag carry chartcolour chartlogx chartlogy chartmark charts chartx
+charty colour command dash eta explain facet factor finding floor follow format framework from group lagcut
+lipschitz log logy mean measure metric more more-curves notices only order origin other over owner pair parts
+prompts q ranking reportmetric reportpages reportpagesofall reportpagesofeach rule run same schema seeds seq
+settings severity show siblings sick smooth sql stalecut statistic status step sweep sweep-over table tag to
+together token top1 unchecked values watch where wholelog
 """
-PARAMETERS = frozenset(_NAMES.split())
-"""Of all pages; a finding or a remark that is open has one of `_OPEN` and its rule or number."""
+"""What views and components ask for; what is declared for a page comes from there."""
 
 _OPEN = ("finding-", "remark-")
+"""Beginnings of what is open in one of many: its rule or number follows."""
 _MOST = 3
 _NUMBERS = ("step", "seq", "token")
 _ONE_OF = {"mean": tuple(map(str, state.SMOOTHING)), "logy": ("true", "false")}
+
+
+@cache
+def parameters() -> frozenset[str]:
+    """Of all pages; a finding or a remark that is open has one of `_OPEN` and its rule or number."""
+    from ratioscope.dashboard.sections import PAGES  # as heavy as all pages: the frame is there before
+
+    return frozenset(_NAMES.split()).union(*(page.in_address for page in PAGES.values()))
 
 
 def say_what_means_nothing() -> None:
@@ -41,4 +49,4 @@ def _means_nothing(key: str) -> bool:
         return not value.isdecimal()
     if key in _ONE_OF:
         return value not in _ONE_OF[key]
-    return key not in PARAMETERS and not key.startswith(_OPEN)
+    return key not in parameters() and not key.startswith(_OPEN)

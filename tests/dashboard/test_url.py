@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import Manifest, dashboard
 from ratioscope.dashboard.formats import metric_label
-from ratioscope.dashboard.parameters import PARAMETERS
+from ratioscope.dashboard.parameters import parameters
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.views.compare import choosing
 from tests.dashboard.conftest import make_steps
@@ -166,17 +166,17 @@ def _keys_in_addresses() -> set[str]:
                 given = {keyword.arg: keyword.value for keyword in call.keywords}
                 name = getattr(call.func, "id", getattr(call.func, "attr", ""))
                 key = given.get("key") if "bind" in given else call.args[0] if name in _BY_PLACE and call.args else None
-                if isinstance(key, ast.Constant):
+                if isinstance(key, ast.Constant) and key.value:
                     found.add(str(key.value))
     return found
 
 
-_BY_PLACE = ("fold", "metric_choice", "url_number", "criterion_picker")
+_BY_PLACE = ("fold", "Part", "Choice", "metric_choice", "url_number", "criterion_picker")
 
 
 def test_every_key_that_a_page_keeps_in_the_address_is_known() -> None:
     kept = _keys_in_addresses()
-    assert len(kept) > 60 and kept - PARAMETERS == {"step-by"} & kept
+    assert len(kept) > 60 and kept - parameters() == {"step-by"} & kept
 
 
 def test_what_means_nothing_in_a_link_is_said(three: list[str]) -> None:

@@ -13,7 +13,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import cli
-from ratioscope.dashboard.parameters import PARAMETERS
+from ratioscope.dashboard.parameters import parameters
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.errors import RatioscopeError
 from tests.fuzzing.holding import Broken, Target
@@ -130,7 +130,7 @@ TARGETS = {
     "links": Target(
         st.tuples(
             st.sampled_from(PAGES),
-            st.dictionaries(st.sampled_from(sorted(PARAMETERS)), _values, min_size=1, max_size=4),
+            st.dictionaries(st.sampled_from(sorted(parameters())), _values, min_size=1, max_size=4),
         ),
         ask_page,
         lambda e: f"{e[0]} {next(iter(e[1]))}",
