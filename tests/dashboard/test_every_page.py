@@ -17,7 +17,7 @@ from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components import page as declared
 from ratioscope.dashboard.roots import serve_from
-from ratioscope.dashboard.views import clipping, overview
+from ratioscope.dashboard.views import overview
 from ratioscope.dashboard.watching.reader import server_reader
 from tests.making.damaged import DAMAGE
 from tests.making.loops import in_one_loop
@@ -62,7 +62,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
     monkeypatch.setenv("RATIOSCOPE_ROOTS", "")
     monkeypatch.setattr(state, "_LISTED", 1e6)
     # The same on four pages, of the tokens, and dear: `test_as_reported.py` opens it.
-    for page in (declared, overview, clipping):
+    for page in (declared, overview):
         monkeypatch.setattr(page, "as_reported", lambda subject, page: None)
     return lambda folder: serve_from([folder])
 
