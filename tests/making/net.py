@@ -185,9 +185,22 @@ def _indented(text: str) -> str:
 
 # What differs from run to run: times, versions of files, identities that are drawn.
 _VARYING = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?|\b[0-9a-f]{32}\b"
+    r"\d{4}-\d\d-\d\d[T ]\d\d\\?:\d\d(\\?:\d\d(\.\d+)?)?(Z|[+-]\d\d\\?:\d\d)?"
+    r"|\b[0-9a-f]{32}\b|\b[0-9a-f]{16}(?= \(footers)"
     r"|\d+(\.\d+)? (second|minute|hour|day)s? ago"
 )
+
+
+# A process gives a warning once, whichever answer comes first.
+_WARNING = re.compile(r"^CHECKOUT.*Warning: .*\n  .*\n", re.MULTILINE)
+# Sums over threads differ in their last digits.
+_LONG = re.compile(r"-?\d+\.\d{10,}(e-?\d+)?")
+
+
+def _comparable(text: str) -> list[str]:
+    return _LONG.sub(
+        lambda found: f"{float(found[0]):.11g}", _VARYING.sub("VARYING", _WARNING.sub("", text))
+    ).splitlines()
 
 
 def _text(answer: Callable[..., str], asked: tuple[object, ...], folder: str) -> str:
@@ -243,15 +256,17 @@ def part(folder: Path, place: int, cores: int, words: list[str]) -> None:
 def compare(before: Path, after: Path) -> int:
     """Print what differs, and how many answers do."""
     a, b = (json.loads((folder / HASHES).read_text()) for folder in (before, after))
-    different = [name for name in a.keys() & b.keys() if a[name] != b[name]]
-    for name in sorted(different):
-        lines = [
-            (folder / "answers" / f"{name}.txt").read_text(encoding="utf-8").splitlines() for folder in (before, after)
-        ]
+    different = 0
+    for name in sorted(name for name in a.keys() & b.keys() if a[name] != b[name]):
+        files = [folder / "answers" / f"{name}.txt" for folder in (before, after)]
+        lines = [_comparable(file.read_text(encoding="utf-8")) for file in files]
+        different += lines[0] != lines[1]
+        if lines[0] == lines[1]:
+            continue
         print(f"== {name}", *[line[:400] for line in difflib.unified_diff(*lines, lineterm="", n=0)][2:14], sep="\n")
     gone = sorted(a.keys() - b.keys()) if len(a) > len(b) else []
-    print(f"{len(different)} of {len(a.keys() & b.keys())} differ; only in the first: {len(gone)}")
-    return len(different)
+    print(f"{different} of {len(a.keys() & b.keys())} differ; only in the first: {len(gone)}")
+    return different
 
 
 def main() -> None:
