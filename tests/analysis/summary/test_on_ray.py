@@ -25,7 +25,7 @@ from tests.making.runs import random_step, write_run
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     rng = np.random.default_rng(5)
-    return open_run(write_run(tmp_path / "run", [random_step(rng, number) for number in range(4)], flush_seconds=0))
+    return open_run(write_run(tmp_path / "run", [random_step(rng, number) for number in range(2)], flush_seconds=0))
 
 
 def lost_at_first(marks: Path, batch: Batch) -> Tables:
