@@ -27,7 +27,6 @@ from ratioscope.analysis.diagnosis.evidence import Evidence
 from ratioscope.analysis.diagnosis.rule import RULES, Rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
-from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 
@@ -48,7 +47,7 @@ _MODULES = (absence, clipping, learning, log, regime, sampler, staleness, suppor
 
 
 def diagnose(
-    summary: StepSummary, run: Run | None = None, limits: Limits = Limits(), remarks: Sequence[Remark] = ()
+    summary: StepSummary, run: Run | None = None, limits: Limits = Limits(), remarks: Sequence[Finding] = ()
 ) -> list[Finding]:
     """All findings, worst first; among equals causes come before their consequences, as in `RULES`.
 

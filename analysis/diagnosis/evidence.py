@@ -14,12 +14,11 @@ import pandas as pd
 from ratioscope.analysis.engine.measured import TOKENS, measure
 from ratioscope.analysis.engine.verdict import EngineFacts, engine_by_step, engine_facts
 from ratioscope.analysis.findings.facts import ROUNDING_TV, Cause, Facts, Level, facts_of, parts_by_step, steps_above
-from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.finding import Finding, Number
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.regime import Regime, regime
 from ratioscope.analysis.findings.setup import Setup, setup_of
-from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import window_of
@@ -43,7 +42,7 @@ class Evidence:
     summary: StepSummary
     run: Run | None = None
     limits: Limits = Limits()
-    remarks: Sequence[Remark] = ()
+    remarks: Sequence[Finding] = ()
     """Of the linter."""
 
     @property
@@ -76,7 +75,7 @@ class Evidence:
 
     def linted(self, check: str) -> str:
         """What a check of the linter says of a problem, which explains what it would be taken for; "" for none."""
-        return next((remark.sentence for remark in self.remarks if remark.check == check and remark.is_problem), "")
+        return next((remark.sentence for remark in self.remarks if remark.rule == check and remark.is_problem), "")
 
     def often(self, steps: "Series[float]") -> bool:
         """Whether so many steps show it that chance cannot: three of them, and the share of all that is set."""

@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 from ratioscope.analysis.diagnosis import diagnose
-from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.finding import Example, Finding, Number, Outcome, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import lint
-from ratioscope.analysis.linter.remark import Example, Outcome, Remark
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import Steps, Window
@@ -27,7 +26,7 @@ CHECKED_TOKENS, CHECKED_TOKENS_LIVE = 4_000_000, 100_000
 class Judged:
     """What is said of a run."""
 
-    remarks: list[Remark]
+    remarks: list[Finding]
     """Of the linter, worst first, about the steps in `checked`."""
     findings: list[Finding]
     """Worst first; about the whole run."""
@@ -73,34 +72,25 @@ def _kept(run: Run, limits: Limits, checked: Steps) -> Entry:
 
 def _read(contents: bytes, checked: Steps) -> Judged:
     fields = json.loads(contents)
-    return Judged([_remark(each) for each in fields["remarks"]], _findings(fields["findings"]), checked)
+    remarks, findings = ([_finding(each) for each in fields[of]] for of in ("remarks", "findings"))
+    return Judged(remarks, findings, checked)
 
 
-def _fields(of: Sequence[Remark | Finding]) -> list[dict[str, Any]]:
+def _fields(of: Sequence[Finding]) -> list[dict[str, Any]]:
     return [asdict(each) for each in of]
 
 
-def _findings(of: list[dict[str, Any]]) -> list[Finding]:
-    return [
-        Finding(
-            **fields | {"severity": Severity(fields["severity"]), "steps": tuple(fields["steps"])} | _numbers(fields)
-        )
-        for fields in of
-    ]
-
-
-def _remark(fields: dict[str, Any]) -> Remark:
-    known = {
-        "outcome": Outcome(fields["outcome"]),
-        "severity": Severity(fields["severity"]) if fields["severity"] else None,
-        "examples": tuple(Example(*example) for example in fields["examples"]),
-    }
-    tuples = {key: tuple(fields[key]) for key in ("steps", "columns")}
-    return Remark(**fields | known | tuples | _numbers(fields))
-
-
-def _numbers(fields: dict[str, Any]) -> dict[str, Any]:
-    return {"numbers": tuple(Number(**number | {"note": _note(number["note"])}) for number in fields["numbers"])}
+def _finding(fields: dict[str, Any]) -> Finding:
+    return Finding(
+        **fields
+        | {key: tuple(fields[key]) for key in ("steps", "columns")}
+        | {
+            "severity": Severity(fields["severity"]),
+            "outcome": Outcome(fields["outcome"]),
+            "examples": tuple(Example(*example) for example in fields["examples"]),
+            "numbers": tuple(Number(**number | {"note": _note(number["note"])}) for number in fields["numbers"]),
+        }
+    )
 
 
 def _note(fields: dict[str, str] | None) -> Note | None:

@@ -13,7 +13,7 @@ def log_is_broken(evidence: Evidence) -> Finding | None:
     broken = [remark for remark in evidence.remarks if remark.is_broken]
     if not broken:
         return None
-    first, others = broken[0], len({remark.check for remark in broken}) - 1
+    first, others = broken[0], len({remark.rule for remark in broken}) - 1
     more = f" {others} more check{'s' * (others > 1)} found the log broken, too." if others else ""
     return Finding(
         severity=Severity.CRITICAL,
@@ -24,7 +24,7 @@ def log_is_broken(evidence: Evidence) -> Finding | None:
         why="The linter holds the tables against each other and against what must be so of any log; "
         f"what they contradict cannot be measured.{more}",
         do=first.do,
-        source=f"ratioscope check: {first.check.replace('_', ' ')}",
+        source=f"ratioscope check: {first.rule.replace('_', ' ')}",
         limit=1.0,
         begins_unseen=first.begins_unseen,
     )

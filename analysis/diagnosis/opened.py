@@ -12,7 +12,6 @@ from ratioscope.analysis.diagnosis.kept import Judged, judged
 from ratioscope.analysis.findings.facts import Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits, limits_of, moved
-from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.runs.window import Steps, Window
 from ratioscope.analysis.summary.summary import StepSummary, Summariser
@@ -36,12 +35,12 @@ class Opened:
         return self.judged.findings
 
     @property
-    def remarks(self) -> list[Remark]:
+    def remarks(self) -> list[Finding]:
         """What the linter says, worst first."""
         return self.judged.remarks
 
     @property
-    def problems(self) -> list[Remark]:
+    def problems(self) -> list[Finding]:
         """Those remarks for which the log should not be trusted before somebody has looked."""
         return [remark for remark in self.remarks if remark.is_problem]
 

@@ -11,8 +11,8 @@ from math import isnan, nan
 
 from ratioscope.analysis.engine.measured import Measured
 from ratioscope.analysis.engine.where import Where
+from ratioscope.analysis.findings.finding import Finding, Outcome
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR, HEALTHY_TV
-from ratioscope.analysis.linter.remark import Outcome, Remark
 
 # Between strata of probability |Δ| / (1 - p) differs by less where it is a difference of logits of one size.
 _SAME = 4.0
@@ -43,7 +43,7 @@ class Signature:
     """Whether the difference vanishes as p -> 1; None: too few strata to say."""
 
 
-def signature(measured: Measured, found: Where | None, remarks: Sequence[Remark]) -> Signature:
+def signature(measured: Measured, found: Where | None, remarks: Sequence[Finding]) -> Signature:
     """Of the steps that both are of."""
     if found is None or measured.tv < FLOAT32_FLOOR / 10:
         return Signature(Like.NOTHING)
@@ -53,7 +53,7 @@ def signature(measured: Measured, found: Where | None, remarks: Sequence[Remark]
         ("truncated_support", Like.TRUNCATION, "mean ratio, same weights"),
     ):
         for remark in remarks:
-            if remark.check == check and remark.outcome is Outcome.FOUND:
+            if remark.rule == check and remark.outcome is Outcome.FOUND:
                 number = next((one.value for one in remark.numbers if one.label == label), nan)
                 return Signature(like, number, vanishes)
     if vanishes and not one_sided:

@@ -49,7 +49,7 @@ def reported_to_json(reported: Reported) -> dict[str, str]:
 
 def reported_from_json(contents: Any) -> dict[str, Severity]:
     """The reverse of `reported_to_json`; what is not a severity is left out, so that it is reported again."""
-    words = {severity.word: severity for severity in Severity}
+    words = {severity.word: severity for severity in Severity if severity}
     items = contents.items() if isinstance(contents, dict) else ()
     return {rule: words[word] for rule, word in items if isinstance(word, str) and word in words}
 

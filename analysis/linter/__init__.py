@@ -1,15 +1,16 @@
 """Is this log what it claims to be: checks of a run's tables before anybody believes their numbers.
 
 for remark in lint(open_run("runs/mine")):
-    print(remark.severity, remark.check, remark.sentence)
+    print(remark.severity, remark.rule, remark.sentence)
 
-A check is a function `(evidence) -> list[Remark]` in the module of its question, declared there by `@check`: one remark
-when it passes or cannot look, one for each thing that it finds.
+A check is a function `(evidence) -> list[Finding]` in the module of its question, declared there by `@check`: one
+finding when it passes or cannot look, one for each thing that it finds.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
+from ratioscope.analysis.findings.finding import Example, Finding, Outcome
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import (
     advantages,
@@ -28,11 +29,11 @@ from ratioscope.analysis.linter import (
 )
 from ratioscope.analysis.linter.check import CHECKS, Check
 from ratioscope.analysis.linter.evidence import Evidence
-from ratioscope.analysis.linter.remark import Example, Outcome, Remark, not_checked, text, to_json
+from ratioscope.analysis.linter.report import text, to_json
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 
-__all__ = ["CHECKS", "Check", "Example", "Outcome", "Remark", "lint", "text", "to_json"]
+__all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "text", "to_json"]
 
 # Importing a module declares its checks.
 _MODULES = (
@@ -47,7 +48,7 @@ def lint(
     last: int | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
     limits: Limits = Limits(),
-) -> list[Remark]:
+) -> list[Finding]:
     """All checks on the steps first..last, both included: what was found, worst first, then the rest.
 
     Args:
@@ -62,16 +63,13 @@ def lint(
     if last is None and run.status == "running":
         # Tokens are written first: those of later steps may have no sequences yet.
         last = max((file.name.last_step for file in run.files["steps"]), default=-1)
-    remarks: list[Remark] = []
+    remarks: list[Finding] = []
     with relations(run, first, last) as connection:
         evidence = Evidence(run, connection, first, last, limits)
-        for done, (name, check) in enumerate(CHECKS.items()):
+        for done, check in enumerate(CHECKS.values()):
             progress(done, len(CHECKS))
-            if evidence.n_rows or not check.looks_at_tokens:
-                remarks += evidence.remarks(check)
-            else:
-                remarks += not_checked(name, check.lacking(evidence.log) or "There are no tokens in these steps.")
+            remarks += evidence.remarks(check)
         remarks = [replace(remark, begins_unseen=evidence.begins_unseen(remark.steps)) for remark in remarks]
     progress(len(CHECKS), len(CHECKS))
     order = {Outcome.FOUND: 0, Outcome.NOT_CHECKED: 1, Outcome.PASSED: 2}
-    return sorted(remarks, key=lambda remark: (order[remark.outcome], -(remark.severity or 0)))
+    return sorted(remarks, key=lambda remark: (order[remark.outcome], -remark.severity))

@@ -8,13 +8,12 @@ rewards, responses are missing.
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.finding import Number, Severity
+from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.runs.relations import quoted
 from ratioscope.analysis.runs.scalars import not_finite, unusable
 
@@ -33,19 +32,17 @@ _SOME, _MOST_OFF = 0.02, 0.05
 
 
 @check(order=240, needs=())
-def rewards(evidence: Evidence) -> list[Remark]:
+def rewards(evidence: Evidence) -> list[Finding]:
     """Rewards, losses and gradients that are no finite numbers, parts of rewards that were counted as 0 for want of a
     number, and a run without a usable token."""
-    name, remarks = "rewards", []
+    remarks = []
     responses, scored = evidence.responses, evidence.log.has_rewards
     unscored = ~np.isfinite(responses["reward"].astype(float)) & responses["dropped"].isna()
     bad = responses[unscored] if scored else responses.head(0)
     if len(bad):
         steps = steps_with(bad.groupby("step").size())
         remarks.append(
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 f"{len(bad):,} of {len(responses):,} rewards are NaN, infinite or missing, {evidence.in_steps(steps)}.",
                 Severity.WARNING,
                 "Give a response that cannot be scored a reward of its own, and find out why it cannot.",
@@ -62,9 +59,7 @@ def rewards(evidence: Evidence) -> list[Remark]:
         steps = tuple(int(step) for step in bad_at.index[bad_at])
         if steps:
             remarks.append(
-                Remark(
-                    name,
-                    Outcome.FOUND,
+                Finding(
                     f"{column} is NaN, infinite or missing {evidence.in_steps(steps)}"
                     + (", up to the end: the run may have diverged." if bad_at.iloc[-1] else "."),
                     Severity.WARNING,
@@ -78,9 +73,7 @@ def rewards(evidence: Evidence) -> list[Remark]:
     beyond = accuracy[(accuracy["eval_accuracy"] < 0) | (accuracy["eval_accuracy"] > 1)]
     if len(beyond):
         remarks.append(
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 f"eval_accuracy is no share: it is up to {beyond['eval_accuracy'].abs().max():.3g}, "
                 f"{evidence.in_steps(tuple(beyond['step'].astype(int)))}.",
                 Severity.NOTICE,
@@ -92,8 +85,8 @@ def rewards(evidence: Evidence) -> list[Remark]:
         )
     if evidence.n_rows and not evidence.total("n_usable"):
         remarks.append(
-            Remark(
-                name, Outcome.FOUND, f"None of {evidence.n_rows:,} tokens can be used.", Severity.CRITICAL,
+            Finding(
+                f"None of {evidence.n_rows:,} tokens can be used.", Severity.CRITICAL,
                 "See the reasons: invalid values.", (estimate("tokens", 0),), evidence.all_steps,
                 ("logp_behavior", "logp_current", "advantage"),
             )
@@ -101,13 +94,13 @@ def rewards(evidence: Evidence) -> list[Remark]:
     if remarks:
         return remarks
     if responses.empty:
-        return not_checked(name, "The sequences table has no rows in this range.")
+        return not_checked("The sequences table has no rows in this range.")
     if not scored:
-        return not_checked(name, f"{evidence.log.why('sequences.reward')}.")
-    return passed(name, f"All {len(responses):,} rewards are finite, and so is what is logged of losses and gradients.")
+        return not_checked(f"{evidence.log.why('sequences.reward')}.")
+    return passed(f"All {len(responses):,} rewards are finite, and so is what is logged of losses and gradients.")
 
 
-def _parts_counted_as_zero(evidence: Evidence) -> list[Remark]:
+def _parts_counted_as_zero(evidence: Evidence) -> list[Finding]:
     """A part that some responses of a group lack, where the logged reward is the weighted sum with a 0 in its place:
     what could not be scored is then compared with what was."""
     columns = map(str, evidence.frame("select * from sequence limit 0").columns)
@@ -137,9 +130,7 @@ def _parts_counted_as_zero(evidence: Evidence) -> list[Remark]:
             continue
         steps = steps_with(rows[beside].groupby("step").size())
         remarks.append(
-            Remark(
-                "rewards",
-                Outcome.FOUND,
+            Finding(
                 f"{int(beside.sum()):,} of {len(rows):,} responses have no {name}, others of their group have one: it "
                 f"counts as 0 in their reward, {evidence.in_steps(steps)}.",
                 Severity.WARNING,
@@ -157,12 +148,12 @@ def _parts_counted_as_zero(evidence: Evidence) -> list[Remark]:
 
 
 @check(order=230, needs=(("advantage",), ("sequences.reward",), GROUP))
-def advantages(evidence: Evidence) -> list[Remark]:
+def advantages(evidence: Evidence) -> list[Finding]:
     """The better response of a group has the larger advantage, one for all of its tokens, and groups add up to 0."""
-    name, kind = "advantages", _kind(evidence)
+    kind = _kind(evidence)
     other = evidence.problems(sequence_rows, prompts)
     if other:
-        return not_checked(name, f"Groups are not what they seem: {', '.join(other)}.")
+        return not_checked(f"Groups are not what they seem: {', '.join(other)}.")
     tokens = evidence.sample.rows
     tokens = tokens[np.isfinite(tokens["advantage"].astype(float))]
     of = tokens.groupby(["step", "seq_id"])["advantage"].agg(["mean", "min", "max"]).astype(float)
@@ -170,7 +161,7 @@ def advantages(evidence: Evidence) -> list[Remark]:
     responses = responses[np.isfinite(responses["reward"].astype(float))]
     relative = kind in RELATIVE
     if kind and not relative:
-        return not_checked(name, f"The advantage is of a kind ({_plain(kind)}) that rewards alone do not give.")
+        return not_checked(f"The advantage is of a kind ({_plain(kind)}) that rewards alone do not give.")
     constant = responses["max"] - responses["min"] <= _SAME * (1 + responses["mean"].abs())
     if not kind and (shift := _of_the_neighbour(tokens, responses[~constant])) > _NEARLY_ALL:
         return [_found(evidence, responses[~constant],
@@ -189,7 +180,7 @@ def advantages(evidence: Evidence) -> list[Remark]:
     sums = pd.DataFrame({"ra": r * a, "rr": r * r, "aa": a * a}).groupby(keys).sum()
     signal = sums[sums["rr"] > _SAME]
     if len(signal) < FEWEST_GROUPS:
-        return not_checked(name, f"Fewer than {FEWEST_GROUPS} groups have responses of different reward.")
+        return not_checked(f"Fewer than {FEWEST_GROUPS} groups have responses of different reward.")
     correlation = signal["ra"] / (signal["rr"] * signal["aa"]) ** 0.5
     follows = float(correlation.fillna(0.0).mean())
     numbers = (estimate("correlation with the rewards inside groups", follows), estimate("groups", len(signal)))
@@ -217,9 +208,9 @@ def advantages(evidence: Evidence) -> list[Remark]:
     if missing is not None:
         return [missing]
     if not relative and abs(follows) < _UNRELATED:
-        return not_checked(name, f"The advantage does not follow the rewards inside groups ({follows:.2f}), "
+        return not_checked(f"The advantage does not follow the rewards inside groups ({follows:.2f}), "
                                  "and the manifest does not say of which kind it is.")  # fmt: skip
-    return passed(name, f"Inside groups the advantage follows the reward (correlation {follows:.2f}).", *numbers)
+    return passed(f"Inside groups the advantage follows the reward (correlation {follows:.2f}).", *numbers)
 
 
 def _of_the_neighbour(tokens: pd.DataFrame, differing: pd.DataFrame) -> float:
@@ -248,7 +239,7 @@ def _is_centred(responses: pd.DataFrame) -> float:
     return float(centred.mean()) if len(groups) >= FEWEST_GROUPS else 0.0
 
 
-def _off_centre(evidence: Evidence, responses: pd.DataFrame) -> Remark | None:
+def _off_centre(evidence: Evidence, responses: pd.DataFrame) -> Finding | None:
     """Groups whose advantages follow the rewards and do not add up to 0: some of their responses are not here."""
     every = evidence.responses.groupby(["step", "group_id"]).size()
     by_group = responses.assign(large=responses["mean"].abs()).groupby(["step", "group_id"])
@@ -259,9 +250,7 @@ def _off_centre(evidence: Evidence, responses: pd.DataFrame) -> Remark | None:
     if dropped or evidence.spreads_groups or len(whole) < FEWEST_GROUPS or len(off) <= _MOST_OFF * len(whole):
         return None
     steps = steps_with(off.groupby("step").size())
-    return Remark(
-        "advantages",
-        Outcome.FOUND,
+    return Finding(
         f"The advantages of {len(off):,} of {len(whole):,} groups follow the rewards and do not add up to "
         "0, where their "
         "kind makes them: responses of these groups are missing from the log, and what is left is a selection.",
@@ -274,10 +263,8 @@ def _off_centre(evidence: Evidence, responses: pd.DataFrame) -> Remark | None:
 
 
 def _found(evidence: Evidence, responses: pd.DataFrame, said: str, severity: Severity, numbers: tuple[Number, ...],
-           columns: tuple[str, ...] = ("advantage",)) -> Remark:  # fmt: skip
-    return Remark(
-        "advantages",
-        Outcome.FOUND,
+           columns: tuple[str, ...] = ("advantage",)) -> Finding:  # fmt: skip
+    return Finding(
         said,
         severity,
         "Compare reward, group_id and advantage of the example rows: a group is one prompt, and a token "

@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import Evidence
-from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.sample import COLUMNS, Drawn, Floats, Sample
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
@@ -152,13 +151,11 @@ def _inside(correlation: float) -> float:
 
 
 @check(order=140, needs=ANY, compares=True)
-def shifted(evidence: Evidence) -> list[Remark]:
+def shifted(evidence: Evidence) -> list[Finding]:
     """A column whose probabilities agree with those of the others one position away, and not at their own."""
-    name, found = "shifted", aligned_of(evidence)
+    found = aligned_of(evidence)
     if not found.offset:
-        return not_checked(
-            name, f"Fewer than {FEWEST_GROUPS} prompt groups have responses of several tokens that vary."
-        )
+        return not_checked(f"Fewer than {FEWEST_GROUPS} prompt groups have responses of several tokens that vary.")
     odd = found.odd()
     # Of a pair whose order decides whether it agrees in place nothing is known.
     pairs = {
@@ -179,7 +176,7 @@ def shifted(evidence: Evidence) -> list[Remark]:
         return remarks
     weakest = min(found.here, key=lambda pair: found.here[pair])
     number = estimate(f"correlation of {weakest[0]} with {weakest[1]}, in place", found.here[weakest])
-    return passed(name, f"All columns agree best in place{_sampled(evidence)}.", number)
+    return passed(f"All columns agree best in place{_sampled(evidence)}.", number)
 
 
 def _is_off(drawn: Drawn) -> bool:
@@ -191,13 +188,11 @@ def _sampled(evidence: Evidence) -> str:
     return f" (in one of {evidence.sampled} groups)" if evidence.sampled > 1 else ""
 
 
-def _shift(evidence: Evidence, column: str, by: int) -> Remark:
+def _shift(evidence: Evidence, column: str, by: int) -> Finding:
     found = aligned_of(evidence)
     others = [other for other, offset in found.against(column).items() if offset == by]
     best = max(others, key=lambda other: found.there[column, other])
-    return Remark(
-        "shifted",
-        Outcome.FOUND,
+    return Finding(
         f"{column} is logged {_WORDS[by]}: its probabilities correlate {found.there[column, best]:.2f} with those of "
         f"{best} at the neighbouring position and {found.here[column, best]:.2f} at their own{_sampled(evidence)}"
         + (f"; the other {len(others)} columns agree in place." if len(others) > 1 else "."),
@@ -213,11 +208,9 @@ def _shift(evidence: Evidence, column: str, by: int) -> Remark:
     )
 
 
-def _undecided(evidence: Evidence, one: str, other: str, by: int) -> Remark:
+def _undecided(evidence: Evidence, one: str, other: str, by: int) -> Finding:
     found = aligned_of(evidence)
-    return Remark(
-        "shifted",
-        Outcome.FOUND,
+    return Finding(
         f"{one} is {_WORDS[by]} or {other} {_WORDS[-by]}, and no third column tells which of the two: their "
         f"probabilities correlate {found.there[one, other]:.2f} one position apart and {found.here[one, other]:.2f} in "
         f"place{_sampled(evidence)}.",
@@ -244,26 +237,23 @@ BESIDE = ("logp_reference", "entropy")
 
 
 @check(order=150, needs=(*STATES, *ANY))
-def own_token(evidence: Evidence) -> list[Remark]:
+def own_token(evidence: Evidence) -> list[Finding]:
     """In one state a token has one log-probability, and another token another one."""
-    name, drawn = "own_token", evidence.drawn
+    drawn = evidence.drawn
     known = {column: found for column, found in drawn.items() if np.isfinite(found.varying) or np.isfinite(found.blind)}
     if not known:
-        return not_checked(name, "Too few groups have responses that share a state: first tokens, say, of one prompt.")
+        return not_checked("Too few groups have responses that share a state: first tokens, say, of one prompt.")
     off = {column for column, found in known.items() if _is_off(found)}
     fine = {column for column, found in known.items() if not found.varying > FEW and not found.blind > FEW}
     if not off:
         worst = max(known, key=lambda column: np.nan_to_num(known[column].varying))
         return passed(
-            name,
             "Inside shared states every column gives a token one value, and other tokens another.",
             estimate(f"share of repeated tokens whose {worst} differs", known[worst].varying),
         )
     if not fine:
         return [
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 "Responses of one group that begin with the same tokens have different log-probabilities there, in "
                 "every column: they do not answer one prompt, or the token ids are not those that were sampled.",
                 Severity.WARNING,
@@ -282,10 +272,10 @@ def own_token(evidence: Evidence) -> list[Remark]:
     }
     return [
         _not_its_own(evidence, column, known[column]) for column in COLUMNS if column in off and column not in moved
-    ] or passed(name, "What differs inside shared states is shifted, zero or constant: see there.")
+    ] or passed("What differs inside shared states is shifted, zero or constant: see there.")
 
 
-def _not_its_own(evidence: Evidence, column: str, drawn: Drawn) -> Remark:
+def _not_its_own(evidence: Evidence, column: str, drawn: Drawn) -> Finding:
     repeated = share_repeated(evidence.sample, column)
     if repeated > REPEATED:
         said = (
@@ -302,9 +292,7 @@ def _not_its_own(evidence: Evidence, column: str, drawn: Drawn) -> Remark:
             f"{percent(shares[words])} of the cases, and other columns are right there."
         )
         do = "Rows of this column belong to other tokens: look for a shift, another order of the responses, or a join."
-    return Remark(
-        "own_token",
-        Outcome.FOUND,
+    return Finding(
         said,
         Severity.WARNING if column in BESIDE else Severity.CRITICAL,
         do,

@@ -8,12 +8,11 @@ the entropy of the current policy is the mean of its -log p over its own tokens:
 import numpy as np
 
 from ratioscope import schema
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Outcome, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import FEW, MANY, own_token, shifted
 from ratioscope.analysis.linter.check import RATIO, STATES, check
 from ratioscope.analysis.linter.evidence import Evidence
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.responses import repeated
 from ratioscope.analysis.linter.signatures import truncated_support
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
@@ -31,24 +30,22 @@ _RAW = (
 
 
 @check(order=210, needs=(*STATES, ("logp_behavior",)), page="ratios")
-def drawn_as_logged(evidence: Evidence) -> list[Remark]:
+def drawn_as_logged(evidence: Evidence) -> list[Finding]:
     """Tokens of a shared state repeat as often as logp_behavior says: it is what they were drawn with."""
-    name, sample = "drawn_as_logged", evidence.sample
+    sample = evidence.sample
     keep = _complete(evidence)
     drawn = evidence.drawn.get("logp_behavior")
     if drawn is None or not (np.isfinite(drawn.varying) or np.isfinite(drawn.crowded)):
-        return not_checked(name, "Too few groups have responses that share a state: first tokens, say, of one prompt.")
+        return not_checked("Too few groups have responses that share a state: first tokens, say, of one prompt.")
     if drawn.varying > FEW:
-        return not_checked(name, "In one state a token has several values of logp_behavior: states cannot be compared.")
+        return not_checked("In one state a token has several values of logp_behavior: states cannot be compared.")
     other = evidence.problems(repeated, zero_filled, constant_columns)
     if other:
-        return not_checked(name, f"Tokens or their probabilities are wrong for another reason: {', '.join(other)}.")
+        return not_checked(f"Tokens or their probabilities are wrong for another reason: {', '.join(other)}.")
     if drawn.crowded > MANY:
-        return not_checked(name, "The probabilities of a state add up to more than 1: see scale.")
+        return not_checked("The probabilities of a state add up to more than 1: see scale.")
     if not keep.any():
-        return not_checked(
-            name, "Tokens were dropped in every step: what is left is no sample of the sampler's policy."
-        )
+        return not_checked("Tokens were dropped in every step: what is left is no sample of the sampler's policy.")
     found = sample.collisions("logp_behavior", keep)
     numbers = (
         estimate("share of repeated tokens, measured minus logged", found.excess),
@@ -57,10 +54,9 @@ def drawn_as_logged(evidence: Evidence) -> list[Remark]:
     )
     groups = len(np.unique(sample.group[keep]))
     if groups < FEWEST_GROUPS or not np.isfinite(found.z):
-        return not_checked(name, f"Fewer than {FEWEST_GROUPS} prompt groups share states and dropped nothing.")
+        return not_checked(f"Fewer than {FEWEST_GROUPS} prompt groups share states and dropped nothing.")
     if abs(found.z) < LARGEST_Z or abs(found.excess) < LEAST_EXCESS:
         return passed(
-            name,
             f"In {found.n:,} tokens of shared states a token repeats as often as logp_behavior says "
             f"({percent(found.expected)} expected, {percent(found.expected + found.excess)} seen, z {found.z:.1f}).",
             *numbers,
@@ -74,9 +70,7 @@ def drawn_as_logged(evidence: Evidence) -> list[Remark]:
         "other than those that sampled"
     )
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             f"Tokens were not drawn with logp_behavior: in shared states a token repeats in "
             f"{percent(found.expected + found.excess)} of the cases, {more} than the {percent(found.expected)} it says "
             f"(z {found.z:.0f}): {why}.",
@@ -99,17 +93,17 @@ def _complete(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 @check(order=220, needs=(("entropy",), *RATIO))
-def entropy_agrees(evidence: Evidence) -> list[Remark]:
+def entropy_agrees(evidence: Evidence) -> list[Finding]:
     """The entropy is the mean of -logp_current over tokens of the current policy."""
-    name, sample = "entropy_agrees", evidence.sample
+    sample = evidence.sample
     entropy, current = sample.column("entropy"), sample.column("logp_current")
     entropy = np.where(entropy >= -LEAST_NATS, entropy, np.nan)
     known = _complete(evidence) & np.isfinite(entropy) & np.isfinite(current) & np.isfinite(sample.sampled)
     groups = len(np.unique(sample.group[known]))
     if not np.isfinite(entropy).any():
-        return not_checked(name, "No possible entropy is logged.")
+        return not_checked("No possible entropy is logged.")
     if groups < FEWEST_GROUPS:
-        return not_checked(name, f"Fewer than {FEWEST_GROUPS} prompt groups log it and dropped nothing.")
+        return not_checked(f"Fewer than {FEWEST_GROUPS} prompt groups log it and dropped nothing.")
     with np.errstate(over="ignore"):
         rho = np.exp(current - sample.sampled)[known]
     surprise, level = rho * -current[known], rho * entropy[known]
@@ -122,19 +116,18 @@ def entropy_agrees(evidence: Evidence) -> list[Remark]:
     )
     if evidence.doubt is not None and abs(z) >= LARGEST_Z and abs(mean) >= LEAST_NATS:
         return not_checked(
-            name,
             f"Entropy and -logp_current differ by {number(mean)} nats, but a few large ratios carry that mean: it may "
             "be chance.",
         )
     if not abs(z) >= LARGEST_Z or abs(mean) < LEAST_NATS:
         allowed = f"; up to {LEAST_NATS:g} is allowed" if abs(mean) < LEAST_NATS else ""
         return passed(
-            name, f"Entropy and -logp_current agree: they differ by {number(mean)} nats (z {z:.1f}){allowed}.", *numbers
+            f"Entropy and -logp_current agree: they differ by {number(mean)} nats (z {z:.1f}){allowed}.", *numbers
         )
     columns = evidence.problems(zero_filled, constant_columns, shifted, own_token)
     if columns or evidence.found(truncated_support):
         return not_checked(
-            name, "The ratios are wrong for another reason: see the checks of the columns, or truncated support."
+            "The ratios are wrong for another reason: see the checks of the columns, or truncated support."
         )
     by_drawing = evidence.remarks(drawn_as_logged)[0]
     blamed: tuple[str, ...] = ("logp_behavior",)
@@ -155,9 +148,7 @@ def entropy_agrees(evidence: Evidence) -> list[Remark]:
             "it is unknown which"
         )
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             f"The sampled tokens are {'more' if mean > 0 else 'less'} surprising than the entropy says: -logp_current "
             f"is {number(ratio)} × the entropy, where both should be equal (z {z:.0f}): {cause}.",
             severity,

@@ -1,21 +1,21 @@
 """A check is declared where it is computed, once: what it needs of a log, its place among the others, and its page.
 
 @check(order=260, needs=(*ENGINE, *STATES), page="ratios")
-def temperature(evidence: Evidence) -> list[Remark]: ...
+def temperature(evidence: Evidence) -> list[Finding]: ...
 
 CHECKS["temperature"].lacking(log)     # "token_id is not logged." or ""
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ratioscope.analysis.findings.declared import Declared, put
+from ratioscope.analysis.findings.finding import Finding, not_checked
 from ratioscope.analysis.findings.logged import GROUP, QUESTIONS, Logged, Need
 from ratioscope.analysis.linter.evidence import Evidence
-from ratioscope.analysis.linter.remark import Remark, not_checked
 from ratioscope.analysis.linter.sample import COLUMNS
 
-Look = Callable[[Evidence], list[Remark]]
+Look = Callable[[Evidence], list[Finding]]
 
 AGE, RATIO = QUESTIONS["age"].needs, QUESTIONS["staleness"].needs
 ENGINE: tuple[Need, ...] = (("logp_behavior",), ("logp_behavior_train", "logp_current"))
@@ -26,18 +26,20 @@ ANY: tuple[Need, ...] = (COLUMNS,)
 
 @dataclass(frozen=True, eq=False)
 class Check(Declared):
-    """What there is to know of a check but its remarks."""
+    """What there is to know of a check but what it finds."""
 
     needs: tuple[Need, ...] = TOKENS
     """Columns, of each of which it needs one: without them it says so and looks at nothing."""
     compares: bool = False
     """Whether it holds log-probabilities against each other, so that it needs two of them."""
 
-    def __call__(self, evidence: Evidence) -> list[Remark]:
-        """One remark where it passes or cannot look, one for each thing that it finds."""
+    def __call__(self, evidence: Evidence) -> list[Finding]:
+        """One where it passes or cannot look, one for each thing that it finds."""
         missing = self.lacking(evidence.log)
-        found: list[Remark] = not_checked(self.name, missing) if missing else self.function(evidence)
-        return found
+        if not missing and self.looks_at_tokens and not evidence.n_rows:
+            missing = "There are no tokens in these steps."
+        found = not_checked(missing) if missing else self.function(evidence)
+        return [replace(each, rule=self.name) for each in found]
 
     def lacking(self, log: Logged) -> str:
         """Why it has nothing to look at, a sentence; "" where it has."""

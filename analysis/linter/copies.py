@@ -9,13 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.distances import FLOOR, Distances, distances_of
 from ratioscope.analysis.linter.evidence import Evidence
 from ratioscope.analysis.linter.keys import versions
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.sample import COLUMNS
 
 # Equal in more than this share of the rows that could differ: one is a copy of the other.
@@ -50,13 +49,12 @@ _DO = {
 
 
 @check(order=180, needs=ANY, page="drift", compares=True)
-def copied_columns(evidence: Evidence) -> list[Remark]:
+def copied_columns(evidence: Evidence) -> list[Finding]:
     """Columns that are equal where the policies differ, and which of them does not fit the others."""
-    name = "copied_columns"
     if evidence.rounding > _LARGEST_ROUNDING:
-        return not_checked(name, f"{_rounded(evidence)}: columns that seem equal may differ in what was rounded away.")
+        return not_checked(f"{_rounded(evidence)}: columns that seem equal may differ in what was rounded away.")
     if len(evidence.steps) and any((evidence.steps[key] == 0).all() for key in ("grad_norm", "learning_rate")):
-        return not_checked(name, "No update had a gradient and a learning rate: the policies may well be the same.")
+        return not_checked("No update had a gradient and a learning rate: the policies may well be the same.")
     if not evidence.rounding and (still := _still(evidence)):
         return [still]
     remarks, measured = [], []
@@ -74,9 +72,9 @@ def copied_columns(evidence: Evidence) -> list[Remark]:
             remarks.append(_copied(evidence, one, other, share, int(known.sum())))
     if not measured and not remarks:
         return not_checked(
-            name, f"Fewer than {FEWEST_ROWS} tokens are older than their update, and as few could have moved with it."
+            f"Fewer than {FEWEST_ROWS} tokens are older than their update, and as few could have moved with it."
         )
-    return remarks or passed(name, f"No copies: {'; '.join(measured)}.")
+    return remarks or passed(f"No copies: {'; '.join(measured)}.")
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
@@ -103,7 +101,7 @@ def _rounded(evidence: Evidence) -> str:
     return f"The source keeps {evidence.log.decimals} decimals of a log-probability"
 
 
-def _of_unknown_age(evidence: Evidence) -> Remark | None:
+def _of_unknown_age(evidence: Evidence) -> Finding | None:
     """Where no version is logged: sampler and current policy equal to the last digit in nearly every token, which two
     programs never are, whatever the age."""
     if evidence.log.has_versions or evidence.rounding:
@@ -114,9 +112,7 @@ def _of_unknown_age(evidence: Evidence) -> Remark | None:
     share = float((x == y)[known].mean()) if known.sum() >= FEWEST_ROWS else 0.0
     if share <= COPIED_SHARE:
         return None
-    return Remark(
-        "copied_columns",
-        Outcome.FOUND,
+    return Finding(
         f"{_B} equals {_C} to the last digit in {percent(share)} of {int(known.sum()):,} tokens: one value was written "
         "as both, or one engine sampled and trained on the same weights. The age of the data, which would tell, is not "
         "logged.",
@@ -144,7 +140,7 @@ def moved_since(evidence: Evidence) -> NDArray[np.bool_]:
     return ~known | (np.searchsorted(moving, high) > np.searchsorted(moving, low))
 
 
-def _still(evidence: Evidence) -> Remark | None:
+def _still(evidence: Evidence) -> Finding | None:
     """A policy that never moves: neither within an update nor over the versions since a token was sampled."""
     sample = evidence.sample
     usable = sample.rows["invalid"].isna().to_numpy() & (sample.column(_C) < _CERTAIN)
@@ -158,9 +154,7 @@ def _still(evidence: Evidence) -> Remark | None:
         return None
     if max((update > EQUAL).mean(), (age > EQUAL).mean()) > 1 - COPIED_SHARE:
         return None
-    return Remark(
-        "copied_columns",
-        Outcome.FOUND,
+    return Finding(
         "The policy does not move: logp_new equals logp_current, and logp_current equals logp_behavior on tokens that "
         f"are up to {np.nanmax(sample.column('version_lag')):.0f} versions old. Updates change nothing, or the columns "
         "are copies of one.",
@@ -172,7 +166,7 @@ def _still(evidence: Evidence) -> Remark | None:
     )
 
 
-def _copied(evidence: Evidence, one: str, other: str, share: float, n: int) -> Remark:
+def _copied(evidence: Evidence, one: str, other: str, share: float, n: int) -> Finding:
     found = distances_of(evidence)
     fits = {column: _fits(found, column) for column in (one, other)}
     blamed = [column for column in (one, other) if fits[column] is False]
@@ -185,9 +179,7 @@ def _copied(evidence: Evidence, one: str, other: str, share: float, n: int) -> R
     if (one, other) == (_B, _C):
         said += ", or behavior_version is wrong"
         columns = (*columns, "behavior_version")
-    return Remark(
-        "copied_columns",
-        Outcome.FOUND,
+    return Finding(
         f"{one} equals {other} in {percent(share)} of {n:,} tokens {_WORDS[one, other]}: {said}.",
         Severity.WARNING if columns == (_F,) else Severity.CRITICAL,
         _DO[columns[0]],

@@ -15,9 +15,9 @@ import duckdb
 import pandas as pd
 
 from ratioscope.analysis.findings.declared import Declared
+from ratioscope.analysis.findings.finding import Example, Finding, Outcome
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.logged import Logged, logged
-from ratioscope.analysis.linter.remark import Example, Outcome, Remark
 from ratioscope.analysis.linter.sample import COLUMNS as SAMPLED
 from ratioscope.analysis.linter.sample import Drawn, Sample
 from ratioscope.analysis.runs.database import filled, query
@@ -70,7 +70,7 @@ ENOUGH_ROWS = 300_000
 
 EXAMPLES = 3
 
-Found = TypeVar("Found")
+_Made = TypeVar("_Made")
 
 
 class Evidence:
@@ -122,7 +122,7 @@ class Evidence:
         low, high = self._steps
         return (high is None or first <= high) and (low is None or last >= low)
 
-    def remarks(self, check: Declared) -> list[Remark]:
+    def remarks(self, check: Declared) -> list[Finding]:
         """What a check says, asked once."""
         return self.once(f"check {check.name}", lambda: check(self))
 
@@ -145,11 +145,11 @@ class Evidence:
         """Whether the check found something, be it a notice."""
         return any(remark.outcome is Outcome.FOUND for remark in self.remarks(check))
 
-    def once(self, name: str, make: Callable[[], Found]) -> Found:
+    def once(self, name: str, make: Callable[[], _Made]) -> _Made:
         """What `make` returns, made when it is first asked for by this name."""
         if name not in self._made:
             self._made[name] = make()
-        found: Found = self._made[name]
+        found: _Made = self._made[name]
         return found
 
     @cached_property

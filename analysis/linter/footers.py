@@ -2,10 +2,9 @@
 
 import pyarrow.compute as pc
 
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.evidence import LOG_PROBS, Evidence
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.storage.parquet import read_table
 from ratioscope.table_files import counted_nonfinite
 
@@ -13,9 +12,9 @@ _BELIEVED = (*LOG_PROBS, "advantage")
 
 
 @check(order=20)
-def footers(evidence: Evidence) -> list[Remark]:
+def footers(evidence: Evidence) -> list[Finding]:
     """The counts of values that are not finite, in the files' footers, against the values."""
-    name, looked_at, columns, hidden = "footers", 0, set[str](), 0
+    looked_at, columns, hidden = 0, set[str](), 0
     for file in evidence.run.files["tokens"]:
         counted = counted_nonfinite(file.path)
         if counted is None or not evidence.within(file.name.first_step, file.name.last_step):
@@ -30,17 +29,12 @@ def footers(evidence: Evidence) -> list[Remark]:
                 hidden += abs(n - counted.get(column, 0))
     if not looked_at:
         return not_checked(
-            name,
             "No footer counts the values that are not finite: another program wrote the files, or an older ratioscope.",
         )
     if not columns:
-        return passed(
-            name, f"The counts in the footers ({looked_at} file{'s' * (looked_at != 1)}) are those of the values."
-        )
+        return passed(f"The counts in the footers ({looked_at} file{'s' * (looked_at != 1)}) are those of the values.")
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             f"The footers miscount the values that are not finite, by {hidden:,}, in {', '.join(sorted(columns))}: the "
             "files were changed after they were written, and the summary, which believes the footers, may be wrong.",
             Severity.CRITICAL,

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.check import AGE, ANY, RATIO, check
@@ -18,7 +18,6 @@ from ratioscope.analysis.linter.copies import copied_columns, moved_since
 from ratioscope.analysis.linter.distances import FEWEST_ROWS, FLOOR, Distances, distances_of
 from ratioscope.analysis.linter.evidence import Evidence
 from ratioscope.analysis.linter.keys import versions
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
@@ -38,28 +37,26 @@ _TOO_COARSE = "The source keeps too few decimals of a log-probability for the di
 
 
 @check(order=200, needs=ANY, page="drift", compares=True)
-def swapped(evidence: Evidence) -> list[Remark]:
+def swapped(evidence: Evidence) -> list[Finding]:
     """Two log-probability columns that fit each other's name better than their own."""
     if evidence.rounding > FLOOR:
-        return not_checked("swapped", _TOO_COARSE)
-    name, found = "swapped", distances_of(evidence)
+        return not_checked(_TOO_COARSE)
+    found = distances_of(evidence)
     logged = [column for column in COLUMNS if evidence.sample.logged(column)]
     right = dict(zip(COLUMNS, COLUMNS, strict=True))
     before = found.cost(right)
     if not np.isfinite(before) or len(logged) < 3:
-        return not_checked(
-            name, "Too few columns are logged: it takes logp_new or logp_behavior_train to tell two apart."
-        )
+        return not_checked("Too few columns are logged: it takes logp_new or logp_behavior_train to tell two apart.")
     other = evidence.problems(
         versions, zero_filled, constant_columns, shifted, own_token, scale, copied_columns, recomputed
     )
     if other:
-        return not_checked(name, f"Columns are wrong in another way: {', '.join(other)}.")
+        return not_checked(f"Columns are wrong in another way: {', '.join(other)}.")
     old = evidence.sample.column("version_lag") > 0
     if old.any() and not moved_since(evidence)[old].any():
-        return not_checked(name, "No update since the tokens were sampled moved the policy: columns may well be equal.")
+        return not_checked("No update since the tokens were sampled moved the policy: columns may well be equal.")
     if found.every.get((_B, COLUMNS[4]), 1.0) < 10 * FLOOR:
-        return not_checked(name, "logp_behavior is the reference's: the sampler is still the initial policy.")
+        return not_checked("logp_behavior is the reference's: the sampler is still the initial policy.")
     costs = {
         (one, two): found.cost(right | {one: two, two: one})
         for one, two in combinations(logged, 2)
@@ -73,13 +70,11 @@ def swapped(evidence: Evidence) -> list[Remark]:
     factor = float(np.exp(before - costs[pair]))
     numbers = (estimate("nearer by exchanging the best pair, factor", factor),)
     if not factor > LEAST_FACTOR or _is_copy(found, pair):
-        return passed(name, "No two columns fit better where the other one is.", *numbers)
+        return passed("No two columns fit better where the other one is.", *numbers)
     rivals = [each for each in tied if each != pair and doubts[each] < doubts[pair] + LEAST_MISFIT]
     unsure = f" {rivals[0][0]} and {rivals[0][1]} would fit nearly as well." if rivals else ""
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             f"{pair[0]} and {pair[1]} seem to be exchanged: the distances between the columns fit their "
             "names if these two "
             f"change places, and are {number(factor)} × too large together as they are.{unsure}",
@@ -124,31 +119,27 @@ def _is_copy(found: Distances, pair: tuple[str, str]) -> bool:
 
 
 @check(order=190, needs=(*RATIO, ("logp_behavior",), *AGE), page="drift")
-def recomputed(evidence: Evidence) -> list[Remark]:
+def recomputed(evidence: Evidence) -> list[Finding]:
     """logp_behavior of old data is the sampler's, not the current policy's computed anew with another
     engine's noise."""
     if evidence.rounding > FLOOR:
-        return not_checked("recomputed", _TOO_COARSE)
-    name, found = "recomputed", distances_of(evidence)
+        return not_checked(_TOO_COARSE)
+    found = distances_of(evidence)
     to_current, to_train = (found.old.get((_B, other), float("nan")) for other in (_C, _T))
     moved = found.old.get((_C, _N), float("nan"))
     if not np.isfinite(to_current):
-        return not_checked(name, f"Fewer than {FEWEST_ROWS} tokens are older than their update.")
+        return not_checked(f"Fewer than {FEWEST_ROWS} tokens are older than their update.")
     other = evidence.problems(versions, copied_columns, zero_filled, constant_columns, shifted, own_token, scale)
     if other:
-        return not_checked(name, f"Columns are wrong in another way: {', '.join(other)}.")
+        return not_checked(f"Columns are wrong in another way: {', '.join(other)}.")
     if not (np.isfinite(moved) or np.isfinite(to_train)):
-        return not_checked(
-            name, "Neither logp_new nor logp_behavior_train is logged: nothing says how far it should be."
-        )
+        return not_checked("Neither logp_new nor logp_behavior_train is logged: nothing says how far it should be.")
     away = found.old.get((_T, _C), float("nan"))
     # The recomputation of old weights is far from the current policy, and the record beside the latter.
     fresh_move = found.fresh.get((_C, _N), float("nan"))
     # Where current and recomputation, or sampler and new policy, are exchanged, the update seems to grow with age.
     if np.isfinite(moved) and (moved > found.old.get((_T, _N), np.inf) or moved > 3 * max(fresh_move, FLOOR)):
-        return passed(
-            name, "logp_new is not one update from logp_current on old tokens: see whether columns are exchanged."
-        )
+        return passed("logp_new is not one update from logp_current on old tokens: see whether columns are exchanged.")
     by_train = np.isfinite(to_train) and away > 4 * FLOOR and to_current < LARGEST_SHARE * min(away, to_train)
     fresh = found.fresh.get((_B, _C), float("nan"))
     near = to_current < (
@@ -162,7 +153,6 @@ def recomputed(evidence: Evidence) -> list[Remark]:
     )
     if not (by_train or by_update):
         return passed(
-            name,
             f"Log-probs of older versions' tokens are {number(to_current)} nats off those of the current policy "
             "(mean), as their age says.",
             *numbers,
@@ -171,9 +161,7 @@ def recomputed(evidence: Evidence) -> list[Remark]:
         f"its own weights, recomputed, are {number(away)} from it" if by_train else f"one update moves {number(moved)}"
     )
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             "logp_behavior is the current policy computed anew, not what the sampler recorded: on tokens "
             "of older versions "
             f"it is {number(to_current)} from logp_current, where {against} (mean |difference|, at most 1).",

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from ratioscope import schema
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.linter.check import AGE, check
 from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 
 # Tokens that one version of the weights produced agree to this share when two columns mean the same version.
 EQUAL_SHARE = 0.99
@@ -17,18 +16,16 @@ FEWEST_TOKENS = 100
 
 
 @check(order=10, needs=())
-def files(evidence: Evidence) -> list[Remark]:
+def files(evidence: Evidence) -> list[Finding]:
     """Files that had to be left out."""
     problems = [problem.replace(f"{evidence.run.folder}/", "") for problem in evidence.run.problems]
     if not problems and not any(evidence.run.files.values()):
-        return not_checked("files", "The run has no file.")
+        return not_checked("The run has no file.")
     if not problems:
-        return passed("files", f"All {sum(map(len, evidence.run.files.values()))} files can be read.")
+        return passed(f"All {sum(map(len, evidence.run.files.values()))} files can be read.")
     more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""
     return [
-        Remark(
-            "files",
-            Outcome.FOUND,
+        Finding(
             f"{problems[0]}{more}",
             Severity.WARNING,
             "Write the files again, or remove them: what they contain is missing from every number.",
@@ -38,14 +35,13 @@ def files(evidence: Evidence) -> list[Remark]:
 
 
 @check(order=30, needs=())
-def steps(evidence: Evidence) -> list[Remark]:
+def steps(evidence: Evidence) -> list[Finding]:
     """Steps that are missing, that one table lacks, or that are there twice."""
-    name = "steps"
     of_responses = evidence.by_step.index if evidence.log.has_tokens else evidence.responses["step"]
     listed, with_tokens = evidence.steps["step"], {int(step) for step in of_responses}
     present = sorted({int(step) for step in listed})
     if not present:
-        return not_checked(name, "The steps table has no rows in this range.")
+        return not_checked("The steps table has no rows in this range.")
     # A trainer may log every n-th update: the most frequent distance is the rule, larger ones are gaps.
     distance = int(pd.Series(present).diff().mode().iloc[0]) if len(present) > 1 else 1
     dropped = _counted(evidence, schema.DROPPED)
@@ -77,14 +73,14 @@ def steps(evidence: Evidence) -> list[Remark]:
         ),
     )
     remarks = [
-        Remark(
-            name, Outcome.FOUND, f"{words}: {len(where)}, {evidence.in_steps(tuple(where))}.", severity, do,
+        Finding(
+            f"{words}: {len(where)}, {evidence.in_steps(tuple(where))}.", severity, do,
             (estimate("steps", len(where)),), tuple(where), ("step",),
         )
         for where, severity, words, do in faults
         if where
     ]  # fmt: skip
-    return remarks or passed(name, _steps_in_words(present, distance))
+    return remarks or passed(_steps_in_words(present, distance))
 
 
 def _steps_in_words(present: Sequence[int], distance: int) -> str:
@@ -95,15 +91,13 @@ def _steps_in_words(present: Sequence[int], distance: int) -> str:
 
 
 @check(order=40, needs=AGE, page="staleness")
-def versions(evidence: Evidence) -> list[Remark]:
+def versions(evidence: Evidence) -> list[Finding]:
     """Tokens from a policy that did not exist yet, and version numbers that are off by one."""
-    name, by_step, remarks = "versions", evidence.by_step, []
+    by_step, remarks = evidence.by_step, []
     future, newest = evidence.total("future"), int(by_step["min_version_lag"].min())
     if future:
         remarks.append(
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 f"{future:,} tokens were sampled by a version newer than the policy at the start of their update, "
                 f"{evidence.in_steps(steps_with(by_step['future']))}; the newest is {-newest} ahead.",
                 Severity.CRITICAL,
@@ -119,9 +113,7 @@ def versions(evidence: Evidence) -> list[Remark]:
     one_behind, equal = evidence.total("n_one_behind"), evidence.total("n_one_behind_equal")
     if one_behind >= FEWEST_TOKENS and newest == 1 and not evidence.rounding and equal > EQUAL_SHARE * one_behind:
         remarks.append(
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 f"No token has its update's own version, and the {one_behind:,} tokens that are one version old have "
                 "the current policy's log-probabilities: the version numbers are off by one.",
                 Severity.WARNING,
@@ -132,10 +124,10 @@ def versions(evidence: Evidence) -> list[Remark]:
                 evidence.rows_where("version_lag = 1 and uncertain and abs(log_rho) <= 1e-5"),
             )
         )
-    return remarks or passed(name, f"No token is newer than its update; the newest are {newest} versions old.")
+    return remarks or passed(f"No token is newer than its update; the newest are {newest} versions old.")
 
 
-def _backwards(evidence: Evidence) -> list[Remark]:
+def _backwards(evidence: Evidence) -> list[Finding]:
     """Versions of the policy, or the newest ones of the sampler, that are older than those of an earlier step."""
     remarks, steps = [], evidence.steps.dropna(subset=["policy_version"]).drop_duplicates("step")
     newest = (steps.set_index("step")["policy_version"] - evidence.by_step["min_version_lag"]).dropna()
@@ -150,9 +142,7 @@ def _backwards(evidence: Evidence) -> list[Remark]:
         if len(back):
             where = tuple(int(step) for step in back)
             remarks.append(
-                Remark(
-                    "versions",
-                    Outcome.FOUND,
+                Finding(
                     f"{column} goes back: {evidence.in_steps(where)} it is older than in a step before"
                     + ("." if column == "policy_version" else ", by more than the data are old."),
                     severity,
@@ -170,12 +160,10 @@ _BACK_BY = {"policy_version": 0.0, "behavior_version": 2.0}
 
 
 @check(order=50)
-def sequence_rows(evidence: Evidence) -> list[Remark]:
+def sequence_rows(evidence: Evidence) -> list[Finding]:
     """Duplicate rows, gaps, sequences that one of the tables lacks, counts and groups on which they disagree."""
     remarks = [
-        Remark(
-            "sequence_rows",
-            Outcome.FOUND,
+        Finding(
             f"Sequences {words}: {len(found):,}, {evidence.in_steps(steps_with(found.groupby('step').size()))}.",
             severity,
             do,
@@ -188,7 +176,6 @@ def sequence_rows(evidence: Evidence) -> list[Remark]:
         if len(found)
     ]
     return remarks or passed(
-        "sequence_rows",
         "Every response is in both tables, with as many rows as it has tokens, in one group, each position once"
         + (" (rows that filters dropped aside)." if len(evidence.sequences) else "."),
     )
@@ -287,12 +274,11 @@ def _counted(evidence: Evidence, filters: Iterable[str]) -> "pd.Series[float]":
 
 
 @check(order=60, needs=(GROUP, ("sequences.prompt_id",)))
-def prompts(evidence: Evidence) -> list[Remark]:
+def prompts(evidence: Evidence) -> list[Finding]:
     """Groups that hold the answers to different prompts."""
-    name = "prompts"
     logged = evidence.frame("select count(prompt_id) as n from sequence")["n"].iloc[0]
     if not logged:
-        return not_checked(name, "prompt_id is not logged.")
+        return not_checked("prompt_id is not logged.")
     mixed = evidence.frame(
         "select step, group_id, count(distinct prompt_id) as prompts, "
         "min(seq_id) filter (prompt_id <> usual) as seq_id "
@@ -300,12 +286,10 @@ def prompts(evidence: Evidence) -> list[Remark]:
         "group by step, group_id having count(distinct prompt_id) > 1 order by step, group_id"
     )
     if mixed.empty:
-        return passed(name, "Every group answers one prompt.")
+        return passed("Every group answers one prompt.")
     where = steps_with(mixed.groupby("step").size())
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             f"Groups with answers to several prompts (up to {mixed['prompts'].max()}): {len(mixed):,}, "
             f"{evidence.in_steps(where)}.",
             Severity.CRITICAL,

@@ -5,14 +5,13 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import EXAMPLES, Evidence, steps_with
 from ratioscope.analysis.linter.identities import recomputed, swapped
-from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
@@ -40,7 +39,7 @@ _FAULTS = {
 
 
 @check(order=250, page="clipping")
-def masks(evidence: Evidence) -> list[Remark]:
+def masks(evidence: Evidence) -> list[Finding]:
     """clipped against clip_side, clip_side against the ratio and the gate, the gate's range, clipped
     tokens' gradients."""
     logged = [
@@ -49,7 +48,7 @@ def masks(evidence: Evidence) -> list[Remark]:
         if evidence.total(column)
     ]
     if not logged:
-        return not_checked("masks", "Neither clip masks nor gates are logged.")
+        return not_checked("Neither clip masks nor gates are logged.")
     remarks = []
     for fault, (columns, words, do) in _FAULTS.items():
         count = evidence.total(fault)
@@ -59,9 +58,7 @@ def masks(evidence: Evidence) -> list[Remark]:
         # A penalty beside the policy's loss has a gradient of its own, which no gate stops.
         penalty = fault == "clipped_with_gradient" and has_penalty(evidence)
         remarks.append(
-            Remark(
-                "masks",
-                Outcome.FOUND,
+            Finding(
                 f"{count:,} of {evidence.n_rows:,} tokens {words}, {evidence.in_steps(steps)}"
                 + ("; the loss has a penalty, which may be where it comes from." if penalty else "."),
                 Severity.NOTICE if penalty else Severity.WARNING,
@@ -76,10 +73,10 @@ def masks(evidence: Evidence) -> list[Remark]:
         zero_filled, constant_columns, shifted, own_token, scale, copied_columns, recomputed, swapped
     ):
         remarks += _sides(evidence)
-    return remarks or passed("masks", f"The logged {listed(logged)} agree with each other.")
+    return remarks or passed(f"The logged {listed(logged)} agree with each other.")
 
 
-def _sides(evidence: Evidence) -> list[Remark]:
+def _sides(evidence: Evidence) -> list[Finding]:
     """clip_side against the side of 1 that the ratio is on; clipped against the gate that the manifest names."""
     sample, remarks = evidence.sample, []
     current, gate = (sample.column(name) for name in ("logp_current", "logp_gate"))
@@ -134,12 +131,10 @@ def _sides(evidence: Evidence) -> list[Remark]:
     return remarks
 
 
-def _side_remark(evidence: Evidence, rows: NDArray[np.bool_], said: str, do: str, columns: tuple[str, ...]) -> Remark:
+def _side_remark(evidence: Evidence, rows: NDArray[np.bool_], said: str, do: str, columns: tuple[str, ...]) -> Finding:
     found = evidence.sample.rows[rows]
     places = zip(found["step"], found["seq_id"], found["position"], strict=True)
-    return Remark(
-        "masks",
-        Outcome.FOUND,
+    return Finding(
         said,
         Severity.WARNING,
         do,

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.linter.check import ENGINE, check
 from ratioscope.analysis.linter.evidence import Evidence, steps_with
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.notes import remark
 
 # Half the mean of |ratio - 1| between float32 passes of one model: far above what rounding makes (1e-7 to 1e-5).
@@ -19,12 +18,11 @@ HEALTHY_TV, HEALTHY_LOG_RATIO = 0.01, 0.25
 
 
 @check(order=280, needs=ENGINE, page="drift")
-def on_policy_ratio(evidence: Evidence) -> list[Remark]:
+def on_policy_ratio(evidence: Evidence) -> list[Finding]:
     """Sampler against trainer on the same weights: on-policy tokens, or all where logp_behavior_train is logged."""
-    name, by_step = "on_policy_ratio", evidence.by_step[evidence.by_step["n_fresh"] > 0]
+    by_step = evidence.by_step[evidence.by_step["n_fresh"] > 0]
     if by_step.empty:
         return not_checked(
-            name,
             "No token was sampled by the policy that it updates, and logp_behavior_train is not logged: "
             "engine mismatch cannot be separated from staleness.",
         )
@@ -47,7 +45,6 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
     above = steps_with((staleness > floor).astype(int))
     if not above:
         return passed(
-            name,
             f"On the same weights ½ mean |ρ - 1| is at most {staleness.max():.1e} and |log ratio| {largest:.1e} in "
             f"{len(by_step)} steps, below {floor:.1e} ({against}).",
             *numbers,
@@ -57,9 +54,7 @@ def on_policy_ratio(evidence: Evidence) -> list[Remark]:
     usual = staleness.max() <= HEALTHY_TV and largest <= HEALTHY_LOG_RATIO
     kind = "logp_behavior_train" if evidence.total("n_train") else "logp_current"
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             f"With the same weights sampler and trainer disagree {evidence.in_steps(above)}: ½ mean |ρ - 1| up to "
             f"{staleness.max():.2g} (step {worst}; {against} allows {floor:.1e}), "
             + (f"in the bounded form up to {bounded.max():.2g} (step {bounded.idxmax()}), " if len(bounded) else "")

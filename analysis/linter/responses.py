@@ -4,12 +4,11 @@ import numpy as np
 import pandas as pd
 
 from ratioscope import schema
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
@@ -26,18 +25,18 @@ _PADDED = 0.2
 
 
 @check(order=90, needs=(("token_id",), *ANY))
-def repeated(evidence: Evidence) -> list[Remark]:
+def repeated(evidence: Evidence) -> list[Finding]:
     """Responses that are there several times under other numbers, and are too unlikely for that in every column; and
     steps that hold another one's rows."""
-    name, sample = "repeated", evidence.sample
+    sample = evidence.sample
     rows = sample.rows
     if not len(rows):
-        return not_checked(name, "No token is logged.")
+        return not_checked("No token is logged.")
     if again := _again(evidence):
         return [again]
     other = evidence.problems(response_mask, zero_filled, constant_columns)
     if other:
-        return not_checked(name, f"Probabilities are not those of the tokens: {', '.join(other)}.")
+        return not_checked(f"Probabilities are not those of the tokens: {', '.join(other)}.")
     token = rows["token_id"].to_numpy(dtype=np.int64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     sums = {name: pd.Series(sample.column(name)).groupby(sample.response).sum(min_count=1) for name in COLUMNS}
     # Whichever column is right, it is no likelier than this; NaN is a column that is not logged.
@@ -58,13 +57,11 @@ def repeated(evidence: Evidence) -> list[Remark]:
         estimate("unlikely responses", len(unlikely)),
     )
     if copies < LEAST_REPEATED + TIMES_CHANCE * chance:
-        return passed(name, f"Of {len(unlikely):,} unlikely responses hardly one is there twice.", *numbers)
+        return passed(f"Of {len(unlikely):,} unlikely responses hardly one is there twice.", *numbers)
     found = unlikely[same > 1]
     steps = steps_with(found.groupby("step").size())
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             f"{len(found):,} of {len(unlikely):,} responses that should be rare (probability below "
             f"{UNLIKELY:g}) are there "
             f"several times under other numbers, {evidence.in_steps(steps)}: that is no chance.",
@@ -80,7 +77,7 @@ def repeated(evidence: Evidence) -> list[Remark]:
     ]
 
 
-def _again(evidence: Evidence) -> Remark | None:
+def _again(evidence: Evidence) -> Finding | None:
     """Steps whose rows are those of an earlier step: the same tokens under the same policy.
 
     A batch that is used for several updates has another current policy in each.
@@ -98,9 +95,7 @@ def _again(evidence: Evidence) -> Remark | None:
     if same.empty:
         return None
     steps = tuple(int(step) for step in same["step"])
-    return Remark(
-        "repeated",
-        Outcome.FOUND,
+    return Finding(
         f"The rows of an earlier step are there again, with the same log-probabilities of the current policy, "
         f"{evidence.in_steps(steps)}: batches were logged twice.",
         Severity.CRITICAL,
@@ -112,9 +107,9 @@ def _again(evidence: Evidence) -> Remark | None:
 
 
 @check(order=70, needs=(*STATES, ("logp_behavior",)))
-def response_mask(evidence: Evidence) -> list[Remark]:
+def response_mask(evidence: Evidence) -> list[Finding]:
     """The first tokens differ between responses as often as logp_behavior says: they are not the prompt's."""
-    name, sample = "response_mask", evidence.sample
+    sample = evidence.sample
     rows = sample.rows
     first = rows[(rows["position"] == 0) & np.isfinite(rows["logp_behavior"].astype(float))]
     groups = first.groupby(["step", "group_id"])
@@ -123,12 +118,11 @@ def response_mask(evidence: Evidence) -> list[Remark]:
     chance = np.exp(groups["logp_behavior"].first().astype(float) * (size - 1))
     many = size > 3
     if many.sum() < FEWEST_GROUPS:
-        return not_checked(name, f"Fewer than {FEWEST_GROUPS} groups have four responses.")
+        return not_checked(f"Fewer than {FEWEST_GROUPS} groups have four responses.")
     equal, expected = float((tokens[many] == 1).mean()), float(chance[many].mean())
     numbers = (estimate("share of groups with one first token", equal), estimate("by logp_behavior", expected))
     if equal < NEARLY_ALL or expected > _USUAL:
         return passed(
-            name,
             f"All responses begin alike in {percent(equal)} of the groups ({percent(expected)} expected).",
             *numbers,
         )
@@ -136,9 +130,7 @@ def response_mask(evidence: Evidence) -> list[Remark]:
     if float((same == 1).mean()) > NEARLY_ALL and (same.index.get_level_values("position") == _FIRST_TOKENS - 1).any():
         one = rows["token_id"].nunique() == 1
         return [
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 f"In {percent(equal)} of the groups all responses are one and the same, where logp_behavior says "
                 f"{percent(expected)} of their first tokens alone: "
                 + (
@@ -156,9 +148,7 @@ def response_mask(evidence: Evidence) -> list[Remark]:
             )
         ]
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             f"In {percent(equal)} of the groups all responses begin with one and the same token, where "
             "logp_behavior says "
             f"{percent(expected)}: these tokens were not drawn, they are the prompt's or a tool's.",
@@ -172,9 +162,9 @@ def response_mask(evidence: Evidence) -> list[Remark]:
 
 
 @check(order=80, needs=(("token_id",),))
-def padding(evidence: Evidence) -> list[Remark]:
+def padding(evidence: Evidence) -> list[Finding]:
     """Tokens behind the end of the responses."""
-    name, rows = "padding", evidence.sample.rows
+    rows = evidence.sample.rows
     of = rows.groupby(evidence.sample.response)
     last = of["token_id"].transform("last")
     # The run of equal tokens at the end of each response.
@@ -191,9 +181,7 @@ def padding(evidence: Evidence) -> list[Remark]:
     numbers = (estimate("share of the responses that end in a repeated token, at full length", share),)
     if full.all() and share > _PADDED and np.unique(tail[several]).size + (~several).any() > 1:
         return [
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 f"All responses of a step have the same number of rows, and {percent(share)} end in one token that is "
                 "repeated up to that length: padding was logged as response tokens.",
                 Severity.CRITICAL,
@@ -203,19 +191,19 @@ def padding(evidence: Evidence) -> list[Remark]:
                 ("n_tokens", "token_id"),
             )
         ]
-    return passed(name, "Responses do not end in a repeated token at one and the same length.", *numbers)
+    return passed("Responses do not end in a repeated token at one and the same length.", *numbers)
 
 
 @check(order=100, needs=(GROUP,))
-def sizes(evidence: Evidence) -> list[Remark]:
+def sizes(evidence: Evidence) -> list[Finding]:
     """Steps with fewer groups, and groups with fewer responses, than the others or than the manifest says."""
-    name, responses = "sizes", evidence.responses
+    responses = evidence.responses
     if responses.empty:
-        return not_checked(name, "The sequences table has no rows in this range.")
+        return not_checked("The sequences table has no rows in this range.")
     if (evidence.steps[[*schema.DROPPED]].fillna(0).to_numpy() > 0).any():
-        return not_checked(name, "Tokens were dropped and counted: groups may be smaller for it.")
+        return not_checked("Tokens were dropped and counted: groups may be smaller for it.")
     if evidence.spreads_groups:
-        return not_checked(name, "The responses of a group are spread over several updates: a step has a part of them.")
+        return not_checked("The responses of a group are spread over several updates: a step has a part of them.")
     groups = responses.groupby(["step", "group_id"]).size()
     per_step = groups.groupby("step").size()
     sampler = evidence.run.manifest.sampler
@@ -234,9 +222,7 @@ def sizes(evidence: Evidence) -> list[Remark]:
         steps = tuple(sorted({int(step) for step in fewer.index.get_level_values("step")}))
         missing = size * len(fewer) - int(fewer.sum())
         remarks.append(
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 f"{len(fewer):,} of {len(counts):,} {words} than the {size} "
                 + ("that the manifest states" if said else "of the others")
                 + f", {evidence.in_steps(steps)}; {missing:,} are missing, and no count of dropped ones explains it: "
@@ -253,7 +239,6 @@ def sizes(evidence: Evidence) -> list[Remark]:
     alike = per_step.nunique() == groups.nunique() == 1
     count, size = int(per_step.mode().iloc[-1]), int(groups.mode().iloc[-1])
     return remarks or passed(
-        name,
         f"{'Every step has' if alike else 'Most steps have'} {count} group{'s' * (count != 1)} of "
         f"{size} response{'s' * (size != 1)}.",
     )

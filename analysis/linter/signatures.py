@@ -13,14 +13,13 @@ import numpy as np
 import pandas as pd
 
 from ratioscope import schema
-from ratioscope.analysis.findings.finding import Number, Severity
+from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import smoothing_of
 from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.check import ENGINE, RATIO, STATES, check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import Evidence, steps_with
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, invalid_values, zero_filled
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Array, Interval, cluster_interval, cluster_variance
@@ -43,9 +42,9 @@ SHARE_OF_STEPS = 0.1
 
 
 @check(order=260, needs=(*ENGINE, *STATES), page="ratios")
-def temperature(evidence: Evidence) -> list[Remark]:
+def temperature(evidence: Evidence) -> list[Finding]:
     """Log-ratios linear in the log-probability inside states that several responses share."""
-    name, remarks, measured = "temperature", [], []
+    remarks, measured = [], []
     for fresh, of_kind in evidence.states.groupby("is_fresh"):
         xx, xy, yy = (of_kind[column].to_numpy(float) for column in ("xx", "xy", "yy"))
         if not xx.sum() > 0 or xx.sum() ** 2 / (xx**2).sum() < FEWEST_EFFECTIVE_GROUPS:
@@ -63,21 +62,19 @@ def temperature(evidence: Evidence) -> list[Remark]:
         return remarks
     if not measured:
         return not_checked(
-            name,
             "Too few groups have responses that share a state with different tokens in it: "
             "a temperature cannot be separated from other differences.",
         )
     if any("same weights" in number.label for number in measured):
-        return passed(name, "On the same weights the log-ratio does not follow the log-probability.", *measured)
+        return passed("On the same weights the log-ratio does not follow the log-probability.", *measured)
     return passed(
-        name,
         "Under older versions the log-ratio is not a straight line in the log-probability; without tokens of the "
         "same weights, a temperature hidden by the staleness cannot be excluded.",
         *measured,
     )
 
 
-def _temperature_found(evidence: Evidence, fresh: bool, slope: Number, r2: float, states: pd.DataFrame) -> Remark:
+def _temperature_found(evidence: Evidence, fresh: bool, slope: Number, r2: float, states: pd.DataFrame) -> Finding:
     value, low, high = (_temperature_of(s) for s in (slope.value, slope.low, slope.high))
     attributed = f"the sampler drew at {number(value)} × the temperature of the trainer's log-probabilities"
     became = "sharper" if value > 1 else "flatter"
@@ -90,9 +87,7 @@ def _temperature_found(evidence: Evidence, fresh: bool, slope: Number, r2: float
     divide = "Divide" if fresh else "Where the sampler's temperature is not the trainer's, divide"
     logged = evidence.run.manifest.sampler.get("temperature")
     stated = "" if logged is None else f" The manifest states a sampler temperature of {logged:g}."
-    return Remark(
-        "temperature",
-        Outcome.FOUND,
+    return Finding(
         f"The log-ratio is a straight line in the log-probability (slope {slope.value:.3f}, R² {r2:.2f}): "
         + told
         + stated,
@@ -115,16 +110,14 @@ def _temperature_of(slope: float) -> float:
 
 
 @check(order=270, needs=ENGINE, page="ratios")
-def truncated_support(evidence: Evidence) -> list[Remark]:
+def truncated_support(evidence: Evidence) -> list[Finding]:
     """Top-k or top-p: on the same weights no ratio is above 1, and the mean ratio is the mass that was kept."""
-    name, groups = "truncated_support", evidence.groups[evidence.groups["n_fresh"] > 0]
+    groups = evidence.groups[evidence.groups["n_fresh"] > 0]
     if len(groups) < FEWEST_GROUPS:
-        return not_checked(
-            name, f"Fewer than {FEWEST_GROUPS} prompt groups have tokens of the same weights in both engines."
-        )
+        return not_checked(f"Fewer than {FEWEST_GROUPS} prompt groups have tokens of the same weights in both engines.")
     others = evidence.problems(zero_filled, constant_columns, shifted, scale, temperature)
     if others:
-        return not_checked(name, f"Ratios on the same weights are wrong for another reason: {', '.join(others)}.")
+        return not_checked(f"Ratios on the same weights are wrong for another reason: {', '.join(others)}.")
     rho, n = groups["fresh_rho"].to_numpy(float), groups["n_fresh"].to_numpy(float)
     mean, interval = rho.sum() / n.sum(), cluster_interval(rho, n)
     above, below = groups["n_fresh_above"].sum(), groups["n_fresh_below"].sum()
@@ -133,15 +126,13 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
     error = sqrt(cluster_variance(rho, n))
     least = max(evidence.limits.mean_ratio_trifle, STANDARD_ERRORS * error)
     if not (1 - mean > least and share_above <= LARGEST_SHARE_ABOVE):
-        return passed(name, f"On the same weights the mean ratio is {mean:.4f}: no mass is missing.", *numbers)
+        return passed(f"On the same weights the mean ratio is {mean:.4f}: no mass is missing.", *numbers)
     settings = {key: evidence.run.manifest.sampler.get(key) for key in ("top_k", "top_p")}
     stated = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
     smoothing = smoothing_of(evidence.run.manifest.sampler)
     known = bool(settings["top_k"]) or (settings["top_p"] or 1.0) < 1
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             f"On the same weights the mean ratio is {mean:.4f} and {percent(1 - share_above)} of the log-ratios that "
             "differ from 0 are negative: "
             + (
@@ -164,12 +155,11 @@ def truncated_support(evidence: Evidence) -> list[Remark]:
 
 
 @check(order=290, needs=RATIO, page="drift")
-def mean_ratio(evidence: Evidence) -> list[Remark]:
+def mean_ratio(evidence: Evidence) -> list[Finding]:
     """E rho = 1: the mean ratio of many steps, and of all together, is on one side of 1 beyond its standard error."""
-    name = "mean_ratio"
     groups = evidence.groups[(evidence.groups["n_rho"] > 0) & np.isfinite(evidence.groups["rho"])]
     if len(groups) < FEWEST_GROUPS:
-        return not_checked(name, f"Fewer than {FEWEST_GROUPS} prompt groups have usable ratios.")
+        return not_checked(f"Fewer than {FEWEST_GROUPS} prompt groups have usable ratios.")
     z = pd.Series(
         {
             step: _z_of_one(of_step["rho"].to_numpy(float), of_step["n_rho"].to_numpy(float))
@@ -189,7 +179,6 @@ def mean_ratio(evidence: Evidence) -> list[Remark]:
     many = len(side) >= max(min(2, len(z)), SHARE_OF_STEPS * z.notna().sum())
     if not (many and abs(together) > limit and abs(mean - 1) > trifle):
         return passed(
-            name,
             f"The mean ratio is {mean:.4f} (z {together:.1f}), beyond ±{limit:g} in {len(side)} of {len(z)} steps."
             if np.isfinite(together)
             else f"The mean ratio is {mean:.4f} in every prompt group.",
@@ -197,9 +186,7 @@ def mean_ratio(evidence: Evidence) -> list[Remark]:
         )
     reasons = _reasons(evidence)
     return [
-        Remark(
-            name,
-            Outcome.FOUND,
+        Finding(
             f"The mean ratio is significantly {'below' if together < 0 else 'above'} 1 in {len(side)} of {len(z)} "
             f"steps ({number(mean, digits=4)} over all, z {together:.1f})"
             + (f"; explained by: {', '.join(reasons)}." if reasons else "; nothing else that was checked explains it."),

@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import BESIDE, FEW, MANY, own_token, shifted
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.evidence import Evidence
-from ratioscope.analysis.linter.remark import Outcome, Remark, estimate, not_checked, passed
 from ratioscope.analysis.linter.sample import COLUMNS, Floats
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
@@ -26,9 +25,9 @@ COARSE = 1e-4
 
 
 @check(order=160, needs=ANY, compares=True)
-def scale(evidence: Evidence) -> list[Remark]:
+def scale(evidence: Evidence) -> list[Finding]:
     """A column that is a multiple of the others: another base of the logarithm, or divided by the length."""
-    name, sample = "scale", evidence.sample
+    sample = evidence.sample
     logged = [column for column in COLUMNS if sample.logged(column)]
     length = sample.rows.groupby(sample.response)["step"].transform("size").to_numpy(float)
     # Of another age a policy's factors scatter.
@@ -70,8 +69,8 @@ def scale(evidence: Evidence) -> list[Remark]:
     if remarks:
         return remarks
     if len(logged) < 2:
-        return not_checked(name, "Fewer than two log-probability columns are logged.")
-    return passed(name, "No column is a multiple of another, and no state's probabilities add up to more than 1.")
+        return not_checked("Fewer than two log-probability columns are logged.")
+    return passed("No column is a multiple of another, and no state's probabilities add up to more than 1.")
 
 
 class Factor(NamedTuple):
@@ -103,7 +102,7 @@ def _factor(one: Floats, other: Floats, length: Floats) -> Factor | None:
     return None
 
 
-def _scaled(evidence: Evidence, columns: tuple[str, ...], factor: float, by_length: bool) -> Remark:
+def _scaled(evidence: Evidence, columns: tuple[str, ...], factor: float, by_length: bool) -> Finding:
     if by_length:
         said = f"{columns[0]} is divided by the number of tokens of its response"
     else:
@@ -113,9 +112,7 @@ def _scaled(evidence: Evidence, columns: tuple[str, ...], factor: float, by_leng
     if len(columns) > 1:
         said = f"{columns[0]} and {columns[1]} differ by a factor of {number(factor)} in every token; cannot tell "
         said += "which of the two is wrong"
-    return Remark(
-        "scale",
-        Outcome.FOUND,
+    return Finding(
         f"{said}.",
         Severity.WARNING if {*columns} <= {*BESIDE} else Severity.CRITICAL,
         "Log natural logarithms of single tokens' probabilities, neither normalised nor in another base.",
@@ -130,13 +127,11 @@ def _coherent(evidence: Evidence) -> bool:
     return all(drawn.varying <= FEW for drawn in evidence.drawn.values())
 
 
-def _crowded(evidence: Evidence, columns: list[str], *, everything: bool, coherent: bool) -> Remark:
+def _crowded(evidence: Evidence, columns: list[str], *, everything: bool, coherent: bool) -> Finding:
     shares = tuple(
         estimate(f"share of states with more than 1, {column}", evidence.drawn[column].crowded) for column in columns
     )
-    return Remark(
-        "scale",
-        Outcome.FOUND,
+    return Finding(
         f"The probabilities of different tokens in one state add up to more than 1 in {', '.join(columns)} "
         f"({percent(shares[0].value)} of the states)"
         + (
@@ -155,9 +150,9 @@ def _crowded(evidence: Evidence, columns: list[str], *, everything: bool, cohere
 
 
 @check(order=170, needs=ANY)
-def precision(evidence: Evidence) -> list[Remark]:
+def precision(evidence: Evidence) -> list[Finding]:
     """A column that was rounded to half precision or to a few decimals on its way."""
-    name, remarks = "precision", []
+    remarks = []
     logged = [column for column in COLUMNS if evidence.sample.logged(column)]
     decimals = evidence.log.decimals
     for column in logged:
@@ -173,7 +168,7 @@ def precision(evidence: Evidence) -> list[Remark]:
                 break
     if remarks:
         return remarks
-    return passed(name, "No log-probability is rounded to half precision, or to a few decimals.")
+    return passed("No log-probability is rounded to half precision, or to a few decimals.")
 
 
 def _roundings(values: Floats, decimals: int) -> Iterator[tuple[str, Floats, Floats]]:
@@ -187,12 +182,10 @@ def _roundings(values: Floats, decimals: int) -> Iterator[tuple[str, Floats, Flo
     yield f"{few} decimals", rounded, np.full(len(values), 10.0**-decimals)
 
 
-def _rounded(evidence: Evidence, column: str, words: str, staleness: float, *, stated: bool) -> Remark:
+def _rounded(evidence: Evidence, column: str, words: str, staleness: float, *, stated: bool) -> Finding:
     """`stated`: the manifest says that the source rounds so, which is no fault of the log."""
     coarse = staleness > COARSE and column not in BESIDE and not stated
-    return Remark(
-        "precision",
-        Outcome.FOUND,
+    return Finding(
         f"{column} was rounded to {words}{', as its source does,' * stated} before it was logged: ratios with it have "
         f"a noise that reads as a staleness of {staleness:.1e}.",
         Severity.WARNING if coarse else Severity.NOTICE,

@@ -2,7 +2,7 @@
 
 from math import inf, sqrt
 
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.evidence import (
@@ -13,7 +13,6 @@ from ratioscope.analysis.linter.evidence import (
     Evidence,
     steps_with,
 )
-from ratioscope.analysis.linter.remark import Example, Outcome, Remark, estimate, not_checked, passed
 
 # From this share of rows on, moments describe a selection (`docs/metrics.md`, bad numbers).
 LARGEST_INVALID_SHARE = 1e-3
@@ -45,9 +44,9 @@ _CAUSES = {
 
 
 @check(order=110, needs=ANY, page="ratios")
-def invalid_values(evidence: Evidence) -> list[Remark]:
+def invalid_values(evidence: Evidence) -> list[Finding]:
     """Rows that no moment can use, by cause, and those with a legitimate ratio of 0."""
-    name, by_step = "invalid_values", evidence.by_step
+    by_step = evidence.by_step
     remarks = []
     for cause, (words, columns) in _CAUSES.items():
         count = evidence.total(cause)
@@ -57,9 +56,7 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
         share = (by_step[cause] / by_step["n_rows"]).max()
         blamed = tuple(column for column in columns if evidence.total(f"bad_{column}")) or columns
         remarks.append(
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 f"{' or '.join(blamed)} is {words} in {count:,} of {evidence.n_rows:,} rows, "
                 f"{evidence.in_steps(steps)}; up to {percent(share)} of a step's rows.",
                 _severity(evidence, count),
@@ -76,9 +73,7 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
         if count:
             steps = steps_with(by_step[f"bad_{column}"])
             remarks.append(
-                Remark(
-                    name,
-                    Outcome.FOUND,
+                Finding(
                     f"{column} is NaN, infinite or impossible in {count:,} of {evidence.n_rows:,} rows, "
                     f"{evidence.in_steps(steps)}.",
                     Severity.WARNING,
@@ -92,9 +87,7 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
     if zeros:
         steps = steps_with(by_step["ratio_zero"])
         remarks.append(
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 f"{zeros:,} tokens have probability 0 under the current or the new policy (log-probability -inf), "
                 f"{evidence.in_steps(steps)}; their ratio is 0 and they count as such.",
                 Severity.NOTICE,
@@ -106,19 +99,18 @@ def invalid_values(evidence: Evidence) -> list[Remark]:
             )
         )
     return remarks or passed(
-        name,
         f"All {evidence.n_rows:,} rows have finite log-probabilities of at most 0"
         + (" and a finite advantage." if evidence.log.has_advantages else "; advantage is not logged."),
     )
 
 
 @check(order=120, needs=ANY, page="ratios")
-def zero_filled(evidence: Evidence) -> list[Remark]:
+def zero_filled(evidence: Evidence) -> list[Finding]:
     """Log-probabilities that are exactly 0 where another column, or the entropy, says that the token is uncertain.
 
     Sure tokens are exactly 0 in float32, and a policy that has moved since gives some of them less than one half.
     """
-    name, remarks = "zero_filled", []
+    remarks = []
     for column in LOG_PROBS:
         fault = f"zero_{column}"
         count = evidence.total(fault)
@@ -128,9 +120,7 @@ def zero_filled(evidence: Evidence) -> list[Remark]:
         share = (evidence.by_step[fault] / evidence.by_step["n_rows"]).max()
         truncation = column == "logp_behavior" and _truncation_explains(evidence)
         remarks.append(
-            Remark(
-                name,
-                Outcome.FOUND,
+            Finding(
                 f"{column} is exactly 0 (probability 1) for {count:,} tokens that another column gives less than one "
                 f"half, {evidence.in_steps(steps)}: {_pattern(evidence, column, fault)}."
                 + (
@@ -150,7 +140,7 @@ def zero_filled(evidence: Evidence) -> list[Remark]:
     known = {column for remark in remarks for column in remark.columns}
     placeholders = (_placeholder(evidence, column) for column in LOG_PROBS if column not in known)
     remarks += filter(None, (*placeholders, _no_advantage(evidence)))
-    return remarks or passed(name, "No log-probability is exactly 0 where another column says otherwise.")
+    return remarks or passed("No log-probability is exactly 0 where another column says otherwise.")
 
 
 def _stands_out(evidence: Evidence, column: str) -> bool:
@@ -181,7 +171,7 @@ def _stands_out(evidence: Evidence, column: str) -> bool:
     return share * float(alone["others"].sum()) >= LEAST_RELATIVE * others
 
 
-def _placeholder(evidence: Evidence, column: str) -> Remark | None:
+def _placeholder(evidence: Evidence, column: str) -> Finding | None:
     """Whole responses of which every token has log-probability 0, where nothing else is logged of them: hardly any
     model is as certain, but a writer without a value is."""
     if evidence.rounding or evidence.run.manifest.sampler.get("temperature") == 0:
@@ -200,9 +190,7 @@ def _placeholder(evidence: Evidence, column: str) -> Remark | None:
     if found.empty or usual["zeros"] > MOSTLY_CERTAIN * usual["sure"]:
         return None
     steps, count = steps_with(found.groupby("step").size()), int(found["tokens"].sum())
-    return Remark(
-        "zero_filled",
-        Outcome.FOUND,
+    return Finding(
         f"{column} is exactly 0 (probability 1) in every token of {len(found):,} responses, "
         f"{evidence.in_steps(steps)}: a placeholder for values that were not there.",
         _severity(evidence, count),
@@ -214,7 +202,7 @@ def _placeholder(evidence: Evidence, column: str) -> Remark | None:
     )
 
 
-def _no_advantage(evidence: Evidence) -> Remark | None:
+def _no_advantage(evidence: Evidence) -> Finding | None:
     """Whether the advantage is 0 wherever it is known, in enough rows to tell."""
     found = evidence.frame("select count(advantage) as n, count(*) filter (advantage = 0) as zeros from examined").iloc[
         0
@@ -223,9 +211,7 @@ def _no_advantage(evidence: Evidence) -> Remark | None:
     if n < FEWEST_ROWS or int(found["zeros"]) < n:
         return None
     steps = tuple(int(step) for step in evidence.by_step.index)
-    return Remark(
-        "zero_filled",
-        Outcome.FOUND,
+    return Finding(
         f"advantage is exactly 0 in all {n:,} tokens: there was nothing to learn, or the column was filled in.",
         Severity.WARNING,
         "Look at the rewards: where all of a group are equal, its advantages are 0. Leave out what was not computed.",
@@ -270,11 +256,11 @@ def _pattern(evidence: Evidence, column: str, fault: str) -> str:
 
 
 @check(order=130, needs=ANY)
-def constant_columns(evidence: Evidence) -> list[Remark]:
+def constant_columns(evidence: Evidence) -> list[Finding]:
     """A log-probability, or the entropy, that is one and the same for every token of a step."""
-    name, by_step = "constant_columns", evidence.by_step[evidence.by_step["n_rows"] >= FEWEST_ROWS]
+    by_step = evidence.by_step[evidence.by_step["n_rows"] >= FEWEST_ROWS]
     if by_step.empty:
-        return not_checked(name, f"No step has {FEWEST_ROWS} rows.")
+        return not_checked(f"No step has {FEWEST_ROWS} rows.")
     remarks = []
     varies = [column for column in LOG_PROBS if (by_step[f"min_{column}"] < by_step[f"max_{column}"]).any()]
     for column in (*LOG_PROBS, *CONSTANT_BESIDE):
@@ -285,9 +271,7 @@ def constant_columns(evidence: Evidence) -> list[Remark]:
         if same.any():
             steps = steps_with(same.astype(int))
             remarks.append(
-                Remark(
-                    name,
-                    Outcome.FOUND,
+                Finding(
                     f"{column} is {low[same].iloc[0]:.4g} for every token {evidence.in_steps(steps)}"
                     + (", while other columns vary." if varies else "."),
                     Severity.CRITICAL
@@ -301,10 +285,10 @@ def constant_columns(evidence: Evidence) -> list[Remark]:
                 )
             )
     remarks += [remark for column in varies if (remark := _clamped(evidence, column)) is not None]
-    return remarks or passed(name, f"Every log-probability varies in each of the {len(by_step)} steps.")
+    return remarks or passed(f"Every log-probability varies in each of the {len(by_step)} steps.")
 
 
-def _clamped(evidence: Evidence, column: str) -> Remark | None:
+def _clamped(evidence: Evidence, column: str) -> Finding | None:
     """A column whose smallest value many tokens have that differ in another column: what is less likely was cut off."""
     other = "logp_behavior" if column == "logp_current" else "logp_current"
     at_lowest = f"{column} = (select min({column}) from examined where isfinite({column}))"
@@ -315,9 +299,7 @@ def _clamped(evidence: Evidence, column: str) -> Remark | None:
     n = int(found["n"])
     if n < max(FEWEST_ROWS, LEAST_CLAMPED_SHARE * evidence.n_rows) or not found["spread"] > LEAST_SPREAD:
         return None
-    return Remark(
-        "constant_columns",
-        Outcome.FOUND,
+    return Finding(
         f"{column} is never below {found['lowest']:.4g}, which {n:,} tokens have that differ in {other}: it was "
         "clamped, or this value stands for missing ones.",
         Severity.CRITICAL if n > LARGEST_CLAMPED_SHARE * evidence.n_rows else Severity.WARNING,

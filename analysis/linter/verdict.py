@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
 from ratioscope.analysis.linter.check import CHECKS
-from ratioscope.analysis.linter.remark import Outcome, Remark
 
 # More stretches of steps than these are counted instead.
 MOST_RANGES = 12
 
 
-def verdict(remarks: Sequence[Remark]) -> str:
+def verdict(remarks: Sequence[Finding]) -> str:
     """How many checks passed, and what is broken first; the text may quote the log."""
     problems = [remark for remark in remarks if remark.is_problem]
     counts = counted(remarks)
@@ -24,32 +23,32 @@ def verdict(remarks: Sequence[Remark]) -> str:
     return f"No check found a problem in this log: {counts}."
 
 
-def counted(remarks: Iterable[Remark]) -> str:
+def counted(remarks: Iterable[Finding]) -> str:
     """How the checks ended; the counts add up to all of them."""
     remarks = list(remarks)
     ends = list(outcomes(remarks).values())
     passed, found, unknown = (ends.count(end) for end in (Outcome.PASSED, Outcome.FOUND, Outcome.NOT_CHECKED))
-    problems = len({remark.check for remark in remarks if remark.is_problem})
+    problems = len({remark.rule for remark in remarks if remark.is_problem})
     counts = f"{passed} of {len(ends)} checks passed"
     for n, what in ((problems, "found a problem"), (found - problems, "found a notice"), (unknown, "could not run")):
         counts += f", {n} {what}" * bool(n)
     return counts
 
 
-def mostly_unknown(remarks: Iterable[Remark]) -> bool:
+def mostly_unknown(remarks: Iterable[Finding]) -> bool:
     """Whether more than half of the checks could not run."""
     ends = list(outcomes(remarks).values())
     return 2 * ends.count(Outcome.NOT_CHECKED) > len(ends)
 
 
-def nothing_checked(remarks: Iterable[Remark]) -> bool:
+def nothing_checked(remarks: Iterable[Finding]) -> bool:
     """Whether no check of what tokens say could run, as on a log without one."""
     return all(end is Outcome.NOT_CHECKED for check, end in outcomes(remarks).items() if CHECKS[check].looks_at_tokens)
 
 
-def outcomes(remarks: Iterable[Remark]) -> dict[str, Outcome]:
+def outcomes(remarks: Iterable[Finding]) -> dict[str, Outcome]:
     """How each check ended."""
-    return {remark.check: remark.outcome for remark in remarks}
+    return {remark.rule: remark.outcome for remark in remarks}
 
 
 def ranges(steps: Iterable[int]) -> str:

@@ -10,7 +10,6 @@ from ratioscope.analysis.findings.facts import Cause, Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.words import at_most
-from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.linter.verdict import mostly_unknown
 from ratioscope.analysis.summary.summary import StepSummary
 
@@ -30,7 +29,7 @@ def leading(findings: Sequence[Finding]) -> Finding | None:
     return next((finding for finding in found if RULES[finding.rule].outcome), found[0] if found else None)
 
 
-def health(summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Remark] = ()) -> str:
+def health(summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Finding] = ()) -> str:
     """Is it healthy? Yes, no or unknown, and what was found; arguments as of `headline`."""
     doubts = [remark for remark in remarks if remark.is_problem]
     lead = leading(findings)
@@ -49,7 +48,7 @@ def health(summary: StepSummary, facts: Facts, findings: Sequence[Finding], rema
     return f"{said}{', as far as the log can be trusted' * bool(doubts)}."
 
 
-def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Remark] = ()) -> str:
+def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Finding] = ()) -> str:
     """What happened? The text may quote the log.
 
     Args:

@@ -17,7 +17,6 @@ from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unrelia
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.linter.remark import Remark
 from ratioscope.analysis.linter.verdict import counted, mostly_unknown
 from ratioscope.analysis.overview.sentences import fine, grave, headline, health, leading
 from ratioscope.analysis.summary.summary import StepSummary
@@ -66,7 +65,7 @@ class Verdict:
 
 
 def run_verdict(
-    summary: StepSummary, findings: Sequence[Finding], remarks: Sequence[Remark], limits: Limits
+    summary: StepSummary, findings: Sequence[Finding], remarks: Sequence[Finding], limits: Limits
 ) -> Verdict:
     """The answers about a whole run, as rules look at all of it.
 
@@ -137,7 +136,7 @@ def _when(summary: StepSummary, finding: Finding) -> str:
     return f"From step {first} to {end}" + (", in every step" if whole else f", in {n} of these steps")
 
 
-def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Remark]) -> str:
+def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Finding]) -> str:
     """What the finding leaves open, what the linter says, and what is not logged."""
     problems = [remark for remark in remarks if remark.is_problem]
     counts = counted(remarks)

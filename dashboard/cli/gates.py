@@ -65,7 +65,7 @@ def check(
         say_json(contents | {"remarks": to_json(remarks)})
     else:
         say("\n".join(filter(None, (text(remarks), verdict(remarks), note))))
-    found_something = any(remark.severity and remark.severity >= Severity[fail_on.upper()] for remark in remarks)
+    found_something = any(remark.severity >= Severity[fail_on.upper()] for remark in remarks)
     # A gate that could not look does not pass; a log of responses alone has no tokens to look at.
     of_responses = (log := logged(found)).has_rewards and not log.has_tokens
     if found_something or (nothing_checked(remarks) and not of_responses):
@@ -115,7 +115,7 @@ def diagnose(
     contents = head_to_json(found) | {"findings": [with_page(finding) for finding in found.findings]}
     say_json(contents) if as_json else say(text(found))
     severities = [finding.severity for finding in found.findings]
-    severities += [remark.severity for remark in found.problems if remark.severity]
+    severities += [remark.severity for remark in found.problems]
     failed = any(finding.rule == nothing_to_judge.name for finding in found.findings)
     if failed or (fail_on and max(severities, default=0) >= Severity[fail_on.upper()]):
         raise typer.Exit(PROBLEMS_FOUND)

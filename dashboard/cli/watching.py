@@ -250,7 +250,7 @@ class Watcher:
         watched.key = run_key(run)
         watched.alerts = [(each, to_json(run, each) | {"page": RULES[each.rule].page}) for each in findings]
         severities = [finding.severity for finding in findings]
-        severities += [remark.severity for remark in opened.problems if remark.severity]
+        severities += [remark.severity for remark in opened.problems]
         self.worst = max([*severities, self.worst] if self.worst else severities, default=None)
 
     def known(self, listener: "Listener") -> int:

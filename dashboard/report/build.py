@@ -20,9 +20,8 @@ from threading import RLock
 from ratioscope import __version__
 from ratioscope.analysis.compare import chosen_metric, conclusions, settings
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.frameworks.naming import written_by
-from ratioscope.analysis.linter import Remark
 from ratioscope.analysis.overview.sentences import grave
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.fingerprint import fingerprint
@@ -43,7 +42,7 @@ from ratioscope.sources import SOURCES
 Progress = Callable[[int, int, str], None]
 """Called with the number of parts done, of all, and the name of the next."""
 
-_Made = tuple[Section, list[Remark] | None]
+_Made = tuple[Section, list[Finding] | None]
 """A section, and the linter's remarks where they were made on the way."""
 
 _LONGEST = ("drift", "variance")

@@ -5,7 +5,8 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.linter import CHECKS, Remark
+from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.linter.columns import impossible_values, undefined_metrics
 from ratioscope.analysis.linter.verdict import ranges, verdict
 from ratioscope.dashboard.figures import linter as figures
@@ -22,14 +23,13 @@ def checks(subject: Subject) -> Table:
     return Table(f"Checks of {subject.checked.words}", head, tuple(map(_row, subject.remarks)))
 
 
-def _row(remark: Remark) -> tuple[str, ...]:
-    word = remark.severity.word if remark.severity else remark.outcome.value
-    return (remark.check.replace("_", " "), word, remark.sentence, remark.do, ranges(remark.steps))
+def _row(remark: Finding) -> tuple[str, ...]:
+    return (remark.rule.replace("_", " "), remark.word, remark.sentence, remark.do, ranges(remark.steps))
 
 
-def listed(remarks: Iterable[Remark], seen: str) -> Table:
+def listed(remarks: Iterable[Finding], seen: str) -> Table:
     """What some checks look for and what they saw, under this head."""
-    rows = tuple((title(remark.check), _question(remark.check), remark.sentence) for remark in remarks)
+    rows = tuple((title(remark.rule), _question(remark.rule), remark.sentence) for remark in remarks)
     return Table("", ("Check", "Looks for", seen), rows)
 
 

@@ -13,10 +13,10 @@ from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.findings.facts import Facts, unreliable_steps
-from ratioscope.analysis.findings.finding import Severity
+from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.logged import Logged, logged
 from ratioscope.analysis.findings.words import FEW_GROUPS, are_few, listed
-from ratioscope.analysis.linter import Remark, lint
+from ratioscope.analysis.linter import lint
 from ratioscope.analysis.overview.verdict import Verdict, run_verdict
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import Steps, Window, window_of
@@ -117,7 +117,7 @@ class Subject:
         return self.opened.checked if self.steps == (None, None) else self.window()
 
     @cached_property
-    def remarks(self) -> list[Remark]:
+    def remarks(self) -> list[Finding]:
         """What the linter says of them."""
         if self.steps == (None, None):
             return self.opened.remarks

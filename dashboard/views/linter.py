@@ -8,10 +8,10 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.findings.finding import Number, Severity
+from ratioscope.analysis.findings.finding import Finding, Number, Outcome, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import interval_text
-from ratioscope.analysis.linter import CHECKS, Outcome, Remark, lint
+from ratioscope.analysis.linter import CHECKS, lint
 from ratioscope.analysis.linter.columns import columns, impossible_values
 from ratioscope.analysis.linter.verdict import ranges, verdict
 from ratioscope.analysis.runs.window import Window
@@ -43,7 +43,7 @@ class _Checked:
     signature: str
     first: int
     last: int
-    remarks: tuple[Remark, ...]
+    remarks: tuple[Finding, ...]
     impossible: pd.DataFrame
 
 
@@ -161,7 +161,7 @@ def _remarks(opened: Opened, checked: _Checked) -> None:
             with st.container(border=True):
                 _card(remark, opened, number)
             continue
-        with fold(f"remark-{number}", linter.title(remark.check), remark.sentence,
+        with fold(f"remark-{number}", linter.title(remark.rule), remark.sentence,
                   icon=theme.SEVERITY_ICON[Severity.NOTICE]) as door:  # fmt: skip
             if door.open:
                 _card(remark, opened, number)
@@ -171,7 +171,7 @@ def _remarks(opened: Opened, checked: _Checked) -> None:
                 draw(*impossible)
     unknown = [remark for remark in checked.remarks if remark.outcome is Outcome.NOT_CHECKED]
     if unknown:
-        named = ", ".join(linter.title(remark.check).lower() for remark in unknown)
+        named = ", ".join(linter.title(remark.rule).lower() for remark in unknown)
         with fold("unchecked", f"{len(unknown)} of {len(CHECKS)} checks could not run", named) as door:
             if door.open:
                 draw(linter.listed(unknown, "Why not"))
@@ -181,13 +181,12 @@ def _remarks(opened: Opened, checked: _Checked) -> None:
             draw(linter.listed(passed, "Measured"))
 
 
-def _card(remark: Remark, opened: Opened, number: int) -> None:
+def _card(remark: Finding, opened: Opened, number: int) -> None:
     """One remark: what was found, its severity, where, what to do, and rows that show it."""
-    assert remark.severity is not None
     with st.container():
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.badge(remark.severity.word, icon=theme.SEVERITY_ICON[remark.severity], color=_BADGE[remark.severity])
-            st.caption(linter.title(remark.check))
+            st.caption(linter.title(remark.rule))
         st.markdown(f"**{escape(remark.sentence)}**")
         if remark.numbers:
             st.caption(escape(" · ".join(map(_quote, remark.numbers))))
@@ -205,8 +204,8 @@ def _card(remark: Remark, opened: Opened, number: int) -> None:
                 _examples(remark, number)
 
 
-def _show_steps(remark: Remark, opened: Opened) -> None:
-    if not (page := CHECKS[remark.check].page):
+def _show_steps(remark: Finding, opened: Opened) -> None:
+    if not (page := CHECKS[remark.rule].page):
         return
     st.page_link(
         session().pages[page],
@@ -216,7 +215,7 @@ def _show_steps(remark: Remark, opened: Opened) -> None:
     )
 
 
-def _examples(remark: Remark, number: int) -> None:
+def _examples(remark: Finding, number: int) -> None:
     st.dataframe(
         pd.DataFrame(remark.examples, columns=["step", "seq_id", "position"]),
         hide_index=True,
@@ -230,7 +229,7 @@ def _examples(remark: Remark, number: int) -> None:
     )
 
 
-def _show_examples(remark: Remark, opened: Opened) -> None:
+def _show_examples(remark: Finding, opened: Opened) -> None:
     """Links to the responses that the example rows are of."""
     shown = {(example.step, example.seq_id): example.position for example in reversed(remark.examples)}
     for (step, response), position in reversed(shown.items()):

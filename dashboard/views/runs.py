@@ -183,7 +183,7 @@ def _filter(lines: list[Line]) -> tuple[list[Line], bool]:
             label, known, key=key, bind="query-params", placeholder="all", disabled=not known, width=128
         )
 
-    severities = choose("Severity", "severity", [severity.word for severity in reversed(Severity)])
+    severities = choose("Severity", "severity", [severity.word for severity in reversed(Severity) if severity])
     rules = choose("Finding", "finding", sorted({one.rule for one in lines}))
     states = choose("Status", "status", sorted({one.status for one in lines}))
     algorithms = choose("Algorithm", "algorithm", sorted({one.algorithm for one in lines}))

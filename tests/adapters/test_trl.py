@@ -154,7 +154,7 @@ def test_the_dialect_gives_from_the_files_what_trl_logged(reused: Recorded) -> N
 def test_the_run_is_what_it_claims_to_be(reused: Recorded) -> None:
     """But for `short`, which has no word on the long ones of a group: TRL counts that as 0, and so as the best."""
     (problem,) = [remark for remark in lint(open_run(reused.folder)) if remark.is_problem]
-    assert problem.check == "rewards" and problem.columns == ("reward_short",) and "counts as 0" in problem.sentence
+    assert problem.rule == "rewards" and problem.columns == ("reward_short",) and "counts as 0" in problem.sentence
 
 
 def test_one_step_is_one_optimizer_step(tmp_path: Path) -> None:
@@ -335,6 +335,4 @@ def test_rloo_is_recorded_as_trl_computed_it(beta: float, tmp_path: Path) -> Non
         assert kl == pytest.approx(steps.loc[0, "extra_kl"], abs=1e-6)
         assert found.manifest.algorithm["parameters"]["kl_in_reward"] == beta
     else:
-        assert not [
-            remark for remark in lint(open_run(found.folder)) if remark.is_problem and remark.check != "rewards"
-        ]
+        assert not [remark for remark in lint(open_run(found.folder)) if remark.is_problem and remark.rule != "rewards"]

@@ -165,7 +165,7 @@ def test_several_processes_record_one_run(tmp_path: Path) -> None:
     factor = kept["advantage"] * ratio / kept["gradient_weight"]
     # DAPO's, their default: of a generation's tokens, those of all processes, what falls on a step.
     np.testing.assert_allclose(factor, len(tokens) / 4, rtol=1e-3)
-    assert {remark.check for remark in lint(run) if remark.is_problem} <= {"rewards"}
+    assert {remark.rule for remark in lint(run) if remark.is_problem} <= {"rewards"}
     steps = run.steps.set_index("step")
     assert steps["policy_version"].tolist() == [0, 1, 2, 3]
     found = theirs(run, "trl").pivot(index="step", columns="name", values="value")

@@ -9,7 +9,7 @@ import pytest
 
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.facts import Cause
-from ratioscope.analysis.linter.remark import Outcome
+from ratioscope.analysis.findings.finding import Outcome
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.catalogue import CATALOGUE

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis import kept
-from ratioscope.analysis.linter import CHECKS, Remark, lint
+from ratioscope.analysis.linter import CHECKS, Finding, lint
 from ratioscope.analysis.linter.columns import columns, impossible_values, undefined_metrics
 from ratioscope.analysis.linter.verdict import ranges, verdict
 from ratioscope.analysis.runs.store import open_run
@@ -39,7 +39,7 @@ def test_the_verdict_and_every_remark_are_on_the_page(gallery: Path, look: Look)
     assert f"**{verdict(remarks)}**" in said
     tables = "\n".join(str(frame.value.to_dict("records")) for frame in at.dataframe)
     for remark in remarks:
-        if remark.severity is None:
+        if not remark.severity:
             assert remark.sentence in tables
         else:
             assert f"**{remark.sentence}**" in said
@@ -121,7 +121,7 @@ def test_the_whole_of_a_live_run_is_checked_again_on_demand_only(
 def test_a_run_is_checked_once_for_each_state(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
-    def counted(*arguments: Any) -> list[Remark]:
+    def counted(*arguments: Any) -> list[Finding]:
         calls.append(arguments)
         return lint(*arguments)
 
@@ -152,9 +152,9 @@ def test_steps_without_tokens_cannot_be_checked(gallery: Path, look: Look) -> No
 
 
 def test_verdicts_in_words(gallery: Path) -> None:
-    remarks = [remark for remark in lint(open_run(gallery / "finished")) if remark.severity is None]
+    remarks = [remark for remark in lint(open_run(gallery / "finished")) if not remark.severity]
     assert verdict(remarks).startswith("No check found a problem in this log: ")
-    assert len({remark.check for remark in remarks}) <= len(CHECKS)
+    assert len({remark.rule for remark in remarks}) <= len(CHECKS)
     assert ranges([3, 1, 2, 9]) == "1–3, 9"
     assert ranges([]) == ""
     assert ranges(range(0, 40, 2)).endswith(" and 8 more")

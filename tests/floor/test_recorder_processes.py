@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratioscope import Manifest, RunFormatError, RunRecorder, schema
+from ratioscope.analysis.findings.finding import Outcome
 from ratioscope.analysis.linter import lint
-from ratioscope.analysis.linter.remark import Outcome
 from ratioscope.analysis.runs.store import open_run
 from tests.making.runs import numbered_step
 
@@ -206,7 +206,7 @@ def test_a_step_of_several_writers_is_one_step(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run")
     assert run.steps["step"].tolist() == [0, 1, 2, 3] and run.repeated_steps == []
     assert run.steps["loss"].tolist() == [0.5] * 4
-    (said,) = [remark for remark in lint(run) if remark.check == "steps"]
+    (said,) = [remark for remark in lint(run) if remark.rule == "steps"]
     assert said.outcome is Outcome.PASSED
 
 

@@ -122,9 +122,9 @@ CHECK = Edit(
     '''
 
 @check(order=135)
-def seam_check(evidence: Evidence) -> list[Remark]:
+def seam_check(evidence: Evidence) -> list[Finding]:
     """Whether there are rows (a test)."""
-    return passed("seam_check", f"There are {evidence.n_rows} rows.")
+    return passed(f"There are {evidence.n_rows} rows.")
 ''',
 )
 PAGE = (

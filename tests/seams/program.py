@@ -69,7 +69,7 @@ def analysed(folder: Path) -> dict[str, Any]:
             fine(opened.summary, opened.facts(), findings)
             for findings in (opened.findings, [one for one in opened.findings if RULES[one.rule].group != Group.CLIP])
         ],
-        "remarks": {remark.check: remark.sentence for remark in lint(run)},
+        "remarks": {remark.rule: remark.sentence for remark in lint(run)},
         "report": json_text(run_report(opened, pages=full_pages([opened]))),
     }
 

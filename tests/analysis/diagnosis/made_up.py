@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity
-from ratioscope.analysis.findings.finding import Number
-from ratioscope.analysis.linter.remark import Outcome, Remark
+from ratioscope.analysis.diagnosis import RULES, Evidence, Severity
+from ratioscope.analysis.findings.finding import Finding, Number
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -56,10 +55,10 @@ def between(start: int, end: int, value: float, meanwhile: float) -> np.ndarray[
     return np.where((np.arange(STEPS) < start) | (np.arange(STEPS) >= end), value, meanwhile)
 
 
-def remark_of(severity: Severity) -> Remark:
+def remark_of(severity: Severity) -> Finding:
     """Something that the linter found."""
     numbers = (Number("rows", 30.0),)
-    return Remark("shifted", Outcome.FOUND, "logp_new is late.", severity, "Shift it.", numbers, (3, 4), ("logp_new",))
+    return Finding("logp_new is late.", severity, "Shift it.", numbers, (3, 4), ("logp_new",), rule="shifted")
 
 
 RAMP = np.linspace(0, 1, STEPS)

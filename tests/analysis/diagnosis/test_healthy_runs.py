@@ -18,7 +18,7 @@ RUNS = 50
 def test_nothing_is_wrong_with_a_healthy_run(shape: Shape, tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", healthy_steps(shape), **manifest_of(shape)))
     remarks = lint(run)
-    assert [(remark.check, remark.sentence) for remark in remarks if remark.is_problem] == []
+    assert [(remark.rule, remark.sentence) for remark in remarks if remark.is_problem] == []
     findings = diagnose(summarise(run), run, remarks=remarks)
     warnings = [finding for finding in findings if finding.severity >= Severity.WARNING]
     assert [(finding.rule, finding.sentence) for finding in warnings] == []

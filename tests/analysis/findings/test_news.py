@@ -32,10 +32,10 @@ def finding(rule: str, severity: Severity) -> Finding:
     )  # fmt: skip
 
 
-looks = st.lists(st.dictionaries(st.sampled_from(RULES), st.sampled_from(Severity)), max_size=12)
+looks = st.lists(st.dictionaries(st.sampled_from(RULES), st.sampled_from([*Severity][1:])), max_size=12)
 
 
-@given(looks, st.sampled_from(Severity))
+@given(looks, st.sampled_from([*Severity][1:]))
 def test_a_rule_speaks_when_it_is_worse_than_ever_and_only_then(
     looks: list[dict[str, Severity]], at_least: Severity
 ) -> None:

@@ -5,31 +5,31 @@ from pathlib import Path
 import pandas as pd
 
 from ratioscope.analysis.diagnosis import Severity
-from ratioscope.analysis.linter import Remark
+from ratioscope.analysis.linter import Finding
 from ratioscope.analysis.runs.store import open_run
 
 
-def found(remarks: list[Remark]) -> dict[str, Severity]:
+def found(remarks: list[Finding]) -> dict[str, Severity]:
     """What was found, with its worst severity."""
     worst: dict[str, Severity] = {}
     for remark in remarks:
-        if remark.severity is not None:
-            worst[remark.check] = max(remark.severity, worst.get(remark.check, remark.severity))
+        if remark.severity:
+            worst[remark.rule] = max(remark.severity, worst.get(remark.rule, remark.severity))
     return worst
 
 
-def problems(remarks: list[Remark]) -> set[str]:
+def problems(remarks: list[Finding]) -> set[str]:
     """The checks that found something that must not be left alone."""
-    return {remark.check for remark in remarks if remark.is_problem}
+    return {remark.rule for remark in remarks if remark.is_problem}
 
 
-def the(remarks: list[Remark], check: str) -> Remark:
+def the(remarks: list[Finding], check: str) -> Finding:
     """The only remark of a check."""
-    (remark,) = (remark for remark in remarks if remark.check == check)
+    (remark,) = (remark for remark in remarks if remark.rule == check)
     return remark
 
 
-def numbers(remark: Remark) -> dict[str, float]:
+def numbers(remark: Finding) -> dict[str, float]:
     """Values by label."""
     return {number.label: number.value for number in remark.numbers}
 

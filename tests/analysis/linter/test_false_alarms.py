@@ -98,7 +98,7 @@ def test_false_alarms_are_rare(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_no_check_fires_on_a_clean_synthetic_log(tmp_path: Path, kind: str) -> None:
     steps = clean_steps(np.random.default_rng(0), kind, steps=4, groups=12, longest=6)
     remarks = lint(open_run(write_run(tmp_path / "run", steps)))
-    assert [remark.check for remark in remarks if remark.is_problem] == []
+    assert [remark.rule for remark in remarks if remark.is_problem] == []
     # Another engine on the same weights is what a noisy engine is; of the usual size it is good to know.
-    noticed = {remark.check for remark in remarks if remark.severity is not None}
+    noticed = {remark.rule for remark in remarks if remark.severity}
     assert ("on_policy_ratio" in noticed) == (kind == "noisy engine")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ratioscope.analysis.diagnosis import Severity, diagnose
-from ratioscope.analysis.linter import Remark, lint
+from ratioscope.analysis.linter import Finding, lint
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.analysis.linter.damaging import Tables, read, write
@@ -59,7 +59,7 @@ def _found(fault: Injected, source: Source, folder: Path) -> bool:
     fault.damage(tables)
     run = open_run(write(tables, source.folder, folder, fault.manifest))
     remarks = lint(run)
-    said = [remark for remark in remarks if remark.severity is not None and remark.severity >= fault.least]
+    said = [remark for remark in remarks if remark.severity and remark.severity >= fault.least]
     first_says = said and (said[0].check in fault.found or fault.least is Severity.NOTICE)
     if first_says and any(_blames(remark, fault) for remark in said):
         return True
@@ -67,5 +67,5 @@ def _found(fault: Injected, source: Source, folder: Path) -> bool:
     return bool(findings) and findings[0].rule in fault.found and findings[0].severity >= fault.least
 
 
-def _blames(remark: Remark, fault: Injected) -> bool:
-    return remark.check in fault.found and bool({*remark.columns} & {*fault.blamed})
+def _blames(remark: Finding, fault: Injected) -> bool:
+    return remark.rule in fault.found and bool({*remark.columns} & {*fault.blamed})

@@ -79,7 +79,7 @@ def test_nothing_is_found_in_a_clean_log_of_the_trainer(trained: Trained, name: 
 def test_every_check_says_something_of_every_log(trained: Trained) -> None:
     told: list[tuple[int, int]] = []
     remarks = lint(open_run(trained("stale")), progress=lambda done, of: told.append((done, of)))
-    assert {remark.check for remark in remarks} == set(CHECKS)
+    assert {remark.rule for remark in remarks} == set(CHECKS)
     assert all(remark.sentence.endswith(".") for remark in remarks)
     assert all(check.about for check in CHECKS.values())
     assert [done for done, _ in told] == list(range(len(CHECKS) + 1))
@@ -195,10 +195,10 @@ def test_a_fault_is_found_and_nothing_else_is_blamed(trained: Trained, tmp_path:
     assert found(remarks)[fault.check] is fault.severity
     assert problems(remarks) | {fault.check} == {fault.check} | fault.consequences
     assert set(found(remarks)) - problems(remarks) - {fault.check} <= {"mean_ratio"}
-    assert any(fault.words in remark.sentence for remark in remarks if remark.check == fault.check)
+    assert any(fault.words in remark.sentence for remark in remarks if remark.rule == fault.check)
     changed = changed_rows(clean, damaged, fault.table)
     for remark in remarks:
-        if remark.check == fault.check and remark.severity:
+        if remark.rule == fault.check and remark.severity:
             assert remark.do
             assert set(remark.steps) <= {key[0] for key in changed}
             for example in remark.examples:
@@ -267,7 +267,7 @@ def test_what_is_not_logged_is_not_checked(tmp_path: Path) -> None:
     behavior = -np.random.default_rng(0).exponential(1.0, 60) - 0.01
     step = plain_step(behavior, behavior, sequence=np.arange(60) // 3, group=np.zeros(60))
     remarks = lint(open_run(write_run(tmp_path / "run", [step])))
-    unchecked = {remark.check for remark in remarks if remark.outcome is Outcome.NOT_CHECKED}
+    unchecked = {remark.rule for remark in remarks if remark.outcome is Outcome.NOT_CHECKED}
     assert unchecked == {
         "advantages", "copied_columns", "drawn_as_logged", "entropy_agrees", "masks", "mean_ratio", "prompts",
         "recomputed", "response_mask", "shifted", "swapped", "temperature", "truncated_support",
@@ -331,7 +331,7 @@ def test_to_json_has_no_undefined_numbers(trained: Trained) -> None:
     assert all(number.keys() == {"label", "value", "interval", "note"} for number in values)
     flat = [value for number in values for value in (number["value"], *(number["interval"] or ()))]
     assert all(value is None or np.isfinite(value) for value in flat)
-    assert [remark["check"] for remark in to_json(remarks)] == [remark.check for remark in remarks]
+    assert [remark["check"] for remark in to_json(remarks)] == [remark.rule for remark in remarks]
 
 
 def test_the_limits_of_the_mean_ratio_are_those_of_the_diagnosis() -> None:
@@ -371,7 +371,7 @@ def test_an_update_that_moves_most_on_its_own_batch_does_not_make_the_record_rec
         return plain_step(behavior, current, new, number=number, behavior_version=version)
 
     remarks = lint(open_run(write_run(tmp_path / "run", [step(number) for number in range(6)])))
-    assert [remark.outcome for remark in remarks if remark.check == "recomputed"] == [Outcome.PASSED]
+    assert [remark.outcome for remark in remarks if remark.rule == "recomputed"] == [Outcome.PASSED]
 
 
 def test_a_learning_rate_of_0_makes_no_copies(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_a_learning_rate_of_0_makes_no_copies(tmp_path: Path) -> None:
     started = lint(open_run(write_run(tmp_path / "started", [step(0, 0.0), step(1, 0.01)])))
     assert problems(started) == set()
     frozen = lint(open_run(write_run(tmp_path / "frozen", [step(number, 0.0) for number in range(6)])))
-    said = [remark for remark in frozen if remark.check == "copied_columns"]
+    said = [remark for remark in frozen if remark.rule == "copied_columns"]
     assert len(said) == 1 and said[0].sentence.startswith("The policy does not move")
 
 
@@ -403,7 +403,7 @@ def test_kernels_that_depend_on_the_batch_are_no_other_tokens(tmp_path: Path) ->
         return [
             remark.outcome
             for remark in lint(open_run(write_run(tmp_path / name, [step])))
-            if remark.check == "own_token"
+            if remark.rule == "own_token"
         ]
 
     assert outcome("noisy", 0.02) == [Outcome.PASSED] and outcome("wrong", 0.5) == [Outcome.FOUND]
@@ -416,7 +416,7 @@ def test_equal_responses_are_no_prompts(tmp_path: Path, greedy: bool) -> None:
     logp = np.full(360, -1.0) - 0.01 * np.tile(np.arange(9), 40)
     step = plain_step(logp, logp, sequence=sequence, group=sequence // 4, token_id=token.astype(np.int32))
     remarks = lint(open_run(write_run(tmp_path / "run", [step])))
-    said = next(remark for remark in remarks if remark.check == "response_mask")
+    said = next(remark for remark in remarks if remark.rule == "response_mask")
     assert said.columns == (("logp_behavior",) if greedy else ("token_id",))
     assert ("greedy" in said.sentence) == greedy
 

@@ -55,7 +55,7 @@ def test_faults_are_found_in_sick_logs_all_the_same(tmp_path: Path, name: str) -
     for fault, check in ((late, "shifted"), (some_zero, by_state)):
         damaged = [step.with_tokens(logp_behavior=fault(step.tokens["logp_behavior"])) for step in steps]
         remarks = lint(open_run(write_run(tmp_path / check, damaged)))
-        (remark, *_) = (remark for remark in remarks if remark.check == check)
+        (remark, *_) = (remark for remark in remarks if remark.rule == check)
         assert remark.is_problem and remark.columns == ("logp_behavior",), remark.sentence
 
 

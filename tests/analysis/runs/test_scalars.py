@@ -38,7 +38,7 @@ def test_what_is_not_logged_is_not_missing(tmp_path: Path, norms: dict[int, floa
     found = unusable(flags["grad_norm"]) if "grad_norm" in flags else None
     assert ([] if found is None else found.index[found].tolist()) == bad
     opened = open_folder(folder)
-    said = [remark for remark in opened.remarks if remark.check == "rewards" and "grad_norm" in remark.columns]
+    said = [remark for remark in opened.remarks if remark.rule == "rewards" and "grad_norm" in remark.columns]
     assert [list(remark.steps) for remark in said] == ([bad] if bad else [])
     assert all(("may have diverged" in remark.sentence) == (39 in bad) for remark in said)
     diverged = [finding for finding in opened.findings if finding.rule == "diverged"]
