@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ratioscope import bounds
 from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.responses import Response
+from ratioscope.analysis.importers.side_by_side import side_by_side
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.values import table_rows
 
@@ -37,7 +38,7 @@ def of_text(no_tokens: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Plain:
-    """A format whose files are JSON lines, JSON or Parquet, with a record a response (or lists of them: `spread`)."""
+    """A format of files that hold records: a response each, or lists of them (`spread`)."""
 
     name: str
     """What `--format` takes."""
@@ -51,16 +52,18 @@ class Plain:
     sequences: tuple[Row, ...]
     """Of the sequences table."""
     tokens: tuple[Row, ...] = ()
-    """Of the tokens table: lists over the response."""
-    sampled: str = ""
-    """Where the mask of the sampled tokens lies; "": all of the response are."""
+    """Of the tokens table: lists over the response. One that is called `sampled` is the mask of what the policy
+    sampled; without it, all was."""
     group: Callable[[Record], Any] | None = None
     """What the records of one prompt have in common; None: `sequences` says it, or nobody does."""
     step: str = ""
     """The key with the step, in records that are in its order in each file; "" where a file's name has it. Where
     neither does, all of it is one step."""
-    spread: bool = False
-    """A record is a list of each of `keys`, and of what is as long, with an entry a response."""
+    spread: Literal["", "step", "group"] = ""
+    """Of what a record is that is a list of each of `keys` (but the step), and of what is as long, with an entry a
+    response: of some responses of a step, or of those to one prompt."""
+    read: Callable[[Path, Reading], Iterator[tuple[int, Record]]] | None = None
+    """The records of a file and their numbers from 1, where it is not JSON lines, JSON or Parquet (`records`)."""
     only: tuple[str, ...] = ()
     """The keys that are read, where records hold much else; (): all."""
     also: Callable[[Record, Response], None] | None = None
@@ -70,8 +73,10 @@ class Plain:
     missing: Mapping[str, str] = field(default_factory=dict)
     """See `Description`, as `assumed`."""
     assumed: tuple[str, ...] = ()
-    told: Callable[[Record], Mapping[str, Any] | None] | None = None
-    """Fields of the description that the first record decides; None: the files are no such ones after all."""
+    told: Callable[[Record, Path], Mapping[str, Any] | None] | None = None
+    """Fields of the description that the first record, of this file, decides; None: it is no such file after all."""
+    scalars: Callable[[Path, Reading], Mapping[int, Mapping[str, Any]]] | None = None
+    """By step, what files beside these say of it: columns of the steps table."""
     signs: tuple[Sign, ...] = ()
     format: str = ""
     """What a run says that it was made of; "": the title."""
@@ -89,19 +94,20 @@ class Plain:
         known = Description(self.framework, self.format or self.title, path, missing=self.missing, assumed=self.assumed)
         if not self.step:
             known = replace(known, steps=len({step for step, _ in files}))
-        told = self.told(first) if self.told is not None else {}
+        told = self.told(first, files[0][1]) if self.told is not None else {}
         return None if told is None else replace(known, **told)
 
     def _read(self, path: Path, reading: Reading) -> Iterator[Step]:
+        scalars = self.scalars(path, reading) if self.scalars is not None else {}
         for number, found in self._by_step(path, reading):
-            if self.group is not None:
+            if self.group is not None or self.spread == "group":
                 numbers = responses.groups_of([response.row["group_id"] for response in found])
                 for response, number_of_group in zip(found, numbers, strict=True):
                     response.row["group_id"] = number_of_group
             if self.finish is not None:
                 self.finish(found)
             if found:
-                yield responses.step(number, found)
+                yield responses.step(number, found, scalars.get(number))
 
     # Files and records --------------------------------------------------------------------------------------------
 
@@ -127,107 +133,82 @@ class Plain:
 
     def _records(self, file: Path, reading: Reading) -> Iterator[tuple[int, Record]]:
         """The records of a file and their lines, or numbers."""
-        arrays = {theirs for _, theirs, _ in self.tokens} | {self.sampled}
-        return records(file, reading, arrays=arrays, only=self.only or None)
+        if self.read is not None:
+            return self.read(file, reading)
+        return records(file, reading, arrays={theirs for _, theirs, _ in self.tokens}, only=self.only or None)
 
     def _by_step(self, path: Path, reading: Reading) -> Iterator[tuple[int, list[Response]]]:
         """Responses by step; of a source that grows without the last, which may grow, too."""
         files = self._files(path)
         if self.step:
-            yield from self._side_by_side([file for _, file in files], reading)
+            first = {file: responses.version(self._first(file).get(self.step)) or 0 for _, file in files}
+            for step, found, is_last in side_by_side(first, lambda file: self._with_steps(file, reading)):
+                if step > reading.after and not (reading.growing and is_last):
+                    yield step, self._responses(found, reading)
             return
-        last = files[-1][0] if files else 0
         for step in dict.fromkeys(step for step, _ in files):
-            if step > reading.after and not (reading.growing and step == last):
+            if step > reading.after and not (reading.growing and step == files[-1][0]):
                 mine = [file for of, file in files if of == step]
-                yield step, [made for file in mine for made in self._of(file, self._records(file, reading), reading)]
+                found = [(file, *numbered) for file in mine for numbered in self._records(file, reading)]
+                yield step, self._responses(found, reading)
 
-    def _side_by_side(self, files: Sequence[Path], reading: Reading) -> Iterator[tuple[int, list[Response]]]:
-        """Files are opened when their first step is due, and read as far as a step goes."""
-        begins = {file: responses.version(self._first(file).get(self.step)) or 0 for file in files}
-        waiting = sorted(files, key=lambda file: (begins[file], file.name), reverse=True)
-        opened: list[_File] = []
-        while waiting or opened:
-            now = min([file.step for file in opened if file.step is not None] + [begins[file] for file in waiting[-1:]])
-            while waiting and begins[waiting[-1]] <= now:
-                file = waiting.pop()
-                opened.append(_File(file, self.step, self._records(file, reading), reading))
-            rows = [made for source in opened for made in self._of(source.path, source.records(now), reading)]
-            opened = [file for file in opened if file.step is not None]
-            if now > reading.after and (waiting or opened or not reading.growing):
-                yield now, rows
+    def _with_steps(self, file: Path, reading: Reading) -> Iterator[tuple[int, tuple[Path, int, Record]]]:
+        """The records of a file that says their steps."""
+        last = 0
+        for line, record in self._records(file, reading):
+            step = responses.version(record.get(self.step))
+            if step is None or step < 0:
+                reading.bad(file, "no step", line)
+            elif step < last:
+                reading.bad(file, f"step {step} comes after step {last}", line)
+            else:
+                last = step
+                yield step, (file, line, record)
 
     # Responses ----------------------------------------------------------------------------------------------------
 
-    def _of(self, file: Path, found: Iterable[tuple[int, Record]], reading: Reading) -> Iterator[Response]:
-        """The responses of some records of a file."""
-        for line, record in found:
-            for place, one in self._one_by_one(record, reading, file, line):
-                what = f"response {place}" if self.spread else "the response"
-                made = responses.made(partial(self._response, one), reading, file, what, line)
-                if made is not None:
-                    yield made
+    def _responses(self, found: Iterable[tuple[Path, int, Record]], reading: Reading) -> list[Response]:
+        """Those in some records, each of which is in a line of a file."""
+        return [
+            made
+            for file, line, record in found
+            for what, one in self._one_by_one(record, reading, file, line)
+            if (made := responses.made(partial(self._response, one, (file, line)), reading, file, what, line))
+        ]
 
-    def _one_by_one(self, record: Record, reading: Reading, file: Path, line: int) -> Iterator[tuple[int, Record]]:
+    def _one_by_one(self, record: Record, reading: Reading, file: Path, line: int) -> Iterator[tuple[str, Record]]:
+        """What a record's responses are made of, and how each is called."""
         if self.spread:
             lists = {name: column for name, column in record.items() if isinstance(column, list)}
-            sizes = {len(lists[name]) if name in lists else -1 for name in self.keys}
+            wanted = [name for name in self.keys if name != self.step]
+            sizes = {len(lists[name]) if name in lists else -1 for name in wanted}
             if len(sizes) > 1 or -1 in sizes:
-                reading.bad(file, f"{', '.join(self.keys)} are not lists of one length", line)
+                reading.bad(file, f"{', '.join(wanted)} are not lists of one length", line)
                 return
             whole = {name: column for name, column in lists.items() if len(column) in sizes}
             for place in range(max(sizes)):
-                yield place, {name: column[place] for name, column in whole.items()}
+                yield f"response {place}", {name: column[place] for name, column in whole.items()}
         elif absent := sorted({*self.keys} - record.keys()):
             reading.bad(file, f"no {' and no '.join(absent)}", line)
         else:
-            yield 0, record
+            yield "the response", record
 
-    def _response(self, record: Record) -> Response:
+    def _response(self, record: Record, place: tuple[Path, int]) -> Response:
         there = [(ours, at_path(record, theirs), value) for ours, theirs, value in self.tokens]
         values = {ours: value(theirs) for ours, theirs, value in there if theirs is not None}
-        mask = at_path(record, self.sampled) if self.sampled else None
+        mask = values.pop("sampled", None)
         size = next((len(list_) for list_ in values.values()), 0)
         response = Response(
             sampled=np.ones(size, dtype=bool) if mask is None else np.asarray(mask, dtype=bool),
             values=values,
             row={ours: value(at_path(record, theirs)) for ours, theirs, value in self.sequences},
         )
-        if self.group is not None:
-            response.row["group_id"] = key = self.group(record)
+        if self.group is not None or self.spread == "group":
+            response.row["group_id"] = key = self.group(record) if self.group is not None else place
             hash(key)
         if self.also is not None:
             self.also(record, response)
         return response
-
-
-class _File:
-    """A file that is read as far as a step goes."""
-
-    def __init__(self, path: Path, key: str, rows: Iterator[tuple[int, Record]], reading: Reading) -> None:
-        self.path, self._key, self._rows, self._reading = path, key, rows, reading
-        self._next: tuple[int, Record] | None = None
-        self.step: int | None = -1
-        self._advance()
-
-    def _advance(self) -> None:
-        for line, record in self._rows:
-            step = responses.version(record.get(self._key))
-            if step is None or step < 0:
-                self._reading.bad(self.path, "no step", line)
-            elif self.step is not None and step < self.step:
-                self._reading.bad(self.path, f"step {step} comes after step {self.step}", line)
-            else:
-                self.step, self._next = step, (line, record)
-                return
-        self.step, self._next = None, None
-
-    def records(self, step: int) -> Iterator[tuple[int, Record]]:
-        """Those of the step that it is at."""
-        while self.step == step and self._next is not None:
-            found = self._next
-            self._advance()
-            yield found
 
 
 def records(

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from ratioscope import bounds
 from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.mapping_file import TableMap
+from ratioscope.analysis.importers.side_by_side import side_by_side
 from ratioscope.analysis.importers.source import Reading
 from ratioscope.errors import RatioscopeError, first_line, unknown
 from ratioscope.storage.parquet import footer, read_schema
@@ -119,30 +120,10 @@ def by_step(path: Path, table: TableMap, names: Sequence[str], reading: Reading)
     if table.step_in_name:
         yield from _by_name(path, files, table, names, reading)
         return
-    # A file is opened when its first step is due.
-    first = [(step, file) for file in files if (step := _first_step(file, table, reading)) is not None]
-    waiting = sorted(first, key=lambda pair: (pair[0], str(pair[1])))
-    opened: list[tuple[Rows, Iterator[Rows]]] = []
-    while waiting or opened:
-        while waiting and (not opened or waiting[0][0] <= min(rows.step for rows, _ in opened)):
-            run = _runs(waiting.pop(0)[1], table, names, reading)
-            if (rows := next(run, None)) is not None:
-                opened.append((rows, run))
-        if not opened:
-            return
-        due = min(rows.step for rows, _ in opened)
-        found: list[Rows] = []
-        left: list[tuple[Rows, Iterator[Rows]]] = []
-        for rows, run in opened:
-            head: Rows | None = rows
-            while head is not None and head.step == due:
-                found.append(head)
-                head = next(run, None)
-            if head is not None:
-                left.append((head, run))
-        opened = left
-        if found and due > reading.after:
-            yield due, found
+    first = {file: step for file in files if (step := _first_step(file, table, reading)) is not None}
+    for step, found, _ in side_by_side(first, lambda file: _runs(file, table, names, reading)):
+        if step > reading.after:
+            yield step, found
 
 
 def _by_name(
@@ -184,7 +165,7 @@ def _first_step(file: Path, table: TableMap, reading: Reading) -> int | None:
     return None
 
 
-def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -> Iterator[Rows]:
+def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -> Iterator[tuple[int, Rows]]:
     """The rows of a file, cut where the step changes."""
     last = None
     for columns, numbers in _batches(file, list(dict.fromkeys([*names, table.step])), reading, table):
@@ -200,7 +181,7 @@ def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -
                 continue
             last = step
             cut = {name: array.slice(first, end - first) for name, array in columns.items()}
-            yield Rows(step, cut, file, numbers[first:end])
+            yield step, Rows(step, cut, file, numbers[first:end])
 
 
 def _cuts(column: pa.Array) -> Iterator[tuple[int, int, int | None]]:

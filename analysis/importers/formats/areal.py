@@ -80,6 +80,6 @@ IMPORTER = Plain(
         "Responses that AReaL's filter turned away are among them: they are written before it decides.",
         "Responses of a task are a group.",
     ),
-    told=lambda first: {} if "version_rle" in first else {"missing": _MISSING | _RANGES},
+    told=lambda first, _: {} if "version_rle" in first else {"missing": _MISSING | _RANGES},
     signs=(Sign("[0-9]*/[0-9]*.jsonl", _KEYS, says_enough=False),),
 ).importer

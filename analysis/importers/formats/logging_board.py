@@ -6,6 +6,7 @@ steps: all files of a folder are read together, by step. ROLL's lists begin at t
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ _OF_ROLL = {
 }
 
 
-def _told(first: Record) -> Mapping[str, Any] | None:
+def _told(first: Record, _: Path) -> Mapping[str, Any] | None:
     if "task_id" in first:
         return None  # AReaL's
     of_roll, scored = _MASK in first, "logprobs" in first
@@ -87,8 +88,7 @@ IMPORTER = Plain(
     keys=_KEYS,
     step="step",
     sequences=(("prompt", "prompt", text), ("response", "response", text), ("reward", "reward", as_number)),
-    tokens=tuple((column, key, _floats) for key, column in _COLUMNS.items()),
-    sampled=_MASK,
+    tokens=(*((column, key, _floats) for key, column in _COLUMNS.items()), ("sampled", _MASK, np.asarray)),
     only=(*_COLUMNS, _MASK, *_KEYS, "task_id"),
     group=lambda record: text(record["prompt"]),
     also=_processed,

@@ -18,7 +18,7 @@ IMPORTER = Plain(
     framework="ROLL",
     files=r"rollout_dump_data\.step_(\d+)\.jsonl",
     keys=_COLUMNS,
-    spread=True,
+    spread="step",
     sequences=(
         ("prompt", "prompt|messages", text),
         ("response", "responses", text),

@@ -46,6 +46,6 @@ IMPORTER = Plain(
     also=_parts,
     missing=of_text(_NO_TOKENS),
     assumed=(_BY_TEXT, _ALIKE),
-    told=lambda first: {"assumed": (_BY_UID, _ALIKE)} if "uid" in first else {},
+    told=lambda first, _: {"assumed": (_BY_UID, _ALIKE)} if "uid" in first else {},
     signs=(Sign("[0-9]*.jsonl", _KEYS, says_enough=False),),
 ).importer
