@@ -1,5 +1,7 @@
 """A page's metrics as another framework would have logged them: folded away, open where the URL names one."""
 
+from collections.abc import Collection
+
 import pandas as pd
 import streamlit as st
 
@@ -10,24 +12,25 @@ from ratioscope.analysis.frameworks.writing import sentence
 from ratioscope.dashboard.components.blocks import computed, draw, say
 from ratioscope.dashboard.sections import frameworks
 from ratioscope.dashboard.sections.model import cell_text
+from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject
 
 _PARAMETER = "framework"
 
 
-def as_reported(subject: Subject, page: str) -> None:
+def as_reported(page: Page, subject: Subject) -> None:
     """A page's metrics under the names of the frameworks: whether theirs are the same numbers, and why not."""
-    if not subject.log.has_tokens:
+    if not (page.reported and subject.log.has_tokens):
         return
     named = st.query_params.get(_PARAMETER, "") in map(_title, DIALECTS)
     with st.expander(
         frameworks.PAGE.title, expanded=named, icon=":material/translate:", key="as-reported", on_change="rerun"
     ) as door:
         if door.open:
-            _content(subject, page)
+            _content(subject, page.reported)
 
 
-def _content(subject: Subject, page: str) -> None:
+def _content(subject: Subject, metrics: Collection[str]) -> None:
     names = list(DIALECTS)
     usual = written_by(subject.opened.run.manifest) or names[0]
     chosen = st.segmented_control(
@@ -39,13 +42,12 @@ def _content(subject: Subject, page: str) -> None:
     found = computed(lambda: frameworks.translated(subject, chosen), height=400)
     if found is not None:
         say(sentence(found))
-        _numbers(subject, found, page)
+        _numbers(subject, found, metrics)
         draw(frameworks.never(found))
 
 
-def _numbers(subject: Subject, found: Translation, page: str) -> None:
+def _numbers(subject: Subject, found: Translation, metrics: Collection[str]) -> None:
     """The table of the page's metrics, and the chosen row over the steps."""
-    metrics = frameworks.METRICS[page]
     lines, table = frameworks.near(found, metrics), frameworks.table(subject, found, metrics)
     st.markdown(f"## {table.title}: select a row to plot it over the steps")
     if not lines:

@@ -13,7 +13,6 @@ from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
-from ratioscope.dashboard.sections import frameworks
 from ratioscope.dashboard.sections.page import Beside, Choice, Notice, Page, Part, Shown
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
@@ -44,8 +43,7 @@ def draw_page(page: Page) -> None:
     metric_row(opened.summary, [key for key in subject.applicable(page.tiles) if key not in without])
     for part in (part for part, first in zip(page.parts, above, strict=True) if not first):
         _part(page, part, subject, chosen)
-    if page.key in frameworks.METRICS:
-        as_reported(subject, page.key)
+    as_reported(page, subject)
     if prose := page.prose:
         how_to_read(prose)
     for part in page.last:

@@ -10,6 +10,7 @@ from ratioscope.analysis.clipping.quadrants import by_quadrant, quadrant_sentenc
 from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.ratios.distributions import quadrants
 from ratioscope.analysis.runs.window import Window
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import share
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
@@ -104,6 +105,10 @@ PAGE = Page(
     answer=answer,
     besides=can_judge,
     main=_main,
+    reported={
+        *(key for key in CATALOGUE if key.startswith("clip_")), "gate_mean", "effective_token_fraction",
+        "zero_advantage_group_fraction",
+    },
     tiles=("clip_fraction", "clip_fraction_positive", "clip_fraction_negative", "effective_token_fraction"),
     parts=[
         # Where nothing can be clipped, this is what the page is for.

@@ -14,6 +14,7 @@ from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.facts import PPO, STALENESS, UPDATE, Cause
 from ratioscope.analysis.findings.numbers import interval_text, number
 from ratioscope.analysis.findings.setup import setup_of
+from ratioscope.catalogue import divergences, total_variation
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import estimate, plain, share
@@ -403,6 +404,9 @@ PAGE = Page(
     also=("engine",),
     answer=answer,
     main=lambda subject: [distances(subject)],
+    reported={
+        *(entry.key for entry in (*total_variation.ENTRIES, *divergences.ENTRIES)), "version_lag", "kl_to_reference",
+    },
     tiles=("s_k_bounded", "u_k", "tv_new_behavior_bounded"),
     parts=[
         Part(

@@ -7,7 +7,7 @@ from ratioscope.analysis.frameworks import DIALECTS, theirs
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.translation import Line, Outcome, Translation, translation
 from ratioscope.analysis.frameworks.writing import HEADINGS, difference, sentence, settings, without
-from ratioscope.catalogue import CATALOGUE, divergences, total_variation, weights
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import frameworks as figures
 from ratioscope.dashboard.formats import plain
 from ratioscope.dashboard.sections.model import Cell, Chart, Quantity, Table
@@ -16,19 +16,6 @@ from ratioscope.dashboard.sections.subject import Subject, chart, where
 
 TOKENS = 300_000
 """Every number needs all tokens of a step: the latest steps with about so many, unless steps are chosen."""
-
-_CLIPPING = {key for key in CATALOGUE if key.startswith("clip_")}
-METRICS: dict[str, Collection[str]] = {
-    "overview": CATALOGUE.keys(),
-    "drift": {
-        *(entry.key for entry in (*total_variation.ENTRIES, *divergences.ENTRIES)),
-        "version_lag",
-        "kl_to_reference",
-    },
-    "ratios": {*(entry.key for entry in weights.ENTRIES), "ratio_mean", "chi2_token", "chi2_token_raw", "chi2_seq"},
-    "clipping": {*_CLIPPING, "gate_mean", "effective_token_fraction", "zero_advantage_group_fraction"},
-}
-"""What the pages show: each has the frameworks' numbers that are nearest to its metrics."""
 
 
 def answer(subject: Subject) -> str:

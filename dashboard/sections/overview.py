@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ratioscope.analysis.findings.course import course
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.sections import learning
 from ratioscope.dashboard.sections.model import Chart
 from ratioscope.dashboard.sections.page import Page
@@ -25,5 +26,6 @@ PAGE = Page(
     asks=("reward", "staleness", "update", "clipping", "entropy"),
     answer=answer,
     tiles=("reward", "eval_accuracy", "s_k_bounded", "u_k"),
+    reported=CATALOGUE.keys(),
     report=[charts],
 )  # fmt: skip

@@ -4,7 +4,7 @@ A page answers a question about a run. Its module declares it as `PAGE` and hold
 Streamlit: `components.page` draws it. What needs a widget that is no `Choice` is a function in `views/`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -125,6 +125,8 @@ class Page:
     """Metrics."""
     without: Callable[[Subject], Iterable[str]] | None = None
     """Those that would say nothing here."""
+    reported: Collection[str] = ()
+    """Metrics; the page has the numbers of other frameworks that are nearest to them."""
     parts: Sequence[Part] = ()
     last: Sequence[Part] = ()
     """Parts below the explanation."""

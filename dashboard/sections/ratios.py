@@ -12,6 +12,7 @@ from ratioscope.analysis.ratios import sentences
 from ratioscope.analysis.ratios.distributions import Level, Survival, by_step, survivals
 from ratioscope.analysis.ratios.growth import growth
 from ratioscope.analysis.ratios.lengths import length_trap
+from ratioscope.catalogue import weights
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import ratios as figures
 from ratioscope.dashboard.figures import tails as tail_figures
@@ -264,6 +265,7 @@ PAGE = Page(
     besides=lambda subject: bool(pairs(subject)),
     choices=[Choice("ratio", "Ratio", lambda subject: words(pairs(subject)), "segments", help=_told)],
     main=_main,
+    reported={*(entry.key for entry in weights.ENTRIES), "ratio_mean", "chi2_token", "chi2_token_raw", "chi2_seq"},
     height=340,
     caption="below",
     tiles=("khat_token", "ess_token", "ess_seq", "log1p_chi2_seq"),

@@ -40,7 +40,7 @@ def render() -> None:
         if door.open:
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
     _origin(subject)
-    as_reported(subject, "overview")
+    as_reported(overview.PAGE, subject)
     sibling_runs(opened.run_id)
     how_to_read(overview.PAGE.prose)
 

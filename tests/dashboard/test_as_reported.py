@@ -12,11 +12,12 @@ from ratioscope.analysis.frameworks.translation import translate
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.roots import serve_from
-from ratioscope.dashboard.sections import frameworks
+from ratioscope.dashboard.sections import PAGES
 from tests.dashboard.conftest import make_steps
 from tests.making.pages import charts, sentences, visit
 from tests.making.runs import write_run
 
+REPORTED = {name: page.reported for name, page in PAGES.items() if page.reported}
 TITLES = {key: dialect.framework.title for key, dialect in DIALECTS.items()}
 
 
@@ -33,11 +34,11 @@ def _shown(at: AppTest, title: str) -> list[str]:
     return next((list(each.value[f"In {title}"]) for each in at.dataframe if f"In {title}" in each.value), [])
 
 
-@pytest.mark.parametrize("page", frameworks.METRICS)
+@pytest.mark.parametrize("page", REPORTED)
 def test_each_page_has_what_is_near_to_its_metrics(finished: Callable[..., AppTest], gallery: Path, page: str) -> None:
     at = finished(page, framework=TITLES["verl"])
     found = translate(open_run(gallery / "finished"), "verl")
-    names = [line.name for line in found.lines if line.row.nearest in frameworks.METRICS[page]]
+    names = [line.name for line in found.lines if line.row.nearest in REPORTED[page]]
     assert sorted(_shown(at, "verl")) == sorted(names) != []
     said = sentences(at)
     assert "As verl reports it, steps 0 to 11" in said and found.dialect.settings in said
@@ -46,8 +47,8 @@ def test_each_page_has_what_is_near_to_its_metrics(finished: Callable[..., AppTe
 
 
 def test_every_number_of_every_framework_is_on_a_page() -> None:
-    assert frameworks.METRICS["overview"] == CATALOGUE.keys()
-    elsewhere = set().union(*(keys for page, keys in frameworks.METRICS.items() if page != "overview"))
+    assert REPORTED["overview"] == CATALOGUE.keys()
+    elsewhere = set().union(*(keys for page, keys in REPORTED.items() if page != "overview"))
     assert elsewhere <= CATALOGUE.keys()
     assert {"s_k", "u_k", "kl_k3", "ratio_max", "ess_seq", "clip_fraction_high"} <= elsewhere
 

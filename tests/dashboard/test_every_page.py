@@ -63,7 +63,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
     monkeypatch.setattr(state, "_LISTED", 1e6)
     # The same on four pages, of the tokens, and dear: `test_as_reported.py` opens it.
     for page in (declared, overview):
-        monkeypatch.setattr(page, "as_reported", lambda subject, page: None)
+        monkeypatch.setattr(page, "as_reported", lambda page, subject: None)
     return lambda folder: serve_from([folder])
 
 
