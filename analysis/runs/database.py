@@ -1,11 +1,13 @@
 """DuckDB, hardened: reads the named folders, writes nothing, leaks nothing of the process into SQL."""
 
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from string import Template
+from threading import Lock
 
 import duckdb
 
@@ -47,11 +49,56 @@ def filled(name: str, **values: str) -> str:
     return template.substitute(values)
 
 
-def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> duckdb.DuckDBPyConnection:
-    """A connection that can read Parquet files below `readable`, and nothing else.
+@contextmanager
+def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that can read Parquet files below `readable`, and nothing else; what is made in it goes with it.
 
-    One thread at a time may use it: take `.cursor()` for each query.
+    To open a database takes twenty times as long as most queries of a small run, and a run is asked many times: the
+    databases of the last few are kept, empty, and each serves one connection at a time.
     """
+    folders = tuple(str(folder.resolve()) for folder in readable)
+    elsewhere_too = any(isinstance(folder, Remote) for folder in readable)
+    key = (folders, memory_limit, _one_thread.get())
+    database = None if elsewhere_too else _taken(key)
+    database = database or _opened(*key, elsewhere_too=elsewhere_too)
+    connection = database.cursor()
+    try:
+        connection.execute("attach ':memory:' as own")
+        connection.execute("set search_path = 'own.main,memory.main'")
+        yield connection
+    finally:
+        with suppress(duckdb.Error):  # one that has failed for good is not kept
+            connection.execute("use memory")
+            connection.execute("detach own")
+            if not elsewhere_too:
+                _keep(key, database)
+        connection.close()
+
+
+_Key = tuple[tuple[str, ...], str, bool]
+_kept: list[tuple[_Key, duckdb.DuckDBPyConnection]] = []
+_lock = Lock()
+_MOST_KEPT = 4
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_kept.clear)  # their threads would be missing in the child
+
+
+def _taken(key: _Key) -> duckdb.DuckDBPyConnection | None:
+    """A database that was opened for the same, which nobody else then has."""
+    with _lock:
+        place = next((place for place, (of, _) in enumerate(_kept) if of == key), None)
+        return None if place is None else _kept.pop(place)[1]
+
+
+def _keep(key: _Key, database: duckdb.DuckDBPyConnection) -> None:
+    with _lock:
+        _kept.append((key, database))
+        del _kept[:-_MOST_KEPT]
+
+
+def _opened(
+    folders: tuple[str, ...], memory_limit: str, one_thread: bool, *, elsewhere_too: bool
+) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(
         ":memory:",
         config={
@@ -59,7 +106,9 @@ def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> duckdb.Du
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "memory_limit": memory_limit,
-            **({"threads": 1} if _one_thread.get() else {}),
+            **({"threads": 1} if one_thread else {}),
+            # It would outlive the connection; the system keeps files of this machine in memory anyway.
+            **({} if elsewhere_too else {"enable_external_file_cache": False}),
         },
     )
     # Progress would be printed into the command line's output. A notebook without ipywidgets has it off and refuses to
@@ -67,10 +116,10 @@ def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> duckdb.Du
     if connection.execute("select current_setting('enable_progress_bar')").fetchall() != [(False,)]:
         connection.execute("set enable_progress_bar = false")
     connection.execute(query("runs/macros"))
-    if any(isinstance(folder, Remote) for folder in readable):
+    if elsewhere_too:
         elsewhere.register(connection)
-    folders = ", ".join("'" + str(folder.resolve()).replace("'", "''") + "/'" for folder in readable)
-    connection.execute(f"set allowed_directories = [{folders}]")
+    readable = ", ".join("'" + folder.replace("'", "''") + "/'" for folder in folders)
+    connection.execute(f"set allowed_directories = [{readable}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
     return connection
