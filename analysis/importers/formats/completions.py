@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ratioscope.analysis.importers import responses
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
-from ratioscope.analysis.importers.values import as_number, as_part, table_rows
+from ratioscope.analysis.importers.values import as_number, as_part, numbered, table_rows
 from ratioscope.storage.parquet import read_schema
 
 _FIXED = ("step", "prompt", "completion", "advantage")
@@ -50,8 +50,7 @@ def _folder(path: Path) -> Path:
 
 
 def _files(path: Path) -> dict[int, Path]:
-    found = {file.stem.removeprefix("completions_"): file for file in _folder(path).glob("completions_*.parquet")}
-    return {int(name): found[name] for name in sorted(filter(str.isdecimal, found), key=int)}
+    return numbered(_folder(path), r"completions_(\d+)\.parquet")
 
 
 def _describe(path: Path) -> Description | None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ratioscope.analysis.importers import lines, pickles, responses
 from ratioscope.analysis.importers.formats import gates, slime
 from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Sign, Step
-from ratioscope.analysis.importers.values import as_number, table_rows
+from ratioscope.analysis.importers.values import as_number, numbered, table_rows
 
 _SLICED = (*slime.COLUMNS, gates.FIELD)
 _MISSING = {name: why.replace("slime", "miles") for name, why in slime.MISSING.items()}
@@ -42,8 +42,7 @@ def ranks(folder: Path) -> dict[int, list[Path]]:
 
 def columns_of(folder: Path) -> dict[int, Path]:
     """Files of dashboard_columns by rollout id: tokens, mask and the sampler's log-probabilities, as Parquet."""
-    found = {file.stem.removeprefix("rollout_"): file for file in folder.glob("rollout_*.parquet")}
-    return {int(name): found[name] for name in sorted(filter(str.isdecimal, found), key=int)}
+    return numbered(folder, r"rollout_(\d+)\.parquet")
 
 
 def _describe(path: Path) -> Description | None:

@@ -9,7 +9,6 @@ the right: leading zeros, then the response.
 
 import io
 import pickle
-import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,8 @@ from numpy.typing import NDArray
 from ratioscope import bounds
 from ratioscope.analysis.importers import pickles, responses
 from ratioscope.analysis.importers.source import SURPRISES, Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import numbered
 
-_NAME = re.compile(r"global_step_(\d+)_training_input\.pkl")
 _COLUMNS = {
     "action_log_probs": "logp_current",
     "rollout_logprobs": "logp_behavior",
@@ -59,19 +58,11 @@ def _folder(path: Path) -> Path:
 
 
 def _files(path: Path) -> dict[int, Path]:
-    found = {
-        int(match[1]): file
-        for file in _folder(path).glob("global_step_*_training_input.pkl")
-        if (match := _NAME.fullmatch(file.name))
-    }
-    return dict(sorted(found.items()))
+    return numbered(_folder(path), r"global_step_(\d+)_training_input\.pkl")
 
 
 def _describe(path: Path) -> Description | None:
-    try:
-        files = _files(path)
-    except OSError:
-        return None
+    files = _files(path)
     if not files:
         return None
     return Description(

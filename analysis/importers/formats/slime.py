@@ -13,7 +13,7 @@ import numpy as np
 
 from ratioscope.analysis.importers import pickles, responses
 from ratioscope.analysis.importers.source import SURPRISES, Description, Importer, Reading, Sign, Step
-from ratioscope.analysis.importers.values import as_number
+from ratioscope.analysis.importers.values import as_number, numbered
 
 COLUMNS = {
     "log_probs": "logp_current",
@@ -48,12 +48,7 @@ def folder_of(path: Path) -> Path:
 
 def rollouts(folder: Path) -> dict[int, Path]:
     """Files by rollout id, in ascending order; those of evaluations are not among them."""
-    try:
-        names = {file: file.stem.removeprefix("rollout_") for file in folder.glob("*.pt")}
-        files = {int(name): file for file, name in names.items() if name.isdecimal()}
-    except OSError:
-        return {}
-    return dict(sorted(files.items()))
+    return numbered(folder, r"(?:rollout_)?(\d+)\.pt")
 
 
 def _sources(path: Path) -> tuple[dict[int, Path], dict[int, Path]]:
