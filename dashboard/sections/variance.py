@@ -1,6 +1,6 @@
 """Which failure mode is it: bias or variance?"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -237,10 +237,6 @@ def _is_weighed(subject: Subject) -> bool:
     return not PAGE.is_empty(subject)
 
 
-def _without(subject: Subject) -> Sequence[str]:
-    return PAGE.tiles if PAGE.is_empty(subject) else ()
-
-
 def _of_levels(subject: Subject) -> Iterator[Shown]:
     grown = growth(subject)
     yield Paragraph(grown.takeaway, small=True)
@@ -263,7 +259,6 @@ PAGE = Page(
     besides=lambda subject: bool(estimators(subject)),
     main=_main,
     tiles=("s_k_bounded", "chi2_token", *LOG_CHI2),
-    without=_without,
     parts=[
         Part("", "", remedies, when=_is_weighed),
         Part("basis", "What this rests on", rests_on, when=_is_weighed),
