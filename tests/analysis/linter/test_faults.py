@@ -60,7 +60,7 @@ def _found(fault: Injected, source: Source, folder: Path) -> bool:
     run = open_run(write(tables, source.folder, folder, fault.manifest))
     remarks = lint(run)
     said = [remark for remark in remarks if remark.severity and remark.severity >= fault.least]
-    first_says = said and (said[0].check in fault.found or fault.least is Severity.NOTICE)
+    first_says = said and (said[0].rule in fault.found or fault.least is Severity.NOTICE)
     if first_says and any(_blames(remark, fault) for remark in said):
         return True
     findings = diagnose(summarise(run), run, remarks=remarks)
