@@ -29,7 +29,6 @@ class Measured:
     n_steps: int
     tv: float
     """Total variation in the bounded form: mean (1 - e^x)+, x the log-ratio of trainer and sampler."""
-    tv_interval: Interval
     mean_ratio: float
     equal: float
     """Share of tokens to which both engines give the very same log-probability."""
@@ -97,7 +96,6 @@ def _of(groups: pd.DataFrame, *, clip_is_known: bool) -> Measured:
         n_tokens=int(n.sum()),
         n_steps=len(by_step),
         tv=part("shortfall", "n"),
-        tv_interval=_interval(groups, "shortfall", "n", 0.0),
         mean_ratio=1 + part("apart", "n"),
         equal=part("equal", "n"),
         chi2=part("square", "n"),

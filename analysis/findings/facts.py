@@ -123,8 +123,6 @@ class Level:
     over: tuple[int, ...]
     """The steps above the limit beyond their own noise (`steps_above`)."""
     n_known: int
-    n_doubtful: int
-    """Steps whose value is there and cannot be trusted."""
 
 
 class Control(Enum):
@@ -171,8 +169,6 @@ class Facts:
     path: Path
     lag: float
     """Mean version lag; NaN: not known."""
-    lag_correlation: float
-    """Rank correlation of staleness with the version lag over the steps; NaN where there is too little of either."""
     log_chi2: float
     """log(1 + χ²) of whole responses, median over the steps, measured or predicted from the tokens."""
     n_chi2: int
@@ -277,7 +273,6 @@ def _found(summary: StepSummary, limits: Limits, first: int | None, last: int | 
         update=update,
         path=path,
         lag=_mean(lag[lag.notna()], values["n_tokens"]),
-        lag_correlation=_correlation(lag, values[STALENESS]),
         log_chi2=log_chi2,
         n_chi2=int(has_chi2.sum()),
         n_doubtful_chi2=int(doubtful.sum()),
@@ -402,7 +397,6 @@ def _level(inside: StepSummary, key: str, limit: float) -> Level:
         largest_step=int(known.index[int(known.argmax())]) if len(known) else None,
         over=tuple(int(step) for step in steps_above(inside, key, limit).index),
         n_known=len(known),
-        n_doubtful=unreliable_steps(inside, key)[0],
     )
 
 
@@ -431,10 +425,3 @@ def _is_truncated(summary: StepSummary, limits: Limits) -> bool:
     z, mean = summary.values["ratio_mean_z"], summary.values["ratio_mean"]
     below = (z < -limits.mean_ratio_z) & (mean < 1 - limits.mean_ratio_trifle)
     return bool(below[z.notna()].mean() > _MOST)
-
-
-def _correlation(lag: "Series[float]", staleness: "Series[float]") -> float:
-    if lag.nunique() <= 2 or staleness.nunique() <= 2:
-        return np.nan
-    # Of a frame: that of two series would import scipy.stats, which takes a second.
-    return float(pd.concat([lag, staleness], axis=1).corr(method="spearman").to_numpy()[0, 1])

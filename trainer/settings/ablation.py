@@ -31,10 +31,6 @@ class Grid:
     claims: list[dict[str, Any]] = field(default_factory=list)
 
 
-def study_names() -> list[str]:
-    return sorted(path.stem for path in STUDIES.glob("*.toml"))
-
-
 def plan(name: str, overrides: list[str]) -> Grid:
     """The runs of a grid.
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from ratioscope.analysis.compare.claims import MEASURES, Claim, Verdict, claims_of, judge, measure, sentences, text
-from ratioscope.trainer.settings.ablation import STUDIES, plan, study_names
+from ratioscope.trainer.settings.ablation import STUDIES, plan
 from tests.making.samples import summary_of
 
 
@@ -100,7 +100,7 @@ def test_the_clip_fraction_grows_between_synchronisations() -> None:
     assert isinstance(summary.values["clip_fraction"], pd.Series)
 
 
-@pytest.mark.parametrize("study", [name for name in study_names() if name.startswith("figure")])
+@pytest.mark.parametrize("study", sorted(path.stem for path in STUDIES.glob("figure*.toml")))
 def test_every_claim_of_a_study_is_about_runs_that_the_study_makes(study: str) -> None:
     grid = plan(study, [])
     made = {(cell.preset, cell.variant) for cell in grid.cells}
