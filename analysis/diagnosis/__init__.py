@@ -3,8 +3,8 @@
 diagnose(summary)                                      # what the step summary alone can tell
 diagnose(summary, run, limits_of(run.folder))         # and the tokens, with the project's limits
 
-A rule is a function `Evidence -> Finding | None` in the module of its question, declared there by `@rule`; its limits
-are fields of `Limits`. A finding needs steps beyond their own noise, or a robust share of the steps.
+A rule is a function `RunEvidence -> Finding | None` in the module of its question, declared there by `@rule`; its
+limits are fields of `Limits`. A finding needs steps beyond their own noise, or a robust share of the steps.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from ratioscope.analysis.diagnosis import (
     weights,
 )
 from ratioscope.analysis.diagnosis.collapse import with_cause
-from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.rule import RULES, Rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
@@ -32,10 +32,10 @@ from ratioscope.analysis.summary.summary import StepSummary
 
 __all__ = [
     "RULES",
-    "Evidence",
     "Finding",
     "Number",
     "Rule",
+    "RunEvidence",
     "Severity",
     "diagnose",
     "limits_of",
@@ -62,7 +62,7 @@ def diagnose(
     Raises:
         RatioscopeError: a file of the run cannot be read any more.
     """
-    evidence = Evidence(summary, run, limits, remarks)
+    evidence = RunEvidence(summary, run, limits, remarks)
     found = {name: finding for name, rule in RULES.items() if (finding := rule(evidence)) is not None}
     explained = frozenset[str]().union(*(RULES[name].explains for name in found))
     findings = [finding for name, finding in found.items() if name not in explained]

@@ -8,7 +8,7 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.diagnosis.evidence import Evidence, Steps
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, Steps
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
@@ -27,7 +27,7 @@ _SCALARS = {"loss": "the loss", "grad_norm": "the gradient norm"}
 
 
 @rule("nothing_to_judge", order=10, page="linter", group=None, absence=True, of_the_log=True, cause=False)
-def nothing_to_judge(evidence: Evidence) -> Finding | None:
+def nothing_to_judge(evidence: RunEvidence) -> Finding | None:
     """No step has a usable token; of a run that is being written, although there are rows."""
     values, run = evidence.values, evidence.run
     rows = values["n_invalid"].sum()
@@ -70,7 +70,7 @@ def _reason(run: Run | None) -> str:
     return f'run.json says why it ended: "{said}".' if said else ""
 
 
-def _nothing_asked(evidence: Evidence) -> Finding | None:
+def _nothing_asked(evidence: RunEvidence) -> Finding | None:
     """There are tokens, and no step has any number that a rule looks at."""
     values = evidence.values
     if values[[key for keys in _ASKED.values() for key in keys]].notna().any(axis=None):
@@ -87,7 +87,7 @@ def _nothing_asked(evidence: Evidence) -> Finding | None:
 
 
 @rule("diverged", order=20, page="overview", group=None, absence=True, outcome=True, cause=False)
-def run_has_diverged(evidence: Evidence) -> Finding | None:
+def run_has_diverged(evidence: RunEvidence) -> Finding | None:
     """From some step to the end loss or gradient norm are not finite, or most rows unusable, and were not before."""
     lost: dict[str, Steps] = {}
     for name, bad in _bad(evidence).items():
@@ -123,7 +123,7 @@ def run_has_diverged(evidence: Evidence) -> Finding | None:
 
 
 @rule("files_left_out", order=30, page="linter", group=None, absence=True, cause=False)
-def files_are_left_out(evidence: Evidence) -> Finding | None:
+def files_are_left_out(evidence: RunEvidence) -> Finding | None:
     """Files of the run that could not be read."""
     problems = evidence.run.problems if evidence.run else ()
     if not problems or evidence.run is None:
@@ -143,7 +143,7 @@ def files_are_left_out(evidence: Evidence) -> Finding | None:
 
 
 @rule("ended_badly", order=40, page="overview", group=None, absence=True, cause=False)
-def run_ended_badly(evidence: Evidence) -> Finding | None:
+def run_ended_badly(evidence: RunEvidence) -> Finding | None:
     """The run failed, or its writer is gone without having ended it; the user's own end is none."""
     run = evidence.run
     if run is None or run.last_step < 0:
@@ -203,7 +203,7 @@ def _absent(reason: str) -> str:
     return "tokens" if reason in ("no tokens are logged", "no step has a token on disk") else ""
 
 
-def _bad(evidence: Evidence) -> dict[str, "pd.Series[bool]"]:
+def _bad(evidence: RunEvidence) -> dict[str, "pd.Series[bool]"]:
     """By quantity: the steps in which it was logged and is not finite."""
     values = evidence.values
     rows = values["n_tokens"] + values["n_invalid"]
@@ -245,7 +245,7 @@ def _joined(names: list[str]) -> str:
 
 
 def _finding(
-    evidence: Evidence, sentence: str, steps: Steps, why: str, do: str, *numbers: Number,
+    evidence: RunEvidence, sentence: str, steps: Steps, why: str, do: str, *numbers: Number,
     severity: Severity = Severity.CRITICAL,
 ) -> Finding:  # fmt: skip
     return Finding(

@@ -4,7 +4,7 @@ from math import isnan
 
 import pandas as pd
 
-from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step_of, steps_of
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
@@ -20,7 +20,7 @@ _FRACTIONS = {
 
 
 @rule("clip_saturated", order=230, page="clipping", group=Group.CLIP, words="saturated clip", another_rule=True)
-def clip_is_saturated(evidence: Evidence) -> Finding | None:
+def clip_is_saturated(evidence: RunEvidence) -> Finding | None:
     """More than the limit is clipped: of all tokens, or of those with one sign of the advantage."""
     limit = evidence.limits.clip_saturated
     clipped = {metric: evidence.above(metric, limit) for metric in _FRACTIONS}
@@ -72,7 +72,7 @@ def _far(clipped: "pd.Series[float]", lowest: "pd.Series[float]", highest: "pd.S
 
 
 @rule("clip_zero", order=240, page="clipping", group=Group.CLIP, words="clip never binds")
-def clip_never_binds(evidence: Evidence) -> Finding | None:
+def clip_never_binds(evidence: RunEvidence) -> Finding | None:
     """A clip that stops no token in any step, while ratios are beyond every usual band.
 
     Where no ratio is beyond them there is nothing to clip; the page Clipping says so. A clip stops only what goes

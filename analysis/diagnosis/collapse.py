@@ -6,7 +6,7 @@ from math import nan
 from typing import Any
 
 from ratioscope.analysis.diagnosis.change_points import Shift, find_shift, significant
-from ratioscope.analysis.diagnosis.evidence import Evidence, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, steps_of
 from ratioscope.analysis.diagnosis.rule import RULES, rule, rule_words
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
@@ -46,7 +46,7 @@ class Moved:
 
 
 @rule("reward_collapse", order=110, page="overview", group=None, outcome=True, cause=False, another_rule=True)
-def reward_has_collapsed(evidence: Evidence) -> Finding | None:
+def reward_has_collapsed(evidence: RunEvidence) -> Finding | None:
     """The level has fallen from its best by the share that is set, and stayed there."""
     lost, fall = evidence.limits.reward_lost, fall_of(evidence.summary, evidence.limits)
     if fall is None:
@@ -74,7 +74,7 @@ def reward_has_collapsed(evidence: Evidence) -> Finding | None:
 
 
 @rule("reward_setback", order=120, page="overview", group=None, outcome=True, cause=False, another_rule=True)
-def reward_was_set_back(evidence: Evidence) -> Finding | None:
+def reward_was_set_back(evidence: RunEvidence) -> Finding | None:
     """The level fell as in a collapse, stayed low for three values or more, and came back."""
     fall = setback_of(evidence.summary, evidence.limits)
     if fall is None:
@@ -94,7 +94,7 @@ def reward_was_set_back(evidence: Evidence) -> Finding | None:
     )
 
 
-def with_cause(finding: Finding, others: Sequence[Finding], evidence: Evidence) -> Finding:
+def with_cause(finding: Finding, others: Sequence[Finding], evidence: RunEvidence) -> Finding:
     """A fall with what the other findings say of its origin; any other finding as it is.
 
     A finding is the likely cause only where it begins after the level was at its best: what stood while the run was
@@ -120,7 +120,7 @@ def with_cause(finding: Finding, others: Sequence[Finding], evidence: Evidence) 
     )
 
 
-def moved_before(evidence: Evidence, fall: Fall) -> Moved:
+def moved_before(evidence: RunEvidence, fall: Fall) -> Moved:
     """The sustained changes of the candidates in the steps up to where the fall was found.
 
     The version lag is allowed for: what rises and falls with the syncs has not changed.
@@ -155,7 +155,7 @@ def _first(moved: Moved) -> str:
     return f" {_dated(key, moved.before[key])}, before it." if (key := _only(moved.first)) else ""
 
 
-def _origin(evidence: Evidence, moved: Moved, fall: Fall) -> dict[str, Any]:
+def _origin(evidence: RunEvidence, moved: Moved, fall: Fall) -> dict[str, Any]:
     """The fields of a finding that say where the fall comes from, and how sure that is."""
     beside = bool(_beside(evidence, fall)) and not (moved.before or moved.meanwhile)
     return {
@@ -165,12 +165,12 @@ def _origin(evidence: Evidence, moved: Moved, fall: Fall) -> dict[str, Any]:
     }
 
 
-def _evaluation_holds(evidence: Evidence, fall: Fall) -> bool:
+def _evaluation_holds(evidence: RunEvidence, fall: Fall) -> bool:
     """It is the training reward that fell, while evaluation accuracy was judged and did not."""
     return fall.metric == "reward" and any(metric == "eval_accuracy" for metric, *_ in levels_of(evidence.summary))
 
 
-def _sure(evidence: Evidence, moved: Moved, fall: Fall) -> str:
+def _sure(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     holds = "evaluation accuracy shows no such fall" if _evaluation_holds(evidence, fall) else ""
     text = "; ".join(filter(None, (fall.noise_words, holds, _order(moved))))
     return f"{text[0].upper()}{text[1:]}"
@@ -193,7 +193,7 @@ def _order(moved: Moved) -> str:
     return "the fall came too early to tell what changed first."
 
 
-def _story(evidence: Evidence, moved: Moved, fall: Fall) -> str:
+def _story(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     """Where it may come from: evaluations date a fall to a stretch of steps, and order is no proof of a cause."""
     of = f"of {len(moved.looked_at)} metrics that were looked at"
     sizes = f"(medians before and after; the chance of any such change in error is below 5%, {of})"
@@ -212,7 +212,7 @@ def _story(evidence: Evidence, moved: Moved, fall: Fall) -> str:
     return f"None {of} has a sustained change up to the fall that its noise and trend do not explain."
 
 
-def _beside(evidence: Evidence, fall: Fall) -> str:
+def _beside(evidence: RunEvidence, fall: Fall) -> str:
     """That staleness went clearly above its limit, for the first time, between the last good step and the fall."""
     level = evidence.facts.staleness
     over = level.over
@@ -227,7 +227,7 @@ def _beside(evidence: Evidence, fall: Fall) -> str:
     return f"{text}; {evidence.setup.unbounded}." if evidence.setup.unbounded else f"{text}."
 
 
-def _advice(evidence: Evidence, moved: Moved, fall: Fall) -> str:
+def _advice(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     """Sentences. From a fall that came back there is nothing to go back to."""
     back = _back(evidence, fall)
     if moved.before:
@@ -251,7 +251,7 @@ def _advice(evidence: Evidence, moved: Moved, fall: Fall) -> str:
     return f"{_told(back)} {unknown}".strip()
 
 
-def _back(evidence: Evidence, fall: Fall) -> list[str]:
+def _back(evidence: RunEvidence, fall: Fall) -> list[str]:
     """What to go back to, a clause; nothing of a fall that came back."""
     if fall.came_back:
         return []

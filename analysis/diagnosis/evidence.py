@@ -13,10 +13,10 @@ import pandas as pd
 
 from ratioscope.analysis.engine.measured import TOKENS, measure
 from ratioscope.analysis.engine.verdict import EngineFacts, engine_by_step, engine_facts
+from ratioscope.analysis.findings.evidence import Evidence
 from ratioscope.analysis.findings.facts import ROUNDING_TV, Cause, Facts, Level, facts_of, parts_by_step, steps_above
 from ratioscope.analysis.findings.finding import Finding, Number
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.regime import Regime, regime
 from ratioscope.analysis.findings.setup import Setup, setup_of
 from ratioscope.analysis.runs.relations import relations
@@ -36,7 +36,7 @@ _LEAST_STEPS = 3
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RunEvidence(Evidence):
     """Everything that rules know of a run."""
 
     summary: StepSummary
@@ -105,7 +105,7 @@ class Evidence:
         tv, _ = engine_by_step(self.summary)
         measured, n_tokens = None, self.values["n_tokens"]
         if self.run is not None and len(n_tokens) and (len(tv) < _LEAST_STEPS or tv.mean() > ROUNDING_TV):
-            log = logged(self.run)
+            log = self.log
             if log.has("logp_behavior") and (log.has_versions or log.has("logp_behavior_train")):
                 measured = measure(self.run, *window_of(self.run, n_tokens, (None, None), TOKENS).steps)
         return engine_facts(self.summary, self.facts, measured, self.setup)
@@ -196,7 +196,7 @@ class Evidence:
         return self.number(metric, step_of(self.values[metric].last_valid_index()), "latest")
 
 
-def share_text(steps: "Series[float]", evidence: Evidence) -> str:
+def share_text(steps: "Series[float]", evidence: RunEvidence) -> str:
     """How many of how many steps, for sentences."""
     return f"in {len(steps)} of {len(evidence.values)} steps"
 

@@ -5,7 +5,7 @@ from math import isnan
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step_of, steps_of
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
@@ -18,7 +18,7 @@ _FEWEST = 5
 
 
 @rule("zero_signal", order=250, page="clipping", group=Group.SIGNAL, words="groups without a signal", cause=False)
-def groups_have_no_signal(evidence: Evidence) -> Finding | None:
+def groups_have_no_signal(evidence: RunEvidence) -> Finding | None:
     """Most prompt groups have no advantage other than 0, on average over ten steps; a notice where all are right."""
     window = max(_FEWEST, min(_WINDOW, len(evidence.values) - 2))  # three of these are what `often` asks for
     metric, limit = "zero_advantage_group_fraction", evidence.limits.zero_signal
@@ -57,7 +57,7 @@ _CLEARLY = 0.7
 """Of the groups without a signal: so many have the same cause."""
 
 
-def _whose_fault(evidence: Evidence, steps: "pd.Series[float]") -> tuple[str, str, bool]:
+def _whose_fault(evidence: RunEvidence, steps: "pd.Series[float]") -> tuple[str, str, bool]:
     """Why there is no signal, what to do, and whether the task is learned: by the rewards of the groups without one."""
     rewards, setup = evidence.equal_rewards, evidence.setup
     # Of a data set nothing is sampled again, and who samples again already has no more of it to gain.
@@ -92,7 +92,7 @@ def _whose_fault(evidence: Evidence, steps: "pd.Series[float]") -> tuple[str, st
 
 
 @rule("entropy_collapse", order=260, page="overview", group=Group.ENTROPY, cause=False)
-def entropy_has_collapsed(evidence: Evidence) -> Finding | None:
+def entropy_has_collapsed(evidence: RunEvidence) -> Finding | None:
     """Entropy below a share of what it was at the start, and still so at the end."""
     entropy = evidence.values["entropy"].dropna()
     if len(entropy) < 2 * _WINDOW:

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Severity
 
 
 @rule("log_broken", order=50, page="linter", group=None, words="broken log", of_the_log=True, cause=False)
-def log_is_broken(evidence: Evidence) -> Finding | None:
+def log_is_broken(evidence: RunEvidence) -> Finding | None:
     """A critical remark of the linter: the numbers are not those of the run."""
     broken = [remark for remark in evidence.remarks if remark.is_broken]
     if not broken:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ratioscope.analysis.diagnosis.change_points import FAMILY, find_shift
 from ratioscope.analysis.diagnosis.collapse import moved_before, reward_has_collapsed
-from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.diagnosis.rule import RULES, rule_words
 from ratioscope.analysis.findings.fall import fall_of
@@ -67,13 +67,13 @@ def post_mortem(opened: Opened) -> PostMortem | None:
     index = opened.summary.values.index
     if not grave or not len(index):
         return None
-    evidence = Evidence(opened.summary, opened.run, opened.limits, opened.remarks)
+    evidence = RunEvidence(opened.summary, opened.run, opened.limits, opened.remarks)
     onsets = [_onset(evidence, finding) for finding in grave]
     onsets.sort(key=lambda onset: (-1 if onset.stable is None else onset.stable, onset.step))
     return PostMortem(tuple(onsets), int(index[-1]))
 
 
-def _onset(evidence: Evidence, finding: Finding) -> Onset:
+def _onset(evidence: RunEvidence, finding: Finding) -> Onset:
     """A fall began with what changed before it, any other finding with its metric's own sustained change."""
     index = evidence.values.index
     fall = fall_of(evidence.summary, evidence.limits) if finding.rule == reward_has_collapsed.name else None
@@ -90,11 +90,11 @@ def _onset(evidence: Evidence, finding: Finding) -> Onset:
     return Onset(finding, _before(evidence, touched), touched, finding.metric, f"shows it first in step {touched}")
 
 
-def _changed(evidence: Evidence, finding: Finding, key: str, step: int) -> Onset:
+def _changed(evidence: RunEvidence, finding: Finding, key: str, step: int) -> Onset:
     return Onset(finding, _before(evidence, step), step, key, f"changed for good from step {step} on")
 
 
-def _before(evidence: Evidence, step: int) -> int | None:
+def _before(evidence: RunEvidence, step: int) -> int | None:
     """The last step on disk before another."""
     earlier = evidence.values.index[evidence.values.index < step]
     return int(earlier[-1]) if len(earlier) else None

@@ -2,7 +2,7 @@
 
 from math import isnan
 
-from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step_of, steps_of
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Concern, Facts
@@ -12,7 +12,7 @@ from ratioscope.analysis.findings.regime import log_chi2_of_responses
 
 
 @rule("bias_regime", order=160, page="variance", group=Group.STALENESS, words="large bias")
-def bias_dominates(evidence: Evidence) -> Finding | None:
+def bias_dominates(evidence: RunEvidence) -> Finding | None:
     """Large total variation: the regime in which bias is the main concern (S1 6.2)."""
     found, level = evidence.regime, evidence.facts.staleness
     metric, limit, values = level.key, level.limit, evidence.values
@@ -38,7 +38,7 @@ def bias_dominates(evidence: Evidence) -> Finding | None:
     )
 
 
-def _of_prefixes(evidence: Evidence, length: float) -> str:
+def _of_prefixes(evidence: RunEvidence, length: float) -> str:
     """What weights of tokens leave; nothing of a loss that has others, or none."""
     if evidence.setup.weighted is False or evidence.setup.level not in ("", "token"):
         return ""
@@ -46,7 +46,7 @@ def _of_prefixes(evidence: Evidence, length: float) -> str:
 
 
 @rule("variance_regime", order=200, page="variance", group=Group.TAILS, words="large variance", another_rule=True)
-def variance_dominates(evidence: Evidence) -> Finding | None:
+def variance_dominates(evidence: RunEvidence) -> Finding | None:
     """Small total variation with a large chi-square: what a trust region in TV or KL cannot see (S1 4.3).
 
     A warning where the loss pays for it: it multiplies by ratios of whole responses, or by those of tokens and these
@@ -89,7 +89,7 @@ def _where_from(facts: Facts) -> str:
     return f"Moderate ratios of tokens multiply over a response{over}: χ² of a product grows like (1 + χ²)^T."
 
 
-def _of_loss(evidence: Evidence, pays: bool) -> str:
+def _of_loss(evidence: RunEvidence, pays: bool) -> str:
     setup = evidence.setup
     if pays:
         return ""

@@ -1,7 +1,7 @@
 """A rule is declared where it is computed, once: everybody else iterates over the registry.
 
 @rule("update_large", order=170, page="drift", group=Group.UPDATE, another_rule=True)
-def update_is_large(evidence: Evidence) -> Finding | None: ...
+def update_is_large(evidence: RunEvidence) -> Finding | None: ...
 
 RULES["update_large"](evidence)      # the finding, which bears the rule's name
 rule_words("update_large")           # "large update"
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import isnan
 
-from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.findings.declared import Declared, put
 from ratioscope.analysis.findings.finding import Finding
 
-Look = Callable[[Evidence], Finding | None]
+Look = Callable[[RunEvidence], Finding | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Rule(Declared):
     another_rule: bool = False
     """Whether its remedy may be another gate or weight, which the what-if on Clipping tries on the run's own tokens."""
 
-    def __call__(self, evidence: Evidence) -> Finding | None:
+    def __call__(self, evidence: RunEvidence) -> Finding | None:
         """What it finds, without the numbers that are not logged."""
         finding: Finding | None = self.function(evidence)
         if finding is None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step_of, steps_of
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Cause
@@ -30,7 +30,7 @@ _LOOK = "See whether staleness falls at a sync, and whether logp_behavior equals
     group=Group.STALENESS,
     explains=("engine_mismatch", "staleness_high", "staleness_growing", "kl_high", "bias_regime"),
 )
-def sampler_does_not_follow(evidence: Evidence) -> Finding | None:
+def sampler_does_not_follow(evidence: RunEvidence) -> Finding | None:
     """Staleness far beyond what the logged updates over the reported lag explain.
 
     Critical where it has grown from a small level: an engine's difference is there from the first step on.
@@ -69,7 +69,7 @@ def sampler_does_not_follow(evidence: Evidence) -> Finding | None:
     )
 
 
-def _finding(evidence: Evidence, found: Following, steps: "pd.Series[float]", severity: Severity) -> Finding:
+def _finding(evidence: RunEvidence, found: Following, steps: "pd.Series[float]", severity: Severity) -> Finding:
     worst = step_of(steps.idxmax())
     explained = float(np.nan_to_num(found.explained.loc[worst]))
     engine = found.key == "s_k_engine_bounded"
@@ -105,13 +105,13 @@ def _finding(evidence: Evidence, found: Following, steps: "pd.Series[float]", se
     )
 
 
-def _find_out(evidence: Evidence) -> str:
+def _find_out(evidence: RunEvidence) -> str:
     """What would tell the causes apart, of what is not logged yet."""
     recomputed = evidence.values[Cause.ENGINE.key].notna().any()
     return _CHECKSUM + ("" if recomputed else _RECOMPUTE) + _LOOK
 
 
-def _why(evidence: Evidence, *, grown: bool) -> str:
+def _why(evidence: RunEvidence, *, grown: bool) -> str:
     reference = evidence.reference
     if reference is not None and reference.is_sampler:
         return (
@@ -131,7 +131,7 @@ def _why(evidence: Evidence, *, grown: bool) -> str:
     )
 
 
-def _of_reference(evidence: Evidence) -> tuple[Number, ...]:
+def _of_reference(evidence: RunEvidence) -> tuple[Number, ...]:
     if evidence.reference is None:
         return ()
     return (

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step_of, steps_of
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Cause
@@ -21,7 +21,7 @@ _LEAST_THIRD = 10
     words="growing staleness",
     another_rule=True,
 )
-def staleness_is_growing(evidence: Evidence) -> Finding | None:
+def staleness_is_growing(evidence: RunEvidence) -> Finding | None:
     """S_k of the last third far above that of the middle third, and no longer small.
 
     The first third is left out: every run starts on-policy.
@@ -68,7 +68,7 @@ def staleness_is_growing(evidence: Evidence) -> Finding | None:
 
 
 @rule("staleness_high", order=130, page="drift", group=Group.STALENESS, words="high staleness", another_rule=True)
-def staleness_is_high(evidence: Evidence) -> Finding | None:
+def staleness_is_high(evidence: RunEvidence) -> Finding | None:
     """S_k above epsilon_stale / 2 (S0 5.6)."""
     facts, values = evidence.facts, evidence.values
     level, cause = facts.staleness, facts.cause_of_staleness
@@ -104,7 +104,7 @@ def _lower_first(text: str) -> str:
 
 
 @rule("kl_high", order=150, page="drift", group=Group.STALENESS, words="high KL divergence")
-def kl_is_high(evidence: Evidence) -> Finding | None:
+def kl_is_high(evidence: RunEvidence) -> Finding | None:
     """KL(behavior || current) beyond verl's health limit in many steps, by the estimator that no tail can distort."""
     limit = evidence.limits.kl
     excess = evidence.above("kl_k1", limit)

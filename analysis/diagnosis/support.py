@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step_of, steps_of
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.engine.sentences import exceeded
@@ -23,7 +23,7 @@ _MOST = 0.5
 
 
 @rule("engine_mismatch", order=70, page="engine", group=Group.STALENESS)
-def engine_differs(evidence: Evidence) -> Finding | None:
+def engine_differs(evidence: RunEvidence) -> Finding | None:
     """The engine hurts (`analysis.engine.verdict`), or is more than age adds and than is usual."""
     values, facts, found = evidence.values, evidence.facts, evidence.engine
     if found.verdict is Verdict.CANNOT_TELL:
@@ -85,12 +85,12 @@ def _engine_against_age(facts: Facts) -> str:
     return f"{tv_text(engine.value if engine else 0)} against {tv_text(age.value if age else 0)}"
 
 
-def _noise_floor(evidence: Evidence) -> float:
+def _noise_floor(evidence: RunEvidence) -> float:
     """What two passes over the same weights differ by; 0 where that was not measured."""
     return max((floor.value for floor in _floors(evidence)), default=0.0)
 
 
-def _floors(evidence: Evidence) -> tuple[Number, ...]:
+def _floors(evidence: RunEvidence) -> tuple[Number, ...]:
     labels = {
         "noise_floor_shape": "noise floor, other batch shapes (median)",
         "noise_floor_dtype": "noise floor, other number format (median)",
@@ -100,7 +100,7 @@ def _floors(evidence: Evidence) -> tuple[Number, ...]:
 
 
 @rule("truncated_support", order=90, page="engine", group=Group.STALENESS, of_the_sampler=True)
-def support_is_truncated(evidence: Evidence) -> Finding | None:
+def support_is_truncated(evidence: RunEvidence) -> Finding | None:
     """Mean ratio significantly below 1 in most steps: the policy can say what the sampler cannot."""
     z, mean = evidence.values["ratio_mean_z"].dropna(), evidence.values["ratio_mean"]
     limits = evidence.limits
@@ -158,7 +158,7 @@ def support_is_truncated(evidence: Evidence) -> Finding | None:
 @rule(
     "denominator_wrong", order=80, page="engine", group=Group.STALENESS, words="wrong denominator", of_the_sampler=True
 )
-def denominator_is_wrong(evidence: Evidence) -> Finding | None:
+def denominator_is_wrong(evidence: RunEvidence) -> Finding | None:
     """Mean ratio significantly above 1 in most steps, or beyond verl's limits: no support can explain it."""
     values, limits = evidence.values, evidence.limits
     z = values["ratio_mean_z"].dropna()
@@ -194,7 +194,7 @@ def denominator_is_wrong(evidence: Evidence) -> Finding | None:
 
 
 @rule("survivor_bias", order=100, page="drift", group=None)
-def survivors_are_biased(evidence: Evidence) -> Finding | None:
+def survivors_are_biased(evidence: RunEvidence) -> Finding | None:
     """Many tokens were dropped before the loss: every number is one of the survivors."""
     dropped = _dropped(evidence)
     total = dropped.sum(axis=1)
@@ -230,14 +230,14 @@ def survivors_are_biased(evidence: Evidence) -> Finding | None:
     )
 
 
-def _dropped(evidence: Evidence) -> pd.DataFrame:
+def _dropped(evidence: RunEvidence) -> pd.DataFrame:
     """Tokens dropped before the loss, one column a reason; 0 where a reason is not logged."""
     steps = evidence.summary.steps
     columns = {key: steps[key] if key in steps else pd.Series(dtype=float) for key in DROPPED}
     return pd.DataFrame(columns).reindex(evidence.values.index).astype(float).fillna(0.0)
 
 
-def _settings(evidence: Evidence, usual: Mapping[str, object]) -> str:
+def _settings(evidence: RunEvidence, usual: Mapping[str, object]) -> str:
     """The sampler's settings that are not the usual ones, in brackets; empty when there are none."""
     told = unusual(evidence.run.manifest.sampler if evidence.run else {}, usual)
     return f" ({told})" if told else ""

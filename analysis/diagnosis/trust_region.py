@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from ratioscope.analysis.diagnosis.evidence import LATEST, Evidence, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import LATEST, RunEvidence, step_of, steps_of
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.drift.feasibility import (
@@ -30,7 +30,7 @@ _MANY = 0.05
     words="infeasible trust region",
     another_rule=True,
 )
-def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
+def trust_region_is_infeasible(evidence: RunEvidence) -> Finding | None:
     """A clip around 1 under a mixture of versions that no policy is near to at once.
 
     A few states beyond the limit are expected in any mixture; it counts where the share's interval is above 0 in many
@@ -87,7 +87,7 @@ def trust_region_is_infeasible(evidence: Evidence) -> Finding | None:
     )
 
 
-def _remedy(evidence: Evidence, advice: Recommendation | None) -> str:
+def _remedy(evidence: RunEvidence, advice: Recommendation | None) -> str:
     """Another clip, where one has an effect: what is centred at the current policy has none in a single pass."""
     passes = evidence.setup.passes
     if passes == 1:

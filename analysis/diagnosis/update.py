@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ratioscope.analysis.diagnosis.evidence import Evidence, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of, steps_of
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Severity
@@ -11,7 +11,7 @@ from ratioscope.analysis.findings.words import over_limit, tv_text
 
 
 @rule("update_large", order=170, page="drift", group=Group.UPDATE, words="large update", another_rule=True)
-def update_is_large(evidence: Evidence) -> Finding | None:
+def update_is_large(evidence: RunEvidence) -> Finding | None:
     """U_k above epsilon / 2 (S0 5.2)."""
     level = evidence.facts.update
     limit, excess = level.limit, evidence.over(level)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ratioscope.analysis.diagnosis.evidence import Evidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step_of, steps_of
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Concern, heavy_tails
@@ -14,7 +14,7 @@ _KEEP = "Keep to ratios of tokens. "
 
 
 @rule("heavy_tail", order=190, page="ratios", group=Group.TAILS, another_rule=True)
-def tail_is_heavy(evidence: Evidence) -> Finding | None:
+def tail_is_heavy(evidence: RunEvidence) -> Finding | None:
     """k-hat of the token ratios beyond its limit, where the tail carries weight (`docs/metrics.md`, tails)."""
     limit, values = evidence.limits.khat, evidence.values
     share_of_top = values["top1pct_share"]
@@ -52,7 +52,7 @@ def tail_is_heavy(evidence: Evidence) -> Finding | None:
     )
 
 
-def _cost(evidence: Evidence) -> Severity:
+def _cost(evidence: RunEvidence) -> Severity:
     """Of a heavy tail: what it does to a loss that multiplies by the ratio, and whether it leaves it a sample."""
     if not evidence.weighted:
         return Severity.NOTICE
@@ -60,7 +60,7 @@ def _cost(evidence: Evidence) -> Severity:
 
 
 @rule("ess_collapse", order=210, page="ratios", group=Group.TAILS, words="few effective samples", another_rule=True)
-def sample_has_collapsed(evidence: Evidence) -> Finding | None:
+def sample_has_collapsed(evidence: RunEvidence) -> Finding | None:
     """Effective sample size of the token ratios below verl's limit.
 
     Where it is unreliable the value counts all the same: what the sample has not seen lowers it further.
@@ -93,7 +93,7 @@ def sample_has_collapsed(evidence: Evidence) -> Finding | None:
 @rule(
     "length_trap", order=220, page="ratios", group=Group.TAILS, words="product over long responses", another_rule=True
 )
-def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
+def sequences_are_a_trap(evidence: RunEvidence) -> Finding | None:
     """Token ratios are fine, their products over a response are not (S1 7).
 
     Either the sample shows it, or the product of independent tokens would need more responses than a step has: then
@@ -139,7 +139,7 @@ def sequences_are_a_trap(evidence: Evidence) -> Finding | None:
     )
 
 
-def _before_sequence_ratios(evidence: Evidence) -> str:
+def _before_sequence_ratios(evidence: RunEvidence) -> str:
     """For a loss that multiplies by no product of ratios; of a bias `regime` says that truncated products remove it."""
     biased = evidence.facts.concern is Concern.BIAS
     opening = (

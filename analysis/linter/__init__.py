@@ -28,7 +28,7 @@ from ratioscope.analysis.linter import (
     values,
 )
 from ratioscope.analysis.linter.check import CHECKS, Check
-from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.report import text, to_json
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
@@ -65,7 +65,7 @@ def lint(
         last = max((file.name.last_step for file in run.files["steps"]), default=-1)
     remarks: list[Finding] = []
     with relations(run, first, last) as connection:
-        evidence = Evidence(run, connection, first, last, limits)
+        evidence = LogEvidence(run, connection, first, last, limits)
         for done, check in enumerate(CHECKS.values()):
             progress(done, len(CHECKS))
             remarks += evidence.remarks(check)

@@ -12,7 +12,7 @@ from ratioscope.analysis.findings.finding import Finding, Number, Severity, esti
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import check
-from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
+from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
 from ratioscope.analysis.runs.relations import quoted
 from ratioscope.analysis.runs.scalars import not_finite, unusable
@@ -32,7 +32,7 @@ _SOME, _MOST_OFF = 0.02, 0.05
 
 
 @check(order=240, needs=())
-def rewards(evidence: Evidence) -> list[Finding]:
+def rewards(evidence: LogEvidence) -> list[Finding]:
     """Rewards, losses and gradients that are no finite numbers, parts of rewards that were counted as 0 for want of a
     number, and a run without a usable token."""
     remarks = []
@@ -100,7 +100,7 @@ def rewards(evidence: Evidence) -> list[Finding]:
     return passed(f"All {len(responses):,} rewards are finite, and so is what is logged of losses and gradients.")
 
 
-def _parts_counted_as_zero(evidence: Evidence) -> list[Finding]:
+def _parts_counted_as_zero(evidence: LogEvidence) -> list[Finding]:
     """A part that some responses of a group lack, where the logged reward is the weighted sum with a 0 in its place:
     what could not be scored is then compared with what was."""
     columns = map(str, evidence.frame("select * from sequence limit 0").columns)
@@ -148,7 +148,7 @@ def _parts_counted_as_zero(evidence: Evidence) -> list[Finding]:
 
 
 @check(order=230, needs=(("advantage",), ("sequences.reward",), GROUP))
-def advantages(evidence: Evidence) -> list[Finding]:
+def advantages(evidence: LogEvidence) -> list[Finding]:
     """The better response of a group has the larger advantage, one for all of its tokens, and groups add up to 0."""
     kind = _kind(evidence)
     other = evidence.problems(sequence_rows, prompts)
@@ -239,7 +239,7 @@ def _is_centred(responses: pd.DataFrame) -> float:
     return float(centred.mean()) if len(groups) >= FEWEST_GROUPS else 0.0
 
 
-def _off_centre(evidence: Evidence, responses: pd.DataFrame) -> Finding | None:
+def _off_centre(evidence: LogEvidence, responses: pd.DataFrame) -> Finding | None:
     """Groups whose advantages follow the rewards and do not add up to 0: some of their responses are not here."""
     every = evidence.responses.groupby(["step", "group_id"]).size()
     by_group = responses.assign(large=responses["mean"].abs()).groupby(["step", "group_id"])
@@ -262,7 +262,7 @@ def _off_centre(evidence: Evidence, responses: pd.DataFrame) -> Finding | None:
     )
 
 
-def _found(evidence: Evidence, responses: pd.DataFrame, said: str, severity: Severity, numbers: tuple[Number, ...],
+def _found(evidence: LogEvidence, responses: pd.DataFrame, said: str, severity: Severity, numbers: tuple[Number, ...],
            columns: tuple[str, ...] = ("advantage",)) -> Finding:  # fmt: skip
     return Finding(
         said,
@@ -277,7 +277,7 @@ def _found(evidence: Evidence, responses: pd.DataFrame, said: str, severity: Sev
     )
 
 
-def _kind(evidence: Evidence) -> str:
+def _kind(evidence: LogEvidence) -> str:
     parts = evidence.run.manifest.algorithm.get("parts")
     return str(parts.get("advantage") or "") if isinstance(parts, dict) else ""
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
-from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS, Drawn, Floats, Sample
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
@@ -75,7 +75,7 @@ class Aligned:
         return found
 
 
-def aligned_of(evidence: Evidence) -> Aligned:
+def aligned_of(evidence: LogEvidence) -> Aligned:
     """How the columns of a log lie to each other, found once."""
     return evidence.once("aligned", lambda: aligned(evidence.sample, evidence.drawn))
 
@@ -151,7 +151,7 @@ def _inside(correlation: float) -> float:
 
 
 @check(order=140, needs=ANY, compares=True)
-def shifted(evidence: Evidence) -> list[Finding]:
+def shifted(evidence: LogEvidence) -> list[Finding]:
     """A column whose probabilities agree with those of the others one position away, and not at their own."""
     found = aligned_of(evidence)
     if not found.offset:
@@ -184,11 +184,11 @@ def _is_off(drawn: Drawn) -> bool:
     return drawn.varying > MANY or drawn.blind > 0.5
 
 
-def _sampled(evidence: Evidence) -> str:
+def _sampled(evidence: LogEvidence) -> str:
     return f" (in one of {evidence.sampled} groups)" if evidence.sampled > 1 else ""
 
 
-def _shift(evidence: Evidence, column: str, by: int) -> Finding:
+def _shift(evidence: LogEvidence, column: str, by: int) -> Finding:
     found = aligned_of(evidence)
     others = [other for other, offset in found.against(column).items() if offset == by]
     best = max(others, key=lambda other: found.there[column, other])
@@ -208,7 +208,7 @@ def _shift(evidence: Evidence, column: str, by: int) -> Finding:
     )
 
 
-def _undecided(evidence: Evidence, one: str, other: str, by: int) -> Finding:
+def _undecided(evidence: LogEvidence, one: str, other: str, by: int) -> Finding:
     found = aligned_of(evidence)
     return Finding(
         f"{one} is {_WORDS[by]} or {other} {_WORDS[-by]}, and no third column tells which of the two: their "
@@ -226,7 +226,7 @@ def _undecided(evidence: Evidence, one: str, other: str, by: int) -> Finding:
     )
 
 
-def _examples(evidence: Evidence, one: str, other: str) -> tuple[Example, ...]:
+def _examples(evidence: LogEvidence, one: str, other: str) -> tuple[Example, ...]:
     if "entropy" in (one, other):
         return ()
     return evidence.rows_where(f"invalid is null and abs({one} - {other}) > 0.1")
@@ -237,7 +237,7 @@ BESIDE = ("logp_reference", "entropy")
 
 
 @check(order=150, needs=(*STATES, *ANY))
-def own_token(evidence: Evidence) -> list[Finding]:
+def own_token(evidence: LogEvidence) -> list[Finding]:
     """In one state a token has one log-probability, and another token another one."""
     drawn = evidence.drawn
     known = {column: found for column, found in drawn.items() if np.isfinite(found.varying) or np.isfinite(found.blind)}
@@ -275,7 +275,7 @@ def own_token(evidence: Evidence) -> list[Finding]:
     ] or passed("What differs inside shared states is shifted, zero or constant: see there.")
 
 
-def _not_its_own(evidence: Evidence, column: str, drawn: Drawn) -> Finding:
+def _not_its_own(evidence: LogEvidence, column: str, drawn: Drawn) -> Finding:
     repeated = share_repeated(evidence.sample, column)
     if repeated > REPEATED:
         said = (

@@ -12,7 +12,7 @@ from ratioscope.analysis.findings.finding import Finding, Outcome, Severity, est
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import FEW, MANY, own_token, shifted
 from ratioscope.analysis.linter.check import RATIO, STATES, check
-from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.responses import repeated
 from ratioscope.analysis.linter.signatures import truncated_support
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
@@ -30,7 +30,7 @@ _RAW = (
 
 
 @check(order=210, needs=(*STATES, ("logp_behavior",)), page="ratios")
-def drawn_as_logged(evidence: Evidence) -> list[Finding]:
+def drawn_as_logged(evidence: LogEvidence) -> list[Finding]:
     """Tokens of a shared state repeat as often as logp_behavior says: it is what they were drawn with."""
     sample = evidence.sample
     keep = _complete(evidence)
@@ -83,7 +83,7 @@ def drawn_as_logged(evidence: Evidence) -> list[Finding]:
     ]
 
 
-def _complete(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _complete(evidence: LogEvidence) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """The usable rows of steps in which nothing was dropped after sampling, (n_rows,)."""
     sample, responses = evidence.sample, evidence.responses
     counted = evidence.steps.set_index("step")[[*schema.DROPPED]].fillna(0).sum(axis=1)
@@ -93,7 +93,7 @@ def _complete(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 @check(order=220, needs=(("entropy",), *RATIO))
-def entropy_agrees(evidence: Evidence) -> list[Finding]:
+def entropy_agrees(evidence: LogEvidence) -> list[Finding]:
     """The entropy is the mean of -logp_current over tokens of the current policy."""
     sample = evidence.sample
     entropy, current = sample.column("entropy"), sample.column("logp_current")

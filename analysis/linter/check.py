@@ -1,7 +1,7 @@
 """A check is declared where it is computed, once: what it needs of a log, its place among the others, and its page.
 
 @check(order=260, needs=(*ENGINE, *STATES), page="ratios")
-def temperature(evidence: Evidence) -> list[Finding]: ...
+def temperature(evidence: LogEvidence) -> list[Finding]: ...
 
 CHECKS["temperature"].lacking(log)     # "token_id is not logged." or ""
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from ratioscope.analysis.findings.declared import Declared, put
 from ratioscope.analysis.findings.finding import Finding, not_checked
 from ratioscope.analysis.findings.logged import GROUP, QUESTIONS, Logged, Need
-from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS
 
-Look = Callable[[Evidence], list[Finding]]
+Look = Callable[[LogEvidence], list[Finding]]
 
 AGE, RATIO = QUESTIONS["age"].needs, QUESTIONS["staleness"].needs
 ENGINE: tuple[Need, ...] = (("logp_behavior",), ("logp_behavior_train", "logp_current"))
@@ -33,7 +33,7 @@ class Check(Declared):
     compares: bool = False
     """Whether it holds log-probabilities against each other, so that it needs two of them."""
 
-    def __call__(self, evidence: Evidence) -> list[Finding]:
+    def __call__(self, evidence: LogEvidence) -> list[Finding]:
         """One where it passes or cannot look, one for each thing that it finds."""
         missing = self.lacking(evidence.log)
         if not missing and self.looks_at_tokens and not evidence.n_rows:

@@ -13,7 +13,7 @@ from ratioscope.analysis.findings.finding import Finding, Severity, estimate, no
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.distances import FLOOR, Distances, distances_of
-from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.keys import versions
 from ratioscope.analysis.linter.sample import COLUMNS
 
@@ -49,7 +49,7 @@ _DO = {
 
 
 @check(order=180, needs=ANY, page="drift", compares=True)
-def copied_columns(evidence: Evidence) -> list[Finding]:
+def copied_columns(evidence: LogEvidence) -> list[Finding]:
     """Columns that are equal where the policies differ, and which of them does not fit the others."""
     if evidence.rounding > _LARGEST_ROUNDING:
         return not_checked(f"{_rounded(evidence)}: columns that seem equal may differ in what was rounded away.")
@@ -77,7 +77,7 @@ def copied_columns(evidence: Evidence) -> list[Finding]:
     return remarks or passed(f"No copies: {'; '.join(measured)}.")
 
 
-def _pairs(evidence: Evidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
+def _pairs(evidence: LogEvidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
     """Columns that must differ, and the rows in which they must."""
     sample = evidence.sample
     usable = sample.rows["invalid"].isna().to_numpy()
@@ -97,11 +97,11 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
         yield _C, _F, usable & (step > np.median(step)) & (sample.column("position") >= 0)
 
 
-def _rounded(evidence: Evidence) -> str:
+def _rounded(evidence: LogEvidence) -> str:
     return f"The source keeps {evidence.log.decimals} decimals of a log-probability"
 
 
-def _of_unknown_age(evidence: Evidence) -> Finding | None:
+def _of_unknown_age(evidence: LogEvidence) -> Finding | None:
     """Where no version is logged: sampler and current policy equal to the last digit in nearly every token, which two
     programs never are, whatever the age."""
     if evidence.log.has_versions or evidence.rounding:
@@ -125,7 +125,7 @@ def _of_unknown_age(evidence: Evidence) -> Finding | None:
     )
 
 
-def moved_since(evidence: Evidence) -> NDArray[np.bool_]:
+def moved_since(evidence: LogEvidence) -> NDArray[np.bool_]:
     """Whether an update since a row's version moved the policy, as far as logp_new or the learning rate say: at the
     start of a warm-up none does."""
     sample, steps = evidence.sample, evidence.steps
@@ -140,7 +140,7 @@ def moved_since(evidence: Evidence) -> NDArray[np.bool_]:
     return ~known | (np.searchsorted(moving, high) > np.searchsorted(moving, low))
 
 
-def _still(evidence: Evidence) -> Finding | None:
+def _still(evidence: LogEvidence) -> Finding | None:
     """A policy that never moves: neither within an update nor over the versions since a token was sampled."""
     sample = evidence.sample
     usable = sample.rows["invalid"].isna().to_numpy() & (sample.column(_C) < _CERTAIN)
@@ -166,7 +166,7 @@ def _still(evidence: Evidence) -> Finding | None:
     )
 
 
-def _copied(evidence: Evidence, one: str, other: str, share: float, n: int) -> Finding:
+def _copied(evidence: LogEvidence, one: str, other: str, share: float, n: int) -> Finding:
     found = distances_of(evidence)
     fits = {column: _fits(found, column) for column in (one, other)}
     blamed = [column for column in (one, other) if fits[column] is False]

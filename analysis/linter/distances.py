@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS, Floats, Sample
 
 FEWEST_ROWS = 100
@@ -40,7 +40,7 @@ class Distances:
         return float(np.log(np.maximum(found, FLOOR)).sum()) if found else float("nan")
 
 
-def distances_of(evidence: Evidence) -> Distances:
+def distances_of(evidence: LogEvidence) -> Distances:
     """The distances of a log, found once."""
     return evidence.once("distances", lambda: distances(evidence.sample))
 

@@ -1,23 +1,21 @@
 """What the checks look at: a run's tables, each scanned once however many checks ask.
 
 with relations(run) as connection:
-    evidence = Evidence(run, connection)
+    evidence = LogEvidence(run, connection)
     evidence.by_step["positive"]          # rows of each step with that fault
     evidence.examples("positive")
 """
 
-from collections.abc import Callable
 from functools import cached_property
 from math import nan
-from typing import Any, TypeVar
 
 import duckdb
 import pandas as pd
 
 from ratioscope.analysis.findings.declared import Declared
+from ratioscope.analysis.findings.evidence import Evidence
 from ratioscope.analysis.findings.finding import Example, Finding, Outcome
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.logged import Logged, logged
 from ratioscope.analysis.linter.sample import COLUMNS as SAMPLED
 from ratioscope.analysis.linter.sample import Drawn, Sample
 from ratioscope.analysis.runs.database import filled, query
@@ -70,10 +68,8 @@ ENOUGH_ROWS = 300_000
 
 EXAMPLES = 3
 
-_Made = TypeVar("_Made")
 
-
-class Evidence:
+class LogEvidence(Evidence):
     """The tables of a run between two steps, as the checks need them.
 
     Args:
@@ -82,6 +78,8 @@ class Evidence:
         first, last: the steps, both included; None is the first or last there is.
         limits: of the mean ratio.
     """
+
+    run: Run
 
     def __init__(
         self,
@@ -126,11 +124,6 @@ class Evidence:
         """What a check says, asked once."""
         return self.once(f"check {check.name}", lambda: check(self))
 
-    @cached_property
-    def log(self) -> Logged:
-        """Which columns the run logs."""
-        return logged(self.run)
-
     @property
     def rounding(self) -> float:
         """Nats by which two logged values may be apart by rounding, where the source keeps a few decimals; else 0."""
@@ -144,17 +137,6 @@ class Evidence:
     def found(self, check: Declared) -> bool:
         """Whether the check found something, be it a notice."""
         return any(remark.outcome is Outcome.FOUND for remark in self.remarks(check))
-
-    def once(self, name: str, make: Callable[[], _Made]) -> _Made:
-        """What `make` returns, made when it is first asked for by this name."""
-        if name not in self._made:
-            self._made[name] = make()
-        found: _Made = self._made[name]
-        return found
-
-    @cached_property
-    def _made(self) -> dict[str, Any]:
-        return {}
 
     @cached_property
     def groups(self) -> pd.DataFrame:

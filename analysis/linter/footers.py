@@ -4,7 +4,7 @@ import pyarrow.compute as pc
 
 from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.linter.check import check
-from ratioscope.analysis.linter.evidence import LOG_PROBS, Evidence
+from ratioscope.analysis.linter.evidence import LOG_PROBS, LogEvidence
 from ratioscope.storage.parquet import read_table
 from ratioscope.table_files import counted_nonfinite
 
@@ -12,7 +12,7 @@ _BELIEVED = (*LOG_PROBS, "advantage")
 
 
 @check(order=20)
-def footers(evidence: Evidence) -> list[Finding]:
+def footers(evidence: LogEvidence) -> list[Finding]:
     """The counts of values that are not finite, in the files' footers, against the values."""
     looked_at, columns, hidden = 0, set[str](), 0
     for file in evidence.run.files["tokens"]:

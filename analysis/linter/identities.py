@@ -16,7 +16,7 @@ from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.check import AGE, ANY, RATIO, check
 from ratioscope.analysis.linter.copies import copied_columns, moved_since
 from ratioscope.analysis.linter.distances import FEWEST_ROWS, FLOOR, Distances, distances_of
-from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.keys import versions
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.units import scale
@@ -37,7 +37,7 @@ _TOO_COARSE = "The source keeps too few decimals of a log-probability for the di
 
 
 @check(order=200, needs=ANY, page="drift", compares=True)
-def swapped(evidence: Evidence) -> list[Finding]:
+def swapped(evidence: LogEvidence) -> list[Finding]:
     """Two log-probability columns that fit each other's name better than their own."""
     if evidence.rounding > FLOOR:
         return not_checked(_TOO_COARSE)
@@ -89,7 +89,7 @@ def swapped(evidence: Evidence) -> list[Finding]:
     ]
 
 
-def _starts_at_reference(evidence: Evidence, other: str) -> bool:
+def _starts_at_reference(evidence: LogEvidence, other: str) -> bool:
     """Whether the first step's current policy is the reference and not another column: they keep their names then."""
     sample = evidence.sample
     first = sample.column("step") == sample.column("step").min()
@@ -99,7 +99,7 @@ def _starts_at_reference(evidence: Evidence, other: str) -> bool:
     return near < FLOOR < far
 
 
-def _misfit(evidence: Evidence, one: str, other: str) -> float:
+def _misfit(evidence: LogEvidence, one: str, other: str) -> float:
     """What contradicts an exchange, in standard errors: tokens not drawn with the sampler's column, clips on the wrong
     side of the ratio."""
     sample, names = evidence.sample, {_B: _B, _C: _C} | {one: other, other: one}
@@ -119,7 +119,7 @@ def _is_copy(found: Distances, pair: tuple[str, str]) -> bool:
 
 
 @check(order=190, needs=(*RATIO, ("logp_behavior",), *AGE), page="drift")
-def recomputed(evidence: Evidence) -> list[Finding]:
+def recomputed(evidence: LogEvidence) -> list[Finding]:
     """logp_behavior of old data is the sampler's, not the current policy's computed anew with another
     engine's noise."""
     if evidence.rounding > FLOOR:

@@ -8,7 +8,7 @@ from ratioscope import schema
 from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.linter.check import AGE, check
-from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
+from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 
 # Tokens that one version of the weights produced agree to this share when two columns mean the same version.
 EQUAL_SHARE = 0.99
@@ -16,7 +16,7 @@ FEWEST_TOKENS = 100
 
 
 @check(order=10, needs=())
-def files(evidence: Evidence) -> list[Finding]:
+def files(evidence: LogEvidence) -> list[Finding]:
     """Files that had to be left out."""
     problems = [problem.replace(f"{evidence.run.folder}/", "") for problem in evidence.run.problems]
     if not problems and not any(evidence.run.files.values()):
@@ -35,7 +35,7 @@ def files(evidence: Evidence) -> list[Finding]:
 
 
 @check(order=30, needs=())
-def steps(evidence: Evidence) -> list[Finding]:
+def steps(evidence: LogEvidence) -> list[Finding]:
     """Steps that are missing, that one table lacks, or that are there twice."""
     of_responses = evidence.by_step.index if evidence.log.has_tokens else evidence.responses["step"]
     listed, with_tokens = evidence.steps["step"], {int(step) for step in of_responses}
@@ -91,7 +91,7 @@ def _steps_in_words(present: Sequence[int], distance: int) -> str:
 
 
 @check(order=40, needs=AGE, page="staleness")
-def versions(evidence: Evidence) -> list[Finding]:
+def versions(evidence: LogEvidence) -> list[Finding]:
     """Tokens from a policy that did not exist yet, and version numbers that are off by one."""
     by_step, remarks = evidence.by_step, []
     future, newest = evidence.total("future"), int(by_step["min_version_lag"].min())
@@ -127,7 +127,7 @@ def versions(evidence: Evidence) -> list[Finding]:
     return remarks or passed(f"No token is newer than its update; the newest are {newest} versions old.")
 
 
-def _backwards(evidence: Evidence) -> list[Finding]:
+def _backwards(evidence: LogEvidence) -> list[Finding]:
     """Versions of the policy, or the newest ones of the sampler, that are older than those of an earlier step."""
     remarks, steps = [], evidence.steps.dropna(subset=["policy_version"]).drop_duplicates("step")
     newest = (steps.set_index("step")["policy_version"] - evidence.by_step["min_version_lag"]).dropna()
@@ -160,7 +160,7 @@ _BACK_BY = {"policy_version": 0.0, "behavior_version": 2.0}
 
 
 @check(order=50)
-def sequence_rows(evidence: Evidence) -> list[Finding]:
+def sequence_rows(evidence: LogEvidence) -> list[Finding]:
     """Duplicate rows, gaps, sequences that one of the tables lacks, counts and groups on which they disagree."""
     remarks = [
         Finding(
@@ -184,7 +184,7 @@ def sequence_rows(evidence: Evidence) -> list[Finding]:
 _Contradiction = tuple[pd.DataFrame, Severity, str, tuple[str, ...], str]
 
 
-def _contradictions(evidence: Evidence) -> Iterator[_Contradiction]:
+def _contradictions(evidence: LogEvidence) -> Iterator[_Contradiction]:
     """The sequences with each kind of contradiction, and what to say of them."""
     found = evidence.sequences
     in_both = found["n_rows"].notna() & found["n_listed"].notna()
@@ -259,7 +259,7 @@ def _contradictions(evidence: Evidence) -> Iterator[_Contradiction]:
     )
 
 
-def _unexplained_steps(evidence: Evidence, short: pd.DataFrame) -> list[int]:
+def _unexplained_steps(evidence: LogEvidence, short: pd.DataFrame) -> list[int]:
     """The steps in which more rows are missing than the filters say they dropped."""
     missing = (short["n_tokens"] - short["n_rows"].fillna(0)).groupby(short["step"]).sum()
     # Groups that were sampled again have no sequences on disk.
@@ -268,13 +268,13 @@ def _unexplained_steps(evidence: Evidence, short: pd.DataFrame) -> list[int]:
     return [int(step) for step in missing.index[missing > explained]]
 
 
-def _counted(evidence: Evidence, filters: Iterable[str]) -> "pd.Series[float]":
+def _counted(evidence: LogEvidence, filters: Iterable[str]) -> "pd.Series[float]":
     """How many tokens these filters say they dropped, by step."""
     return evidence.steps[[*filters]].fillna(0).sum(axis=1).groupby(evidence.steps["step"]).sum()
 
 
 @check(order=60, needs=(GROUP, ("sequences.prompt_id",)))
-def prompts(evidence: Evidence) -> list[Finding]:
+def prompts(evidence: LogEvidence) -> list[Finding]:
     """Groups that hold the answers to different prompts."""
     logged = evidence.frame("select count(prompt_id) as n from sequence")["n"].iloc[0]
     if not logged:

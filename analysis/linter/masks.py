@@ -10,7 +10,7 @@ from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.copies import copied_columns
-from ratioscope.analysis.linter.evidence import EXAMPLES, Evidence, steps_with
+from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence, steps_with
 from ratioscope.analysis.linter.identities import recomputed, swapped
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
@@ -39,7 +39,7 @@ _FAULTS = {
 
 
 @check(order=250, page="clipping")
-def masks(evidence: Evidence) -> list[Finding]:
+def masks(evidence: LogEvidence) -> list[Finding]:
     """clipped against clip_side, clip_side against the ratio and the gate, the gate's range, clipped
     tokens' gradients."""
     logged = [
@@ -76,7 +76,7 @@ def masks(evidence: Evidence) -> list[Finding]:
     return remarks or passed(f"The logged {listed(logged)} agree with each other.")
 
 
-def _sides(evidence: Evidence) -> list[Finding]:
+def _sides(evidence: LogEvidence) -> list[Finding]:
     """clip_side against the side of 1 that the ratio is on; clipped against the gate that the manifest names."""
     sample, remarks = evidence.sample, []
     current, gate = (sample.column(name) for name in ("logp_current", "logp_gate"))
@@ -131,7 +131,9 @@ def _sides(evidence: Evidence) -> list[Finding]:
     return remarks
 
 
-def _side_remark(evidence: Evidence, rows: NDArray[np.bool_], said: str, do: str, columns: tuple[str, ...]) -> Finding:
+def _side_remark(
+    evidence: LogEvidence, rows: NDArray[np.bool_], said: str, do: str, columns: tuple[str, ...]
+) -> Finding:
     found = evidence.sample.rows[rows]
     places = zip(found["step"], found["seq_id"], found["position"], strict=True)
     return Finding(
@@ -145,7 +147,7 @@ def _side_remark(evidence: Evidence, rows: NDArray[np.bool_], said: str, do: str
     )
 
 
-def has_penalty(evidence: Evidence) -> bool:
+def has_penalty(evidence: LogEvidence) -> bool:
     """Whether the manifest names a regulariser or a KL penalty."""
     algorithm = evidence.run.manifest.algorithm
     parts, parameters = algorithm.get("parts", {}), algorithm.get("parameters", {})

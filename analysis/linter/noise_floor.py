@@ -4,7 +4,7 @@ import numpy as np
 
 from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
 from ratioscope.analysis.linter.check import ENGINE, check
-from ratioscope.analysis.linter.evidence import Evidence, steps_with
+from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
 from ratioscope.notes import remark
 
 # Half the mean of |ratio - 1| between float32 passes of one model: far above what rounding makes (1e-7 to 1e-5).
@@ -18,7 +18,7 @@ HEALTHY_TV, HEALTHY_LOG_RATIO = 0.01, 0.25
 
 
 @check(order=280, needs=ENGINE, page="drift")
-def on_policy_ratio(evidence: Evidence) -> list[Finding]:
+def on_policy_ratio(evidence: LogEvidence) -> list[Finding]:
     """Sampler against trainer on the same weights: on-policy tokens, or all where logp_behavior_train is logged."""
     by_step = evidence.by_step[evidence.by_step["n_fresh"] > 0]
     if by_step.empty:

@@ -8,7 +8,7 @@ from ratioscope.analysis.findings.finding import Finding, Severity, estimate, no
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
-from ratioscope.analysis.linter.evidence import Evidence, first_of, steps_with
+from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
@@ -25,7 +25,7 @@ _PADDED = 0.2
 
 
 @check(order=90, needs=(("token_id",), *ANY))
-def repeated(evidence: Evidence) -> list[Finding]:
+def repeated(evidence: LogEvidence) -> list[Finding]:
     """Responses that are there several times under other numbers, and are too unlikely for that in every column; and
     steps that hold another one's rows."""
     sample = evidence.sample
@@ -77,7 +77,7 @@ def repeated(evidence: Evidence) -> list[Finding]:
     ]
 
 
-def _again(evidence: Evidence) -> Finding | None:
+def _again(evidence: LogEvidence) -> Finding | None:
     """Steps whose rows are those of an earlier step: the same tokens under the same policy.
 
     A batch that is used for several updates has another current policy in each.
@@ -107,7 +107,7 @@ def _again(evidence: Evidence) -> Finding | None:
 
 
 @check(order=70, needs=(*STATES, ("logp_behavior",)))
-def response_mask(evidence: Evidence) -> list[Finding]:
+def response_mask(evidence: LogEvidence) -> list[Finding]:
     """The first tokens differ between responses as often as logp_behavior says: they are not the prompt's."""
     sample = evidence.sample
     rows = sample.rows
@@ -162,7 +162,7 @@ def response_mask(evidence: Evidence) -> list[Finding]:
 
 
 @check(order=80, needs=(("token_id",),))
-def padding(evidence: Evidence) -> list[Finding]:
+def padding(evidence: LogEvidence) -> list[Finding]:
     """Tokens behind the end of the responses."""
     rows = evidence.sample.rows
     of = rows.groupby(evidence.sample.response)
@@ -195,7 +195,7 @@ def padding(evidence: Evidence) -> list[Finding]:
 
 
 @check(order=100, needs=(GROUP,))
-def sizes(evidence: Evidence) -> list[Finding]:
+def sizes(evidence: LogEvidence) -> list[Finding]:
     """Steps with fewer groups, and groups with fewer responses, than the others or than the manifest says."""
     responses = evidence.responses
     if responses.empty:

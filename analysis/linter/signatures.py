@@ -19,7 +19,7 @@ from ratioscope.analysis.findings.setup import smoothing_of
 from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.check import ENGINE, RATIO, STATES, check
 from ratioscope.analysis.linter.copies import copied_columns
-from ratioscope.analysis.linter.evidence import Evidence, steps_with
+from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, invalid_values, zero_filled
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Array, Interval, cluster_interval, cluster_variance
@@ -42,7 +42,7 @@ SHARE_OF_STEPS = 0.1
 
 
 @check(order=260, needs=(*ENGINE, *STATES), page="ratios")
-def temperature(evidence: Evidence) -> list[Finding]:
+def temperature(evidence: LogEvidence) -> list[Finding]:
     """Log-ratios linear in the log-probability inside states that several responses share."""
     remarks, measured = [], []
     for fresh, of_kind in evidence.states.groupby("is_fresh"):
@@ -74,7 +74,7 @@ def temperature(evidence: Evidence) -> list[Finding]:
     )
 
 
-def _temperature_found(evidence: Evidence, fresh: bool, slope: Number, r2: float, states: pd.DataFrame) -> Finding:
+def _temperature_found(evidence: LogEvidence, fresh: bool, slope: Number, r2: float, states: pd.DataFrame) -> Finding:
     value, low, high = (_temperature_of(s) for s in (slope.value, slope.low, slope.high))
     attributed = f"the sampler drew at {number(value)} × the temperature of the trainer's log-probabilities"
     became = "sharper" if value > 1 else "flatter"
@@ -110,7 +110,7 @@ def _temperature_of(slope: float) -> float:
 
 
 @check(order=270, needs=ENGINE, page="ratios")
-def truncated_support(evidence: Evidence) -> list[Finding]:
+def truncated_support(evidence: LogEvidence) -> list[Finding]:
     """Top-k or top-p: on the same weights no ratio is above 1, and the mean ratio is the mass that was kept."""
     groups = evidence.groups[evidence.groups["n_fresh"] > 0]
     if len(groups) < FEWEST_GROUPS:
@@ -155,7 +155,7 @@ def truncated_support(evidence: Evidence) -> list[Finding]:
 
 
 @check(order=290, needs=RATIO, page="drift")
-def mean_ratio(evidence: Evidence) -> list[Finding]:
+def mean_ratio(evidence: LogEvidence) -> list[Finding]:
     """E rho = 1: the mean ratio of many steps, and of all together, is on one side of 1 beyond its standard error."""
     groups = evidence.groups[(evidence.groups["n_rho"] > 0) & np.isfinite(evidence.groups["rho"])]
     if len(groups) < FEWEST_GROUPS:
@@ -206,7 +206,7 @@ def _z_of_one(rho: Array, n: Array) -> float:
     return (rho.sum() / n.sum() - 1) / error if error > 0 else float("nan")
 
 
-def _reasons(evidence: Evidence) -> list[str]:
+def _reasons(evidence: LogEvidence) -> list[str]:
     """Why the mean ratio may differ from 1, as far as this log can tell."""
     reasons = evidence.problems(
         invalid_values, zero_filled, constant_columns, copied_columns, shifted, scale, temperature

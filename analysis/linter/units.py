@@ -9,7 +9,7 @@ from ratioscope.analysis.findings.finding import Finding, Severity, estimate, no
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import BESIDE, FEW, MANY, own_token, shifted
 from ratioscope.analysis.linter.check import ANY, check
-from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS, Floats
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
@@ -25,7 +25,7 @@ COARSE = 1e-4
 
 
 @check(order=160, needs=ANY, compares=True)
-def scale(evidence: Evidence) -> list[Finding]:
+def scale(evidence: LogEvidence) -> list[Finding]:
     """A column that is a multiple of the others: another base of the logarithm, or divided by the length."""
     sample = evidence.sample
     logged = [column for column in COLUMNS if sample.logged(column)]
@@ -102,7 +102,7 @@ def _factor(one: Floats, other: Floats, length: Floats) -> Factor | None:
     return None
 
 
-def _scaled(evidence: Evidence, columns: tuple[str, ...], factor: float, by_length: bool) -> Finding:
+def _scaled(evidence: LogEvidence, columns: tuple[str, ...], factor: float, by_length: bool) -> Finding:
     if by_length:
         said = f"{columns[0]} is divided by the number of tokens of its response"
     else:
@@ -122,12 +122,12 @@ def _scaled(evidence: Evidence, columns: tuple[str, ...], factor: float, by_leng
     )
 
 
-def _coherent(evidence: Evidence) -> bool:
+def _coherent(evidence: LogEvidence) -> bool:
     """Whether repeated tokens of a state have one value in every column, so that states are what they seem."""
     return all(drawn.varying <= FEW for drawn in evidence.drawn.values())
 
 
-def _crowded(evidence: Evidence, columns: list[str], *, everything: bool, coherent: bool) -> Finding:
+def _crowded(evidence: LogEvidence, columns: list[str], *, everything: bool, coherent: bool) -> Finding:
     shares = tuple(
         estimate(f"share of states with more than 1, {column}", evidence.drawn[column].crowded) for column in columns
     )
@@ -150,7 +150,7 @@ def _crowded(evidence: Evidence, columns: list[str], *, everything: bool, cohere
 
 
 @check(order=170, needs=ANY)
-def precision(evidence: Evidence) -> list[Finding]:
+def precision(evidence: LogEvidence) -> list[Finding]:
     """A column that was rounded to half precision or to a few decimals on its way."""
     remarks = []
     logged = [column for column in COLUMNS if evidence.sample.logged(column)]
@@ -182,7 +182,7 @@ def _roundings(values: Floats, decimals: int) -> Iterator[tuple[str, Floats, Flo
     yield f"{few} decimals", rounded, np.full(len(values), 10.0**-decimals)
 
 
-def _rounded(evidence: Evidence, column: str, words: str, staleness: float, *, stated: bool) -> Finding:
+def _rounded(evidence: LogEvidence, column: str, words: str, staleness: float, *, stated: bool) -> Finding:
     """`stated`: the manifest says that the source rounds so, which is no fault of the log."""
     coarse = staleness > COARSE and column not in BESIDE and not stated
     return Finding(

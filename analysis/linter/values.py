@@ -10,7 +10,7 @@ from ratioscope.analysis.linter.evidence import (
     EXAMPLES,
     LOG_PROBS,
     ROW_FAULTS,
-    Evidence,
+    LogEvidence,
     steps_with,
 )
 
@@ -44,7 +44,7 @@ _CAUSES = {
 
 
 @check(order=110, needs=ANY, page="ratios")
-def invalid_values(evidence: Evidence) -> list[Finding]:
+def invalid_values(evidence: LogEvidence) -> list[Finding]:
     """Rows that no moment can use, by cause, and those with a legitimate ratio of 0."""
     by_step = evidence.by_step
     remarks = []
@@ -105,7 +105,7 @@ def invalid_values(evidence: Evidence) -> list[Finding]:
 
 
 @check(order=120, needs=ANY, page="ratios")
-def zero_filled(evidence: Evidence) -> list[Finding]:
+def zero_filled(evidence: LogEvidence) -> list[Finding]:
     """Log-probabilities that are exactly 0 where another column, or the entropy, says that the token is uncertain.
 
     Sure tokens are exactly 0 in float32, and a policy that has moved since gives some of them less than one half.
@@ -143,7 +143,7 @@ def zero_filled(evidence: Evidence) -> list[Finding]:
     return remarks or passed("No log-probability is exactly 0 where another column says otherwise.")
 
 
-def _stands_out(evidence: Evidence, column: str) -> bool:
+def _stands_out(evidence: LogEvidence, column: str) -> bool:
     """Whether zeros are more frequent than elsewhere among the sure tokens that another column doubts, within steps."""
     of = evidence.frame(
         f"""
@@ -171,7 +171,7 @@ def _stands_out(evidence: Evidence, column: str) -> bool:
     return share * float(alone["others"].sum()) >= LEAST_RELATIVE * others
 
 
-def _placeholder(evidence: Evidence, column: str) -> Finding | None:
+def _placeholder(evidence: LogEvidence, column: str) -> Finding | None:
     """Whole responses of which every token has log-probability 0, where nothing else is logged of them: hardly any
     model is as certain, but a writer without a value is."""
     if evidence.rounding or evidence.run.manifest.sampler.get("temperature") == 0:
@@ -202,7 +202,7 @@ def _placeholder(evidence: Evidence, column: str) -> Finding | None:
     )
 
 
-def _no_advantage(evidence: Evidence) -> Finding | None:
+def _no_advantage(evidence: LogEvidence) -> Finding | None:
     """Whether the advantage is 0 wherever it is known, in enough rows to tell."""
     found = evidence.frame("select count(advantage) as n, count(*) filter (advantage = 0) as zeros from examined").iloc[
         0
@@ -221,7 +221,7 @@ def _no_advantage(evidence: Evidence) -> Finding | None:
     )
 
 
-def _truncation_explains(evidence: Evidence) -> bool:
+def _truncation_explains(evidence: LogEvidence) -> bool:
     """Whether the sampler may have been certain by leaving every other token out, as far as the manifest says.
 
     Top-p keeps at least the mass p, so that with the same weights in both engines it cannot hide one half.
@@ -231,12 +231,12 @@ def _truncation_explains(evidence: Evidence) -> bool:
     return bool(sampler.get("top_k")) or top_p < (0.5 if evidence.total("n_train") else 1.0)
 
 
-def _severity(evidence: Evidence, count: int) -> Severity:
+def _severity(evidence: LogEvidence, count: int) -> Severity:
     """One bad step in a hundred is flagged; a log is broken when as much is wrong with all of it."""
     return Severity.CRITICAL if count > LARGEST_INVALID_SHARE * evidence.n_rows else Severity.WARNING
 
 
-def _pattern(evidence: Evidence, column: str, fault: str) -> str:
+def _pattern(evidence: LogEvidence, column: str, fault: str) -> str:
     """Which rows are zero: all of them, one position, whole responses, or here and there."""
     found = evidence.frame(
         f"with sequences as (select count(*) as n, count(*) filter ({column} = 0) as zeros, "
@@ -256,7 +256,7 @@ def _pattern(evidence: Evidence, column: str, fault: str) -> str:
 
 
 @check(order=130, needs=ANY)
-def constant_columns(evidence: Evidence) -> list[Finding]:
+def constant_columns(evidence: LogEvidence) -> list[Finding]:
     """A log-probability, or the entropy, that is one and the same for every token of a step."""
     by_step = evidence.by_step[evidence.by_step["n_rows"] >= FEWEST_ROWS]
     if by_step.empty:
@@ -288,7 +288,7 @@ def constant_columns(evidence: Evidence) -> list[Finding]:
     return remarks or passed(f"Every log-probability varies in each of the {len(by_step)} steps.")
 
 
-def _clamped(evidence: Evidence, column: str) -> Finding | None:
+def _clamped(evidence: LogEvidence, column: str) -> Finding | None:
     """A column whose smallest value many tokens have that differ in another column: what is less likely was cut off."""
     other = "logp_behavior" if column == "logp_current" else "logp_current"
     at_lowest = f"{column} = (select min({column}) from examined where isfinite({column}))"

@@ -102,7 +102,7 @@ FINDING = Edit(
     '''
 
 @rule("seam_finding", order=105, page="seam", group=Group.CLIP, words="updates at all")
-def updates_were_made(evidence: Evidence) -> Finding | None:
+def updates_were_made(evidence: RunEvidence) -> Finding | None:
     """Every run with an update (a test)."""
     return Finding(
         severity=Severity.WARNING,
@@ -122,7 +122,7 @@ CHECK = Edit(
     '''
 
 @check(order=135)
-def seam_check(evidence: Evidence) -> list[Finding]:
+def seam_check(evidence: LogEvidence) -> list[Finding]:
     """Whether there are rows (a test)."""
     return passed(f"There are {evidence.n_rows} rows.")
 ''',

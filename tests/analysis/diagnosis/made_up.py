@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.diagnosis import RULES, Evidence, Severity
+from ratioscope.analysis.diagnosis import RULES, RunEvidence, Severity
 from ratioscope.analysis.findings.finding import Finding, Number
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
@@ -28,21 +28,23 @@ HEALTHY = {
 }  # fmt: skip
 
 
-def made_up(width: float = 1e-3, dropped: dict[str, float] | None = None, **series: Any) -> Evidence:
+def made_up(width: float = 1e-3, dropped: dict[str, float] | None = None, **series: Any) -> RunEvidence:
     """A healthy run with some series replaced, each a number or one a step; every interval is value ± width."""
     values = pd.DataFrame(np.nan, index=pd.Index(range(STEPS), name="step"), columns=[*COUNTS, *CATALOGUE])
     for key, value in (HEALTHY | series).items():
         values[key] = value
     steps = pd.DataFrame(dropped or {}, index=values.index)
-    return Evidence(StepSummary(values, values - width, values + width, {}, pd.DataFrame(), steps))
+    return RunEvidence(StepSummary(values, values - width, values + width, {}, pd.DataFrame(), steps))
 
 
-def with_parts(folder: Path, evidence: Evidence, schedule: dict[str, Any] | None = None, **parts: Any) -> Evidence:
+def with_parts(
+    folder: Path, evidence: RunEvidence, schedule: dict[str, Any] | None = None, **parts: Any
+) -> RunEvidence:
     """The same series of a run whose manifest says this of the algorithm."""
     algorithm = {"parts": parts, "parameters": {key: parts.pop(key) for key in ("epochs",) if key in parts}}
     name = "-".join(map(str, (*parts.values(), *(schedule or {}).values())))
     run = open_run(write_run(folder / name, [], algorithm=algorithm, schedule=schedule or {}))
-    return Evidence(evidence.summary, run)
+    return RunEvidence(evidence.summary, run)
 
 
 def first(count: int, value: float, then: float) -> np.ndarray[Any, Any]:
@@ -64,7 +66,7 @@ def remark_of(severity: Severity) -> Finding:
 RAMP = np.linspace(0, 1, STEPS)
 
 # Rule: evidence with the fault, and a near miss.
-MADE_UP: dict[str, tuple[Evidence, Evidence]] = {
+MADE_UP: dict[str, tuple[RunEvidence, RunEvidence]] = {
     "nothing_to_judge": (
         made_up(s_k_bounded=np.nan, n_tokens=0.0, n_invalid=1000.0, n_invalid_nan=1000.0),
         made_up(n_tokens=first(59, 0.0, 100.0), n_invalid=1000.0, n_invalid_nan=1000.0),
@@ -127,7 +129,7 @@ MADE_UP: dict[str, tuple[Evidence, Evidence]] = {
 }
 
 
-def run_of(folder: Path, length: int, shift: float, **columns: Any) -> Evidence:
+def run_of(folder: Path, length: int, shift: float, **columns: Any) -> RunEvidence:
     """Five steps of 20 groups with 4 responses of `length` tokens; log-ratios ± shift, rewards 0 and 1 in turn."""
     sequence = np.repeat(np.arange(80), length)
     good = sequence % 2 == 0
@@ -145,10 +147,10 @@ def run_of(folder: Path, length: int, shift: float, **columns: Any) -> Evidence:
         return made
 
     run = open_run(write_run(folder, [step(number) for number in range(5)], algorithm={"parts": parts}))
-    return Evidence(summarise(run), run)
+    return RunEvidence(summarise(run), run)
 
 
-def spread(folder: Path, value: float, gate: str = "one_side") -> Evidence:
+def spread(folder: Path, value: float, gate: str = "one_side") -> RunEvidence:
     """Four versions a batch, a tenth of the states `value` from the oldest one."""
     of = np.arange(80)
     return run_of(
@@ -157,33 +159,33 @@ def spread(folder: Path, value: float, gate: str = "one_side") -> Evidence:
     )  # fmt: skip
 
 
-def with_a_file(folder: Path, contents: bytes) -> Evidence:
+def with_a_file(folder: Path, contents: bytes) -> RunEvidence:
     """Five steps, and one more file among those of the tokens."""
     evidence = run_of(folder, 1, 0.05)
     (folder / "tokens" / "000005-000005-w0.parquet").write_bytes(contents)
-    return Evidence(evidence.summary, open_run(folder))
+    return RunEvidence(evidence.summary, open_run(folder))
 
 
-def that_failed(folder: Path) -> Evidence:
+def that_failed(folder: Path) -> RunEvidence:
     evidence = run_of(folder, 1, 0.05)
     manifest = Manifest.read(folder)
     manifest.status = "failed"
     manifest.write(folder)
-    return Evidence(evidence.summary, open_run(folder))
+    return RunEvidence(evidence.summary, open_run(folder))
 
 
-FROM_TOKENS: dict[str, tuple[Callable[[Path], Evidence], Callable[[Path], Evidence]]] = {
+FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], RunEvidence]]] = {
     "files_left_out": (lambda folder: with_a_file(folder, b"torn"), lambda folder: run_of(folder, 1, 0.05)),
     "ended_badly": (that_failed, lambda folder: run_of(folder, 1, 0.05)),
     "trust_region_infeasible": (lambda folder: spread(folder, 0.5), lambda folder: spread(folder, 0.15)),
 }
 
 
-def finding_of(rule: str, evidence: Evidence) -> Finding:
+def finding_of(rule: str, evidence: RunEvidence) -> Finding:
     finding = RULES[rule](evidence)
     assert finding is not None
     return finding
 
 
-def faulty(rule: str, folder: Path) -> Evidence:
+def faulty(rule: str, folder: Path) -> RunEvidence:
     return MADE_UP[rule][0] if rule in MADE_UP else FROM_TOKENS[rule][0](folder)

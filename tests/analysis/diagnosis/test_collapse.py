@@ -9,7 +9,7 @@ import pytest
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.diagnosis.change_points import FAMILY, LEAST, find_shift, significant
 from ratioscope.analysis.diagnosis.collapse import CANDIDATES, reward_has_collapsed
-from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.overview.verdict import run_verdict
@@ -41,7 +41,7 @@ def collapsed(changed: dict[str, Series], seed: int = 0) -> Finding:
     values["eval_accuracy"] = np.where(steps % 10 == 0, np.where(steps < FALL, 0.5, 0.2), np.nan)
     values["version_lag"] = steps % 4
     summary = StepSummary(values, values - 1e-3, values + 1e-3, {}, pd.DataFrame())
-    finding = reward_has_collapsed(Evidence(summary))
+    finding = reward_has_collapsed(RunEvidence(summary))
     assert finding is not None
     return finding
 
@@ -148,7 +148,7 @@ def test_without_evaluations_the_training_reward_is_judged() -> None:
     values["reward"] = np.where(steps < 30, 0.5, 0.2)
     for width, found in ((1e-3, True), (1.0, False)):
         finding = reward_has_collapsed(
-            Evidence(StepSummary(values, values - width, values + width, {}, pd.DataFrame()))
+            RunEvidence(StepSummary(values, values - width, values + width, {}, pd.DataFrame()))
         )
         assert (finding is not None) is found and (finding is None or finding.metric == "reward")
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratioscope.analysis.diagnosis import RULES, Evidence, Finding, Severity, diagnose
+from ratioscope.analysis.diagnosis import RULES, Finding, RunEvidence, Severity, diagnose
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.findings.facts import Concern
 from ratioscope.analysis.overview.sentences import fine
@@ -82,13 +82,13 @@ def test_what_is_said_of_the_log_stops_no_training() -> None:
 
 def test_of_an_empty_run_only_its_emptiness_is_said(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", []))
-    for evidence in (Evidence(summarise(run), run), Evidence(summarise(run))):
+    for evidence in (RunEvidence(summarise(run), run), RunEvidence(summarise(run))):
         assert [rule for rule in RULES if RULES[rule](evidence) is not None] == ["nothing_to_judge"]
 
 
 def test_no_rule_fails_on_a_run_of_one_step(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", [plain_step([-1.0, -2.0], [-1.5, -1.0])]))
-    evidence = Evidence(summarise(run), run)
+    evidence = RunEvidence(summarise(run), run)
     for rule in RULES.values():
         rule(evidence)
 
@@ -162,9 +162,9 @@ def test_weights_matter_more_where_the_loss_uses_them(tmp_path: Path) -> None:
     for parts, severity in (({"weight": "none"}, Severity.NOTICE), ({"weight": "ratio"}, Severity.WARNING)):
         run = open_run(write_run(tmp_path / str(severity), [], algorithm={"parts": parts}))
         for rule in ("variance_regime", "ess_collapse", "heavy_tail"):
-            assert finding_of(rule, Evidence(MADE_UP[rule][0].summary, run)).severity is severity
+            assert finding_of(rule, RunEvidence(MADE_UP[rule][0].summary, run)).severity is severity
     run = open_run(write_run(tmp_path / "gspo", [], algorithm={"parts": {"weight": "ratio", "level": "sequence"}}))
-    assert finding_of("length_trap", Evidence(MADE_UP["length_trap"][0].summary, run)).severity is Severity.WARNING
+    assert finding_of("length_trap", RunEvidence(MADE_UP["length_trap"][0].summary, run)).severity is Severity.WARNING
     assert finding_of("length_trap", MADE_UP["length_trap"][0]).severity is Severity.NOTICE
 
 
@@ -184,7 +184,7 @@ def test_a_variance_that_the_loss_does_not_pay_for_is_a_notice(tmp_path: Path) -
     ):  # fmt: skip
         parts = {"weight": "ratio", "level": level}
         run = open_run(write_run(tmp_path / f"{level}{chi2:g}", [], algorithm={"parts": parts}))
-        evidence = Evidence(made_up(chi2_token=chi2, log1p_chi2_seq=1.0).summary, run)
+        evidence = RunEvidence(made_up(chi2_token=chi2, log1p_chi2_seq=1.0).summary, run)
         assert finding_of("variance_regime", evidence).severity is severity
 
 
@@ -240,7 +240,7 @@ def test_a_clip_stops_only_what_goes_further_in_the_direction_of_the_advantage(t
         steps = [plain_step(behavior, current, number=k, advantage=advantage) for k in range(len(stale.values))]
         folder = tmp_path / f"{gate}{sign}"
         run = open_run(write_run(folder, steps, algorithm={"parts": {"gate": gate}}))
-        return RULES["clip_zero"](Evidence(stale.summary, run))
+        return RULES["clip_zero"](RunEvidence(stale.summary, run))
 
     assert found("one_side", -1.0) is None
     assert found("one_side", 1.0) is not None and found("two_side", -1.0) is not None
@@ -252,7 +252,7 @@ def test_stated_top_p_and_smoothing_explain_a_distance_up_to_their_bound(tmp_pat
     for largest, top_p, speaks in ((0.15, 0.8, False), (0.4, 0.8, True), (0.15, 1.0, True)):
         grown = made_up(s_k_bounded=largest * RAMP, version_lag=0.0)
         run = open_run(write_run(tmp_path / f"{largest} {top_p}", [], sampler={"top_p": top_p}))
-        assert (RULES["sampler_not_following"](Evidence(grown.summary, run)) is not None) == speaks
+        assert (RULES["sampler_not_following"](RunEvidence(grown.summary, run)) is not None) == speaks
 
 
 def test_nobody_is_told_to_log_what_is_logged() -> None:
@@ -266,12 +266,12 @@ def test_a_short_run_without_any_signal_is_not_healthy() -> None:
     whole = made_up(zero_advantage_group_fraction=1.0, reward=0.0).summary
     for steps, words in ((60, "means over 10 steps"), (8, "means over 6 steps")):
         short = replace(whole, values=whole.values[:steps], low=whole.low[:steps], high=whole.high[:steps])
-        sentence = finding_of("zero_signal", Evidence(short)).sentence
+        sentence = finding_of("zero_signal", RunEvidence(short)).sentence
         assert sentence.startswith("Up to 100% of the prompt") and words in sentence
         assert f"in {steps} of {steps} steps" in sentence
 
 
-def without_signal(folder: Path, rewards: list[float], advantage: float = 0.0) -> Evidence:
+def without_signal(folder: Path, rewards: list[float], advantage: float = 0.0) -> RunEvidence:
     """Twelve steps of 12 groups with 2 responses that have these rewards in turn, and so on around."""
     steps = []
     for number in range(12):
@@ -280,7 +280,7 @@ def without_signal(folder: Path, rewards: list[float], advantage: float = 0.0) -
         step.sequences["reward"] = np.resize(np.asarray(rewards, dtype=np.float32), 24)
         steps.append(step)
     run = open_run(write_run(folder, steps))
-    return Evidence(summarise(run), run)
+    return RunEvidence(summarise(run), run)
 
 
 def test_zero_signal_is_explained_by_the_rewards_of_the_groups_without_one(tmp_path: Path) -> None:

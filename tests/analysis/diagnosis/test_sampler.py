@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratioscope.analysis.diagnosis import Evidence, Finding, Severity, diagnose
+from ratioscope.analysis.diagnosis import Finding, RunEvidence, Severity, diagnose
 from ratioscope.analysis.diagnosis.sampler import sampler_does_not_follow
 from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.runs.store import open_run
@@ -34,7 +34,7 @@ def claiming(lag: int, **columns: object) -> Change:
 
 def found_in(folder: Path, name: str, change: Change) -> Finding | None:
     run = open_run(damage(SAMPLE_RUNS / name, folder / "run", "tokens", change))
-    return sampler_does_not_follow(Evidence(summarise(run), run))
+    return sampler_does_not_follow(RunEvidence(summarise(run), run))
 
 
 def test_sample_runs_follow_with_a_margin() -> None:
@@ -42,7 +42,7 @@ def test_sample_runs_follow_with_a_margin() -> None:
     largest = 0.0
     for name in CLOSEST:
         summary = summary_of(name)
-        assert sampler_does_not_follow(Evidence(summary)) is None
+        assert sampler_does_not_follow(RunEvidence(summary)) is None
         explained = explained_staleness(summary)
         largest = max(largest, (summary.low["s_k_bounded"] / explained)[explained > 0.01].max())
     assert 0.8 < largest < 0.6 * FACTOR
@@ -111,12 +111,12 @@ def noisy(level: float, lag: int) -> list[Step]:
 @pytest.mark.parametrize("lag", [0, 1])
 def test_an_engines_noise_is_no_sampler_that_stays_behind(tmp_path: Path, lag: int) -> None:
     run = open_run(write_run(tmp_path / "run", noisy(0.02, lag)))
-    assert sampler_does_not_follow(Evidence(summarise(run), run)) is None
+    assert sampler_does_not_follow(RunEvidence(summarise(run), run)) is None
 
 
 def test_a_large_distance_from_the_start_may_be_an_engine_and_is_a_warning(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", noisy(0.2, 1)))
-    finding = sampler_does_not_follow(Evidence(summarise(run), run))
+    finding = sampler_does_not_follow(RunEvidence(summarise(run), run))
     assert finding is not None and finding.severity is Severity.WARNING and "engine" in finding.why
 
 

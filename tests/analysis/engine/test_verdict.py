@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from ratioscope.analysis.diagnosis import RULES
-from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.engine.measured import measure
 from ratioscope.analysis.engine.sentences import answer
@@ -30,7 +30,7 @@ from tests.making.runs import write_run
 def test_the_finding_renders_the_verdict(tmp_path: Path, size: float, verdict: Verdict, like: Like) -> None:
     write_run(tmp_path / "run", list(engine_steps("noise", size)))
     run = open_run(tmp_path / "run")
-    evidence = Evidence(summarise(run), run)
+    evidence = RunEvidence(summarise(run), run)
     finding, measured = RULES["engine_mismatch"](evidence), measure(run)
     assert evidence.engine.verdict is verdict and measured is not None
     assert (finding is not None and finding.severity is Severity.WARNING) == (verdict is Verdict.HURTS)
@@ -96,7 +96,7 @@ def test_a_bias_beyond_its_noise_decides_alone(tmp_path: Path) -> None:
         steps.append(step.with_tokens(logp_behavior_train=shifted))
     write_run(tmp_path / "run", steps)
     run = open_run(tmp_path / "run")
-    found = Evidence(summarise(run), run).engine
+    found = RunEvidence(summarise(run), run).engine
     assert found.verdict is Verdict.HURTS and found.decides is not None and found.decides.kind is Kind.BIAS
     assert "surrogate" in answer(found, None, logged(run))
 

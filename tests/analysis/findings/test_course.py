@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
-from ratioscope.analysis.diagnosis.evidence import Evidence
+from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.findings.course import change, course, learning, turning_points
 from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.findings.fall import fall_of, find_fall, own_noise
@@ -72,7 +72,7 @@ def test_finding_and_headline_tell_one_course(name: str) -> None:
     summary, limits = summary_of(name), Limits()
     fall, told = fall_of(summary, limits), learning(summary, limits)
     assert "±" in told or "means of the first and last" in told or (fall is not None and fall.noise_words)
-    finding = reward_has_collapsed(Evidence(summary))
+    finding = reward_has_collapsed(RunEvidence(summary))
     assert headline(summary, facts_of(summary), []).endswith(told)
     if fall is None:
         assert finding is None and " fell from" not in told.replace("on the whole it fell", "")

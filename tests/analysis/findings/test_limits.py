@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.analysis.diagnosis import RULES, Evidence
+from ratioscope.analysis.diagnosis import RULES, RunEvidence
 from ratioscope.analysis.findings.limits import Limits, limits_of, moved, read_limits, refuse_own
 from ratioscope.catalogue import EPSILON, EPSILON_STALE, THRESHOLDS
 from ratioscope.catalogue.thresholds import explain
@@ -78,12 +78,12 @@ def test_a_threshold_moves_the_verdict(name: str) -> None:
     rule, value = LOOSE[name]
     evidence = MADE_UP[rule][0]
     assert RULES[rule](evidence) is not None
-    assert RULES[rule](Evidence(evidence.summary, None, Limits(**{name: value}))) is None
+    assert RULES[rule](RunEvidence(evidence.summary, None, Limits(**{name: value}))) is None
 
 
 def test_the_other_thresholds_move_a_verdict_too(tmp_path: Path) -> None:
-    def fires(rule: str, evidence: Evidence, **moved: float) -> bool:
-        return RULES[rule](Evidence(evidence.summary, evidence.run, Limits(**moved))) is not None
+    def fires(rule: str, evidence: RunEvidence, **moved: float) -> bool:
+        return RULES[rule](RunEvidence(evidence.summary, evidence.run, Limits(**moved))) is not None
 
     engine = made_up(s_k_engine_bounded=0.015, s_k_version_bounded=0.002, u_k=0.01)
     assert fires("engine_mismatch", engine) and not fires("engine_mismatch", engine, engine_to_update=2.0)
@@ -93,10 +93,10 @@ def test_the_other_thresholds_move_a_verdict_too(tmp_path: Path) -> None:
     few = made_up(ess_token=np.where(np.arange(len(RAMP)) < 5, 0.1, 0.9))
     assert not fires("ess_collapse", few) and fires("ess_collapse", few, step_share=0.05)
     support = made_up(ratio_mean=0.97, ratio_mean_z=-5.0)
-    moved = Evidence(support.summary, None, Limits(missing_mass=0.01))
+    moved = RunEvidence(support.summary, None, Limits(missing_mass=0.01))
     assert finding_of("truncated_support", moved).severity > finding_of("truncated_support", support).severity
     mixture = spread(tmp_path / "run", 0.5)
-    narrow = Evidence(mixture.summary, mixture.run, Limits(version_window=2.0))
+    narrow = RunEvidence(mixture.summary, mixture.run, Limits(version_window=2.0))
     assert "window" in finding_of("trust_region_infeasible", narrow).why
     assert "window" not in finding_of("trust_region_infeasible", mixture).why
     assert not fires("trust_region_infeasible", mixture, epsilon=0.6)

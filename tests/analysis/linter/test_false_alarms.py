@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from ratioscope.analysis.linter import CHECKS, Example, Outcome, lint
-from ratioscope.analysis.linter.evidence import Evidence
+from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.sample import Sample
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import open_run
@@ -17,12 +17,12 @@ from tests.making.faults import KINDS, clean_steps
 from tests.making.runs import write_run
 
 
-class Window(Evidence):
+class Window(LogEvidence):
     """Some steps of a log that was scanned as a whole: hundreds of logs for the price of one."""
 
     doubt = ""
 
-    def __init__(self, whole: Evidence, first: int, last: int) -> None:
+    def __init__(self, whole: LogEvidence, first: int, last: int) -> None:
         self.run, self._whole, self._steps = whole.run, whole, (first, last)
         self.limits = whole.limits
         self.steps = self._part(whole.steps)
@@ -79,7 +79,7 @@ def test_false_alarms_are_rare(tmp_path: Path, capsys: pytest.CaptureFixture[str
     alarms: Counter[str] = Counter()
     checked: Counter[str] = Counter()
     with relations(run) as connection:
-        whole = Evidence(run, connection)
+        whole = LogEvidence(run, connection)
         for _, first, last in logs:
             window = Window(whole, first, last)
             for name in STATISTICAL:
